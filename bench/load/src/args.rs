@@ -1,0 +1,67 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use hyper::Uri;
+
+use crate::exchange::Kind;
+
+const USAGE: &str = "usage: load MODE --url http://HOST:PORT/PATH --requests N --concurrency N
+  send    blocking sends, each answered with the completed task
+  fill    the same without latency figures, to create N tasks
+  get     reads the tasks named in --ids, in a scattered order
+  list    reads the first page of 50 tasks
+  stream  streams of 10 chunks
+  open    opens N streams, says so, and holds them until standard input ends
+  --ids FILE   send and fill append the ids of the tasks they made; get reads them";
+
+pub(crate) struct Args {
+    pub(crate) mode: Mode,
+    pub(crate) url: Uri,
+    pub(crate) requests: u64,
+    pub(crate) concurrency: u64,
+    pub(crate) ids: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Mode {
+    /// A number of requests with an end to each.
+    Exchange(Kind),
+    /// Streams that stay open.
+    Open,
+}
+
+impl Args {
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
+        let mode = Mode::parse(&words.next().context(USAGE)?)?;
+        let (mut url, mut ids) = (None, None);
+        let (mut requests, mut concurrency) = (1000, 1);
+        while let Some(word) = words.next() {
+            let value = words.next().with_context(|| format!("{word} needs a value"))?;
+            match word.as_str() {
+                "--url" => url = Some(value.parse().context("--url is not a URL")?),
+                "--requests" => requests = value.parse().context("--requests is not a number")?,
+                "--concurrency" => {
+                    concurrency = value.parse().context("--concurrency is not a number")?;
+                }
+                "--ids" => ids = Some(value.into()),
+                _ => bail!("unknown option {word}\n{USAGE}"),
+            }
+        }
+        Ok(Self { mode, url: url.context("--url is missing")?, requests, concurrency, ids })
+    }
+}
+
+impl Mode {
+    fn parse(word: &str) -> anyhow::Result<Self> {
+        Ok(match word {
+            "send" | "fill" => Self::Exchange(Kind::Send),
+            "get" => Self::Exchange(Kind::Get),
+            "list" => Self::Exchange(Kind::List),
+            "stream" => Self::Exchange(Kind::Stream),
+            "open" => Self::Open,
+            _ => bail!("unknown mode {word}\n{USAGE}"),
+        })
+    }
+}

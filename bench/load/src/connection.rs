@@ -1,0 +1,53 @@
+//! One kept-alive HTTP/1.1 connection, without a pool in front of it.
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{
+    Method, Request, StatusCode, Uri,
+    body::Incoming,
+    client::conn::http1::{SendRequest, handshake},
+    header::{ACCEPT, CONTENT_TYPE, HOST},
+};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+pub(crate) struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    url: Uri,
+}
+
+impl Connection {
+    pub(crate) async fn open(url: &Uri) -> anyhow::Result<Self> {
+        let authority = url.authority().context("the URL has no host")?;
+        let socket = TcpStream::connect(authority.as_str()).await?;
+        // Requests are single writes, but the measurement must not depend on it.
+        socket.set_nodelay(true)?;
+        let (sender, driver) = handshake(TokioIo::new(socket)).await?;
+        // Its error is the error of the request that was under way, and is reported there.
+        tokio::task::spawn_local(async move { drop(driver.await) });
+        Ok(Self { sender, url: url.clone() })
+    }
+
+    /// Sends one JSON-RPC request; the answer's body is still to be read.
+    pub(crate) async fn post(&mut self, body: Bytes, accept: &str) -> anyhow::Result<Incoming> {
+        self.sender.ready().await?;
+        let path = self.url.path_and_query().context("the URL has no path")?;
+        let authority = self.url.authority().context("the URL has no host")?;
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path.as_str())
+            .header(HOST, authority.as_str())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, accept)
+            .header("a2a-version", "1.0")
+            .body(Full::new(body))?;
+        let response = self.sender.send_request(request).await?;
+        ensure!(response.status() == StatusCode::OK, "HTTP status {}", response.status());
+        Ok(response.into_body())
+    }
+
+    pub(crate) async fn call(&mut self, body: Bytes) -> anyhow::Result<Bytes> {
+        Ok(self.post(body, "application/json").await?.collect().await?.to_bytes())
+    }
+}

@@ -1,0 +1,27 @@
+//! The load generator: a fixed number of requests from a fixed number of kept-alive connections, each
+//! answer checked, and the result as one line of JSON.
+//!
+//! One thread, no pool, no redirects: on its own core it must never be the reason that a server looks
+//! slow.
+
+mod args;
+mod connection;
+mod exchange;
+mod held;
+mod plan;
+mod wire;
+
+use tokio::{runtime, task::LocalSet};
+
+use crate::args::{Args, Mode};
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse(std::env::args().skip(1))?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        match args.mode {
+            Mode::Exchange(kind) => plan::run(kind, &args).await,
+            Mode::Open => held::run(&args).await,
+        }
+    })
+}

@@ -1,0 +1,113 @@
+//! Requests as text and answers as types: only what a check needs is read.
+
+use anyhow::{Context, bail, ensure};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use uuid::Uuid;
+
+pub(crate) const COMPLETED: &str = "TASK_STATE_COMPLETED";
+
+#[derive(Deserialize)]
+struct Answer<T> {
+    id: u64,
+    result: Option<T>,
+    error: Option<Error>,
+}
+
+#[derive(Deserialize)]
+struct Error {
+    code: i64,
+    message: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Sent {
+    pub(crate) task: Task,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Task {
+    pub(crate) id: String,
+    pub(crate) status: Status,
+    #[serde(default)]
+    pub(crate) artifacts: Vec<Artifact>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Status {
+    pub(crate) state: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Artifact {
+    #[serde(default)]
+    pub(crate) parts: Vec<Part>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Part {
+    #[serde(default)]
+    pub(crate) text: String,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Listed {
+    pub(crate) tasks: Vec<Task>,
+}
+
+/// One frame of a stream. A field for each kind rather than an enum: a server may add fields.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Event {
+    #[expect(dead_code, reason = "its presence is checked by the decoder, its content by nobody")]
+    pub(crate) task: Option<IgnoredAny>,
+    pub(crate) status_update: Option<StatusUpdate>,
+    pub(crate) artifact_update: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct StatusUpdate {
+    pub(crate) status: Status,
+}
+
+/// A message that no server has seen before. `text` must need no escapes.
+pub(crate) fn message(method: &str, id: u64, text: &str) -> Bytes {
+    let message_id = Uuid::new_v4();
+    request(
+        method,
+        id,
+        &format!(
+            r#"{{"message":{{"messageId":"{message_id}","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}}}"#
+        ),
+    )
+}
+
+pub(crate) fn request(method: &str, id: u64, params: &str) -> Bytes {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#).into()
+}
+
+/// The result of a JSON-RPC answer, if it is one and belongs to request `id`.
+pub(crate) fn result<'a, T: Deserialize<'a>>(id: u64, answer: &'a [u8]) -> anyhow::Result<T> {
+    let answer: Answer<T> = serde_json::from_slice(answer)
+        .with_context(|| format!("unexpected answer {}", String::from_utf8_lossy(answer)))?;
+    if let Some(Error { code, message }) = answer.error {
+        bail!("error {code}: {message}");
+    }
+    ensure!(answer.id == id, "answer {} to request {id}", answer.id);
+    answer.result.context("an answer with neither result nor error")
+}
+
+impl Task {
+    pub(crate) fn is_completed(&self) -> bool {
+        self.status.state == COMPLETED
+    }
+
+    /// Whether some artifact contains `text`.
+    pub(crate) fn says(&self, text: &str) -> bool {
+        self.artifacts
+            .iter()
+            .flat_map(|artifact| &artifact.parts)
+            .any(|part| part.text.contains(text))
+    }
+}

@@ -1,0 +1,66 @@
+//! Says back what it was told.
+
+use async_trait::async_trait;
+use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
+use herald_protocol::{Artifact, Content, Part};
+use serde_json::json;
+
+/// Answers `Echo: <text>`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Echo;
+
+impl Echo {
+    /// What it declares about itself.
+    pub fn profile(name: &str) -> Profile {
+        let mut profile = Profile::new(name, "Says back what it is told");
+        profile.title = "Echo".to_owned();
+        profile.skills[0].tags = vec!["echo".to_owned(), "test".to_owned()];
+        profile.skills[0].examples = vec!["Hello".to_owned()];
+        profile.input_modes = input_modes();
+        profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
+        // Saying the same thing twice does no harm.
+        profile.recovery = Recovery::Rerun(3);
+        profile.concurrency = 100_000;
+        profile
+    }
+}
+
+/// What the built-in agents take: text to read, and files and data that they pass through.
+pub(crate) fn input_modes() -> Vec<String> {
+    let modes = [
+        "text/plain",
+        "text/markdown",
+        "application/json",
+        "application/octet-stream",
+        "application/pdf",
+        "image/png",
+        "image/jpeg",
+    ];
+    modes.map(str::to_owned).to_vec()
+}
+
+#[async_trait]
+impl Agent for Echo {
+    async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
+        let answer = format!("Echo: {}", turn.message().text());
+        let content = if wants_json(turn.accepted_output_modes()) {
+            Content::Data(json!({ "echo": answer }))
+        } else {
+            Content::Text(answer)
+        };
+        let artifact = Artifact {
+            artifact_id: "echo".into(),
+            name: Some("echo".to_owned()),
+            parts: vec![Part::new(content)],
+            ..Artifact::default()
+        };
+        turn.complete_with(artifact).await?;
+        Ok(())
+    }
+}
+
+/// Whether the caller can use JSON and no text.
+fn wants_json(modes: &[String]) -> bool {
+    let has = |wanted: &[&str]| modes.iter().any(|mode| wanted.contains(&mode.as_str()));
+    has(&["application/json"]) && !has(&["text/plain", "text/*", "*/*"])
+}

@@ -1,0 +1,89 @@
+//! Who is calling, and through which door.
+
+use std::sync::Arc;
+
+use herald_protocol::{AgentName, Error, ErrorKind, Operation, TaskId, TenantId};
+
+use crate::store::{Key, Owner};
+
+/// Who is calling. An authenticator makes it, and nothing reaches the engine without one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    owner: Owner,
+    scopes: Scopes,
+}
+
+/// What a caller may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scopes {
+    /// Send messages.
+    pub send: bool,
+    /// Read and follow tasks.
+    pub read: bool,
+    /// Cancel tasks.
+    pub cancel: bool,
+}
+
+/// Through which door a call came in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Via {
+    /// The agent whose own endpoint was called; `None` at the root, which finds every task of the
+    /// caller and gives new ones to the default agent.
+    pub agent: Option<AgentName>,
+    /// The extensions the caller named.
+    pub extensions: Vec<String>,
+}
+
+impl Scopes {
+    /// Everything.
+    pub const ALL: Self = Self { send: true, read: true, cancel: true };
+
+    /// Nothing.
+    pub const NONE: Self = Self { send: false, read: false, cancel: false };
+
+    const fn allow(self, operation: Operation) -> bool {
+        match operation {
+            Operation::SendMessage | Operation::SendStreamingMessage => self.send,
+            Operation::CancelTask => self.cancel,
+            Operation::GetTask
+            | Operation::ListTasks
+            | Operation::SubscribeToTask
+            | Operation::GetTaskPushNotificationConfig
+            | Operation::ListTaskPushNotificationConfigs
+            | Operation::GetExtendedAgentCard => self.read,
+            Operation::CreateTaskPushNotificationConfig
+            | Operation::DeleteTaskPushNotificationConfig => self.send && self.read,
+        }
+    }
+}
+
+impl Caller {
+    /// An authenticated caller.
+    pub fn new(tenant: TenantId, principal: impl Into<Arc<str>>, scopes: Scopes) -> Self {
+        Self { owner: Owner { tenant, principal: principal.into() }, scopes }
+    }
+
+    /// The caller of a server without authentication. Its tenant is a plain namespace.
+    pub fn anonymous(tenant: TenantId) -> Self {
+        Self::new(tenant, "", Scopes::ALL)
+    }
+
+    /// Whose tasks these are.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The full name of one of the caller's tasks.
+    pub(crate) fn key(&self, task: TaskId) -> Key {
+        Key { owner: self.owner.clone(), task }
+    }
+
+    /// Refuses what the caller's credentials do not allow.
+    pub(crate) fn authorise(&self, operation: Operation) -> Result<(), Error> {
+        if self.scopes.allow(operation) {
+            return Ok(());
+        }
+        let name = operation.name();
+        Err(Error::new(ErrorKind::Forbidden, format!("these credentials do not allow {name}")))
+    }
+}

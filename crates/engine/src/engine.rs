@@ -1,0 +1,844 @@
+//! The engine: everything a caller can do to a task.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::Duration,
+};
+
+use herald_protocol::{
+    AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Request, SendResult,
+    Seq, Task, TaskId, TaskPage, TaskState, Timestamp,
+    request::{CancelTask, GetTask, ListTasks, SendMessage, SubscribeToTask},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    agent::{Agent, Profile},
+    caller::{Caller, Via},
+    clock::Clock,
+    idempotency,
+    live::{Live, Lives},
+    log,
+    post::Post,
+    rules::{self, Command, Limits, Record},
+    store::{
+        Append, Dedup, Entry, Epoch, Holder, Key, ListQuery, Original, Page, Store, StoreError,
+    },
+    subscription::{Subscription, Until},
+    token,
+};
+
+/// What a call returns.
+#[derive(Debug)]
+pub enum Reply {
+    /// The answer to a send.
+    Sent(SendResult),
+    /// A task.
+    Task(Task),
+    /// A page of tasks.
+    Tasks(TaskPage),
+    /// A stream.
+    Stream(Subscription),
+}
+
+/// How the engine behaves.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How large one task may grow.
+    pub limits: Limits,
+    /// How long a blocking send waits before it returns the unsettled task.
+    pub send_wait: Duration,
+    /// Whether cancelling a cancelled task returns it instead of refusing.
+    pub repeat_cancel: bool,
+    /// Remove tasks that ended so long ago.
+    pub keep_for: Option<Duration>,
+    /// Keep at most so many tasks per tenant.
+    pub keep_tasks: Option<u64>,
+    /// Keep at most so many bytes of log per tenant.
+    pub keep_bytes: Option<u64>,
+    /// How often to look for what has expired.
+    pub sweep_every: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            send_wait: Duration::from_secs(600),
+            repeat_cancel: false,
+            keep_for: Some(Duration::from_secs(30 * 24 * 3600)),
+            keep_tasks: Some(1_000_000),
+            keep_bytes: Some(10 << 30),
+            sweep_every: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Collects what an engine is made of.
+#[derive(Debug)]
+pub struct EngineBuilder {
+    store: Arc<dyn Store>,
+    posts: Vec<(Profile, Arc<dyn Agent>)>,
+    default: Option<AgentName>,
+    settings: Settings,
+    clock: Clock,
+}
+
+/// A cheap handle; clones share one engine.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) posts: HashMap<AgentName, Arc<Post>>,
+    pub(crate) default: AgentName,
+    pub(crate) lives: Arc<Lives>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    /// This life of this process.
+    pub(crate) holder: Holder,
+    pub(crate) work: TaskTracker,
+    pub(crate) draining: CancellationToken,
+    secret: [u8; 32],
+}
+
+/// One write of one task.
+#[derive(Debug, Default)]
+pub(crate) struct Write {
+    /// The claim it is made under.
+    pub(crate) fence: Option<Epoch>,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) dedup: Option<Dedup>,
+    /// The task, if this write creates it.
+    pub(crate) fresh: Option<Record>,
+    /// Whether the caller wants the task as it was after the first event.
+    pub(crate) keep_first: bool,
+}
+
+/// What a write led to.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Where the log ended before.
+    pub(crate) before: Seq,
+    /// The task after the first event, if asked for.
+    pub(crate) first: Option<Arc<Task>>,
+    /// Whether the write claimed a turn.
+    pub(crate) claimed: bool,
+    /// The record after all of them.
+    pub(crate) record: Record,
+}
+
+/// Why a write did not happen.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The rules or the store refuse it.
+    Error(Error),
+    /// A newer claim exists.
+    Fenced,
+    /// The idempotency key is taken.
+    Duplicate(Original),
+}
+
+/// A message that is in the log.
+struct Accepted {
+    live: Arc<Live>,
+    /// Its place.
+    seq: Seq,
+    /// The task right after it.
+    first: Option<Arc<Task>>,
+    /// Whether it will be answered directly.
+    hidden: bool,
+}
+
+impl EngineBuilder {
+    /// Adds an agent. The first one is the default unless another is named.
+    #[must_use]
+    pub fn agent(mut self, profile: Profile, agent: impl Agent) -> Self {
+        self.posts.push((profile, Arc::new(agent)));
+        self
+    }
+
+    /// Adds an agent that is already shared.
+    #[must_use]
+    pub fn shared_agent(mut self, profile: Profile, agent: Arc<dyn Agent>) -> Self {
+        self.posts.push((profile, agent));
+        self
+    }
+
+    /// Names the agent that new tasks at the root go to.
+    #[must_use]
+    pub fn default_agent(mut self, name: impl Into<AgentName>) -> Self {
+        self.default = Some(name.into());
+        self
+    }
+
+    /// Changes how the engine behaves.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The engine. Every mistake in its make-up is found here.
+    pub fn build(self) -> Result<Engine, BuildError> {
+        let first = self.posts.first().map(|(profile, _)| profile.name.clone());
+        let default = self.default.or(first).ok_or(BuildError::NoAgent)?;
+        let mut posts = HashMap::new();
+        for (profile, agent) in self.posts {
+            let name = profile.name.clone();
+            if !name.is_segment() {
+                return Err(BuildError::BadName(name));
+            }
+            if posts.insert(name.clone(), Arc::new(Post::new(profile, agent))).is_some() {
+                return Err(BuildError::Twice(name));
+            }
+        }
+        if !posts.contains_key(&default) {
+            return Err(BuildError::Unknown(default));
+        }
+        let secret = self.store.secret();
+        Ok(Engine {
+            inner: Arc::new(Inner {
+                store: self.store,
+                posts,
+                default,
+                lives: Arc::default(),
+                settings: self.settings,
+                clock: self.clock,
+                holder: Holder(uuid::Uuid::new_v4().as_u128()),
+                work: TaskTracker::new(),
+                draining: CancellationToken::new(),
+                secret,
+            }),
+        })
+    }
+}
+
+/// What is wrong with an engine's make-up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// Nothing would work on tasks.
+    #[error("no agent is configured")]
+    NoAgent,
+    /// The name cannot stand in a URL.
+    #[error("the agent name {0:?} must be 1 to 63 characters of a-z, 0-9 and -")]
+    BadName(AgentName),
+    /// The name is used twice.
+    #[error("the agent name {0:?} is used twice")]
+    Twice(AgentName),
+    /// The default agent does not exist.
+    #[error("there is no agent named {0:?} to be the default")]
+    Unknown(AgentName),
+}
+
+impl Engine {
+    /// Starts to collect what an engine is made of.
+    pub fn builder(store: Arc<dyn Store>) -> EngineBuilder {
+        EngineBuilder {
+            store,
+            posts: Vec::new(),
+            default: None,
+            settings: Settings::default(),
+            clock: Clock::system(),
+        }
+    }
+
+    /// The agents, by name.
+    pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
+        self.inner.posts.values().map(|post| &post.profile)
+    }
+
+    /// One agent's profile; `None` names the default agent.
+    pub fn profile(&self, name: Option<&AgentName>) -> Option<&Profile> {
+        let name = name.unwrap_or(&self.inner.default);
+        self.inner.posts.get(name).map(|post| &post.profile)
+    }
+
+    /// Proves that a call would be served now.
+    pub async fn ready(&self) -> Result<(), Error> {
+        if self.is_draining() {
+            return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
+        }
+        self.inner.store.probe().await.map_err(refuse)
+    }
+
+    /// Answers one call. Every binding ends here.
+    pub async fn call(&self, caller: &Caller, via: &Via, request: Request) -> Result<Reply, Error> {
+        let operation = request.operation();
+        caller.authorise(operation)?;
+        self.check_extensions(via)?;
+        match request {
+            Request::SendMessage(send) => self.send(caller, via, send).await.map(Reply::Sent),
+            Request::SendStreamingMessage(send) => {
+                self.stream(caller, via, send).await.map(Reply::Stream)
+            }
+            Request::GetTask(get) => self.get(caller, via, get).await.map(Reply::Task),
+            Request::ListTasks(list) => self.list(caller, via, list).await.map(Reply::Tasks),
+            Request::CancelTask(cancel) => self.cancel(caller, via, cancel).await.map(Reply::Task),
+            Request::SubscribeToTask(subscribe) => {
+                self.subscribe(caller, via, subscribe).await.map(Reply::Stream)
+            }
+            Request::CreateTaskPushNotificationConfig(_)
+            | Request::GetTaskPushNotificationConfig(_)
+            | Request::ListTaskPushNotificationConfigs(_)
+            | Request::DeleteTaskPushNotificationConfig(_) => Err(no_push()),
+            Request::GetExtendedAgentCard(_) => Err(Error::new(
+                ErrorKind::UnsupportedOperation,
+                "this agent has no extended card",
+            )),
+        }
+    }
+
+    async fn send(&self, caller: &Caller, via: &Via, send: SendMessage) -> Result<SendResult, Error> {
+        let history = send.configuration.history_length;
+        let immediately = send.configuration.return_immediately;
+        let accepted = self.accept(caller, via, send, Operation::SendMessage).await?;
+        // A direct answer cannot be returned before it is given.
+        if !immediately || accepted.hidden {
+            let wait = self.inner.settings.send_wait;
+            let live = Arc::clone(&accepted.live);
+            let mut events = Subscription::new(self.clone(), live, accepted.seq, Until::Settled);
+            // Running out of time is an answer too: the task as it stands.
+            tokio::time::timeout(wait, events.finish()).await.unwrap_or(Ok(()))?;
+        }
+        let record = self.record(&accepted.live).await?.ok_or_else(Error::task_not_found)?;
+        if let Some(reply) = record.reply {
+            return Ok(SendResult::Message(reply));
+        }
+        if broke_protocol(&record.task) {
+            let text = "the agent's answer broke the protocol";
+            return Err(Error::new(ErrorKind::InvalidAgentResponse, text).with("taskId", record.task.id.as_str()));
+        }
+        Ok(SendResult::Task(shown(record.task, history)))
+    }
+
+    async fn stream(&self, caller: &Caller, via: &Via, send: SendMessage) -> Result<Subscription, Error> {
+        let history = send.configuration.history_length;
+        let after = send.after;
+        let accepted = self.accept(caller, via, send, Operation::SendStreamingMessage).await?;
+        let Accepted { live, seq, first, hidden } = accepted;
+        if let Some(after) = after.filter(|after| *after >= seq) {
+            let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
+            check_cursor(&record, after)?;
+            return Ok(Subscription::new(self.clone(), live, after, Until::TurnEnds));
+        }
+        let events = Subscription::new(self.clone(), Arc::clone(&live), seq, Until::TurnEnds);
+        if hidden {
+            return Ok(events.answered_directly());
+        }
+        let first = match first {
+            Some(first) => first,
+            None => self.task_at(&live.key, seq).await?,
+        };
+        Ok(events.starting_with(&shown(first, history)))
+    }
+
+    async fn get(&self, caller: &Caller, via: &Via, get: GetTask) -> Result<Task, Error> {
+        let record = self.find(caller, via, get.id).await?;
+        Ok(shown(record.task, get.history_length))
+    }
+
+    async fn list(&self, caller: &Caller, via: &Via, list: ListTasks) -> Result<TaskPage, Error> {
+        let page_size = u32::try_from(list.page_size.unwrap_or(50)).unwrap_or(50);
+        let artifacts = list.include_artifacts.unwrap_or(false);
+        let mut query = ListQuery {
+            owner: caller.owner().clone(),
+            agent: via.agent.clone(),
+            context: list.context_id.filter(|context| !context.is_empty()),
+            state: (list.status != TaskState::Unspecified).then_some(list.status),
+            since: list.status_timestamp_after,
+            after: None,
+            limit: page_size as usize,
+            artifacts,
+        };
+        if let Some(token) = list.page_token.filter(|token| !token.is_empty()) {
+            query.after = Some(token::decode(&self.inner.secret, &query, &token)?);
+        }
+        let listing = self.inner.store.list(query.clone()).await.map_err(refuse)?;
+        let mut tasks = Vec::with_capacity(listing.tasks.len());
+        for (id, stored) in listing.tasks {
+            let record = log::restore(id, stored).map_err(refuse)?;
+            let mut task = shown(record.task, list.history_length);
+            task.artifacts = artifacts.then(|| task.artifacts.unwrap_or_default());
+            tasks.push(task);
+        }
+        let next = listing.next.map(|place| token::encode(&self.inner.secret, &query, place));
+        Ok(TaskPage {
+            tasks,
+            next_page_token: next.unwrap_or_default(),
+            page_size,
+            total_size: listing.total,
+        })
+    }
+
+    async fn cancel(&self, caller: &Caller, via: &Via, cancel: CancelTask) -> Result<Task, Error> {
+        let found = self.find(caller, via, cancel.id).await?;
+        if found.state() == TaskState::Canceled && self.inner.settings.repeat_cancel {
+            return Ok(shown(found.task, None));
+        }
+        let live = self.inner.lives.get(&caller.key(found.task.id.clone()));
+        let metadata = cancel.metadata.clone();
+        let commands = vec![Command::Cancel { metadata: cancel.metadata }];
+        let write = Write { commands, ..Write::default() };
+        let stopped = Arc::clone(&live);
+        let written = self.shielded(live, write, move |_, _| stopped.stop(metadata)).await;
+        written.map(|written| shown(written.record.task, None)).map_err(Error::from)
+    }
+
+    async fn subscribe(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        subscribe: SubscribeToTask,
+    ) -> Result<Subscription, Error> {
+        let key = caller.key(subscribe.id.clone());
+        // Live before the look, so that nothing falls between the snapshot and what follows it.
+        let live = self.inner.lives.get(&key);
+        let record = self.find(caller, via, subscribe.id).await?;
+        self.check_streaming(&record.agent)?;
+        if let Some(after) = subscribe.after {
+            check_cursor(&record, after)?;
+            return Ok(Subscription::new(self.clone(), live, after, Until::TaskEnds));
+        }
+        if !record.is_closed() {
+            let events = Subscription::new(self.clone(), live, record.head, Until::TaskEnds);
+            return Ok(events.starting_with(&record.task));
+        }
+        if !subscribe.replay_finished {
+            let text = "the task has ended; get it, or send Last-Event-ID to replay its events";
+            let state = record.state().proto_name();
+            return Err(Error::new(ErrorKind::UnsupportedOperation, text).with("state", state));
+        }
+        let first = self.task_at(&key, 1).await?;
+        Ok(Subscription::new(self.clone(), live, 1, Until::TaskEnds).starting_with(&first))
+    }
+
+    /// Puts a message into the log and sees to it that somebody works on it.
+    async fn accept(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        send: SendMessage,
+        operation: Operation,
+    ) -> Result<Accepted, Error> {
+        if self.is_draining() {
+            return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
+        }
+        let existing = match self.continued(caller, via, &send).await? {
+            Some(id) => Some(self.find(caller, via, id).await?),
+            None => None,
+        };
+        let agent = match &existing {
+            Some(record) => &record.agent,
+            None => via.agent.as_ref().unwrap_or(&self.inner.default),
+        };
+        let post = self.post(agent)?;
+        check_message(&post.profile, &send)?;
+        if operation.is_streaming() {
+            self.check_streaming(agent)?;
+        }
+        let dedup = idempotency::of(caller.owner(), agent, &send);
+        if let (Some(_), Some(dedup)) = (&existing, &dedup) {
+            // A continued task may have ended since, and its rules would refuse the retry.
+            let original = self.inner.store.original(&dedup.key).await.map_err(refuse)?;
+            if let Some(original) = original {
+                return self.repeated(caller, original, &dedup.content).await;
+            }
+        }
+        if let (Some(record), Some(context)) = (&existing, &send.message.context_id)
+            && record.task.context_id != *context
+        {
+            return Err(Error::field("message.contextId", "is not the context of the task"));
+        }
+        let content = dedup.as_ref().map(|dedup| dedup.content);
+        let fresh = existing.is_none().then(|| self.fresh(&post, &send.message));
+        let id = existing.as_ref().or(fresh.as_ref()).map(|record| record.task.id.clone());
+        let live = self.inner.lives.get(&caller.key(id.unwrap_or_default()));
+        let hidden = fresh.as_ref().is_some_and(|record| record.hidden);
+        let mut commands = vec![Command::Receive {
+            message: send.message,
+            accepted_output_modes: send.configuration.accepted_output_modes,
+            metadata: send.metadata,
+        }];
+        // A task with a turn under way is taken up again by that turn's own end.
+        let idle = existing.as_ref().is_none_or(|record| !record.run.is_active());
+        let slot = if idle { post.try_take() } else { None };
+        if slot.is_some() {
+            commands.push(Command::Begin(self.inner.holder));
+        }
+        let keep_first = operation.is_streaming();
+        let write = Write { fence: None, commands, dedup, fresh, keep_first };
+        let engine = self.clone();
+        let started = Arc::clone(&live);
+        let written = self
+            .shielded(Arc::clone(&live), write, move |written, received| match slot {
+                Some(slot) if written.claimed => {
+                    engine.start(started, &post, slot, written.record.clone(), received);
+                }
+                Some(_) | None => post.wake(),
+            })
+            .await;
+        match written {
+            Ok(written) => {
+                Ok(Accepted { live, seq: written.before + 1, first: written.first, hidden })
+            }
+            Err(Refusal::Duplicate(original)) => {
+                self.repeated(caller, original, &content.unwrap_or_default()).await
+            }
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// The task a message continues: the one it names or, where its dialect infers it, the only one
+    /// of its context that waits for input.
+    async fn continued(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        send: &SendMessage,
+    ) -> Result<Option<TaskId>, Error> {
+        if let Some(task) = &send.message.task_id {
+            return Ok(Some(task.clone()));
+        }
+        let Some(context) = send.message.context_id.clone().filter(|_| send.infer_task) else {
+            return Ok(None);
+        };
+        let query = ListQuery {
+            owner: caller.owner().clone(),
+            agent: via.agent.clone(),
+            context: Some(context),
+            state: Some(TaskState::InputRequired),
+            since: None,
+            after: None,
+            limit: 2,
+            artifacts: false,
+        };
+        let mut waiting = self.inner.store.list(query).await.map_err(refuse)?.tasks;
+        let only = if waiting.len() == 1 { waiting.pop() } else { None };
+        Ok(only.map(|(id, _)| id))
+    }
+
+    /// A send that was made before: its task, from its message on.
+    async fn repeated(
+        &self,
+        caller: &Caller,
+        original: Original,
+        content: &[u8; 32],
+    ) -> Result<Accepted, Error> {
+        if original.content != *content {
+            let text = "this idempotency key or message id was used for other content";
+            return Err(Error::new(ErrorKind::IdempotencyConflict, text));
+        }
+        let key = caller.key(original.task);
+        let live = self.inner.lives.get(&key);
+        let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
+        let hidden = record.hidden;
+        Ok(Accepted { live, seq: original.seq, first: None, hidden })
+    }
+
+    fn fresh(&self, post: &Post, message: &Message) -> Record {
+        let id = TaskId::new(uuid::Uuid::now_v7().to_string());
+        let context = message.context_id.clone();
+        let context =
+            context.unwrap_or_else(|| ContextId::new(uuid::Uuid::now_v7().to_string()));
+        let hidden = post.agent.answers_directly(message);
+        Record::new(id, context, post.profile.name.clone(), hidden, self.now())
+    }
+
+    /// One of the caller's tasks. A foreign one, a hidden one and one of another agent's endpoint
+    /// are all not there.
+    async fn find(&self, caller: &Caller, via: &Via, id: TaskId) -> Result<Record, Error> {
+        let key = caller.key(id);
+        let found = match self.inner.lives.peek(&key) {
+            Some(live) => self.record(&live).await?,
+            None => self.stored(&key).await?,
+        };
+        found
+            .filter(|record| !record.hidden)
+            .filter(|record| via.agent.as_ref().is_none_or(|agent| record.agent == *agent))
+            .ok_or_else(Error::task_not_found)
+    }
+
+    /// The record as it is now, from memory where it is there.
+    pub(crate) async fn record(&self, live: &Live) -> Result<Option<Record>, Error> {
+        let mut slot = live.record.lock().await;
+        if slot.is_none() {
+            *slot = self.stored(&live.key).await?;
+        }
+        Ok(slot.clone())
+    }
+
+    async fn stored(&self, key: &Key) -> Result<Option<Record>, Error> {
+        let stored = self.inner.store.load(key).await.map_err(refuse)?;
+        let restored = stored.map(|stored| log::restore(key.task.clone(), stored));
+        restored.transpose().map_err(refuse)
+    }
+
+    /// The task as it stood after one of its events, rebuilt from its log.
+    async fn task_at(&self, key: &Key, seq: Seq) -> Result<Arc<Task>, Error> {
+        let stored = self.inner.store.load(key).await.map_err(refuse)?;
+        let header = stored.ok_or_else(Error::task_not_found)?.header;
+        let id = key.task.clone();
+        let mut record =
+            Record::new(id, header.context, header.agent, header.hidden, header.created);
+        while record.head < seq {
+            let page = self.read(key, record.head, 256).await?;
+            if page.entries.is_empty() {
+                break;
+            }
+            for entry in page.entries.iter().filter(|entry| entry.seq <= seq) {
+                rules::apply(&mut record, &log::decode(entry).map_err(refuse)?, 0);
+            }
+        }
+        Ok(record.task)
+    }
+
+    pub(crate) async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, Error> {
+        self.inner.store.read(key, after, limit).await.map_err(refuse)
+    }
+
+    /// Writes on a task of its own, so that a caller who hangs up cannot leave it half done. `then`
+    /// runs once the write is durable.
+    pub(crate) async fn shielded(
+        &self,
+        live: Arc<Live>,
+        mut write: Write,
+        then: impl FnOnce(&Written, Option<rules::Received>) + Send + 'static,
+    ) -> Result<Written, Refusal> {
+        let engine = self.clone();
+        let work = async move {
+            let written = engine.execute(&live, &mut write).await?;
+            then(&written, written_message(&write, &written));
+            Ok(written)
+        };
+        match self.inner.work.spawn(work).await {
+            Ok(result) => result,
+            Err(_) => Err(Refusal::Error(internal("a write was cut off"))),
+        }
+    }
+
+    /// Decides, appends and wakes readers; decides again if another writer was first.
+    async fn execute(&self, live: &Arc<Live>, write: &mut Write) -> Result<Written, Refusal> {
+        let mut slot = live.record.lock().await;
+        loop {
+            let found = match slot.take() {
+                Some(record) => Some(record),
+                None if write.fresh.is_some() => None,
+                None => self.stored(&live.key).await?,
+            };
+            let mut record = match (found, &write.fresh) {
+                (Some(record), _) => record,
+                (None, Some(fresh)) => fresh.clone(),
+                (None, None) => return Err(Error::task_not_found().into()),
+            };
+            let (before, epoch) = (record.head, record.run.epoch);
+            let (mut events, mut first) = (Vec::new(), None);
+            for (index, command) in write.commands.iter().enumerate() {
+                let now = self.now();
+                let limits = &self.inner.settings.limits;
+                let decision = match rules::decide(&record, command.clone(), limits, now) {
+                    Ok(decision) => decision,
+                    Err(error) => {
+                        if index == 0 && before > 0 {
+                            *slot = Some(record);
+                        }
+                        return Err(error.into());
+                    }
+                };
+                record.run = decision.run;
+                record.hidden &= !decision.unhide;
+                if let Some(event) = decision.event {
+                    let (kind, body) = log::encode(&record.task, &event);
+                    rules::apply(&mut record, &event, body.len());
+                    events.push((kind, body));
+                    if write.keep_first && first.is_none() {
+                        first = Some(Arc::clone(&record.task));
+                    }
+                }
+            }
+            let pauses = write.commands.contains(&Command::Release);
+            let whole = (record.is_closed() || pauses) && !record.hidden;
+            let append = Append {
+                key: live.key.clone(),
+                expect: before,
+                fence: write.fence,
+                header: record.header(),
+                events: events.clone(),
+                snapshot: whole.then(|| log::snapshot(&record)),
+                dedup: write.dedup.clone(),
+            };
+            match self.inner.store.append(append).await {
+                Ok(head) => {
+                    let entries = numbered(before, events);
+                    live.publish(entries, head, record.is_closed());
+                    *slot = Some(record.clone());
+                    let claimed = record.run.epoch != epoch;
+                    return Ok(Written { before, first, claimed, record });
+                }
+                Err(StoreError::Moved) => {
+                    // The task exists after all, or another process wrote: look again.
+                    write.fresh = None;
+                }
+                Err(StoreError::Fenced) => return Err(Refusal::Fenced),
+                Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),
+                Err(error @ (StoreError::Unavailable(_) | StoreError::Corrupt(_))) => {
+                    return Err(refuse(error).into());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    pub(crate) fn post(&self, name: &AgentName) -> Result<Arc<Post>, Error> {
+        self.inner.posts.get(name).cloned().ok_or_else(|| {
+            let text = "the agent of this task is no longer here";
+            Error::new(ErrorKind::AgentUnavailable, text)
+        })
+    }
+
+    fn check_streaming(&self, agent: &AgentName) -> Result<(), Error> {
+        if self.inner.posts.get(agent).is_none_or(|post| post.profile.streaming) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::UnsupportedOperation, "this agent does not stream"))
+    }
+
+    fn check_extensions(&self, via: &Via) -> Result<(), Error> {
+        let Some(profile) = self.profile(via.agent.as_ref()) else { return Ok(()) };
+        let missing = profile
+            .extensions
+            .iter()
+            .find(|extension| extension.required && !via.extensions.contains(&extension.uri));
+        let Some(extension) = missing else { return Ok(()) };
+        let text = format!("this agent requires the extension {}", extension.uri);
+        Err(Error::new(ErrorKind::ExtensionSupportRequired, text).with("uri", &extension.uri))
+    }
+}
+
+/// The message of a write that took one, as it now stands in the log.
+fn written_message(write: &Write, written: &Written) -> Option<rules::Received> {
+    let Some(Command::Receive { message: _, accepted_output_modes, metadata }) =
+        write.commands.first()
+    else {
+        return None;
+    };
+    let message = written.record.task.history.as_ref()?.last()?.clone();
+    Some(rules::Received {
+        message,
+        accepted_output_modes: accepted_output_modes.clone(),
+        metadata: metadata.clone(),
+        state: written.record.state(),
+        at: written.record.created,
+    })
+}
+
+fn numbered(before: Seq, events: Vec<(crate::store::Kind, bytes::Bytes)>) -> Vec<Entry> {
+    (before + 1..).zip(events).map(|(seq, (kind, body))| Entry { seq, kind, body }).collect()
+}
+
+/// The task as a caller sees it: empty lists are left out, and the history is cut to length.
+fn shown(task: Arc<Task>, history_length: Option<i32>) -> Task {
+    let mut task = Arc::unwrap_or_clone(task);
+    task.limit_history(history_length);
+    task.history = task.history.filter(|history| !history.is_empty());
+    task.artifacts = task.artifacts.filter(|artifacts| !artifacts.is_empty());
+    task
+}
+
+/// A cursor must name an event that exists; one from the future would hide what comes before it.
+fn check_cursor(record: &Record, after: Seq) -> Result<(), Error> {
+    if after <= record.head {
+        return Ok(());
+    }
+    Err(Error::field("Last-Event-ID", "names an event this task does not have"))
+}
+
+/// What the agent takes of a message's parts.
+fn check_message(profile: &Profile, send: &SendMessage) -> Result<(), Error> {
+    if send.configuration.task_push_notification_config.is_some() {
+        return Err(no_push());
+    }
+    if let Some(key) = &send.idempotency_key
+        && (key.is_empty() || key.len() > idempotency::MAX_KEY_BYTES)
+    {
+        let text = format!("must be 1 to {} bytes", idempotency::MAX_KEY_BYTES);
+        return Err(Error::field("Idempotency-Key", text));
+    }
+    for part in &send.message.parts {
+        let media_type = media_type(part);
+        if !profile.takes(media_type) {
+            let text = format!("this agent does not take {media_type:?}");
+            let takes = profile.input_modes.join(", ");
+            return Err(Error::new(ErrorKind::ContentTypeNotSupported, text)
+                .with("inputModes", takes));
+        }
+    }
+    Ok(())
+}
+
+fn media_type(part: &Part) -> &str {
+    part.media_type.as_deref().unwrap_or(match part.content {
+        Content::Text(_) => "text/plain",
+        Content::Data(_) => "application/json",
+        Content::Raw(_) | Content::Url(_) => "application/octet-stream",
+    })
+}
+
+fn broke_protocol(task: &Task) -> bool {
+    task.status.state == TaskState::Failed
+        && crate::runner::failure_reason(task) == Some(crate::runner::BROKE_PROTOCOL)
+}
+
+fn no_push() -> Error {
+    let text = "this agent has no push notifications";
+    Error::new(ErrorKind::PushNotificationNotSupported, text)
+}
+
+fn internal(cause: &str) -> Error {
+    tracing::error!(cause, "internal error");
+    Error::new(ErrorKind::Internal, "Internal error")
+}
+
+/// What a caller hears of the store's troubles; the cause goes to the log.
+pub(crate) fn refuse(error: StoreError) -> Error {
+    match error {
+        StoreError::Unavailable(cause) => {
+            tracing::error!(cause, "the store is unavailable");
+            Error::new(ErrorKind::Unavailable, "nothing can be stored right now; try again later")
+        }
+        StoreError::Moved | StoreError::Fenced | StoreError::Duplicate(_) => {
+            internal(&error.to_string())
+        }
+        StoreError::Corrupt(cause) => internal(&cause),
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Error(error) => error,
+            Refusal::Fenced => internal("a write without a claim was fenced"),
+            Refusal::Duplicate(_) => internal("a write without a key was a duplicate"),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Tasks that something is happening to: their record, the end of their log, and a bell.
+//!
+//! A task is live while a turn runs on it, a reader follows it or a call touches it, and costs
+//! memory only then. The bell carries no events: readers take those from the log, so a slow reader
+//! can neither lose one nor hold one up, and a missed ring costs one read.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, Weak},
+};
+
+use herald_protocol::{Metadata, Seq};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    rules::Record,
+    store::{Entry, Key, Page},
+};
+
+/// Entries kept in memory for readers that keep up; others read the store.
+const TAIL_ENTRIES: usize = 64;
+const TAIL_BYTES: usize = 64 << 10;
+
+/// Every live task, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Lives {
+    tasks: Mutex<HashMap<Key, Weak<Live>>>,
+}
+
+/// One live task.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) key: Key,
+    /// The writer's view. Held across an append, so writers of one task take turns; empty when it
+    /// must be read from the store again.
+    pub(crate) record: tokio::sync::Mutex<Option<Record>>,
+    /// How to stop the turn that runs now.
+    stop: Mutex<Option<Stopper>>,
+    tail: Mutex<Tail>,
+    bell: watch::Sender<()>,
+    lives: Weak<Lives>,
+}
+
+/// Stops a turn, and says why.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stopper {
+    pub(crate) token: CancellationToken,
+    pub(crate) metadata: Arc<Mutex<Option<Metadata>>>,
+}
+
+/// The end of a log. Every append of this process passes here, so what it holds has no gaps.
+#[derive(Debug, Default)]
+struct Tail {
+    /// The last event, once known.
+    head: Option<Seq>,
+    closed: bool,
+    entries: VecDeque<Entry>,
+    bytes: usize,
+}
+
+impl Lives {
+    /// The live task of this name.
+    pub(crate) fn get(self: &Arc<Self>, key: &Key) -> Arc<Live> {
+        let mut tasks = self.lock();
+        if let Some(live) = tasks.get(key).and_then(Weak::upgrade) {
+            return live;
+        }
+        let live = Arc::new(Live {
+            key: key.clone(),
+            record: tokio::sync::Mutex::default(),
+            stop: Mutex::default(),
+            tail: Mutex::default(),
+            bell: watch::Sender::new(()),
+            lives: Arc::downgrade(self),
+        });
+        tasks.insert(key.clone(), Arc::downgrade(&live));
+        live
+    }
+
+    /// The live task of this name, if it is live.
+    pub(crate) fn peek(&self, key: &Key) -> Option<Arc<Live>> {
+        self.lock().get(key).and_then(Weak::upgrade)
+    }
+
+    /// Wakes every reader of every task, to look again.
+    pub(crate) fn ring_all(&self) {
+        let lives: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        for live in lives {
+            live.bell.send_replace(());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Weak<Live>>> {
+        self.tasks.lock().expect("nothing panics while it holds the live tasks")
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let Some(lives) = self.lives.upgrade() else { return };
+        let mut tasks = lives.lock();
+        // A successor may already stand under this name.
+        if tasks.get(&self.key).is_some_and(|live| live.strong_count() == 0) {
+            tasks.remove(&self.key);
+        }
+        if tasks.capacity() > 1024 && tasks.len() < tasks.capacity() / 8 {
+            tasks.shrink_to_fit();
+        }
+    }
+}
+
+impl Live {
+    /// Adds what was committed and wakes the readers.
+    pub(crate) fn publish(&self, entries: Vec<Entry>, head: Seq, closed: bool) {
+        let mut tail = self.tail();
+        let follows = tail.head.is_some_and(|known| known + entries.len() as Seq == head)
+            || entries.first().is_some_and(|first| first.seq == 1);
+        if !follows {
+            // Something was committed past this tail; what it holds is no longer the end.
+            tail.entries.clear();
+            tail.bytes = 0;
+        }
+        for entry in entries {
+            tail.bytes += entry.body.len();
+            tail.entries.push_back(entry);
+        }
+        while tail.entries.len() > TAIL_ENTRIES || tail.bytes > TAIL_BYTES {
+            let Some(oldest) = tail.entries.pop_front() else { break };
+            tail.bytes -= oldest.body.len();
+        }
+        tail.head = Some(head);
+        tail.closed = closed;
+        drop(tail);
+        self.bell.send_replace(());
+    }
+
+    /// Events after `after`, if memory holds them all.
+    pub(crate) fn recent(&self, after: Seq, limit: usize) -> Option<Page> {
+        let tail = self.tail();
+        let head = tail.head?;
+        if after >= head {
+            return Some(Page { entries: Vec::new(), closed: tail.closed });
+        }
+        let first = tail.entries.front()?.seq;
+        if after + 1 < first {
+            return None;
+        }
+        let skip = usize::try_from(after + 1 - first).ok()?;
+        let entries: Vec<Entry> = tail.entries.iter().skip(skip).take(limit).cloned().collect();
+        let reached = entries.last().is_some_and(|last| last.seq == head);
+        Some(Page { entries, closed: tail.closed && reached })
+    }
+
+    /// Hears the bell from now on.
+    pub(crate) fn listen(&self) -> watch::Receiver<()> {
+        self.bell.subscribe()
+    }
+
+    /// Registers the turn that runs now.
+    pub(crate) fn started(&self, stopper: Stopper) {
+        *self.stopper() = Some(stopper);
+    }
+
+    /// Forgets the turn that ran.
+    pub(crate) fn finished(&self) {
+        *self.stopper() = None;
+    }
+
+    /// Stops the turn that runs now, if any.
+    pub(crate) fn stop(&self, metadata: Option<Metadata>) {
+        if let Some(stopper) = &*self.stopper() {
+            *stopper.metadata.lock().expect("nothing panics while it holds this lock") = metadata;
+            stopper.token.cancel();
+        }
+    }
+
+    fn stopper(&self) -> MutexGuard<'_, Option<Stopper>> {
+        self.stop.lock().expect("nothing panics while it holds this lock")
+    }
+
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().expect("nothing panics while it holds a tail")
+    }
+}

@@ -1,0 +1,226 @@
+//! Events and snapshots as bytes.
+//!
+//! What goes on the wire is what is stored: the body of an entry is the 1.0 JSON of its stream
+//! item, so that streams frame it without encoding it again. Only an accepted message has a form of
+//! its own, because the protocol has no stream item for it.
+
+use std::{borrow::Cow, sync::Arc};
+
+use bytes::Bytes;
+use herald_protocol::{
+    Artifact, ContextId, Message, Metadata, StreamEvent, Task, TaskId, TaskState, TaskStatus,
+    Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    rules::{Chunk, Event, Received, Record, apply},
+    store::{Entry, Kind, Snapshot, StoreError, Stored},
+};
+
+/// The kind and the stored bytes of an event of `task`.
+pub(crate) fn encode(task: &Task, event: &Event) -> (Kind, Bytes) {
+    let names = Names { task_id: &task.id, context_id: &task.context_id };
+    match event {
+        Event::Received(received) => {
+            (Kind::Received(received.state), json(&StoredReceived::from(received)))
+        }
+        Event::Status(status, metadata) => {
+            let body = StatusBody { names, status, metadata: metadata.as_ref() };
+            (Kind::Status(status.state), json(&Wire::StatusUpdate(body)))
+        }
+        Event::Artifact(chunk) => {
+            let body = ArtifactBody {
+                names,
+                artifact: &chunk.artifact,
+                append: chunk.append,
+                last_chunk: chunk.last,
+            };
+            (Kind::Artifact, json(&Wire::ArtifactUpdate(body)))
+        }
+        Event::Reply(message) => (Kind::Reply, json(&Wire::Message(message))),
+    }
+}
+
+/// The event in a log entry.
+pub(crate) fn decode(entry: &Entry) -> Result<Event, StoreError> {
+    let corrupt = |text: &str| StoreError::Corrupt(format!("event {}: {text}", entry.seq));
+    if let Kind::Received(state) = entry.kind {
+        let stored: StoredReceived<'_> =
+            serde_json::from_slice(&entry.body).map_err(|fault| corrupt(&fault.to_string()))?;
+        return Ok(Event::Received(stored.into_received(state)));
+    }
+    match serde_json::from_slice(&entry.body).map_err(|fault| corrupt(&fault.to_string()))? {
+        StreamEvent::StatusUpdate(update) => Ok(Event::Status(update.status, update.metadata)),
+        StreamEvent::ArtifactUpdate(update) => Ok(Event::Artifact(Chunk {
+            artifact: update.artifact,
+            append: update.append,
+            last: update.last_chunk,
+        })),
+        StreamEvent::Message(message) => Ok(Event::Reply(message)),
+        StreamEvent::Task(_) => Err(corrupt("a task is not an event")),
+    }
+}
+
+/// What a reader of the stream sees of an accepted message: the status it led to.
+pub(crate) fn received_as_status(task: &TaskId, entry: &Entry) -> Result<Bytes, StoreError> {
+    let Event::Received(received) = decode(entry)? else {
+        return Err(StoreError::Corrupt(format!("event {} is no message", entry.seq)));
+    };
+    let context_id = received.message.context_id.unwrap_or_default();
+    let status =
+        TaskStatus { state: received.state, message: None, timestamp: Some(received.at) };
+    let names = Names { task_id: task, context_id: &context_id };
+    Ok(json(&Wire::StatusUpdate(StatusBody { names, status: &status, metadata: None })))
+}
+
+/// The bytes of a stream item that is not in the log: a snapshot of the task.
+pub(crate) fn encode_task(task: &Task) -> Bytes {
+    json(&Wire::Task(task))
+}
+
+/// The whole task in pieces.
+pub(crate) fn snapshot(record: &Record) -> Snapshot {
+    let task = &record.task;
+    let list = |empty: bool, bytes: Bytes| if empty { Bytes::new() } else { bytes };
+    Snapshot {
+        seq: record.head,
+        status: json(&task.status),
+        history: list(task.history.as_ref().is_none_or(Vec::is_empty), json(&task.history)),
+        metadata: list(task.metadata.is_none(), json(&task.metadata)),
+        artifacts: list(task.artifacts.as_ref().is_none_or(Vec::is_empty), json(&task.artifacts)),
+    }
+}
+
+/// The record of a stored task: its snapshot and every event since.
+pub(crate) fn restore(id: TaskId, stored: Stored) -> Result<Record, StoreError> {
+    let Stored { header, head, snapshot, since } = stored;
+    let mut record = Record::new(id, header.context, header.agent, header.hidden, header.created);
+    if let Some(snapshot) = snapshot {
+        record.head = snapshot.seq;
+        let task = Arc::make_mut(&mut record.task);
+        task.status = piece(&snapshot.status)?.unwrap_or_default();
+        task.history = Some(piece(&snapshot.history)?.unwrap_or_default());
+        task.metadata = piece(&snapshot.metadata)?;
+        task.artifacts = Some(piece(&snapshot.artifacts)?.unwrap_or_default());
+    }
+    for entry in &since {
+        apply(&mut record, &decode(entry)?, 0);
+    }
+    if record.head != head {
+        let text = format!("the log ends at {} and not at {head}", record.head);
+        return Err(StoreError::Corrupt(text));
+    }
+    record.bytes = header.bytes;
+    record.run = header.run;
+    Ok(record)
+}
+
+fn piece<T: for<'de> Deserialize<'de>>(bytes: &Bytes) -> Result<Option<T>, StoreError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(bytes)
+        .map(Some)
+        .map_err(|fault| StoreError::Corrupt(format!("snapshot: {fault}")))
+}
+
+fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("protocol types have string keys only").into()
+}
+
+/// [`StreamEvent`] on borrowed data.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Wire<'a> {
+    Task(&'a Task),
+    Message(&'a Message),
+    StatusUpdate(StatusBody<'a>),
+    ArtifactUpdate(ArtifactBody<'a>),
+}
+
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    task_id: &'a TaskId,
+    context_id: &'a ContextId,
+}
+
+struct StatusBody<'a> {
+    names: Names<'a>,
+    status: &'a TaskStatus,
+    metadata: Option<&'a Metadata>,
+}
+
+struct ArtifactBody<'a> {
+    names: Names<'a>,
+    artifact: &'a Artifact,
+    append: bool,
+    last_chunk: bool,
+}
+
+impl Serialize for StatusBody<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("taskId", self.names.task_id)?;
+        map.serialize_entry("contextId", self.names.context_id)?;
+        map.serialize_entry("status", self.status)?;
+        if let Some(metadata) = self.metadata {
+            map.serialize_entry("metadata", metadata)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for ArtifactBody<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("taskId", self.names.task_id)?;
+        map.serialize_entry("contextId", self.names.context_id)?;
+        map.serialize_entry("artifact", self.artifact)?;
+        if self.append {
+            map.serialize_entry("append", &true)?;
+        }
+        if self.last_chunk {
+            map.serialize_entry("lastChunk", &true)?;
+        }
+        map.end()
+    }
+}
+
+/// The stored form of [`Received`].
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredReceived<'a> {
+    message: Cow<'a, Message>,
+    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
+    accepted_output_modes: Cow<'a, [String]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    metadata: Option<Cow<'a, Metadata>>,
+    at: Timestamp,
+}
+
+impl<'a> From<&'a Received> for StoredReceived<'a> {
+    fn from(received: &'a Received) -> Self {
+        use Cow::Borrowed;
+        Self {
+            message: Borrowed(&received.message),
+            accepted_output_modes: Borrowed(&received.accepted_output_modes),
+            metadata: received.metadata.as_ref().map(Borrowed),
+            at: received.at,
+        }
+    }
+}
+
+impl StoredReceived<'_> {
+    fn into_received(self, state: TaskState) -> Received {
+        Received {
+            message: self.message.into_owned(),
+            accepted_output_modes: self.accepted_output_modes.into_owned(),
+            metadata: self.metadata.map(Cow::into_owned),
+            state,
+            at: self.at,
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! The rules of a task: two pure functions and nothing else.
+//!
+//! [`decide`] turns a wish into events or refuses it; [`apply`] folds one event into the task.
+//! Nothing else in the workspace changes a [`Task`].
+
+use std::sync::Arc;
+
+use herald_protocol::{
+    AgentName, Artifact, ContextId, Error, ErrorKind, Message, Metadata, Role, Seq, Task, TaskId,
+    TaskState, TaskStatus, Timestamp,
+};
+
+use crate::store::{Header, Holder, Run};
+
+/// Everything the rules know of a task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// The task. Its history and artifacts are always there, if empty. Shared with readers: an
+    /// event copies it only while one of them still looks at the old state.
+    pub task: Arc<Task>,
+    /// The last event in its log; zero before the first.
+    pub head: Seq,
+    /// Bytes in its log.
+    pub bytes: u64,
+    /// The agent it belongs to.
+    pub agent: AgentName,
+    /// When it was accepted.
+    pub created: Timestamp,
+    /// Whether it is the hidden log of a direct answer.
+    pub hidden: bool,
+    /// The direct answer, once given.
+    pub reply: Option<Message>,
+    /// What remains to be done.
+    pub run: Run,
+}
+
+/// Something that happened to a task.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A caller's message was accepted.
+    Received(Received),
+    /// The status changed.
+    Status(TaskStatus, Option<Metadata>),
+    /// An artifact grew or was replaced.
+    Artifact(Chunk),
+    /// The agent answered directly.
+    Reply(Message),
+}
+
+/// An accepted message and what its turn needs to know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Received {
+    /// The message, with its task and context filled in.
+    pub message: Message,
+    /// Media types the caller can use; empty means any.
+    pub accepted_output_modes: Vec<String>,
+    /// The metadata of the send, beside the message's own.
+    pub metadata: Option<Metadata>,
+    /// The state it left the task in.
+    pub state: TaskState,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// An artifact or the next piece of one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chunk {
+    /// The artifact; its parts are the piece.
+    pub artifact: Artifact,
+    /// Whether the parts go after those already there.
+    pub append: bool,
+    /// Whether the artifact is complete with this.
+    pub last: bool,
+}
+
+/// Something a caller, an agent or the engine wants.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Take a message.
+    Receive {
+        /// The message; its task and context are filled in by the decision.
+        message: Message,
+        /// Media types the caller can use.
+        accepted_output_modes: Vec<String>,
+        /// The metadata of the send.
+        metadata: Option<Metadata>,
+    },
+    /// End the task.
+    Cancel {
+        /// For whoever reads the log.
+        metadata: Option<Metadata>,
+    },
+    /// Take up the oldest unread message. Nothing happens if there is none, or a turn under way.
+    Begin(Holder),
+    /// Take up the current turn once more after its holder died. Nothing happens if it lives.
+    Retry(Holder),
+    /// Say where the task stands.
+    Report(TaskState, Option<Message>),
+    /// Add to the results.
+    Write(Chunk),
+    /// Answer directly.
+    Reply(Message),
+    /// Let go of the turn without a word.
+    Release,
+}
+
+/// What follows from a command: the events, and what then remains to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// At most one event.
+    pub event: Option<Event>,
+    /// The run after it.
+    pub run: Run,
+    /// Whether the task becomes visible with it.
+    pub unhide: bool,
+}
+
+/// How large one task may grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Events in its log.
+    pub events: u64,
+    /// Bytes in its log.
+    pub bytes: u64,
+    /// Messages waiting for the agent.
+    pub unread: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { events: 20_000, bytes: 32 << 20, unread: 64 }
+    }
+}
+
+impl Record {
+    /// A task that nothing has happened to yet.
+    pub fn new(id: TaskId, context: ContextId, agent: AgentName, hidden: bool, now: Timestamp) -> Self {
+        let status = TaskStatus { state: TaskState::Submitted, message: None, timestamp: Some(now) };
+        let task = Task {
+            id,
+            context_id: context,
+            status,
+            artifacts: Some(Vec::new()),
+            history: Some(Vec::new()),
+            metadata: None,
+        };
+        let (task, run) = (Arc::new(task), Run::default());
+        Self { task, head: 0, bytes: 0, agent, created: now, hidden, reply: None, run }
+    }
+
+    /// The state the task is in.
+    pub fn state(&self) -> TaskState {
+        self.task.status.state
+    }
+
+    /// Whether the log is closed.
+    pub fn is_closed(&self) -> bool {
+        self.state().is_terminal()
+    }
+
+    /// The header that the store keeps.
+    pub fn header(&self) -> Header {
+        Header {
+            agent: self.agent.clone(),
+            context: self.task.context_id.clone(),
+            state: self.state(),
+            changed: self.task.status.timestamp.unwrap_or(self.created),
+            created: self.created,
+            hidden: self.hidden,
+            bytes: self.bytes,
+            run: self.run.clone(),
+        }
+    }
+
+    fn has_artifact(&self, artifact: &Artifact) -> bool {
+        let artifacts = self.task.artifacts.as_deref().unwrap_or_default();
+        artifacts.iter().any(|known| known.artifact_id == artifact.artifact_id)
+    }
+}
+
+/// Decides what happens, given the task as it stands.
+pub fn decide(
+    record: &Record,
+    command: Command,
+    limits: &Limits,
+    now: Timestamp,
+) -> Result<Decision, Error> {
+    if record.is_closed() {
+        return Err(refuse_closed(record, &command));
+    }
+    let mut run = record.run.clone();
+    let mut unhide = false;
+    let event = match command {
+        Command::Receive { message, accepted_output_modes, metadata } => {
+            within(record, limits)?;
+            if run.unread.len() >= limits.unread {
+                let text = format!("the task already has {} unread messages", run.unread.len());
+                return Err(Error::new(ErrorKind::LimitExceeded, text));
+            }
+            run.unread.push(record.head + 1);
+            let working = record.state() == TaskState::Working;
+            let state = if working { TaskState::Working } else { TaskState::Submitted };
+            let message = placed(message, &record.task);
+            let received = Received { message, accepted_output_modes, metadata, state, at: now };
+            Some(Event::Received(received))
+        }
+        Command::Cancel { metadata } => {
+            run = ended(run);
+            Some(Event::Status(status(TaskState::Canceled, None, now), metadata))
+        }
+        Command::Begin(holder) => {
+            if run.holder.is_some() || run.unread.is_empty() {
+                None
+            } else {
+                run.turn = run.unread.remove(0);
+                run.attempt = 1;
+                claim(&mut run, holder);
+                working(record, now)
+            }
+        }
+        Command::Retry(holder) => {
+            if run.turn == 0 || run.holder.is_none_or(|dead| dead == holder) {
+                None
+            } else {
+                run.attempt += 1;
+                claim(&mut run, holder);
+                working(record, now)
+            }
+        }
+        Command::Report(state, message) => {
+            let state = reported(record, state)?;
+            if state.is_terminal() {
+                run = ended(run);
+                unhide = record.hidden;
+            }
+            let message = message.map(|message| placed(message, &record.task));
+            Some(Event::Status(status(state, message, now), None))
+        }
+        Command::Write(chunk) => {
+            within(record, limits)?;
+            Some(Event::Artifact(checked(record, chunk)?))
+        }
+        Command::Reply(message) => {
+            if !record.hidden {
+                return Err(broken("a task cannot be answered by a direct message"));
+            }
+            run = ended(run);
+            Some(Event::Reply(spoken(message, &record.task)))
+        }
+        Command::Release => {
+            run.holder = None;
+            None
+        }
+    };
+    Ok(Decision { event, run, unhide })
+}
+
+/// Folds one event of `size` bytes into the task. Total: what is in the log has happened.
+pub fn apply(record: &mut Record, event: &Event, size: usize) {
+    record.head += 1;
+    record.bytes += size as u64;
+    let task = Arc::make_mut(&mut record.task);
+    match event {
+        Event::Received(received) => {
+            let next = TaskStatus {
+                state: received.state,
+                message: None,
+                timestamp: Some(received.at),
+            };
+            retire_status(task, next);
+            task.history.get_or_insert_default().push(received.message.clone());
+        }
+        Event::Status(status, _) => retire_status(task, status.clone()),
+        Event::Artifact(chunk) => merge(task.artifacts.get_or_insert_default(), chunk),
+        Event::Reply(message) => {
+            task.status.state = TaskState::Completed;
+            record.reply = Some(message.clone());
+        }
+    }
+}
+
+/// A status message that is superseded becomes part of the conversation.
+fn retire_status(task: &mut Task, next: TaskStatus) {
+    let last = std::mem::replace(&mut task.status, next);
+    if let Some(message) = last.message {
+        task.history.get_or_insert_default().push(message);
+    }
+}
+
+fn merge(artifacts: &mut Vec<Artifact>, chunk: &Chunk) {
+    let known =
+        artifacts.iter_mut().find(|known| known.artifact_id == chunk.artifact.artifact_id);
+    match known {
+        Some(known) if chunk.append => {
+            known.parts.extend(chunk.artifact.parts.iter().cloned());
+            if let Some(metadata) = &chunk.artifact.metadata {
+                known.metadata.get_or_insert_default().extend(metadata.clone());
+            }
+        }
+        Some(known) => known.clone_from(&chunk.artifact),
+        None => artifacts.push(chunk.artifact.clone()),
+    }
+}
+
+fn refuse_closed(record: &Record, command: &Command) -> Error {
+    let state = record.state().proto_name();
+    let error = match command {
+        Command::Receive { .. } => Error::new(
+            ErrorKind::UnsupportedOperation,
+            "the task has ended; send a new message with the same contextId to go on",
+        ),
+        Command::Cancel { .. } => Error::new(ErrorKind::TaskNotCancelable, "the task has ended"),
+        Command::Begin(_)
+        | Command::Retry(_)
+        | Command::Report(..)
+        | Command::Write(_)
+        | Command::Reply(_)
+        | Command::Release => lost("the task has ended"),
+    };
+    error.with("state", state)
+}
+
+/// Which state a report leads to. A task with an unread message is not done yet.
+fn reported(record: &Record, state: TaskState) -> Result<TaskState, Error> {
+    match state {
+        TaskState::Unspecified | TaskState::Submitted | TaskState::Canceled => {
+            Err(broken("an agent cannot report this state"))
+        }
+        TaskState::Completed | TaskState::InputRequired | TaskState::AuthRequired
+            if record.hidden =>
+        {
+            Err(broken("a direct answer must be one message"))
+        }
+        TaskState::Completed if !record.run.unread.is_empty() => Ok(TaskState::Submitted),
+        TaskState::Working
+        | TaskState::Completed
+        | TaskState::Failed
+        | TaskState::InputRequired
+        | TaskState::Rejected
+        | TaskState::AuthRequired => Ok(state),
+    }
+}
+
+fn checked(record: &Record, mut chunk: Chunk) -> Result<Chunk, Error> {
+    if record.hidden {
+        return Err(broken("a direct answer has no artifacts"));
+    }
+    if chunk.artifact.artifact_id.is_empty() || chunk.artifact.parts.is_empty() {
+        return Err(broken("an artifact needs an id and at least one part"));
+    }
+    chunk.append = chunk.append && record.has_artifact(&chunk.artifact);
+    Ok(chunk)
+}
+
+fn within(record: &Record, limits: &Limits) -> Result<(), Error> {
+    if record.head >= limits.events {
+        let text = format!("the task has reached its limit of {} events", limits.events);
+        return Err(Error::new(ErrorKind::LimitExceeded, text));
+    }
+    if record.bytes >= limits.bytes {
+        let text = format!("the task has reached its limit of {} bytes", limits.bytes);
+        return Err(Error::new(ErrorKind::LimitExceeded, text));
+    }
+    Ok(())
+}
+
+/// The `working` that opens a turn, unless the task is hidden: a direct answer has no states.
+fn working(record: &Record, now: Timestamp) -> Option<Event> {
+    let status = status(TaskState::Working, None, now);
+    (!record.hidden).then_some(Event::Status(status, None))
+}
+
+fn status(state: TaskState, message: Option<Message>, now: Timestamp) -> TaskStatus {
+    TaskStatus { state, message, timestamp: Some(now) }
+}
+
+/// A new claim. The epoch fences off whoever held the turn before.
+fn claim(run: &mut Run, holder: Holder) {
+    run.epoch += 1;
+    run.holder = Some(holder);
+}
+
+fn ended(mut run: Run) -> Run {
+    run.holder = None;
+    run.unread.clear();
+    run
+}
+
+/// A message of a task carries the task's names.
+fn placed(mut message: Message, task: &Task) -> Message {
+    message.task_id = Some(task.id.clone());
+    message.context_id = Some(task.context_id.clone());
+    message
+}
+
+/// A direct answer belongs to a conversation but to no task.
+fn spoken(mut message: Message, task: &Task) -> Message {
+    message.role = Role::Agent;
+    message.task_id = None;
+    message.context_id = Some(task.context_id.clone());
+    message
+}
+
+fn broken(text: &str) -> Error {
+    Error::new(ErrorKind::InvalidAgentResponse, text)
+}
+
+/// What a writer hears that no longer has the task.
+fn lost(text: &str) -> Error {
+    Error::new(ErrorKind::UnsupportedOperation, text)
+}

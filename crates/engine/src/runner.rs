@@ -1,0 +1,506 @@
+//! Runs turns: under a claim, within their deadlines, and again after a crash.
+
+use std::{
+    any::Any,
+    collections::HashSet,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use herald_protocol::{
+    ArtifactId, Error, ErrorKind, Message, Metadata, Task, TaskState,
+};
+use serde_json::Value;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::{
+    agent::{AgentError, Recovery},
+    engine::{Engine, Refusal, Write, refuse},
+    live::{Live, Stopper},
+    log,
+    post::{Post, Slot},
+    rules::{Command, Event, Received, Record},
+    store::{Epoch, Key},
+    turn::{Assignment, Say, Sink, Stop, Turn},
+};
+
+/// Why a task failed, for programs: `status.message.metadata.reason`.
+pub(crate) const AGENT_FAILED: &str = "AGENT_FAILED";
+pub(crate) const AGENT_CRASHED: &str = "AGENT_CRASHED";
+pub(crate) const BROKE_PROTOCOL: &str = "INVALID_AGENT_RESPONSE";
+pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
+pub(crate) const TIMED_OUT: &str = "TIMED_OUT";
+pub(crate) const IDLE: &str = "IDLE";
+pub(crate) const UNANSWERED: &str = "UNANSWERED";
+pub(crate) const AGENT_GONE: &str = "AGENT_GONE";
+
+/// How a turn ended.
+enum Outcome {
+    /// The agent returned.
+    Returned(Result<(), AgentError>),
+    /// The agent panicked; the text is for the log.
+    Panicked(String),
+    /// It was told to stop and did not.
+    Abandoned,
+}
+
+/// What the turn that runs now may still say.
+#[derive(Debug)]
+struct Local {
+    engine: Engine,
+    live: Arc<Live>,
+    epoch: Epoch,
+    /// Milliseconds since `begun` of the last word.
+    spoke: AtomicU64,
+    begun: Instant,
+    broke: AtomicBool,
+}
+
+#[async_trait]
+impl Sink for Local {
+    async fn say(&self, words: Vec<Say>) -> Result<(), Stop> {
+        let commands = words
+            .into_iter()
+            .map(|word| match word {
+                Say::Status(state, message) => Command::Report(state, message),
+                Say::Artifact(chunk) => Command::Write(chunk),
+                Say::Reply(message) => Command::Reply(message),
+            })
+            .collect();
+        let write = Write { fence: Some(self.epoch), commands, ..Write::default() };
+        let written = self.engine.shielded(Arc::clone(&self.live), write, |_, _| {}).await;
+        let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.spoke.store(elapsed, Ordering::Relaxed);
+        match written {
+            Ok(_) => Ok(()),
+            Err(Refusal::Fenced | Refusal::Duplicate(_)) => Err(Stop::Over),
+            Err(Refusal::Error(error)) => Err(self.stop(error)),
+        }
+    }
+}
+
+impl Local {
+    fn stop(&self, error: Error) -> Stop {
+        if error.kind == ErrorKind::InvalidAgentResponse {
+            self.broke.store(true, Ordering::Relaxed);
+        }
+        let over = matches!(error.kind, ErrorKind::UnsupportedOperation | ErrorKind::TaskNotFound);
+        if over { Stop::Over } else { Stop::Refused(error.message) }
+    }
+
+    fn silent_since(&self) -> Instant {
+        self.begun + Duration::from_millis(self.spoke.load(Ordering::Relaxed))
+    }
+}
+
+impl Engine {
+    /// Takes up what an earlier life left behind, and keeps watch from now on.
+    pub async fn start_work(&self) -> Result<(), Error> {
+        for post in self.inner.posts.values() {
+            let (engine, post) = (self.clone(), Arc::clone(post));
+            post.wake();
+            self.inner.work.spawn(async move { engine.dispatch(&post).await });
+        }
+        let engine = self.clone();
+        self.inner.work.spawn(async move { engine.keep_house().await });
+        self.fail_orphans().await
+    }
+
+    /// Stops taking work, ends every stream so that it can be resumed, and lets running turns go on
+    /// for at most `grace`. What is then unfinished is taken up by the next start.
+    pub async fn drain(&self, grace: Duration) {
+        self.inner.draining.cancel();
+        self.inner.lives.ring_all();
+        self.inner.work.close();
+        if tokio::time::timeout(grace, self.inner.work.wait()).await.is_err() {
+            tracing::warn!("some turns did not finish in time; the next start takes them up");
+        }
+    }
+
+    /// Whether the engine is shutting down.
+    pub fn is_draining(&self) -> bool {
+        self.inner.draining.is_cancelled()
+    }
+
+    /// Gives waiting tasks of one agent to its slots as they become free.
+    async fn dispatch(&self, post: &Arc<Post>) {
+        let draining = &self.inner.draining;
+        loop {
+            tokio::select! {
+                () = post.woken() => {}
+                () = draining.cancelled() => return,
+            }
+            loop {
+                let slot = tokio::select! {
+                    slot = post.take() => slot,
+                    () = draining.cancelled() => return,
+                };
+                match self.take_up_next(post, slot).await {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(_) => {
+                        // The store is in trouble, which is already logged: come back later.
+                        sleep(Duration::from_secs(1)).await;
+                        post.wake();
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn take_up_next(&self, post: &Arc<Post>, slot: Slot) -> Result<bool, Error> {
+        let name = &post.profile.name;
+        let due = self.inner.store.due(Some(name), self.inner.holder, 1).await.map_err(refuse)?;
+        let Some((key, _)) = due.into_iter().next() else { return Ok(false) };
+        self.take_up(key, post, slot).await.map(|()| true)
+    }
+
+    /// Begins the next turn of a waiting task, or deals with the one its dead holder left.
+    async fn take_up(&self, key: Key, post: &Arc<Post>, slot: Slot) -> Result<(), Error> {
+        let live = self.inner.lives.get(&key);
+        let Some(record) = self.record(&live).await? else { return Ok(()) };
+        let again = record.run.holder.is_some();
+        let command = match post.profile.recovery {
+            _ if !again => Command::Begin(self.inner.holder),
+            _ if record.state().is_interrupted() => Command::Release,
+            Recovery::Resume(attempts) | Recovery::Rerun(attempts)
+                if record.run.attempt < attempts =>
+            {
+                Command::Retry(self.inner.holder)
+            }
+            Recovery::Resume(_) | Recovery::Rerun(_) | Recovery::Fail => {
+                let text = "the server stopped while the agent was at work";
+                Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)))
+            }
+        };
+        let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
+        let write = Write { commands: vec![command], ..Write::default() };
+        let (engine, at_post, started) = (self.clone(), Arc::clone(post), Arc::clone(&live));
+        let written = self
+            .shielded(live, write, move |written, _| {
+                if runs && written.claimed {
+                    engine.start(started, &at_post, slot, written.record.clone(), None);
+                }
+            })
+            .await;
+        match written {
+            Ok(_) => Ok(()),
+            // Somebody cancelled it meanwhile, or another life has it: not ours any more.
+            Err(Refusal::Error(error)) if error.kind != ErrorKind::Unavailable => Ok(()),
+            Err(Refusal::Fenced | Refusal::Duplicate(_)) => Ok(()),
+            Err(Refusal::Error(error)) => Err(error),
+        }
+    }
+
+    /// Fails the tasks of agents that are no longer configured, so that none is left hanging.
+    async fn fail_orphans(&self) -> Result<(), Error> {
+        loop {
+            let due = self.inner.store.due(None, self.inner.holder, 256).await.map_err(refuse)?;
+            let orphans: Vec<Key> = due
+                .into_iter()
+                .filter(|(_, agent)| !self.inner.posts.contains_key(agent))
+                .map(|(key, _)| key)
+                .collect();
+            if orphans.is_empty() {
+                return Ok(());
+            }
+            for key in orphans {
+                self.fail(key, AGENT_GONE, "the agent of this task is no longer here").await;
+            }
+        }
+    }
+
+    /// Ends a task that nobody works on.
+    pub(crate) async fn fail(&self, key: Key, reason: &str, text: &str) {
+        let live = self.inner.lives.get(&key);
+        let report = Command::Report(TaskState::Failed, Some(failure(reason, text)));
+        let write = Write { commands: vec![report], ..Write::default() };
+        if let Err(refusal) = self.shielded(live, write, |_, _| {}).await {
+            tracing::debug!(task = %key.task, ?refusal, "the task could not be failed");
+        }
+    }
+
+    /// Runs a claimed turn, and the turns that come up meanwhile, in one slot.
+    pub(crate) fn start(
+        &self,
+        live: Arc<Live>,
+        post: &Arc<Post>,
+        slot: Slot,
+        record: Record,
+        received: Option<Received>,
+    ) {
+        let (engine, post) = (self.clone(), Arc::clone(post));
+        let stopper = Stopper::default();
+        live.started(stopper.clone());
+        self.inner.work.spawn(async move {
+            let mut next = Some((record, received));
+            while let Some((record, received)) = next.take() {
+                next = engine.turn(&live, &post, &stopper, record, received).await;
+            }
+            live.finished();
+            drop(slot);
+        });
+    }
+
+    /// Runs one turn to its end. Returns the next one, if a message came in meanwhile.
+    async fn turn(
+        &self,
+        live: &Arc<Live>,
+        post: &Arc<Post>,
+        stopper: &Stopper,
+        record: Record,
+        received: Option<Received>,
+    ) -> Option<(Record, Option<Received>)> {
+        let assignment = match self.assignment(live, post, &record, received).await {
+            Ok(assignment) => assignment,
+            Err(error) => {
+                tracing::error!(task = %live.key.task, %error, "a turn could not be prepared");
+                let failed = failure(AGENT_FAILED, "the turn could not be prepared");
+                self.settle(live, record.run.epoch, Command::Report(TaskState::Failed, Some(failed)))
+                    .await;
+                return None;
+            }
+        };
+        let sink = Arc::new(Local {
+            engine: self.clone(),
+            live: Arc::clone(live),
+            epoch: record.run.epoch,
+            spoke: AtomicU64::new(0),
+            begun: Instant::now(),
+            broke: AtomicBool::new(false),
+        });
+        // A cancel that came before the stopper was in place has already closed the task.
+        if self.record(live).await.ok().flatten().is_none_or(|record| record.is_closed()) {
+            stopper.token.cancel();
+        }
+        let words: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
+        let turn = Turn::new(assignment, words, stopper.token.clone(), Arc::clone(&stopper.metadata));
+        let outcome = self.supervise(post, &sink, &record, stopper, &turn).await;
+        let last = self.conclude(live, &sink, outcome).await?;
+        if last.run.holder.is_some() || last.run.unread.is_empty() || last.is_closed() {
+            return None;
+        }
+        let begin = Write { commands: vec![Command::Begin(self.inner.holder)], ..Write::default() };
+        let written = self.shielded(Arc::clone(live), begin, |_, _| {}).await.ok()?;
+        Some((written.record, None))
+    }
+
+    /// Waits for the agent, but not for ever.
+    async fn supervise(
+        &self,
+        post: &Post,
+        sink: &Local,
+        record: &Record,
+        stopper: &Stopper,
+        turn: &Turn,
+    ) -> Outcome {
+        let mut run = pin!(caught(post.agent.run(turn)));
+        let whole = post.profile.timeout.map(|limit| {
+            let spent = self.now().as_millis().saturating_sub(record.created.as_millis());
+            let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
+            sink.begun + limit.saturating_sub(spent)
+        });
+        loop {
+            let idle = post.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
+            let next = whole.into_iter().chain(idle).min();
+            tokio::select! {
+                biased;
+                outcome = &mut run => return returned(outcome),
+                () = stopper.token.cancelled() => break,
+                () = until(next) => {}
+            }
+            let now = Instant::now();
+            let silent = post.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
+            let (reason, text) = if whole.is_some_and(|whole| whole <= now) {
+                (TIMED_OUT, "the agent ran out of time")
+            } else if silent.is_some_and(|silent| silent <= now) {
+                (IDLE, "the agent was silent for too long")
+            } else {
+                continue;
+            };
+            // The task ends at once; the agent keeps its slot until it has stopped.
+            let failed = Command::Report(TaskState::Failed, Some(failure(reason, text)));
+            self.settle(&sink.live, sink.epoch, failed).await;
+            stopper.token.cancel();
+            break;
+        }
+        match tokio::time::timeout(post.profile.grace, run).await {
+            Ok(outcome) => returned(outcome),
+            Err(_) => Outcome::Abandoned,
+        }
+    }
+
+    /// Writes how the turn ended, unless the agent already did.
+    async fn conclude(&self, live: &Arc<Live>, sink: &Local, outcome: Outcome) -> Option<Record> {
+        let task = &live.key.task;
+        let failed = |reason, text: &str| {
+            Command::Report(TaskState::Failed, Some(failure(reason, text)))
+        };
+        let command = match outcome {
+            Outcome::Returned(Ok(())) => {
+                let record = self.record(live).await.ok().flatten()?;
+                if record.is_closed() || record.run.epoch != sink.epoch {
+                    return None;
+                }
+                if record.state().is_interrupted() {
+                    Command::Release
+                } else if record.hidden {
+                    failed(BROKE_PROTOCOL, "the agent gave no answer")
+                } else {
+                    Command::Report(TaskState::Completed, None)
+                }
+            }
+            Outcome::Returned(Err(AgentError::Failed(text))) => {
+                let broke = sink.broke.load(Ordering::Relaxed);
+                failed(if broke { BROKE_PROTOCOL } else { AGENT_FAILED }, &text)
+            }
+            Outcome::Panicked(cause) => {
+                tracing::error!(%task, cause, "the agent panicked");
+                failed(AGENT_CRASHED, "the agent crashed")
+            }
+            Outcome::Returned(Err(AgentError::Stopped)) | Outcome::Abandoned => {
+                failed(AGENT_FAILED, "the agent gave up")
+            }
+        };
+        let record = self.settle(live, sink.epoch, command).await?;
+        if record.run.holder.is_none() {
+            return Some(record);
+        }
+        // Completed with a message unread: the turn is over, the task is not.
+        self.settle(live, sink.epoch, Command::Release).await
+    }
+
+    /// Writes the end of a turn, and keeps trying while the store is in trouble: no task may be
+    /// left at work that nobody works on.
+    async fn settle(&self, live: &Arc<Live>, epoch: Epoch, command: Command) -> Option<Record> {
+        let mut wait = Duration::from_millis(50);
+        loop {
+            let commands = vec![command.clone()];
+            let write = Write { fence: Some(epoch), commands, ..Write::default() };
+            match self.shielded(Arc::clone(live), write, |_, _| {}).await {
+                Ok(written) => return Some(written.record),
+                Err(Refusal::Error(error)) if error.kind == ErrorKind::Unavailable => {
+                    tokio::select! {
+                        () = sleep(wait) => {}
+                        // The claim dies with this process, and the next start settles the task.
+                        () = self.inner.draining.cancelled() => return None,
+                    }
+                    wait = (wait * 2).min(Duration::from_secs(5));
+                }
+                Err(Refusal::Error(_) | Refusal::Fenced | Refusal::Duplicate(_)) => return None,
+            }
+        }
+    }
+
+    async fn assignment(
+        &self,
+        live: &Live,
+        post: &Post,
+        record: &Record,
+        received: Option<Received>,
+    ) -> Result<Assignment, Error> {
+        let run = &record.run;
+        let received = match received {
+            Some(received) => received,
+            None => self.message_at(&live.key, run.turn).await?,
+        };
+        let resumed = run.attempt > 1 && matches!(post.profile.recovery, Recovery::Resume(_));
+        let continued = if run.attempt > 1 && !resumed {
+            self.artifacts_before_turn(&live.key).await?
+        } else {
+            ids(&record.task)
+        };
+        Ok(Assignment {
+            task: Arc::clone(&record.task),
+            message: received.message,
+            seq: run.turn,
+            accepted_output_modes: received.accepted_output_modes,
+            metadata: received.metadata,
+            attempt: run.attempt,
+            resumed,
+            continued,
+        })
+    }
+
+    async fn message_at(&self, key: &Key, seq: u64) -> Result<Received, Error> {
+        let page = self.read(key, seq.saturating_sub(1), 1).await?;
+        let entry = page.entries.first().ok_or_else(Error::task_not_found)?;
+        match log::decode(entry).map_err(refuse)? {
+            Event::Received(received) => Ok(received),
+            Event::Status(..) | Event::Artifact(_) | Event::Reply(_) => {
+                Err(refuse(crate::store::StoreError::Corrupt(format!("event {seq} is no message"))))
+            }
+        }
+    }
+
+    /// The snapshot is written at pauses, so it holds what there was before the turn began.
+    async fn artifacts_before_turn(&self, key: &Key) -> Result<HashSet<ArtifactId>, Error> {
+        let stored = self.inner.store.load(key).await.map_err(refuse)?;
+        let Some(mut stored) = stored.filter(|stored| stored.snapshot.is_some()) else {
+            return Ok(HashSet::new());
+        };
+        stored.since.clear();
+        stored.head = stored.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
+        let before = log::restore(key.task.clone(), stored).map_err(refuse)?;
+        Ok(ids(&before.task))
+    }
+}
+
+fn ids(task: &Task) -> HashSet<ArtifactId> {
+    let artifacts = task.artifacts.as_deref().unwrap_or_default();
+    artifacts.iter().map(|artifact| artifact.artifact_id.clone()).collect()
+}
+
+/// What a failed task says, to people and to programs.
+pub(crate) fn failure(reason: &str, text: &str) -> Message {
+    let mut message = Message::agent(uuid::Uuid::now_v7().to_string(), text);
+    let reason = ("reason".to_owned(), Value::String(reason.to_owned()));
+    message.metadata = Some(Metadata::from_iter([reason]));
+    message
+}
+
+/// Why a task failed, as [`failure`] wrote it.
+pub(crate) fn failure_reason(task: &Task) -> Option<&str> {
+    task.status.message.as_ref()?.metadata.as_ref()?.get("reason")?.as_str()
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn returned(outcome: Result<Result<(), AgentError>, Box<dyn Any + Send>>) -> Outcome {
+    match outcome {
+        Ok(result) => Outcome::Returned(result),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Outcome::Panicked(text.unwrap_or("no message").to_owned())
+        }
+    }
+}
+
+/// Runs a future so that its panic fails one task and not the server.
+async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        // The future is never polled again after a panic, so no broken state can be seen.
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    })
+    .await
+}

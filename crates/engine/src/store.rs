@@ -1,0 +1,342 @@
+//! The durable log of every task, and what can be asked of it.
+
+#[cfg(feature = "test-util")]
+pub mod conformance;
+pub mod sqlite;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Timestamp};
+
+/// Who owns a task: nobody else can name it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// The tenant, from authentication; without credentials, the namespace the caller named.
+    pub tenant: TenantId,
+    /// The authenticated party within the tenant; empty without credentials.
+    pub principal: std::sync::Arc<str>,
+}
+
+/// The full name of a task. The owner is part of it, so no query can leave the owner out.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Whose task it is.
+    pub owner: Owner,
+    /// Which of theirs.
+    pub task: TaskId,
+}
+
+/// What kind of event a log entry holds, readable without decoding it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A caller's message was accepted; the state it left the task in.
+    Received(TaskState),
+    /// The status changed to this state.
+    Status(TaskState),
+    /// An artifact grew or was replaced.
+    Artifact,
+    /// The agent answered directly; the log is closed.
+    Reply,
+}
+
+/// One logged event. Its body is the 1.0 JSON of the stream item, except for [`Kind::Received`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place in the task's log, from 1.
+    pub seq: Seq,
+    /// What it is.
+    pub kind: Kind,
+    /// The event itself.
+    pub body: Bytes,
+}
+
+/// Some events in order, and whether any can follow them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page {
+    /// The events.
+    pub entries: Vec<Entry>,
+    /// Whether the log ends with them for good.
+    pub closed: bool,
+}
+
+/// The fencing number of a run: it grows with every claim, and a smaller one can no longer write.
+pub type Epoch = u64;
+
+/// What remains to be done on a task, and who is at it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Run {
+    /// Messages no turn has taken up yet: the positions of their [`Kind::Received`] entries.
+    pub unread: Vec<Seq>,
+    /// The message the current or last turn answers; zero before the first.
+    pub turn: Seq,
+    /// How many times that turn was begun.
+    pub attempt: u32,
+    /// Grows with every claim.
+    pub epoch: Epoch,
+    /// The process that works on the turn now.
+    pub holder: Option<Holder>,
+}
+
+/// Names one life of one process. A new life voids what the last one held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Holder(pub u128);
+
+/// The part of a task that every append rewrites. It stays small.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The agent it belongs to.
+    pub agent: AgentName,
+    /// Its conversation.
+    pub context: ContextId,
+    /// Its state.
+    pub state: TaskState,
+    /// When the status last changed.
+    pub changed: Timestamp,
+    /// When it was accepted.
+    pub created: Timestamp,
+    /// Whether it is the hidden log of a direct answer, which is never listed.
+    pub hidden: bool,
+    /// Bytes in its log.
+    pub bytes: u64,
+    /// What remains to be done.
+    pub run: Run,
+}
+
+/// The task as it stood after some event, in pieces so that lists can leave artifacts unread.
+/// Each piece is the 1.0 JSON of that member; empty means the member is absent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// The last event it contains.
+    pub seq: Seq,
+    /// `status`.
+    pub status: Bytes,
+    /// `history`.
+    pub history: Bytes,
+    /// `metadata`.
+    pub metadata: Bytes,
+    /// `artifacts`.
+    pub artifacts: Bytes,
+}
+
+/// Everything stored of one task: a snapshot and the events since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Its header.
+    pub header: Header,
+    /// The last event in its log.
+    pub head: Seq,
+    /// The latest snapshot, if one was written.
+    pub snapshot: Option<Snapshot>,
+    /// The events after the snapshot.
+    pub since: Vec<Entry>,
+}
+
+/// Makes a retried send find the first one's task. Kept as long as the task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dedup {
+    /// The hash of owner, agent and key.
+    pub key: [u8; 32],
+    /// The hash of what was sent.
+    pub content: [u8; 32],
+}
+
+/// What an earlier send with the same key led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Original {
+    /// The task it created or continued.
+    pub task: TaskId,
+    /// Its [`Kind::Received`] entry.
+    pub seq: Seq,
+    /// The hash of what was sent then.
+    pub content: [u8; 32],
+}
+
+/// One write of one task, all or nothing.
+#[derive(Debug, Clone)]
+pub struct Append {
+    /// Which task.
+    pub key: Key,
+    /// Where its log ended when the caller decided; zero means the task must not exist.
+    pub expect: Seq,
+    /// The writer's claim, if it writes under one: refused when a newer claim exists.
+    pub fence: Option<Epoch>,
+    /// The header after the events.
+    pub header: Header,
+    /// The events, numbered from `expect + 1`. May be empty when only the run changes.
+    pub events: Vec<(Kind, Bytes)>,
+    /// The whole task after the events, written at pauses and at the end.
+    pub snapshot: Option<Snapshot>,
+    /// Registers the first event as the outcome of this key, unless the key is taken.
+    pub dedup: Option<Dedup>,
+}
+
+/// Which tasks to list, newest status first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListQuery {
+    /// Whose.
+    pub owner: Owner,
+    /// Only this agent's.
+    pub agent: Option<AgentName>,
+    /// Only this conversation's.
+    pub context: Option<ContextId>,
+    /// Only in this state.
+    pub state: Option<TaskState>,
+    /// Only with a status this new or newer.
+    pub since: Option<Timestamp>,
+    /// Strictly after this place in the order.
+    pub after: Option<Place>,
+    /// At most so many.
+    pub limit: usize,
+    /// Whether to read artifacts.
+    pub artifacts: bool,
+}
+
+/// A place in the order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The status time of the task there.
+    pub changed: Timestamp,
+    /// Tells tasks of the same time apart; what it counts is the store's business.
+    pub row: i64,
+}
+
+/// One page of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listing {
+    /// The tasks. Without artifacts asked for, snapshots leave them out.
+    pub tasks: Vec<(TaskId, Stored)>,
+    /// Where the next page starts, if there is one.
+    pub next: Option<Place>,
+    /// How many tasks match on all pages.
+    pub total: u64,
+}
+
+/// How long finished tasks are kept. The first limit that is hit applies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// Remove tasks that ended before this.
+    pub ended_before: Option<Timestamp>,
+    /// Keep at most so many tasks per tenant.
+    pub tasks: Option<u64>,
+    /// Keep at most so many bytes of log per tenant.
+    pub bytes: Option<u64>,
+}
+
+/// Why the store did not do it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreError {
+    /// The log does not end where the caller thought; decide again.
+    Moved,
+    /// A newer claim exists; the writer has lost the task.
+    Fenced,
+    /// The idempotency key is taken.
+    Duplicate(Original),
+    /// It cannot be done now: the disk is full, read-only or gone. The text is for the log.
+    Unavailable(String),
+    /// What is stored cannot be read. The text is for the log.
+    Corrupt(String),
+}
+
+/// Durable tasks. Whatever [`Store::append`] returned `Ok` for survives a power cut.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Writes events, header, snapshot and key in one transaction, if the log still ends at
+    /// `expect` and the claim still stands. The only write of task state. Returns the new head.
+    async fn append(&self, append: Append) -> Result<Seq, StoreError>;
+
+    /// Everything stored of one task.
+    async fn load(&self, key: &Key) -> Result<Option<Stored>, StoreError>;
+
+    /// Events strictly after `after`, in order; empty and closed for an unknown task.
+    async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError>;
+
+    /// One page of the owner's tasks.
+    async fn list(&self, query: ListQuery) -> Result<Listing, StoreError>;
+
+    /// Tasks with something to do that no living process holds, oldest first. `living` names the
+    /// caller's own process: what an earlier life held counts as free.
+    /// With `agent`, only that agent's.
+    async fn due(
+        &self,
+        agent: Option<&AgentName>,
+        living: Holder,
+        limit: usize,
+    ) -> Result<Vec<(Key, AgentName)>, StoreError>;
+
+    /// What an earlier send with this idempotency key led to.
+    async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError>;
+
+    /// Tasks that have been paused since before `before`, oldest first.
+    async fn paused(
+        &self,
+        agent: &AgentName,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Key>, StoreError>;
+
+    /// Removes up to `limit` finished tasks that retention no longer keeps, the oldest first, with
+    /// their events and keys. Returns how many it removed.
+    async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
+
+    /// Proves that a write would succeed now.
+    async fn probe(&self) -> Result<(), StoreError>;
+
+    /// A secret that lives as long as the store, for signing page tokens.
+    fn secret(&self) -> [u8; 32];
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved => f.write_str("the log has moved"),
+            Self::Fenced => f.write_str("a newer claim exists"),
+            Self::Duplicate(_) => f.write_str("the idempotency key is taken"),
+            Self::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
+            Self::Corrupt(cause) => write!(f, "the store is corrupt: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl Kind {
+    /// The number it is stored as.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Artifact => 1,
+            Self::Reply => 2,
+            Self::Received(state) => 0x20 | state.number(),
+            Self::Status(state) => 0x10 | state.number(),
+        }
+    }
+
+    /// The kind stored as this number.
+    pub fn from_code(code: u8) -> Option<Self> {
+        let state = TaskState::from_number(u64::from(code & 0x0f))?;
+        match code & 0xf0 {
+            0x10 => Some(Self::Status(state)),
+            0x20 => Some(Self::Received(state)),
+            0 if code == 1 => Some(Self::Artifact),
+            0 if code == 2 => Some(Self::Reply),
+            _ => None,
+        }
+    }
+
+    /// The state the task is in after this event, where the event says so.
+    pub fn state(self) -> Option<TaskState> {
+        match self {
+            Self::Received(state) | Self::Status(state) => Some(state),
+            Self::Reply => Some(TaskState::Completed),
+            Self::Artifact => None,
+        }
+    }
+}
+
+impl Run {
+    /// Whether there is something to do.
+    pub fn is_active(&self) -> bool {
+        self.holder.is_some() || !self.unread.is_empty()
+    }
+}

@@ -1,0 +1,174 @@
+//! What every [`Store`] promises, as checks that any implementation can be put through.
+
+#![expect(clippy::unwrap_used, reason = "a broken promise is to panic")]
+
+mod append;
+mod list;
+mod read;
+mod sweep;
+mod turns;
+
+use std::{ops::AsyncFn, sync::Arc};
+
+use bytes::Bytes;
+use herald_protocol::{Seq, TaskState, Timestamp};
+
+use super::{Append, Dedup, Header, Holder, Key, Kind, Owner, Run, Snapshot, Store};
+
+/// Names the check that was running when a panic passes through.
+struct Named(&'static str);
+
+impl Drop for Named {
+    #[expect(clippy::print_stderr, reason = "a failing check must be named, whatever is set up")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the store does not keep this promise: {}", self.0);
+        }
+    }
+}
+
+macro_rules! checks {
+    ($make:ident: $($module:ident::{$($check:ident),* $(,)?}),* $(,)?) => {
+        $($({
+            let _named = Named(stringify!($check));
+            let store: Arc<dyn Store> = Arc::new($make().await);
+            Box::pin($module::$check(store)).await;
+        })*)*
+    };
+}
+
+/// Runs every check, each on a fresh and empty store from `make`.
+///
+/// # Panics
+///
+/// If the store breaks a promise.
+pub async fn run<F, S>(make: F)
+where
+    F: AsyncFn() -> S,
+    S: Store,
+{
+    checks!(make:
+        append::{
+            a_task_is_loaded_as_it_was_written,
+            an_append_extends_the_log,
+            an_append_without_events_changes_the_run,
+            a_second_create_is_refused,
+            a_stale_append_is_refused,
+            a_lost_claim_is_fenced,
+            a_snapshot_shortens_the_log_to_load,
+            a_key_is_taken_once,
+            a_refused_append_takes_no_key,
+            a_later_message_has_a_key_of_its_own,
+            fifty_retries_at_once_have_one_winner,
+            writers_of_one_task_win_one_at_a_time,
+            a_thousand_tasks_at_once_are_all_written,
+            big_bodies_survive,
+            odd_names_survive,
+            owners_do_not_see_each_other,
+            the_secret_stays_and_probing_changes_nothing,
+        },
+        read::{
+            a_log_is_read_in_pages,
+            a_log_is_closed_when_it_has_ended,
+            a_direct_answer_closes_its_log,
+            an_unknown_log_is_empty_and_closed,
+            big_events_are_all_read,
+        },
+        list::{
+            a_list_is_what_its_filters_say,
+            a_page_continues_where_the_last_one_ended,
+            a_changed_task_moves_to_the_front,
+            a_hidden_task_is_listed_once_it_is_shown,
+            artifacts_are_left_out_unless_asked_for,
+            a_running_task_is_listed_with_its_events,
+        },
+        turns::{
+            work_is_due_until_somebody_holds_it,
+            what_a_dead_process_held_is_due,
+            the_oldest_work_is_due_first,
+            a_paused_task_is_found_after_its_time,
+        },
+        sweep::{
+            old_tasks_go_first,
+            only_finished_tasks_go,
+            too_many_tasks_go_by_tenant,
+            too_many_bytes_go_by_tenant,
+            keys_go_with_their_task,
+            nothing_goes_without_a_limit,
+            an_owner_can_come_back,
+        },
+    );
+}
+
+fn owner(tenant: &str, principal: &str) -> Owner {
+    Owner { tenant: tenant.into(), principal: principal.into() }
+}
+
+fn key(task: &str) -> Key {
+    Key { owner: owner("acme", "ann"), task: task.into() }
+}
+
+fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(1_700_000_000_000 + millis)
+}
+
+fn header(state: TaskState, changed: i64) -> Header {
+    Header {
+        agent: "echo".into(),
+        context: "chat".into(),
+        state,
+        changed: at(changed),
+        created: at(changed),
+        hidden: false,
+        bytes: 0,
+        run: Run::default(),
+    }
+}
+
+fn body(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// A first message, not taken up yet.
+fn create(key: Key, now: i64) -> Append {
+    let run = Run { unread: vec![1], ..Run::default() };
+    let header = Header { bytes: 5, run, ..header(TaskState::Submitted, now) };
+    let events = vec![(Kind::Received(TaskState::Submitted), body("hello"))];
+    Append { key, expect: 0, fence: None, header, events, snapshot: None, dedup: None }
+}
+
+/// The end of a task that [`create`] began.
+fn finish(key: Key, now: i64) -> Append {
+    let events = vec![
+        (Kind::Status(TaskState::Working), body("working")),
+        (Kind::Artifact, body("result")),
+        (Kind::Status(TaskState::Completed), body("completed")),
+    ];
+    let run = Run { turn: 1, attempt: 1, epoch: 1, ..Run::default() };
+    let header = Header { bytes: 27, run, ..header(TaskState::Completed, now) };
+    let snapshot = Some(snapshot(4));
+    Append { key, expect: 1, fence: None, header, events, snapshot, dedup: None }
+}
+
+fn snapshot(seq: Seq) -> Snapshot {
+    Snapshot {
+        seq,
+        status: body("{\"state\":3}"),
+        history: body("[1]"),
+        metadata: Bytes::new(),
+        artifacts: body("[\"a\"]"),
+    }
+}
+
+fn dedup(key: u8, content: u8) -> Dedup {
+    Dedup { key: [key; 32], content: [content; 32] }
+}
+
+/// A task that began and ended then.
+async fn finished(store: &dyn Store, key: Key, now: i64) {
+    store.append(create(key.clone(), now)).await.unwrap();
+    store.append(finish(key, now)).await.unwrap();
+}
+
+const LIVING: Holder = Holder(0x11);
+const DEAD: Holder = Holder(0x99);

@@ -1,0 +1,188 @@
+use std::{collections::HashSet, sync::Arc};
+
+use bytes::Bytes;
+use herald_protocol::{TaskId, TaskState};
+
+use super::{
+    super::{Append, Header, Kind, ListQuery, Listing, Place, Run, Store},
+    Key, at, body, create, finish, finished, header, key, owner, snapshot,
+};
+
+fn all() -> ListQuery {
+    ListQuery {
+        owner: owner("acme", "ann"),
+        agent: None,
+        context: None,
+        state: None,
+        since: None,
+        after: None,
+        limit: 1000,
+        artifacts: false,
+    }
+}
+
+fn ids(listing: &Listing) -> Vec<&str> {
+    listing.tasks.iter().map(|(id, _)| id.as_str()).collect()
+}
+
+/// Every page of a query, checked against each other on the way.
+async fn walk(store: &dyn Store, query: &ListQuery, limit: usize) -> Vec<(TaskId, Header)> {
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let page = store.list(ListQuery { after, limit, ..query.clone() }).await.unwrap();
+        assert!(page.tasks.len() <= limit);
+        seen.extend(page.tasks.into_iter().map(|(id, stored)| (id, stored.header)));
+        match page.next {
+            Some(next) => {
+                let (_, last) = seen.last().expect("a page with a next one is not empty");
+                assert_eq!(next.changed, last.changed);
+                after = Some(next);
+            }
+            None => {
+                assert_eq!(page.total, seen.len() as u64, "{query:?}");
+                return seen;
+            }
+        }
+    }
+}
+
+/// Compares lists of a few hundred tasks in every state with a filter over all of them.
+pub(super) async fn a_list_is_what_its_filters_say(store: Arc<dyn Store>) {
+    let owners = [owner("acme", "ann"), owner("acme", "bob"), owner("other", "ann")];
+    let mut written = Vec::new();
+    let mut seed = 1_u64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    for number in 0..400 {
+        let owner = owners[random(3) as usize].clone();
+        let key = Key { owner, task: format!("t{number}").as_str().into() };
+        // Few moments, so that many tasks share one.
+        let mut head = header(TaskState::ALL[random(8) as usize], random(12) as i64);
+        head.agent = format!("agent-{}", random(3)).as_str().into();
+        head.context = format!("context-{}", random(4)).as_str().into();
+        head.hidden = random(10) == 0;
+        let first = Append { header: head.clone(), ..create(key.clone(), 1) };
+        store.append(first.clone()).await.unwrap();
+        if random(2) == 0 {
+            head.state = TaskState::ALL[random(8) as usize];
+            head.changed = at(random(12) as i64);
+            store.append(Append { expect: 1, header: head.clone(), ..first }).await.unwrap();
+        }
+        written.push((key, head));
+    }
+    let mut states = vec![None];
+    states.extend(TaskState::ALL.map(Some));
+    for owner in &owners {
+        for agent in [None, Some("agent-1".into()), Some("agent-9".into())] {
+            for context in [None, Some("context-2".into()), Some("context-9".into())] {
+                for since in [None, Some(at(5)), Some(at(99))] {
+                    for state in &states {
+                        let query = ListQuery {
+                            owner: owner.clone(),
+                            agent: agent.clone(),
+                            context: context.clone(),
+                            state: *state,
+                            since,
+                            ..all()
+                        };
+                        let seen = walk(&*store, &query, 7).await;
+                        compare(&written, &query, &seen);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn compare(written: &[(Key, Header)], query: &ListQuery, seen: &[(TaskId, Header)]) {
+    let matching = written.iter().filter(|(key, header)| {
+        key.owner == query.owner
+            && !header.hidden
+            && query.agent.as_ref().is_none_or(|agent| header.agent == *agent)
+            && query.context.as_ref().is_none_or(|context| header.context == *context)
+            && query.state.is_none_or(|state| header.state == state)
+            && query.since.is_none_or(|since| header.changed >= since)
+    });
+    let expected: HashSet<&str> = matching.map(|(key, _)| key.task.as_str()).collect();
+    let found: HashSet<&str> = seen.iter().map(|(id, _)| id.as_str()).collect();
+    assert_eq!(found, expected, "{query:?}");
+    assert_eq!(found.len(), seen.len(), "no task is listed twice: {query:?}");
+    assert!(seen.is_sorted_by(|(_, a), (_, b)| a.changed >= b.changed), "{query:?}");
+}
+
+pub(super) async fn a_page_continues_where_the_last_one_ended(store: Arc<dyn Store>) {
+    for number in 0..20 {
+        // All at the same moment: only the place can tell them apart.
+        finished(&*store, key(&format!("t{number}")), 1).await;
+    }
+    let whole = walk(&*store, &all(), 100).await;
+    assert_eq!(whole.len(), 20);
+    for limit in [1, 2, 19, 20, 21] {
+        assert_eq!(walk(&*store, &all(), limit).await, whole, "pages of {limit}");
+    }
+    let none = store.list(ListQuery { limit: 0, ..all() }).await.unwrap();
+    assert_eq!(none, Listing { tasks: vec![], next: None, total: 20 });
+    let nobody = ListQuery { owner: owner("nobody", ""), ..all() };
+    assert_eq!(store.list(nobody).await, Ok(Listing::default()));
+    let end = ListQuery { after: Some(Place { changed: at(0), row: 0 }), ..all() };
+    assert_eq!(store.list(end).await, Ok(Listing { tasks: vec![], next: None, total: 20 }));
+}
+
+pub(super) async fn a_changed_task_moves_to_the_front(store: Arc<dyn Store>) {
+    for (number, task) in ["a", "b", "c"].into_iter().enumerate() {
+        store.append(create(key(task), number as i64)).await.unwrap();
+    }
+    assert_eq!(ids(&store.list(all()).await.unwrap()), ["c", "b", "a"]);
+    store.append(finish(key("b"), 9)).await.unwrap();
+    assert_eq!(ids(&store.list(all()).await.unwrap()), ["b", "c", "a"]);
+    let submitted = ListQuery { state: Some(TaskState::Submitted), ..all() };
+    let listing = store.list(submitted).await.unwrap();
+    assert_eq!((ids(&listing), listing.total), (vec!["c", "a"], 2));
+}
+
+pub(super) async fn a_hidden_task_is_listed_once_it_is_shown(store: Arc<dyn Store>) {
+    let mut append = create(key("t"), 1);
+    append.header.hidden = true;
+    store.append(append).await.unwrap();
+    for context in [None, Some("chat".into())] {
+        let query = ListQuery { context, ..all() };
+        assert_eq!(store.list(query).await, Ok(Listing::default()));
+    }
+    store.append(finish(key("t"), 2)).await.unwrap();
+    for context in [None, Some("chat".into())] {
+        let listing = store.list(ListQuery { context, ..all() }).await.unwrap();
+        assert_eq!((ids(&listing), listing.total), (vec!["t"], 1));
+    }
+}
+
+pub(super) async fn artifacts_are_left_out_unless_asked_for(store: Arc<dyn Store>) {
+    finished(&*store, key("t"), 1).await;
+    for context in [None, Some("chat".into())] {
+        let query = ListQuery { context, ..all() };
+        let mut expected = snapshot(4);
+        let with = ListQuery { artifacts: true, ..query.clone() };
+        let listing = store.list(with).await.unwrap();
+        assert_eq!(listing.tasks[0].1.snapshot, Some(expected.clone()));
+        let listing = store.list(query).await.unwrap();
+        expected.artifacts = Bytes::new();
+        assert_eq!(listing.tasks[0].1.snapshot, Some(expected));
+    }
+}
+
+pub(super) async fn a_running_task_is_listed_with_its_events(store: Arc<dyn Store>) {
+    store.append(create(key("t"), 1)).await.unwrap();
+    let run = Run { turn: 1, ..Run::default() };
+    let more = Append {
+        expect: 1,
+        header: Header { run, ..header(TaskState::Working, 2) },
+        events: vec![(Kind::Status(TaskState::Working), body("w")), (Kind::Artifact, body("a"))],
+        ..create(key("t"), 1)
+    };
+    store.append(more).await.unwrap();
+    let listing = store.list(all()).await.unwrap();
+    let (_, stored) = &listing.tasks[0];
+    assert_eq!(Some(stored), store.load(&key("t")).await.unwrap().as_ref());
+    assert_eq!((stored.head, stored.since.len()), (3, 3));
+}

@@ -1,0 +1,113 @@
+use std::sync::Arc;
+
+use herald_protocol::{AgentName, TaskState};
+
+use super::{
+    super::{Append, Header, Holder, Run, Store},
+    DEAD, Key, LIVING, at, create, finish, finished, header, key, owner,
+};
+
+async fn due(store: &dyn Store, agent: Option<&str>, limit: usize) -> Vec<String> {
+    let agent = agent.map(AgentName::from);
+    let due = store.due(agent.as_ref(), LIVING, limit).await.unwrap();
+    due.into_iter().map(|(key, agent)| format!("{} {agent}", key.task)).collect()
+}
+
+/// Takes up the message of [`create`].
+fn claim(key: Key, holder: Holder) -> Append {
+    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(holder), unread: vec![] };
+    let header = Header { run, ..header(TaskState::Working, 1) };
+    Append { expect: 1, header, events: vec![], ..create(key, 1) }
+}
+
+pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
+    store.append(create(key("t"), 1)).await.unwrap();
+    assert_eq!(due(&*store, None, 10).await, ["t echo"]);
+    assert_eq!(due(&*store, Some("echo"), 10).await, ["t echo"]);
+    assert!(due(&*store, Some("other"), 10).await.is_empty());
+    assert!(due(&*store, None, 0).await.is_empty());
+
+    store.append(claim(key("t"), LIVING)).await.unwrap();
+    assert!(due(&*store, None, 10).await.is_empty());
+    // A message that comes meanwhile is the holder's to take up.
+    let mut message = claim(key("t"), LIVING);
+    message.header.run.unread = vec![2];
+    message.events = create(key("t"), 1).events;
+    store.append(message).await.unwrap();
+    assert!(due(&*store, None, 10).await.is_empty());
+    // Released with a message unread, it is anybody's again.
+    let mut release = claim(key("t"), LIVING);
+    release.expect = 2;
+    release.header.run.holder = None;
+    release.header.run.unread = vec![2];
+    store.append(release).await.unwrap();
+    assert_eq!(due(&*store, None, 10).await, ["t echo"]);
+    store.append(Append { expect: 2, ..finish(key("t"), 3) }).await.unwrap();
+    assert!(due(&*store, None, 10).await.is_empty());
+}
+
+pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
+    let holders = [LIVING, DEAD, Holder(0), Holder(u128::MAX), LIVING];
+    for (number, holder) in holders.into_iter().enumerate() {
+        let key = key(&format!("t{number}"));
+        store.append(create(key.clone(), number as i64)).await.unwrap();
+        let mut claim = claim(key, holder);
+        claim.header.created = at(number as i64);
+        store.append(claim).await.unwrap();
+    }
+    assert_eq!(due(&*store, None, 10).await, ["t1 echo", "t2 echo", "t3 echo"]);
+    assert_eq!(due(&*store, Some("echo"), 2).await, ["t1 echo", "t2 echo"]);
+    // Cancelled while it was held: over, but its slot is still to be cleared.
+    let mut cancel = finish(key("t1"), 9);
+    cancel.header.state = TaskState::Canceled;
+    cancel.header.run.holder = Some(DEAD);
+    store.append(cancel).await.unwrap();
+    assert!(due(&*store, None, 10).await.contains(&"t1 echo".to_owned()));
+}
+
+pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
+    for (number, agent) in ["b", "a", "c", "a", "b", "c"].into_iter().enumerate() {
+        let key =
+            Key { owner: owner("acme", &format!("p{}", number % 2)), ..key(&number.to_string()) };
+        let mut append = create(key.clone(), number as i64);
+        append.header.agent = agent.into();
+        store.append(append).await.unwrap();
+        if number % 3 == 0 {
+            let mut claim = claim(key, DEAD);
+            claim.header.agent = agent.into();
+            claim.header.created = at(number as i64);
+            store.append(claim).await.unwrap();
+        }
+    }
+    assert_eq!(due(&*store, None, 10).await, ["0 b", "1 a", "2 c", "3 a", "4 b", "5 c"]);
+    assert_eq!(due(&*store, None, 3).await, ["0 b", "1 a", "2 c"]);
+    assert_eq!(due(&*store, Some("a"), 10).await, ["1 a", "3 a"]);
+    assert_eq!(due(&*store, Some("a"), 1).await, ["1 a"]);
+}
+
+pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>) {
+    let states = [TaskState::InputRequired, TaskState::AuthRequired];
+    for (number, state) in (1..=4).zip(states.into_iter().cycle()) {
+        let key = key(&format!("t{number}"));
+        store.append(create(key.clone(), 0)).await.unwrap();
+        let pause = Append { header: header(state, number), ..finish(key, 0) };
+        store.append(pause).await.unwrap();
+    }
+    finished(&*store, key("done"), 1).await;
+    store.append(create(key("fresh"), 1)).await.unwrap();
+    let agent = AgentName::from("echo");
+    let paused = async |before, limit| {
+        let keys = store.paused(&agent, at(before), limit).await.unwrap();
+        keys.iter().map(|key| key.task.to_string()).collect::<Vec<_>>()
+    };
+    assert!(paused(1, 10).await.is_empty());
+    assert_eq!(paused(3, 10).await, ["t1", "t2"]);
+    assert_eq!(paused(9, 3).await, ["t1", "t2", "t3"]);
+    assert!(store.paused(&"other".into(), at(99), 10).await.unwrap().is_empty());
+    // Its caller has answered: it waits no more.
+    let mut answer = create(key("t1"), 1);
+    answer.expect = 4;
+    answer.header.state = TaskState::InputRequired;
+    store.append(answer).await.unwrap();
+    assert_eq!(paused(3, 10).await, ["t2"]);
+}

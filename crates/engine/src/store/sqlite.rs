@@ -1,0 +1,223 @@
+//! The store in one SQLite file, or in memory.
+//!
+//! One thread writes, in transactions that it shares out among everybody who waits; readers each
+//! have a connection of their own. The cost of a write or a read does not depend on how many tasks
+//! are stored.
+
+mod append;
+mod checkpoint;
+mod list;
+mod names;
+mod open;
+mod reader;
+mod rows;
+mod statements;
+mod sweep;
+mod writer;
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
+};
+
+use async_trait::async_trait;
+use herald_protocol::{AgentName, Seq, Timestamp};
+use rusqlite::Connection;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::{
+    Append, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store, StoreError, Stored,
+};
+
+pub use open::OpenError;
+
+use checkpoint::Checkpoints;
+use open::Opened;
+use reader::Readers;
+use rows::Fault;
+use writer::{Job, Work, Writer};
+
+/// Writes that may wait for the writer; whoever comes then waits for a place.
+const QUEUE: usize = 1024;
+
+/// Long reads at once. Each takes a thread and a connection.
+const LONG_READS: usize = 4;
+
+/// How the store uses the disk. The defaults are meant for everybody.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Bytes in the write-ahead log from which on they are moved into the database.
+    pub checkpoint_bytes: u64,
+    /// Bytes in the write-ahead log at which writers wait until it is moved.
+    pub log_cap_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { checkpoint_bytes: 4 << 20, log_cap_bytes: 64 << 20 }
+    }
+}
+
+/// Tasks in SQLite. Dropping it waits until everything queued is written and the file is closed.
+pub struct Sqlite {
+    jobs: Option<mpsc::Sender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+    #[cfg(feature = "test-util")]
+    conn: Arc<Mutex<Connection>>,
+    /// Last of what is connected: they hold the lock.
+    readers: Arc<Readers>,
+    long_reads: Semaphore,
+    secret: [u8; 32],
+}
+
+impl Sqlite {
+    /// Opens or creates a database. No other process can open it until this is dropped.
+    pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
+        let lock = open::lock(path)?;
+        let opened = open::file(path, options.log_cap_bytes)?;
+        let conn = open::checkpointer(path)?;
+        let (checkpoints, thread) = Checkpoints::start(conn, options).map_err(OpenError::Thread)?;
+        let idle = Mutex::new(Vec::new());
+        let readers = |_| Readers::Pool { path: path.to_owned(), idle, _lock: lock };
+        Self::start(opened, Some(checkpoints), readers, vec![thread])
+    }
+
+    /// A database that is gone when it is dropped.
+    pub fn memory() -> Result<Self, OpenError> {
+        Self::start(open::memory()?, None, Readers::Shared, Vec::new())
+    }
+
+    fn start(
+        opened: Opened,
+        checkpoints: Option<Checkpoints>,
+        readers: impl FnOnce(Arc<Mutex<Connection>>) -> Readers,
+        mut threads: Vec<JoinHandle<()>>,
+    ) -> Result<Self, OpenError> {
+        let Opened { conn, next, secret } = opened;
+        let conn = Arc::new(Mutex::new(conn));
+        let writer = Writer::new(Arc::clone(&conn), checkpoints, next);
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("herald-store".into())
+            .spawn(move || writer.serve(queue))
+            .map_err(OpenError::Thread)?;
+        // The writer first: the other thread ends when the writer has.
+        threads.insert(0, thread);
+        Ok(Self {
+            jobs: Some(jobs),
+            threads,
+            readers: Arc::new(readers(Arc::clone(&conn))),
+            #[cfg(feature = "test-util")]
+            conn,
+            long_reads: Semaphore::new(LONG_READS),
+            secret,
+        })
+    }
+
+    /// Lets the database grow to so many pages and no further, as a full disk would.
+    #[cfg(feature = "test-util")]
+    pub fn limit_pages(&self, pages: u32) {
+        let conn = self.conn.lock().expect("no holder of the connection panics");
+        conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
+            .expect("the limit can be set whenever no transaction is open");
+    }
+
+    async fn write(&self, work: Work) -> Result<u64, StoreError> {
+        let stopped = || StoreError::Unavailable("the writer has stopped".into());
+        let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
+        let (reply, outcome) = oneshot::channel();
+        jobs.send(Job { work, reply }).await.map_err(|_| stopped())?;
+        outcome.await.map_err(|_| stopped())?
+    }
+
+    /// A read that may take long, away from the threads that serve callers.
+    async fn read_long<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let _permit = self.long_reads.acquire().await.expect("the semaphore is never closed");
+        let readers = Arc::clone(&self.readers);
+        let done = tokio::task::spawn_blocking(move || readers.with(read)).await;
+        done.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was cut off".into())))
+    }
+}
+
+/// Point reads run where they are called: what they find is nearly always in memory, and then a
+/// change of threads costs more than the read.
+#[async_trait]
+impl Store for Sqlite {
+    async fn append(&self, append: Append) -> Result<Seq, StoreError> {
+        self.write(Work::Append(Box::new(append))).await
+    }
+
+    async fn load(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        self.readers.with(|conn| reader::load(conn, key))
+    }
+
+    async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {
+        self.readers.with(|conn| reader::read(conn, key, after, limit))
+    }
+
+    async fn list(&self, query: ListQuery) -> Result<Listing, StoreError> {
+        self.read_long(move |conn| list::list(conn, &query)).await
+    }
+
+    async fn due(
+        &self,
+        agent: Option<&AgentName>,
+        living: Holder,
+        limit: usize,
+    ) -> Result<Vec<(Key, AgentName)>, StoreError> {
+        self.readers.with(|conn| reader::due(conn, agent, living, limit))
+    }
+
+    async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {
+        self.readers.with(|conn| rows::original(conn, key))
+    }
+
+    async fn paused(
+        &self,
+        agent: &AgentName,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Key>, StoreError> {
+        let agent = agent.clone();
+        self.read_long(move |conn| reader::paused(conn, &agent, before, limit)).await
+    }
+
+    async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
+        let chosen = self.read_long(move |conn| sweep::choose(conn, &retention, limit)).await?;
+        let mut removed = 0;
+        for rows in chosen {
+            removed += self.write(Work::Remove(rows)).await?;
+        }
+        Ok(usize::try_from(removed).unwrap_or(usize::MAX))
+    }
+
+    async fn probe(&self) -> Result<(), StoreError> {
+        self.write(Work::Probe).await.map(|_| ())
+    }
+
+    fn secret(&self) -> [u8; 32] {
+        self.secret
+    }
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        self.jobs = None;
+        self.readers.close();
+        for thread in self.threads.drain(..) {
+            // A thread that has panicked has said so, and there is nothing to wait for.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("readers", &self.readers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! Lists. Nothing sorts or counts all tasks: each agent and state has its own stretch of one index,
+//! in the order of the list, and its own counter.
+
+use herald_protocol::Timestamp;
+use rusqlite::{Connection, params};
+
+use crate::store::{ListQuery, Listing, Place};
+
+use super::{
+    reader::{find_agent, read_since},
+    rows::{Fault, first, size, stored, uint},
+    statements as sql,
+};
+
+/// A place in the order: when the status changed, and the row.
+type Spot = (i64, i64);
+
+/// The parts of a query as the statements take them.
+struct Terms {
+    owner: i64,
+    agent: Option<i64>,
+    state: Option<i64>,
+    since: i64,
+    /// Only places before this in index order, which is after it in list order.
+    below: Spot,
+    /// One more than asked for, to see whether there is a next page.
+    wanted: usize,
+}
+
+/// One page.
+pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Fault> {
+    // One view of counters and tasks.
+    let conn = conn.unchecked_transaction()?;
+    let Some(terms) = terms(&conn, query)? else { return Ok(Listing::default()) };
+    let (mut spots, total) = match &query.context {
+        Some(context) => by_context(&conn, &terms, context.as_str())?,
+        None => by_status(&conn, &terms, query.since.is_some())?,
+    };
+    let more = spots.len() > query.limit;
+    spots.truncate(query.limit);
+    let place = |(changed, row)| Place { changed: Timestamp::from_millis(changed), row };
+    let next = spots.last().filter(|_| more).copied().map(place);
+    let item =
+        if query.artifacts { sql::LIST_ITEM_WITH_ARTIFACTS } else { sql::LIST_ITEM };
+    let mut find = conn.prepare_cached(item)?;
+    let mut tasks = Vec::with_capacity(spots.len());
+    for (_, spot) in spots {
+        let mut rows = find.query([spot])?;
+        let row = rows.next()?.ok_or_else(|| Fault::unreadable("an index without its task"))?;
+        let (row, id, mut task) = stored(row)?;
+        if !read_since(&conn, row, &mut task)? {
+            return Err(Fault::unreadable("a log has gaps"));
+        }
+        tasks.push((id, task));
+    }
+    Ok(Listing { tasks, next, total })
+}
+
+/// None if the owner or the agent has never had a task.
+fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
+    let owner = [query.owner.tenant.as_str(), &query.owner.principal];
+    let Some(owner) = first(conn, sql::LIST_OWNER, owner, |row| row.get(0))? else {
+        return Ok(None);
+    };
+    let agent = match &query.agent {
+        Some(name) => match find_agent(conn, name)? {
+            Some(agent) => Some(agent),
+            None => return Ok(None),
+        },
+        None => None,
+    };
+    Ok(Some(Terms {
+        owner,
+        agent,
+        state: query.state.map(|state| i64::from(state.number())),
+        since: query.since.map_or(i64::MIN, Timestamp::as_millis),
+        below: query
+            .after
+            .map_or((i64::MAX, i64::MAX), |place| (place.changed.as_millis(), place.row)),
+        wanted: query.limit.saturating_add(1),
+    }))
+}
+
+fn by_context(
+    conn: &Connection,
+    terms: &Terms,
+    context: &str,
+) -> Result<(Vec<Spot>, u64), Fault> {
+    let Terms { owner, agent, state, since, below, wanted } = terms;
+    let total: Option<i64> = first(
+        conn,
+        sql::COUNT_CONTEXT,
+        params![owner, context, since, agent, state],
+        |row| row.get(0),
+    )?;
+    let mut find = conn.prepare_cached(sql::LIST_CONTEXT)?;
+    let found = find.query_map(
+        params![owner, context, since, below.0, below.1, agent, state, size(*wanted)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    Ok((found.collect::<Result<_, _>>()?, uint(total.unwrap_or(0))))
+}
+
+/// Merges the stretches of each agent and state that have any tasks.
+fn by_status(
+    conn: &Connection,
+    terms: &Terms,
+    recent_only: bool,
+) -> Result<(Vec<Spot>, u64), Fault> {
+    let Terms { owner, agent, state, since, below, wanted } = terms;
+    let mut find_groups = conn.prepare_cached(sql::LIST_GROUPS)?;
+    let mut find_spots = conn.prepare_cached(sql::LIST_GROUP)?;
+    let mut groups = find_groups.query([owner])?;
+    let (mut spots, mut total) = (Vec::<Spot>::new(), 0);
+    while let Some(group) = groups.next()? {
+        let (agent_here, state_here): (i64, i64) = (group.get(0)?, group.get(1)?);
+        if agent.is_some_and(|agent| agent != agent_here)
+            || state.is_some_and(|state| state != state_here)
+        {
+            continue;
+        }
+        total += if recent_only {
+            let recent = params![owner, agent_here, state_here, since];
+            first(conn, sql::COUNT_GROUP, recent, |row| row.get::<_, i64>(0))?.unwrap_or(0)
+        } else {
+            group.get::<_, i64>(2)?
+        };
+        // What is older than a full page of newer tasks cannot be on it.
+        let floor = match spots.get(*wanted - 1) {
+            Some((changed, _)) => *changed.max(since),
+            None => *since,
+        };
+        let stretch = find_spots.query_map(
+            params![owner, agent_here, state_here, floor, below.0, below.1, size(*wanted)],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        for spot in stretch {
+            spots.push(spot?);
+        }
+        spots.sort_unstable_by(|a, b| b.cmp(a));
+        spots.truncate(*wanted);
+    }
+    Ok((spots, uint(total)))
+}

@@ -1,0 +1,98 @@
+-- "HRLD": tells our files from those of other programs.
+PRAGMA application_id = 1213353028;
+
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,
+    value ANY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Totals are brought up to date when a status changes, not with every chunk.
+CREATE TABLE tenants (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    tasks INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE owners (
+    id INTEGER PRIMARY KEY,
+    tenant INTEGER NOT NULL,
+    principal TEXT NOT NULL,
+    UNIQUE (tenant, principal)
+) STRICT;
+
+CREATE TABLE agents (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- How many tasks each owner has, by where a list would look for them.
+CREATE TABLE counters (
+    owner INTEGER NOT NULL,
+    hidden INTEGER NOT NULL,
+    agent INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    PRIMARY KEY (owner, hidden, agent, state)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tasks (
+    row INTEGER PRIMARY KEY,
+    tenant INTEGER NOT NULL,
+    owner INTEGER NOT NULL,
+    agent INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    context TEXT NOT NULL,
+    state INTEGER NOT NULL,
+    changed INTEGER NOT NULL,
+    created INTEGER NOT NULL,
+    hidden INTEGER NOT NULL,
+    -- 0: nothing to do until its caller acts. 1: something to do. 2: over.
+    phase INTEGER NOT NULL,
+    head INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    -- The part of bytes that the tenant's total holds.
+    counted INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    unread TEXT NOT NULL,
+    holder BLOB
+) STRICT;
+
+CREATE UNIQUE INDEX tasks_by_name ON tasks (owner, id);
+CREATE INDEX tasks_by_status ON tasks (owner, hidden, agent, state, changed);
+CREATE INDEX tasks_by_context ON tasks (owner, context, changed) WHERE hidden = 0;
+CREATE INDEX tasks_active ON tasks (agent, holder, created) WHERE phase = 1;
+CREATE INDEX tasks_paused ON tasks (agent, changed) WHERE phase = 0 AND state IN (6, 8);
+CREATE INDEX tasks_ended ON tasks (tenant, changed) WHERE phase = 2;
+
+-- The position orders the events of all tasks; the writer never gives one out twice.
+CREATE TABLE events (
+    position INTEGER PRIMARY KEY,
+    task INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX events_by_task ON events (task, seq);
+
+-- Artifacts come last: a list that leaves them out never touches their pages.
+CREATE TABLE snapshots (
+    task INTEGER PRIMARY KEY,
+    seq INTEGER NOT NULL,
+    status BLOB NOT NULL,
+    history BLOB NOT NULL,
+    metadata BLOB NOT NULL,
+    artifacts BLOB NOT NULL
+) STRICT;
+
+-- A key stands at the position of the event it led to, so it goes when its task goes.
+CREATE TABLE dedup (
+    position INTEGER PRIMARY KEY,
+    key BLOB NOT NULL,
+    content BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX dedup_by_key ON dedup (key);

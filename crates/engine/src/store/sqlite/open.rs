@@ -1,0 +1,354 @@
+//! Opening a database: whose it is, whether it is whole, and bringing it up to date.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Read},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
+
+use super::append::Next;
+
+refinery::embed_migrations!("src/store/sqlite/migrations");
+
+/// "HRLD", as the first migration sets it.
+const APPLICATION: i64 = 0x4852_4c44;
+
+/// A program that only looks at the live file may make us wait so long; more, and it fails.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Tables without which nothing works.
+const TABLES: [&str; 9] = [
+    "agents",
+    "counters",
+    "dedup",
+    "events",
+    "meta",
+    "owners",
+    "snapshots",
+    "tasks",
+    "tenants",
+];
+
+/// Why a database cannot be opened. Each text says what happened and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error(
+        "{} is in use by another herald; stop that one, or give this one its own directory with \
+         --data", path.display()
+    )]
+    InUse {
+        /// The database.
+        path: PathBuf,
+    },
+    /// A newer version has changed its form.
+    #[error(
+        "{} was last written by {made_by}, which this herald ({}) is too old to read; install \
+         that version or a newer one, or point --data elsewhere",
+        path.display(), env!("CARGO_PKG_VERSION")
+    )]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Which version that was.
+        made_by: String,
+    },
+    /// It is damaged, or something else.
+    #[error(
+        "{} cannot be read: {problem}; restore it from a backup, or move it away to start with an \
+         empty one", path.display()
+    )]
+    Corrupt {
+        /// The database.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It cannot be written.
+    #[error(
+        "{} cannot be written: {problem}; make it writable and make sure that there is room, or \
+         point --data elsewhere", path.display()
+    )]
+    Unwritable {
+        /// The database or its directory.
+        path: PathBuf,
+        /// What the system says.
+        problem: String,
+    },
+    /// The system gives us no thread to write with.
+    #[error("no thread could be started for the database: {0}; raise the limit on threads")]
+    Thread(io::Error),
+}
+
+/// Keeps other processes away from a database. The system lets go of it when the process dies.
+#[derive(Debug)]
+pub(super) struct Lock(#[expect(dead_code, reason = "held, never read")] File);
+
+/// A database that is ours and up to date.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) conn: Connection,
+    pub(super) next: Next,
+    pub(super) secret: [u8; 32],
+}
+
+/// Locks the database, or says who is in the way. Creates the directory if there is none.
+pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
+    let unwritable = |error: io::Error| unwritable(path, &error.to_string());
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(unwritable)?;
+    }
+    let mut beside = path.to_owned().into_os_string();
+    beside.push(".lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(beside)
+        .map_err(unwritable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Lock(file)),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(unwritable(error)),
+    }
+}
+
+/// Opens a file whose lock we hold. A write-ahead log that had to grow past `cap` is cut back to it.
+pub(super) fn file(path: &Path, cap: u64) -> Result<Opened, OpenError> {
+    inspect(path)?;
+    let failed = |error| refuse(path, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).map_err(failed)?;
+    conn.busy_timeout(PATIENCE).map_err(failed)?;
+    if conn.is_readonly("main").map_err(failed)? {
+        return Err(unwritable(path, "it is read-only"));
+    }
+    // Before anything is changed: it might be somebody else's.
+    check_owner(&conn, path)?;
+    let mode = "PRAGMA journal_mode = WAL";
+    let mode: String = conn.query_row(mode, [], |row| row.get(0)).map_err(failed)?;
+    if mode != "wal" {
+        return Err(unwritable(path, "its file system has no shared memory"));
+    }
+    // FULL: a commit returns when the disk has it. Checkpoints are ours to time. `fullfsync` makes
+    // macOS mean it.
+    conn.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA fullfsync = ON;
+         PRAGMA wal_autocheckpoint = 0;",
+    )
+    .map_err(failed)?;
+    let cap = i64::try_from(cap).unwrap_or(i64::MAX);
+    conn.pragma_update_and_check(None, "journal_size_limit", cap, |_| Ok(())).map_err(failed)?;
+    prepare(conn, path)
+}
+
+/// Opens a database that lives in memory and dies with its connection.
+pub(super) fn memory() -> Result<Opened, OpenError> {
+    let path = Path::new("memory");
+    let failed = |error| refuse(path, &error);
+    let conn = Connection::open_in_memory().map_err(failed)?;
+    conn.execute_batch("PRAGMA synchronous = OFF").map_err(failed)?;
+    prepare(conn, path)
+}
+
+/// A further connection to the open file, to read only.
+pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_timeout(PATIENCE)?;
+    tune(&conn, 2048)?;
+    Ok(conn)
+}
+
+/// A further connection to the open file, for checkpoints. It may not hold up the writer for long.
+pub(super) fn checkpointer(path: &Path) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || {
+        let conn = Connection::open_with_flags(path, flags)?;
+        conn.busy_timeout(Duration::from_millis(250))?;
+        conn.pragma_update(None, "synchronous", "FULL")?;
+        conn.pragma_update(None, "fullfsync", true)?;
+        conn.pragma_update(None, "checkpoint_fullfsync", true)?;
+        conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+        tune(&conn, 256)?;
+        Ok(conn)
+    };
+    open().map_err(|error| refuse(path, &error))
+}
+
+fn prepare(mut conn: Connection, path: &Path) -> Result<Opened, OpenError> {
+    let failed = |error| refuse(path, &error);
+    tune(&conn, 4096).map_err(failed)?;
+    migrate(&mut conn, path)?;
+    check_whole(&conn, path)?;
+    let secret = secret(&conn).map_err(failed)?;
+    let next = Next {
+        row: next(&conn, "row", "SELECT max(row) FROM tasks").map_err(failed)?,
+        position: next(&conn, "position", "SELECT max(position) FROM events").map_err(failed)?,
+    };
+    Ok(Opened { conn, next, secret })
+}
+
+/// Settings of every connection; the cache in KiB.
+fn tune(conn: &Connection, cache: i64) -> rusqlite::Result<()> {
+    conn.set_prepared_statement_cache_capacity(64);
+    conn.pragma_update(None, "cache_size", -cache)?;
+    conn.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF")
+}
+
+/// Finds what is plainly no database or only part of one, without reading more than its header.
+fn inspect(path: &Path) -> Result<(), OpenError> {
+    let unwritable = |error: io::Error| unwritable(path, &error.to_string());
+    let length = match fs::metadata(path) {
+        Ok(found) if found.is_dir() => {
+            return Err(self::unwritable(path, "it is a directory"));
+        }
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(unwritable(error)),
+    };
+    let mut log = path.to_owned().into_os_string();
+    log.push("-wal");
+    let logged = fs::metadata(log).map_or(0, |log| log.len());
+    if length == 0 {
+        // New, or abandoned before anything was in it; but a log without a database was its log.
+        let problem = "its file is empty but its write-ahead log is not";
+        return if logged == 0 { Ok(()) } else { Err(corrupt(path, problem)) };
+    }
+    let mut header = [0; 100];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    match read {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Err(corrupt(path, "it is no database"));
+        }
+        Err(error) => return Err(unwritable(error)),
+    }
+    if !header.starts_with(b"SQLite format 3\0") {
+        return Err(corrupt(path, "it is no database"));
+    }
+    let number = |at: usize| header[at..].iter().take(4).fold(0, |n, b| (n << 8) | u64::from(*b));
+    let page = match number(16) >> 16 {
+        1 => 65536,
+        size => size,
+    };
+    // While there is a log, pages may be missing from the file because they are still in the log.
+    if logged == 0 && length < page * number(28) {
+        return Err(corrupt(path, "its end is missing"));
+    }
+    Ok(())
+}
+
+fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| refuse(path, &error);
+    let owner = "PRAGMA application_id";
+    let owner: i64 = conn.query_row(owner, [], |row| row.get(0)).map_err(failed)?;
+    // A start that was cut off may have left the empty table that keeps track of migrations.
+    let foreign = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' \
+                   AND name <> 'refinery_schema_history'";
+    let foreign: i64 = conn.query_row(foreign, [], |row| row.get(0)).map_err(failed)?;
+    if owner == APPLICATION || (owner == 0 && foreign == 0) {
+        return Ok(());
+    }
+    Err(corrupt(path, "it is the database of another program"))
+}
+
+/// Brings the schema up to date, unless it is ahead of us.
+fn migrate(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| refuse(path, &error);
+    let runner = migrations::runner();
+    let ours = runner.get_migrations().iter().map(refinery::Migration::version).max();
+    let ours = i64::from(ours.unwrap_or(0));
+    let started = "SELECT count(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
+    let started: i64 = conn.query_row(started, [], |row| row.get(0)).map_err(failed)?;
+    let theirs: Option<i64> = if started > 0 {
+        let last = "SELECT max(version) FROM refinery_schema_history";
+        conn.query_row(last, [], |row| row.get(0)).map_err(failed)?
+    } else {
+        None
+    };
+    if theirs.is_some_and(|theirs| theirs > ours) {
+        let version: Option<String> = meta(conn, "version").unwrap_or_default();
+        let made_by = version.map_or("a newer herald".into(), |number| format!("herald {number}"));
+        return Err(OpenError::Newer { path: path.to_owned(), made_by });
+    }
+    if theirs == Some(ours) {
+        return Ok(());
+    }
+    // Grouped: a migration and the note that it was made are one transaction.
+    runner.set_grouped(true).run(conn).map_err(|error| unwritable(path, &error.to_string()))?;
+    put_meta(conn, "version", env!("CARGO_PKG_VERSION")).map_err(failed)
+}
+
+fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let mut find = conn
+        .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")
+        .map_err(|error| refuse(path, &error))?;
+    for table in TABLES {
+        if !find.exists([table]).map_err(|error| refuse(path, &error))? {
+            return Err(corrupt(path, "parts of it are missing"));
+        }
+    }
+    Ok(())
+}
+
+fn secret(conn: &Connection) -> rusqlite::Result<[u8; 32]> {
+    if let Some(secret) = meta(conn, "secret")? {
+        return Ok(secret);
+    }
+    let mut random = blake3::Hasher::new();
+    for _ in 0..4 {
+        random.update(uuid::Uuid::new_v4().as_bytes());
+    }
+    let secret = *random.finalize().as_bytes();
+    put_meta(conn, "secret", secret)?;
+    Ok(secret)
+}
+
+/// The first number that was never given out.
+fn next(conn: &Connection, key: &str, last: &str) -> rusqlite::Result<i64> {
+    let last: Option<i64> = conn.query_row(last, [], |row| row.get(0))?;
+    let mark: Option<i64> = meta(conn, key)?;
+    Ok(mark.unwrap_or(1).max(last.unwrap_or(0) + 1))
+}
+
+fn meta<T: rusqlite::types::FromSql>(conn: &Connection, key: &str) -> rusqlite::Result<Option<T>> {
+    conn.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()
+}
+
+fn put_meta(
+    conn: &Connection,
+    key: &str,
+    value: impl rusqlite::ToSql,
+) -> rusqlite::Result<()> {
+    conn.execute(super::statements::PUT_META, (key, value)).map(|_| ())
+}
+
+fn refuse(path: &Path, error: &rusqlite::Error) -> OpenError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => corrupt(path, "it is no database"),
+        Some(ErrorCode::DatabaseCorrupt) | None => corrupt(path, "it is damaged"),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            unwritable(path, "another program is writing to it")
+        }
+        Some(ErrorCode::DiskFull) => unwritable(path, "the disk is full"),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            unwritable(path, "it is read-only")
+        }
+        Some(_) => unwritable(path, &error.to_string()),
+    }
+}
+
+fn corrupt(path: &Path, problem: &str) -> OpenError {
+    OpenError::Corrupt { path: path.to_owned(), problem: problem.to_owned() }
+}
+
+fn unwritable(path: &Path, problem: &str) -> OpenError {
+    OpenError::Unwritable { path: path.to_owned(), problem: problem.to_owned() }
+}

@@ -1,0 +1,227 @@
+//! Reads. Readers never wait for the writer, nor for each other: each has a connection to itself.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
+use rusqlite::{Connection, params};
+
+use crate::store::{Holder, Key, Kind, Owner, Page, StoreError, Stored};
+
+use super::{
+    open::{self, Lock},
+    rows::{Fault, entries, first, int, size, state, stored, text, uint},
+    statements as sql,
+};
+
+/// Idle connections kept for the next reader. More may be open while more are reading.
+const IDLE: usize = 8;
+
+/// A page of events ends after so many bytes, so that a slow reader of big events costs little.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// Connections to read through.
+#[derive(Debug)]
+pub(super) enum Readers {
+    /// A file: any number of connections, beside the writer's.
+    Pool {
+        path: PathBuf,
+        idle: Mutex<Vec<Connection>>,
+        /// Held as long as anybody can still read. After the connections, which go first.
+        _lock: Lock,
+    },
+    /// Memory: the writer's connection, between two of its transactions.
+    Shared(Arc<Mutex<Connection>>),
+}
+
+impl Readers {
+    pub(super) fn with<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Fault>,
+    ) -> Result<T, StoreError> {
+        let (path, idle) = match self {
+            Self::Shared(conn) => {
+                let conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
+                return Ok(read(&conn)?);
+            }
+            Self::Pool { path, idle, .. } => (path, idle),
+        };
+        let rested = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let conn = match rested {
+            Some(conn) => conn,
+            None => open::reader(path).map_err(Fault::from)?,
+        };
+        let result = read(&conn);
+        let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE {
+            idle.push(conn);
+        }
+        Ok(result?)
+    }
+
+    /// Closes what is idle, so that the writer is the last to close and can tidy up.
+    pub(super) fn close(&self) {
+        match self {
+            Self::Pool { idle, .. } => idle.lock().unwrap_or_else(PoisonError::into_inner).clear(),
+            Self::Shared(_) => {}
+        }
+    }
+}
+
+/// Everything stored of one task.
+pub(super) fn load(conn: &Connection, key: &Key) -> Result<Option<Stored>, Fault> {
+    // Header and snapshot come from one statement and so from one moment. The events up to that
+    // head never change, so they may be read after it; unless the task is removed in between, which
+    // a second look shows.
+    for _ in 0..2 {
+        let found = {
+            let mut find = conn.prepare_cached(sql::LOAD)?;
+            let mut rows = find.query(names(key))?;
+            match rows.next()? {
+                Some(row) => stored(row)?,
+                None => return Ok(None),
+            }
+        };
+        let (row, _, mut task) = found;
+        if read_since(conn, row, &mut task)? {
+            return Ok(Some(task));
+        }
+    }
+    Err(Fault::unreadable("a log has gaps"))
+}
+
+/// Reads the events after the snapshot. False if some are missing.
+pub(super) fn read_since(conn: &Connection, row: i64, task: &mut Stored) -> Result<bool, Fault> {
+    let after = task.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
+    if after < task.head {
+        let mut read = conn.prepare_cached(sql::READ_EVENTS)?;
+        let range = params![row, int(after), int(task.head), -1];
+        task.since = entries(&mut read, range, usize::MAX)?;
+    }
+    Ok(task.since.len() as u64 == task.head.saturating_sub(after))
+}
+
+/// Events strictly after `after`.
+pub(super) fn read(
+    conn: &Connection,
+    key: &Key,
+    after: Seq,
+    limit: usize,
+) -> Result<Page, Fault> {
+    let found = first(conn, sql::FIND_HEAD, names(key), |row| {
+        Ok((row.get::<_, i64>(0)?, uint(row.get(1)?), row.get(2)?, row.get(3)?))
+    })?;
+    let Some((row, head, number, hidden)) = found else {
+        return Ok(Page { entries: Vec::new(), closed: true });
+    };
+    let entries = if after < head && limit > 0 {
+        let mut read = conn.prepare_cached(sql::READ_EVENTS)?;
+        // Not past the head that was found with the state, or a page could claim to be the last
+        // and not be.
+        let range = params![row, int(after), int(head), size(limit)];
+        entries(&mut read, range, PAGE_BYTES)?
+    } else {
+        Vec::new()
+    };
+    let reached = entries.last().map_or(after, |last| last.seq);
+    let closed = reached >= head
+        && (state(number)?.is_terminal() || (hidden && ends_with_reply(conn, row, head)?));
+    Ok(Page { entries, closed })
+}
+
+fn ends_with_reply(conn: &Connection, row: i64, head: Seq) -> Result<bool, Fault> {
+    let code = first(conn, sql::FIND_KIND, params![row, int(head)], |row| row.get::<_, u8>(0))?;
+    Ok(code.and_then(Kind::from_code) == Some(Kind::Reply))
+}
+
+/// Tasks with something to do that no living process holds.
+pub(super) fn due(
+    conn: &Connection,
+    agent: Option<&AgentName>,
+    living: Holder,
+    limit: usize,
+) -> Result<Vec<(Key, AgentName)>, Fault> {
+    let conn = conn.unchecked_transaction()?;
+    let mut found = Vec::new();
+    if let Some(agent) = agent {
+        if let Some(agent) = find_agent(&conn, agent)? {
+            due_of(&conn, agent, living, limit, &mut found)?;
+        }
+    } else {
+        let mut last = 0_i64;
+        while let Some(agent) = first(&conn, sql::NEXT_ACTIVE_AGENT, [last], |row| row.get(0))? {
+            due_of(&conn, agent, living, limit, &mut found)?;
+            last = agent;
+        }
+    }
+    found.sort_unstable();
+    found.truncate(limit);
+    found.into_iter().map(|(_, row)| name(&conn, row)).collect()
+}
+
+/// Adds the oldest of one agent: those that nobody holds, and those of each dead process.
+fn due_of(
+    conn: &Connection,
+    agent: i64,
+    living: Holder,
+    limit: usize,
+    found: &mut Vec<(i64, i64)>,
+) -> Result<(), Fault> {
+    let mut free = conn.prepare_cached(sql::FREE_TASKS)?;
+    let mut rows = free.query(params![agent, size(limit)])?;
+    while let Some(row) = rows.next()? {
+        found.push((row.get(0)?, row.get(1)?));
+    }
+    let living = living.0.to_be_bytes();
+    let mut last = Vec::new();
+    loop {
+        let next: Option<Vec<u8>> =
+            first(conn, sql::NEXT_HOLDER, params![agent, last], |row| row.get(0))?;
+        let Some(holder) = next else { return Ok(()) };
+        if holder != living {
+            let mut held = conn.prepare_cached(sql::HELD_TASKS)?;
+            let mut rows = held.query(params![agent, holder, size(limit)])?;
+            while let Some(row) = rows.next()? {
+                found.push((row.get(0)?, row.get(1)?));
+            }
+        }
+        last = holder;
+    }
+}
+
+/// Tasks that wait for their caller since before `before`.
+pub(super) fn paused(
+    conn: &Connection,
+    agent: &AgentName,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<Key>, Fault> {
+    let conn = conn.unchecked_transaction()?;
+    let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
+    let mut find = conn.prepare_cached(sql::PAUSED_TASKS)?;
+    let mut rows = find.query(params![agent, before.as_millis(), size(limit)])?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        keys.push(name(&conn, row.get(0)?)?.0);
+    }
+    Ok(keys)
+}
+
+pub(super) fn find_agent(conn: &Connection, name: &AgentName) -> Result<Option<i64>, Fault> {
+    Ok(first(conn, sql::FIND_AGENT, [name.as_str()], |row| row.get(0))?)
+}
+
+fn name(conn: &Connection, row: i64) -> Result<(Key, AgentName), Fault> {
+    let mut find = conn.prepare_cached(sql::NAME_TASK)?;
+    let mut rows = find.query([row])?;
+    let row = rows.next()?.ok_or_else(|| Fault::unreadable("a task without an owner"))?;
+    let owner = Owner { tenant: TenantId::from(text(row, 0)?), principal: text(row, 1)?.into() };
+    let key = Key { owner, task: TaskId::from(text(row, 2)?) };
+    Ok((key, AgentName::from(text(row, 3)?)))
+}
+
+fn names(key: &Key) -> [&str; 3] {
+    [key.owner.tenant.as_str(), &key.owner.principal, key.task.as_str()]
+}

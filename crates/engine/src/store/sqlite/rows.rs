@@ -1,0 +1,211 @@
+//! Between rows and values.
+
+use bytes::Bytes;
+use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, Timestamp};
+use rusqlite::{
+    CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row, types::ValueRef,
+};
+
+use crate::store::{Entry, Header, Holder, Kind, Original, Run, Snapshot, StoreError, Stored};
+
+use super::statements as sql;
+
+/// A failure of the store itself, as opposed to a refusal.
+#[derive(Debug)]
+pub(super) struct Fault(pub(super) StoreError);
+
+impl Fault {
+    pub(super) fn unreadable(what: &str) -> Self {
+        Self(StoreError::Corrupt(what.to_owned()))
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        let text = error.to_string();
+        let damaged = match error.sqlite_error_code() {
+            Some(code) => matches!(code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
+            // Not from SQLite: a row did not hold what this program writes.
+            None => true,
+        };
+        Self(if damaged { StoreError::Corrupt(text) } else { StoreError::Unavailable(text) })
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        fault.0
+    }
+}
+
+/// Whether the task has something to do, is over, or waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Waiting = 0,
+    Active = 1,
+    Ended = 2,
+}
+
+impl Phase {
+    pub(super) fn of(header: &Header) -> Self {
+        if header.run.is_active() {
+            Self::Active
+        } else if header.state.is_terminal() {
+            Self::Ended
+        } else {
+            Self::Waiting
+        }
+    }
+}
+
+/// SQLite's integers are signed. Nothing counted here comes near the difference.
+pub(super) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// As [`int`], for limits.
+pub(super) fn size(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+pub(super) fn uint(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+/// The first row of a cached statement.
+pub(super) fn first<T>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Option<T>> {
+    conn.prepare_cached(sql)?.query_row(params, read).optional()
+}
+
+/// The changes a cached statement made.
+pub(super) fn run(conn: &Connection, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
+    conn.prepare_cached(sql)?.execute(params)
+}
+
+pub(super) fn unread(run: &Run) -> String {
+    run.unread.iter().map(Seq::to_string).collect::<Vec<_>>().join(",")
+}
+
+pub(super) fn holder(run: &Run) -> Option<[u8; 16]> {
+    run.holder.map(|Holder(life)| life.to_be_bytes())
+}
+
+/// A task from the columns of the header macro in [`super::statements`] and its artifacts, without
+/// the events since its snapshot; and its row.
+pub(super) fn stored(row: &Row<'_>) -> Result<(i64, TaskId, Stored), Fault> {
+    let header = Header {
+        agent: AgentName::from(text(row, 2)?),
+        context: ContextId::from(text(row, 3)?),
+        state: state(row.get(4)?)?,
+        changed: Timestamp::from_millis(row.get(5)?),
+        created: Timestamp::from_millis(row.get(6)?),
+        hidden: row.get(7)?,
+        bytes: uint(row.get(8)?),
+        run: Run {
+            turn: uint(row.get(10)?),
+            attempt: row.get(11)?,
+            epoch: uint(row.get(12)?),
+            unread: read_unread(text(row, 13)?)?,
+            holder: row.get::<_, Option<[u8; 16]>>(14)?.map(u128::from_be_bytes).map(Holder),
+        },
+    };
+    let snapshot = match row.get::<_, Option<i64>>(15)? {
+        Some(seq) => Some(Snapshot {
+            seq: uint(seq),
+            status: bytes(row, 16)?,
+            history: bytes(row, 17)?,
+            metadata: bytes(row, 18)?,
+            artifacts: bytes(row, 19)?,
+        }),
+        None => None,
+    };
+    let stored = Stored { header, head: uint(row.get(9)?), snapshot, since: Vec::new() };
+    Ok((row.get(0)?, TaskId::from(text(row, 1)?), stored))
+}
+
+pub(super) fn entry(row: &Row<'_>) -> Result<Entry, Fault> {
+    let kind = Kind::from_code(row.get(1)?).ok_or_else(|| Fault::unreadable("event kind"))?;
+    Ok(Entry { seq: uint(row.get(0)?), kind, body: bytes(row, 2)? })
+}
+
+/// Reads entries until they weigh more than `weight`; at least one.
+pub(super) fn entries(
+    statement: &mut CachedStatement<'_>,
+    params: impl Params,
+    weight: usize,
+) -> Result<Vec<Entry>, Fault> {
+    let mut rows = statement.query(params)?;
+    let (mut entries, mut weighed) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        let entry = entry(row)?;
+        weighed += entry.body.len();
+        entries.push(entry);
+        if weighed > weight {
+            break;
+        }
+    }
+    Ok(entries)
+}
+
+/// What an idempotency key led to.
+pub(super) fn original(conn: &Connection, key: &[u8; 32]) -> Result<Option<Original>, Fault> {
+    let found = first(conn, sql::FIND_KEY, [key.as_slice()], |row| {
+        let task = TaskId::from(row.get_ref(0)?.as_str()?);
+        Ok(Original { task, seq: uint(row.get(1)?), content: row.get(2)? })
+    })?;
+    Ok(found)
+}
+
+pub(super) fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str, Fault> {
+    row.get_ref(column)?.as_str().map_err(|_| Fault::unreadable("text"))
+}
+
+pub(super) fn state(number: i64) -> Result<TaskState, Fault> {
+    TaskState::from_number(uint(number)).ok_or_else(|| Fault::unreadable("task state"))
+}
+
+fn bytes(row: &Row<'_>, column: usize) -> Result<Bytes, Fault> {
+    match row.get_ref(column)? {
+        ValueRef::Blob(bytes) => Ok(Bytes::copy_from_slice(bytes)),
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) | ValueRef::Text(_) => {
+            Err(Fault::unreadable("bytes"))
+        }
+    }
+}
+
+fn read_unread(list: &str) -> Result<Vec<Seq>, Fault> {
+    if list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let numbers: Result<Vec<Seq>, _> = list.split(',').map(str::parse).collect();
+    numbers.map_err(|_| Fault::unreadable("unread messages"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_damage_and_a_foreign_row_is() {
+        let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(13), None);
+        assert!(matches!(Fault::from(full).0, StoreError::Unavailable(_)));
+        let malformed = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(11), None);
+        assert!(matches!(Fault::from(malformed).0, StoreError::Corrupt(_)));
+        let foreign = rusqlite::Error::InvalidColumnIndex(3);
+        assert!(matches!(Fault::from(foreign).0, StoreError::Corrupt(_)));
+    }
+
+    #[test]
+    fn unread_messages_survive_their_text() {
+        for unread_now in [vec![], vec![7], vec![1, 22, 333]] {
+            let run = Run { unread: unread_now.clone(), ..Run::default() };
+            assert_eq!(read_unread(&unread(&run)).unwrap(), unread_now);
+        }
+        assert!(read_unread("1,x").is_err());
+    }
+}

@@ -1,0 +1,199 @@
+//! Every statement that runs after the database is open, in one place, so that a test can ask for
+//! the plan of each. Joins are `CROSS JOIN` and some indexes are named to pin those plans: there
+//! are no statistics that could tell the planner better.
+
+macro_rules! statements {
+    ($($(#[$doc:meta])* $name:ident = $sql:expr;)*) => {
+        $($(#[$doc])* pub(super) const $name: &str = $sql;)*
+        #[cfg(test)]
+        pub(super) const ALL: &[(&str, &str)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+/// The columns that [`super::rows::stored`] reads.
+macro_rules! header {
+    () => {
+        "t.row, t.id, a.name, t.context, t.state, t.changed, t.created, t.hidden, t.bytes, t.head, \
+         t.turn, t.attempt, t.epoch, t.unread, t.holder, s.seq, s.status, s.history, s.metadata"
+    };
+}
+
+/// Finds the task `t` of tenant `?1`, principal `?2` and id `?3`.
+macro_rules! task_of_key {
+    () => {
+        "FROM tenants n \
+         CROSS JOIN owners o ON o.tenant = n.id AND o.principal = ?2 \
+         CROSS JOIN tasks t ON t.owner = o.id AND t.id = ?3"
+    };
+}
+
+statements! {
+    // Names.
+    FIND_TENANT = "SELECT id FROM tenants WHERE name = ?1";
+    ADD_TENANT = "INSERT INTO tenants (name) VALUES (?1)";
+    FIND_OWNER = "SELECT id FROM owners WHERE tenant = ?1 AND principal = ?2";
+    ADD_OWNER = "INSERT INTO owners (tenant, principal) VALUES (?1, ?2)";
+    FIND_AGENT = "SELECT id FROM agents WHERE name = ?1";
+    ADD_AGENT = "INSERT INTO agents (name) VALUES (?1)";
+
+    // Appends.
+    CLAIM_KEY =
+        "INSERT INTO dedup (position, key, content) VALUES (?1, ?2, ?3) \
+         ON CONFLICT (key) DO NOTHING";
+    RELEASE_KEY = "DELETE FROM dedup WHERE position = ?1";
+    FIND_KEY =
+        "SELECT t.id, e.seq, d.content FROM dedup d \
+         CROSS JOIN events e ON e.position = d.position \
+         CROSS JOIN tasks t ON t.row = e.task \
+         WHERE d.key = ?1";
+    FIND_TASK =
+        "SELECT row, head, epoch, agent, context, state, changed, created, hidden, phase, \
+         counted, holder FROM tasks WHERE owner = ?1 AND id = ?2";
+    ADD_TASK =
+        "INSERT INTO tasks (row, tenant, owner, id, agent, context, state, changed, created, \
+         hidden, phase, head, bytes, counted, turn, attempt, epoch, unread, holder) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?14, ?15, ?16, \
+         ?17, ?18) ON CONFLICT (owner, id) DO NOTHING";
+    /// Everything that can change.
+    UPDATE_TASK =
+        "UPDATE tasks SET agent = ?2, context = ?3, state = ?4, changed = ?5, created = ?6, \
+         hidden = ?7, phase = ?8, head = ?9, bytes = ?10, counted = ?10, turn = ?11, \
+         attempt = ?12, epoch = ?13, unread = ?14, holder = ?15 WHERE row = ?1";
+    /// Only what no index contains: SQLite rewrites every index that has a column in SET, whether
+    /// or not its value changes.
+    UPDATE_RUN =
+        "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7 \
+         WHERE row = ?1";
+    ADD_EVENT =
+        "INSERT INTO events (position, task, seq, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+    PUT_SNAPSHOT =
+        "INSERT INTO snapshots (task, seq, status, history, metadata, artifacts) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (task) DO UPDATE SET seq = excluded.seq, \
+         status = excluded.status, history = excluded.history, metadata = excluded.metadata, \
+         artifacts = excluded.artifacts";
+    ADD_COUNT =
+        "INSERT INTO counters (owner, hidden, agent, state, n) VALUES (?1, ?2, ?3, ?4, ?5) \
+         ON CONFLICT (owner, hidden, agent, state) DO UPDATE SET n = n + excluded.n";
+    ADD_TOTAL = "UPDATE tenants SET tasks = tasks + ?2, bytes = bytes + ?3 WHERE id = ?1";
+    PUT_META =
+        "INSERT INTO meta (key, value) VALUES (?1, ?2) \
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+    DROP_META = "DELETE FROM meta WHERE key = ?1";
+
+    // Point reads.
+    LOAD = concat!(
+        "SELECT ", header!(), ", s.artifacts ", task_of_key!(),
+        " CROSS JOIN agents a ON a.id = t.agent \
+          LEFT JOIN snapshots s ON s.task = t.row WHERE n.name = ?1"
+    );
+    FIND_HEAD =
+        concat!("SELECT t.row, t.head, t.state, t.hidden ", task_of_key!(), " WHERE n.name = ?1");
+    READ_EVENTS =
+        "SELECT seq, kind, body FROM events WHERE task = ?1 AND seq > ?2 AND seq <= ?3 \
+         ORDER BY seq LIMIT ?4";
+    FIND_KIND = "SELECT kind FROM events WHERE task = ?1 AND seq = ?2";
+
+    // Lists.
+    LIST_OWNER =
+        "SELECT o.id FROM tenants n \
+         CROSS JOIN owners o ON o.tenant = n.id AND o.principal = ?2 WHERE n.name = ?1";
+    LIST_GROUPS =
+        "SELECT agent, state, n FROM counters WHERE owner = ?1 AND hidden = 0 AND n > 0";
+    LIST_GROUP =
+        "SELECT changed, row FROM tasks INDEXED BY tasks_by_status \
+         WHERE owner = ?1 AND hidden = 0 AND agent = ?2 AND state = ?3 AND changed >= ?4 \
+         AND (changed, row) < (?5, ?6) ORDER BY changed DESC, row DESC LIMIT ?7";
+    COUNT_GROUP =
+        "SELECT count(*) FROM tasks INDEXED BY tasks_by_status \
+         WHERE owner = ?1 AND hidden = 0 AND agent = ?2 AND state = ?3 AND changed >= ?4";
+    LIST_CONTEXT =
+        "SELECT changed, row FROM tasks INDEXED BY tasks_by_context \
+         WHERE owner = ?1 AND context = ?2 AND hidden = 0 AND changed >= ?3 \
+         AND (changed, row) < (?4, ?5) AND (?6 IS NULL OR agent = ?6) \
+         AND (?7 IS NULL OR state = ?7) ORDER BY changed DESC, row DESC LIMIT ?8";
+    COUNT_CONTEXT =
+        "SELECT count(*) FROM tasks INDEXED BY tasks_by_context \
+         WHERE owner = ?1 AND context = ?2 AND hidden = 0 AND changed >= ?3 \
+         AND (?4 IS NULL OR agent = ?4) AND (?5 IS NULL OR state = ?5)";
+    LIST_ITEM = concat!(
+        "SELECT ", header!(), ", x'' FROM tasks t CROSS JOIN agents a ON a.id = t.agent \
+         LEFT JOIN snapshots s ON s.task = t.row WHERE t.row = ?1"
+    );
+    LIST_ITEM_WITH_ARTIFACTS = concat!(
+        "SELECT ", header!(), ", s.artifacts FROM tasks t CROSS JOIN agents a ON a.id = t.agent \
+         LEFT JOIN snapshots s ON s.task = t.row WHERE t.row = ?1"
+    );
+
+    // Work that waits. Steps from one agent and holder to the next instead of reading past the
+    // tasks that a living process holds.
+    NEXT_ACTIVE_AGENT =
+        "SELECT agent FROM tasks INDEXED BY tasks_active WHERE phase = 1 AND agent > ?1 \
+         ORDER BY agent LIMIT 1";
+    FREE_TASKS =
+        "SELECT created, row FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder IS NULL ORDER BY created, row LIMIT ?2";
+    NEXT_HOLDER =
+        "SELECT holder FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder > ?2 ORDER BY holder LIMIT 1";
+    HELD_TASKS =
+        "SELECT created, row FROM tasks INDEXED BY tasks_active \
+         WHERE phase = 1 AND agent = ?1 AND holder = ?2 ORDER BY created, row LIMIT ?3";
+    NAME_TASK =
+        "SELECT n.name, o.principal, t.id, a.name FROM tasks t \
+         CROSS JOIN owners o ON o.id = t.owner CROSS JOIN tenants n ON n.id = o.tenant \
+         CROSS JOIN agents a ON a.id = t.agent WHERE t.row = ?1";
+    PAUSED_TASKS =
+        "SELECT row FROM tasks INDEXED BY tasks_paused \
+         WHERE phase = 0 AND state IN (6, 8) AND agent = ?1 AND changed < ?2 \
+         ORDER BY changed, row LIMIT ?3";
+
+    // Retention.
+    /// One row for each tenant, however many tasks they have.
+    TENANTS_OVER =
+        "SELECT id, tasks, bytes FROM tenants WHERE tasks > ?1 OR bytes > ?2";
+    NEXT_TENANT_ENDED =
+        "SELECT tenant, changed FROM tasks INDEXED BY tasks_ended WHERE phase = 2 AND tenant > ?1 \
+         ORDER BY tenant, changed LIMIT 1";
+    ENDED_TASKS =
+        "SELECT changed, row, counted, head FROM tasks INDEXED BY tasks_ended \
+         WHERE phase = 2 AND tenant = ?1 AND changed < ?2 ORDER BY changed, row LIMIT ?3";
+    ENDED_TASK =
+        "SELECT tenant, owner, hidden, agent, state, counted FROM tasks \
+         WHERE row = ?1 AND phase = 2";
+    DROP_KEYS =
+        "DELETE FROM dedup WHERE position IN (SELECT position FROM events WHERE task = ?1)";
+    DROP_EVENTS = "DELETE FROM events WHERE task = ?1";
+    DROP_SNAPSHOT = "DELETE FROM snapshots WHERE task = ?1";
+    DROP_TASK = "DELETE FROM tasks WHERE row = ?1";
+    DROP_COUNTS = "DELETE FROM counters WHERE owner = ?1 AND n = 0";
+    DROP_OWNER =
+        "DELETE FROM owners WHERE id = ?1 \
+         AND NOT EXISTS (SELECT 1 FROM counters WHERE owner = ?1)";
+    DROP_TENANT =
+        "DELETE FROM tenants WHERE id = ?1 \
+         AND NOT EXISTS (SELECT 1 FROM owners WHERE tenant = ?1)";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::open;
+
+    fn plan(sql: &str) -> Vec<String> {
+        let conn = open::memory().unwrap().conn;
+        let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        plan.raw_query().mapped(|row| row.get(3)).map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn no_statement_reads_more_than_it_needs() {
+        for (name, sql) in ALL {
+            for step in plan(sql) {
+                let scans = step.starts_with("SCAN") && step != "SCAN CONSTANT ROW";
+                assert!(!scans || *name == "TENANTS_OVER", "{name}: {step}");
+                assert!(!step.contains("TEMP B-TREE"), "{name} sorts: {step}");
+                assert!(!step.contains("AUTOMATIC"), "{name} builds an index: {step}");
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The one writer. It takes whatever is queued into one transaction, so that one flush of the disk
+//! serves every caller who came while the last one was under way; there is no timer.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::store::{Append, StoreError};
+
+use super::{
+    append::{Batch, Next},
+    checkpoint::Checkpoints,
+    names::{Names, Totals},
+    rows::{Fault, run},
+    statements as sql,
+    sweep::Swept,
+};
+
+/// Jobs in one transaction, and bytes after which no further one is taken into it.
+const BATCH_JOBS: usize = 256;
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Something to write.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Answers with the new head.
+    Append(Box<Append>),
+    /// Removes these rows of finished tasks; answers with how many there were.
+    Remove(Vec<i64>),
+    /// Answers with nothing in particular.
+    Probe,
+}
+
+/// Work and where its outcome goes once it is durable.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) work: Work,
+    pub(super) reply: oneshot::Sender<Result<u64, StoreError>>,
+}
+
+/// The state of the writing thread.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// Nobody else uses the connection, except that a database in memory is read through it.
+    conn: Arc<Mutex<Connection>>,
+    /// None in memory.
+    checkpoints: Option<Checkpoints>,
+    names: Names,
+    next: Next,
+    /// Whether the last transaction failed, so that a full disk is reported once and not with
+    /// every attempt.
+    failing: bool,
+}
+
+impl Writer {
+    pub(super) fn new(
+        conn: Arc<Mutex<Connection>>,
+        checkpoints: Option<Checkpoints>,
+        next: Next,
+    ) -> Self {
+        Self { conn, checkpoints, names: Names::default(), next, failing: false }
+    }
+
+    /// Serves until every sender is gone and the queue is empty.
+    pub(super) fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
+        while let Some(job) = jobs.blocking_recv() {
+            let mut weight = job.work.weight();
+            let mut batch = vec![job];
+            while batch.len() < BATCH_JOBS && weight < BATCH_BYTES {
+                let Ok(job) = jobs.try_recv() else { break };
+                weight += job.work.weight();
+                batch.push(job);
+            }
+            self.write(batch);
+        }
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.finish();
+        }
+    }
+
+    fn write(&mut self, jobs: Vec<Job>) {
+        let shared = Arc::clone(&self.conn);
+        let mut conn = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.commit(&mut conn, &jobs) {
+            Ok(outcomes) => {
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!("the store can be written again");
+                }
+                for (job, outcome) in jobs.into_iter().zip(outcomes) {
+                    // A caller who has gone away asked for it all the same.
+                    let _ = job.reply.send(outcome);
+                }
+                if let Some(checkpoints) = &mut self.checkpoints {
+                    checkpoints.after_commit(&conn);
+                }
+            }
+            Err(Fault(error)) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::error!(%error, "the store cannot be written");
+                }
+                // Names first seen in this transaction are not stored after all.
+                self.names.forget();
+                for job in jobs {
+                    let _ = job.reply.send(Err(error.clone()));
+                }
+                if let Some(checkpoints) = &self.checkpoints {
+                    checkpoints.wake();
+                }
+            }
+        }
+    }
+
+    /// All of them in one transaction: what it returns is durable. On an error nothing is written.
+    fn commit(
+        &mut self,
+        conn: &mut Connection,
+        jobs: &[Job],
+    ) -> Result<Vec<Result<u64, StoreError>>, Fault> {
+        // Rolls back when it is dropped, and so on every early return.
+        let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut batch = Batch {
+            conn: &transaction,
+            names: &mut self.names,
+            next: &mut self.next,
+            totals: Totals::default(),
+        };
+        let mut swept = Swept::default();
+        let mut outcomes = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            outcomes.push(match &job.work {
+                Work::Append(append) => batch.append(append)?,
+                Work::Remove(rows) => Ok(batch.remove(rows, &mut swept)?),
+                Work::Probe => probe(&transaction).map(|()| Ok(0))?,
+            });
+        }
+        let next = *batch.next;
+        batch.totals.flush(&transaction)?;
+        swept.tidy(&transaction, next)?;
+        transaction.commit()?;
+        if swept.any() {
+            // Their numbers may be gone with their last task.
+            self.names.forget();
+        }
+        Ok(outcomes)
+    }
+}
+
+/// Takes up some room and gives it back, as any append would have to.
+fn probe(conn: &Connection) -> Result<(), Fault> {
+    run(conn, sql::PUT_META, ("probe", [0_u8; 16384].as_slice()))?;
+    run(conn, sql::DROP_META, ["probe"])?;
+    Ok(())
+}
+
+impl Work {
+    /// Roughly the bytes it writes.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Append(append) => {
+                let events: usize = append.events.iter().map(|(_, body)| body.len()).sum();
+                let snapshot = append.snapshot.as_ref().map_or(0, |snapshot| {
+                    snapshot.status.len()
+                        + snapshot.history.len()
+                        + snapshot.metadata.len()
+                        + snapshot.artifacts.len()
+                });
+                events + snapshot
+            }
+            // A transaction of its own, more or less: it is bounded, but not small.
+            Self::Remove(_) => BATCH_BYTES / 2,
+            Self::Probe => 16384,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Readers of a log. Blocking send, streaming, resume and replay differ only in where they start
+//! and where they end.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use herald_protocol::{Error, Seq, Task, TaskState};
+use tokio::sync::watch;
+
+use crate::{
+    engine::{Engine, refuse},
+    live::Live,
+    log,
+    store::{Entry, Kind},
+};
+
+/// Entries taken from the log at once: enough to amortise a read, little enough to hold for a
+/// reader that stalls.
+const PAGE: usize = 16;
+
+/// Where a reader stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Once the turn has an outcome: the task ended or waits for its caller.
+    Settled,
+    /// Once the caller has to act: the task ended or needs input. It stays open for credentials,
+    /// which come by another way.
+    TurnEnds,
+    /// Once the task ended.
+    TaskEnds,
+}
+
+/// One item of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The event's place in the task's log; a leading snapshot has the place it includes.
+    pub seq: Seq,
+    /// The 1.0 JSON of the item.
+    pub body: Bytes,
+    /// Whether the stream ends with it.
+    pub closing: bool,
+}
+
+/// A reader of one log.
+#[derive(Debug)]
+pub struct Subscription {
+    engine: Engine,
+    live: Arc<Live>,
+    bell: watch::Receiver<()>,
+    cursor: Seq,
+    until: Until,
+    first: Option<Item>,
+    /// Whether the agent declared a direct answer, so that no task was shown yet.
+    direct: bool,
+    ready: VecDeque<Entry>,
+    done: bool,
+}
+
+impl Until {
+    fn stops_at(self, state: TaskState) -> bool {
+        match self {
+            Self::Settled => state.is_terminal() || state.is_interrupted(),
+            Self::TurnEnds => state.is_terminal() || state == TaskState::InputRequired,
+            Self::TaskEnds => state.is_terminal(),
+        }
+    }
+}
+
+impl Subscription {
+    /// Reads the events after `after`.
+    pub(crate) fn new(engine: Engine, live: Arc<Live>, after: Seq, until: Until) -> Self {
+        let bell = live.listen();
+        let ready = VecDeque::new();
+        let (first, direct, done) = (None, false, false);
+        Self { engine, live, bell, cursor: after, until, first, direct, ready, done }
+    }
+
+    /// Expects a message and no task.
+    pub(crate) fn answered_directly(mut self) -> Self {
+        self.direct = true;
+        self
+    }
+
+    /// Puts the task as it stood at the cursor before the first event.
+    pub(crate) fn starting_with(mut self, task: &Task) -> Self {
+        self.first = Some(Item {
+            seq: self.cursor,
+            body: log::encode_task(task),
+            closing: self.until.stops_at(task.status.state) && task.status.state.is_terminal(),
+        });
+        self.done = self.first.as_ref().is_some_and(|first| first.closing);
+        self
+    }
+
+    /// Whose task is followed.
+    pub fn task_id(&self) -> &herald_protocol::TaskId {
+        &self.live.key.task
+    }
+
+    /// The next item, or `None` once the stream is over.
+    ///
+    /// Dropping the future loses nothing: the next call goes on where this one was.
+    pub async fn next(&mut self) -> Result<Option<Item>, Error> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        let Some(entry) = self.next_entry().await? else { return Ok(None) };
+        let body = match entry.kind {
+            Kind::Received(_) => {
+                log::received_as_status(&self.live.key.task, &entry).map_err(refuse)?
+            }
+            // The direct answer failed, so there is a task after all, and it comes first.
+            Kind::Status(_) if std::mem::take(&mut self.direct) => {
+                let record = self.engine.record(&self.live).await?;
+                log::encode_task(&record.ok_or_else(Error::task_not_found)?.task)
+            }
+            Kind::Status(_) | Kind::Artifact | Kind::Reply => entry.body,
+        };
+        Ok(Some(Item { seq: entry.seq, body, closing: self.done }))
+    }
+
+    /// Waits for the end without looking at the events.
+    pub(crate) async fn finish(&mut self) -> Result<(), Error> {
+        self.first = None;
+        while self.next_entry().await?.is_some() {}
+        Ok(())
+    }
+
+    async fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
+        loop {
+            if self.done {
+                return Ok(None);
+            }
+            if let Some(entry) = self.ready.pop_front() {
+                self.cursor = entry.seq;
+                let stops = match entry.kind {
+                    Kind::Status(state) => self.until.stops_at(state),
+                    Kind::Reply => true,
+                    Kind::Received(_) | Kind::Artifact => false,
+                };
+                self.done = stops;
+                return Ok(Some(entry));
+            }
+            // Before the read, never after: a ring between the two must not be missed.
+            self.bell.borrow_and_update();
+            let page = match self.live.recent(self.cursor, PAGE) {
+                Some(page) => page,
+                None => self.engine.read(&self.live.key, self.cursor, PAGE).await?,
+            };
+            if page.entries.is_empty() {
+                if page.closed {
+                    self.done = true;
+                    return Ok(None);
+                }
+                if self.engine.is_draining() {
+                    return Ok(None);
+                }
+                // The bell lives as long as this reader, so the wait cannot fail.
+                let _ = self.bell.changed().await;
+                continue;
+            }
+            self.ready = page.entries.into();
+        }
+    }
+}

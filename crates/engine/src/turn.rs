@@ -1,0 +1,219 @@
+//! One run of an agent over one message: what it is given, and the only way it can speak.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use herald_protocol::{
+    Artifact, ArtifactId, ContextId, Message, Metadata, Part, Seq, Task, TaskId, TaskState,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::rules::Chunk;
+
+/// Why a turn must stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// The task is no longer the turn's: it was cancelled, timed out or taken over.
+    Over,
+    /// What was said broke a rule or a limit. The text may go to the caller.
+    Refused(String),
+}
+
+/// Something an agent says about its task.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Say {
+    /// Where the task stands.
+    Status(TaskState, Option<Message>),
+    /// A result, or the next piece of one.
+    Artifact(Chunk),
+    /// A direct answer.
+    Reply(Message),
+}
+
+/// Where a turn's words go: the local log, or the wire to the server that leased the turn.
+#[async_trait]
+pub trait Sink: fmt::Debug + Send + Sync {
+    /// Makes these words durable, all or none.
+    async fn say(&self, words: Vec<Say>) -> Result<(), Stop>;
+}
+
+/// What a turn is about.
+#[derive(Debug, Clone)]
+pub struct Assignment {
+    /// The task as it stood when the turn began.
+    pub task: Arc<Task>,
+    /// The message to answer, which is also in the task's history.
+    pub message: Message,
+    /// Its place in the log.
+    pub seq: Seq,
+    /// Media types the caller can use; empty means any.
+    pub accepted_output_modes: Vec<String>,
+    /// The metadata of the send, beside the message's own.
+    pub metadata: Option<Metadata>,
+    /// Counts from 1; more means that an earlier attempt was cut off.
+    pub attempt: u32,
+    /// Whether to go on from what the earlier attempt wrote, instead of starting afresh.
+    pub resumed: bool,
+    /// Artifacts whose next piece goes after what is there.
+    pub continued: HashSet<ArtifactId>,
+}
+
+/// One run of an agent over one message.
+#[derive(Debug)]
+pub struct Turn {
+    assignment: Assignment,
+    sink: Arc<dyn Sink>,
+    cancelled: CancellationToken,
+    cancel_metadata: Arc<Mutex<Option<Metadata>>>,
+    written: Mutex<HashSet<ArtifactId>>,
+}
+
+impl Turn {
+    /// A turn that speaks through `sink` until `cancelled` fires; `cancel_metadata` then holds what
+    /// the caller sent along.
+    pub fn new(
+        mut assignment: Assignment,
+        sink: Arc<dyn Sink>,
+        cancelled: CancellationToken,
+        cancel_metadata: Arc<Mutex<Option<Metadata>>>,
+    ) -> Self {
+        let written = Mutex::new(std::mem::take(&mut assignment.continued));
+        Self { assignment, sink, cancelled, cancel_metadata, written }
+    }
+
+    /// The message to answer.
+    pub fn message(&self) -> &Message {
+        &self.assignment.message
+    }
+
+    /// The task as it stood when the turn began: its history and the artifacts so far.
+    pub fn task(&self) -> &Task {
+        &self.assignment.task
+    }
+
+    /// The task's name.
+    pub fn task_id(&self) -> &TaskId {
+        &self.assignment.task.id
+    }
+
+    /// The conversation's name.
+    pub fn context_id(&self) -> &ContextId {
+        &self.assignment.task.context_id
+    }
+
+    /// Media types the caller can use; empty means any.
+    pub fn accepted_output_modes(&self) -> &[String] {
+        &self.assignment.accepted_output_modes
+    }
+
+    /// The metadata of the send, beside the message's own.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        self.assignment.metadata.as_ref()
+    }
+
+    /// Counts from 1; more means that an earlier attempt was cut off.
+    pub fn attempt(&self) -> u32 {
+        self.assignment.attempt
+    }
+
+    /// Whether to go on from what an earlier attempt wrote.
+    pub fn is_resumed(&self) -> bool {
+        self.assignment.resumed
+    }
+
+    /// Fires when the turn must stop. Agents that wait for something else wait for this too.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancelled
+    }
+
+    /// What the caller sent along when it cancelled the task.
+    pub fn cancel_metadata(&self) -> Option<Metadata> {
+        self.cancel_metadata.lock().expect("nothing panics while it holds this lock").clone()
+    }
+
+    /// Says that the work goes on, and how.
+    pub async fn progress(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
+        let message = self.words(text);
+        self.say(Say::Status(TaskState::Working, Some(message))).await
+    }
+
+    /// Writes a whole artifact, in place of an earlier one of the same id.
+    pub async fn artifact(&self, artifact: Artifact) -> Result<(), Stop> {
+        let chunk = self.chunk(artifact, false, true);
+        self.say(Say::Artifact(chunk)).await
+    }
+
+    /// Writes the next piece of an artifact. The first piece of an attempt replaces what a
+    /// cut-off attempt left behind.
+    pub async fn append(&self, piece: Artifact, last: bool) -> Result<(), Stop> {
+        let chunk = self.chunk(piece, true, last);
+        self.say(Say::Artifact(chunk)).await
+    }
+
+    /// Asks the caller for something. The turn then ends, and the answer starts the next one.
+    pub async fn ask(&self, question: impl Into<String> + Send) -> Result<(), Stop> {
+        let message = self.words(question);
+        self.say(Say::Status(TaskState::InputRequired, Some(message))).await
+    }
+
+    /// Says that the work needs credentials, and which.
+    pub async fn require_auth(&self, explanation: impl Into<String> + Send) -> Result<(), Stop> {
+        let message = self.words(explanation);
+        self.say(Say::Status(TaskState::AuthRequired, Some(message))).await
+    }
+
+    /// Refuses the task.
+    pub async fn reject(&self, reason: impl Into<String> + Send) -> Result<(), Stop> {
+        let message = self.words(reason);
+        self.say(Say::Status(TaskState::Rejected, Some(message))).await
+    }
+
+    /// Completes the task with one last artifact, in one write.
+    pub async fn complete_with(&self, artifact: Artifact) -> Result<(), Stop> {
+        let chunk = self.chunk(artifact, false, true);
+        let done = Say::Status(TaskState::Completed, None);
+        self.sink.say(vec![Say::Artifact(chunk), done]).await
+    }
+
+    /// Completes the task with a closing word.
+    pub async fn complete(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
+        let message = self.words(text);
+        self.say(Say::Status(TaskState::Completed, Some(message))).await
+    }
+
+    /// Answers directly. Only for messages the agent declared so, and nothing may follow.
+    pub async fn reply(&self, parts: Vec<Part>) -> Result<(), Stop> {
+        let message = Message { parts, ..self.words("") };
+        self.say(Say::Reply(message)).await
+    }
+
+    async fn say(&self, say: Say) -> Result<(), Stop> {
+        self.sink.say(vec![say]).await
+    }
+
+    fn chunk(&self, artifact: Artifact, append: bool, last: bool) -> Chunk {
+        let mut written = self.written.lock().expect("nothing panics while it holds this lock");
+        let known = !written.insert(artifact.artifact_id.clone());
+        Chunk { artifact, append: append && known, last }
+    }
+
+    /// A message of the agent under a fresh id.
+    fn words(&self, text: impl Into<String>) -> Message {
+        Message::agent(uuid::Uuid::now_v7().to_string(), text)
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Over => f.write_str("the turn is over"),
+            Self::Refused(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for Stop {}

@@ -1,0 +1,62 @@
+use std::time::Duration;
+
+use herald_engine::{Clock, Profile, Settings, rules::Limits};
+use herald_protocol::{ErrorKind, TaskState, Timestamp};
+
+use crate::support::{Bench, Script, profile, say, text};
+
+#[tokio::test]
+async fn a_flooding_agent_fails_its_task_at_the_limit() {
+    for limits in [
+        Limits { events: 50, ..Limits::default() },
+        Limits { bytes: 10_000, ..Limits::default() },
+    ] {
+        let flood = Script::new(|turn| {
+            Box::pin(async move {
+                loop {
+                    turn.append(text("out", "x".repeat(100)), false).await?;
+                }
+            })
+        });
+        let settings = Settings { limits, ..Settings::default() };
+        let bench = Bench::with(flood, profile(), settings).await;
+        let task = bench.send(say("go")).await.unwrap();
+        assert_eq!(task.status.state, TaskState::Failed);
+        assert!(task.status.message.unwrap().text().contains("limit"));
+    }
+}
+
+#[tokio::test]
+async fn the_default_limits_allow_five_thousand_events_and_five_megabytes() {
+    let limits = Limits::default();
+    assert!(limits.events > 5_100 && limits.bytes > 6 << 20);
+}
+
+#[tokio::test]
+async fn old_tasks_go_and_their_keys_with_them_but_waiting_ones_stay_until_their_own_deadline() {
+    let clock = Clock::manual(Timestamp::from_millis(1_000_000));
+    let agent = Script::new(|turn| {
+        Box::pin(async move {
+            if turn.message().text() == "ask" {
+                turn.ask("what?").await?;
+            }
+            Ok(())
+        })
+    });
+    let settings = Settings { keep_for: Some(Duration::from_secs(100)), ..Settings::default() };
+    let profile = Profile { paused_timeout: Some(Duration::from_secs(1000)), ..profile() };
+    let store = std::sync::Arc::new(herald_engine::store::sqlite::Sqlite::memory().unwrap());
+    let bench = Bench::on(store, agent, profile, settings, clock.clone()).await;
+    let message = say("go");
+    let finished = bench.send(message.clone()).await.unwrap();
+    let waiting = bench.send(say("ask")).await.unwrap();
+    clock.set(Timestamp::from_millis(1_200_000));
+    bench.engine.sweep().await.unwrap();
+    assert_eq!(bench.get(&finished.id).await.unwrap_err().kind, ErrorKind::TaskNotFound);
+    assert_ne!(bench.send(message).await.unwrap().id, finished.id, "its key is free again");
+    assert_eq!(bench.get(&waiting.id).await.unwrap().status.state, TaskState::InputRequired);
+    clock.set(Timestamp::from_millis(2_100_000));
+    bench.engine.sweep().await.unwrap();
+    let failed = bench.get(&waiting.id).await.unwrap();
+    assert_eq!(failed.status.message.unwrap().metadata.unwrap()["reason"], "UNANSWERED");
+}

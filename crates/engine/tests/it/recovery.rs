@@ -1,0 +1,153 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use herald_engine::{AgentError, Clock, Profile, Recovery, Settings};
+use herald_protocol::{Task, TaskState};
+
+use crate::support::{Bench, Script, artifact_text, eventually, file, profile, say, text};
+
+/// Runs an agent that hangs after its first words, pulls the plug, and starts again.
+async fn crash(recovery: Recovery) -> (Task, usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let agent = |hangs: bool| {
+        let runs = Arc::clone(&runs);
+        Script::new(move |turn| {
+            let runs = Arc::clone(&runs);
+            Box::pin(async move {
+                runs.fetch_add(1, Ordering::SeqCst);
+                if turn.is_resumed() {
+                    turn.append(text("out", "two"), true).await?;
+                    return Ok(());
+                }
+                turn.append(text("out", "one "), false).await?;
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
+                turn.append(text("out", "two"), true).await?;
+                Ok::<(), AgentError>(())
+            })
+        })
+    };
+    let mut declared = profile();
+    declared.recovery = recovery;
+    let task = {
+        // A runtime of its own, so that dropping it is as sudden as a crash.
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let (path, declared, agent) = (directory.path().to_owned(), declared.clone(), agent(true));
+        let task = runtime
+            .spawn(async move {
+                let settings = Settings::default();
+                let bench =
+                    Bench::on(file(&path), agent, declared, settings, Clock::system()).await;
+                let task = bench.post(say("work")).await.unwrap();
+                eventually(|| async { bench.get(&task.id).await.unwrap().artifacts.is_some() })
+                    .await;
+                task
+            })
+            .await
+            .unwrap();
+        runtime.shutdown_background();
+        task
+    };
+    // The lock goes when the last thread of the old life has let go of it.
+    let path = directory.path().join("test.db");
+    let mut opened = None;
+    eventually(|| {
+        opened = herald_engine::store::sqlite::Sqlite::open(&path, Default::default()).ok();
+        std::future::ready(opened.is_some())
+    })
+    .await;
+    let store = Arc::new(opened.unwrap());
+    let bench =
+        Bench::on(store, agent(false), declared, Settings::default(), Clock::system()).await;
+    eventually(|| async { bench.get(&task.id).await.unwrap().status.state.is_terminal() }).await;
+    (bench.get(&task.id).await.unwrap(), runs.load(Ordering::SeqCst))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_is_run_again_and_replaces_what_it_had_written() {
+    let (task, runs) = crash(Recovery::Rerun(2)).await;
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(artifact_text(&task, "out"), "one two");
+    assert_eq!(runs, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_is_resumed_after_what_it_had_written() {
+    let (task, runs) = crash(Recovery::Resume(2)).await;
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(artifact_text(&task, "out"), "one two");
+    assert_eq!(runs, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_may_not_be_repeated_fails_and_says_why() {
+    for recovery in [Recovery::Fail, Recovery::Rerun(1)] {
+        let (task, runs) = crash(recovery).await;
+        assert_eq!(task.status.state, TaskState::Failed);
+        let message = task.status.message.unwrap();
+        assert_eq!(message.metadata.unwrap()["reason"], "INTERRUPTED");
+        assert_eq!(runs, 1);
+    }
+}
+
+async fn hanging(profile: Profile) -> Task {
+    let agent = Script::new(|turn| {
+        Box::pin(async move {
+            turn.progress("thinking").await?;
+            turn.cancelled().cancelled().await;
+            Err(AgentError::Stopped)
+        })
+    });
+    let bench = Bench::with(agent, profile, Settings::default()).await;
+    bench.send(say("work")).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_silent_turn_and_a_long_one_both_end_with_a_reason() {
+    let limit = Some(Duration::from_millis(40));
+    let idle = Profile { idle_timeout: limit, ..profile() };
+    let long = Profile { timeout: limit, ..profile() };
+    for (profile, reason) in [(idle, "IDLE"), (long, "TIMED_OUT")] {
+        let task = hanging(profile).await;
+        assert_eq!(task.status.state, TaskState::Failed);
+        assert_eq!(task.status.message.unwrap().metadata.unwrap()["reason"], reason);
+    }
+}
+
+#[tokio::test]
+async fn a_slot_is_held_until_a_cancelled_agent_is_gone() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let running = Arc::new(AtomicUsize::new(0));
+    let (waited, counted) = (Arc::clone(&gate), Arc::clone(&running));
+    let agent = Script::new(move |turn| {
+        let (gate, running) = (Arc::clone(&waited), Arc::clone(&counted));
+        Box::pin(async move {
+            running.fetch_add(1, Ordering::SeqCst);
+            turn.cancelled().cancelled().await;
+            gate.acquire().await.unwrap().forget(); // takes its time to clean up
+            running.fetch_sub(1, Ordering::SeqCst);
+            Err(AgentError::Stopped)
+        })
+    });
+    let one = Profile { concurrency: 1, grace: Duration::from_secs(60), ..profile() };
+    let bench = Bench::with(agent, one, Settings::default()).await;
+    let first = bench.post(say("one")).await.unwrap();
+    let second = bench.post(say("two")).await.unwrap();
+    bench.cancel(&first.id).await.unwrap();
+    let state = |id| {
+        let bench = bench.clone();
+        async move { bench.get(&id).await.unwrap().status.state }
+    };
+    assert_eq!(state(first.id.clone()).await, TaskState::Canceled);
+    assert_eq!(state(second.id.clone()).await, TaskState::Submitted);
+    gate.add_permits(1);
+    eventually(|| async { state(second.id.clone()).await == TaskState::Working }).await;
+    assert_eq!(running.load(Ordering::SeqCst), 1);
+}

@@ -1,0 +1,205 @@
+//! One door for all tests: a bench with an engine on it.
+
+use std::{fmt, future::Future, path::Path, pin::Pin, sync::Arc};
+
+use async_trait::async_trait;
+use herald_engine::{
+    Agent, AgentError, Caller, Clock, Engine, Profile, Recovery, Reply, Settings, Subscription,
+    Turn, Via,
+    store::{
+        Store,
+        sqlite::{Options, Sqlite},
+    },
+};
+use herald_protocol::{
+    Artifact, Error, Message, Part, Request, Role, SendResult, StreamEvent, Task, TaskId,
+    request::{CancelTask, GetTask, SendMessage, SubscribeToTask},
+};
+
+type Work = Box<dyn for<'a> Fn(&'a Turn) -> Running<'a> + Send + Sync>;
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), AgentError>> + Send + 'a>>;
+
+/// An agent made of a closure.
+pub(crate) struct Script {
+    work: Work,
+    direct: bool,
+}
+
+impl Script {
+    pub(crate) fn new(
+        work: impl for<'a> Fn(&'a Turn) -> Running<'a> + Send + Sync + 'static,
+    ) -> Self {
+        Self { work: Box::new(work), direct: false }
+    }
+
+    pub(crate) fn direct(mut self) -> Self {
+        self.direct = true;
+        self
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Script")
+    }
+}
+
+#[async_trait]
+impl Agent for Script {
+    async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
+        (self.work)(turn).await
+    }
+
+    fn answers_directly(&self, _message: &Message) -> bool {
+        self.direct
+    }
+}
+
+/// An engine, a caller, and short words for what callers do.
+#[derive(Debug, Clone)]
+pub(crate) struct Bench {
+    pub(crate) engine: Engine,
+    pub(crate) caller: Caller,
+    pub(crate) via: Via,
+}
+
+pub(crate) fn profile() -> Profile {
+    let mut profile = Profile::new("script", "Does what the test says");
+    profile.recovery = Recovery::Rerun(3);
+    profile
+}
+
+impl Bench {
+    pub(crate) async fn new(agent: Script) -> Self {
+        Self::with(agent, profile(), Settings::default()).await
+    }
+
+    pub(crate) async fn with(agent: Script, profile: Profile, settings: Settings) -> Self {
+        let store = Arc::new(Sqlite::memory().unwrap());
+        Self::on(store, agent, profile, settings, Clock::system()).await
+    }
+
+    pub(crate) async fn on(
+        store: Arc<dyn Store>,
+        agent: Script,
+        profile: Profile,
+        settings: Settings,
+        clock: Clock,
+    ) -> Self {
+        let builder = Engine::builder(store).settings(settings).clock(clock);
+        let engine = builder.agent(profile, agent).build().unwrap();
+        engine.start_work().await.unwrap();
+        Self { engine, caller: Caller::anonymous("".into()), via: Via::default() }
+    }
+
+    pub(crate) async fn call(&self, request: Request) -> Result<Reply, Error> {
+        self.engine.call(&self.caller, &self.via, request).await
+    }
+
+    pub(crate) async fn send(&self, message: Message) -> Result<Task, Error> {
+        match self.sent(SendMessage { message, ..SendMessage::default() }).await? {
+            SendResult::Task(task) => Ok(task),
+            SendResult::Message(message) => panic!("expected a task, not {message:?}"),
+        }
+    }
+
+    /// Sends and does not wait.
+    pub(crate) async fn post(&self, message: Message) -> Result<Task, Error> {
+        let mut send = SendMessage { message, ..SendMessage::default() };
+        send.configuration.return_immediately = true;
+        match self.sent(send).await? {
+            SendResult::Task(task) => Ok(task),
+            SendResult::Message(message) => panic!("expected a task, not {message:?}"),
+        }
+    }
+
+    pub(crate) async fn sent(&self, send: SendMessage) -> Result<SendResult, Error> {
+        match self.call(Request::SendMessage(send)).await? {
+            Reply::Sent(result) => Ok(result),
+            other => panic!("expected an answer to a send, not {other:?}"),
+        }
+    }
+
+    pub(crate) async fn stream(&self, message: Message) -> Result<Subscription, Error> {
+        let send = SendMessage { message, ..SendMessage::default() };
+        match self.call(Request::SendStreamingMessage(send)).await? {
+            Reply::Stream(stream) => Ok(stream),
+            other => panic!("expected a stream, not {other:?}"),
+        }
+    }
+
+    pub(crate) async fn subscribe(
+        &self,
+        id: &TaskId,
+        after: Option<u64>,
+    ) -> Result<Subscription, Error> {
+        let params = SubscribeToTask { id: id.clone(), after, ..SubscribeToTask::default() };
+        match self.call(Request::SubscribeToTask(params)).await? {
+            Reply::Stream(stream) => Ok(stream),
+            other => panic!("expected a stream, not {other:?}"),
+        }
+    }
+
+    pub(crate) async fn get(&self, id: &TaskId) -> Result<Task, Error> {
+        task(self.call(Request::GetTask(GetTask { id: id.clone(), ..GetTask::default() })).await)
+    }
+
+    pub(crate) async fn cancel(&self, id: &TaskId) -> Result<Task, Error> {
+        let params = CancelTask { id: id.clone(), ..CancelTask::default() };
+        task(self.call(Request::CancelTask(params)).await)
+    }
+}
+
+fn task(reply: Result<Reply, Error>) -> Result<Task, Error> {
+    match reply? {
+        Reply::Task(task) => Ok(task),
+        other => panic!("expected a task, not {other:?}"),
+    }
+}
+
+/// A message of the user under a fresh id.
+pub(crate) fn say(text: &str) -> Message {
+    Message {
+        message_id: uuid::Uuid::now_v7().to_string().into(),
+        role: Role::User,
+        parts: vec![Part::text(text)],
+        ..Message::default()
+    }
+}
+
+/// The same, to a task.
+pub(crate) fn answer(task: &Task, text: &str) -> Message {
+    Message { task_id: Some(task.id.clone()), ..say(text) }
+}
+
+pub(crate) fn text(id: &str, text: impl Into<String>) -> Artifact {
+    Artifact { artifact_id: id.into(), parts: vec![Part::text(text)], ..Artifact::default() }
+}
+
+/// An artifact's text, its parts joined.
+pub(crate) fn artifact_text(task: &Task, id: &str) -> String {
+    let artifacts = task.artifacts.as_deref().unwrap_or_default();
+    let artifact = artifacts.iter().find(|artifact| artifact.artifact_id.as_str() == id);
+    artifact.map(|found| found.parts.iter().filter_map(Part::as_text).collect()).unwrap_or_default()
+}
+
+/// Everything a stream still has, with sequence numbers.
+pub(crate) async fn rest(stream: &mut Subscription) -> Vec<(u64, StreamEvent)> {
+    let mut items = Vec::new();
+    while let Some(item) = stream.next().await.unwrap() {
+        items.push((item.seq, serde_json::from_slice(&item.body).unwrap()));
+    }
+    items
+}
+
+/// A store in a directory, which outlives engines.
+pub(crate) fn file(directory: &Path) -> Arc<dyn Store> {
+    Arc::new(Sqlite::open(&directory.join("test.db"), Options::default()).unwrap())
+}
+
+/// Waits until the condition holds. The test runner's own timeout is the deadline.
+pub(crate) async fn eventually<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
+    while !condition().await {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}

@@ -1,0 +1,220 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use herald_engine::store::{
+    Append, Dedup, Retention, Store,
+    sqlite::{OpenError, Options, Sqlite},
+};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use crate::{has, key, open, task};
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("herald.db");
+    (directory, path)
+}
+
+fn refusal(path: &Path) -> OpenError {
+    let error = Sqlite::open(path, Options::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with(&path.display().to_string()), "{text}");
+    error
+}
+
+#[tokio::test]
+async fn a_reopened_store_has_everything() {
+    let (_directory, path) = place();
+    let dedup = Dedup { key: [1; 32], content: [2; 32] };
+    let store = open(&path);
+    let secret = store.secret();
+    for number in 0..50 {
+        store.append(task(&format!("t{number}"), vec![b'x'; 2000])).await.unwrap();
+    }
+    store.append(Append { dedup: Some(dedup.clone()), ..task("keyed", vec![]) }).await.unwrap();
+    let before = store.load(&key("t7")).await;
+    drop(store);
+    assert!(!path.with_file_name("herald.db-wal").exists(), "a clean end leaves no log behind");
+
+    let store = open(&path);
+    assert_eq!(store.secret(), secret);
+    assert_eq!(store.load(&key("t7")).await, before);
+    assert_eq!(store.original(&dedup.key).await.unwrap().unwrap().task.as_str(), "keyed");
+    store.append(task("more", vec![])).await.unwrap();
+}
+
+#[tokio::test]
+async fn appends_that_were_queued_are_written_before_the_store_is_gone() {
+    let (_directory, path) = place();
+    let store = open(&path);
+    let mut sent = Vec::new();
+    for number in 0..100 {
+        let mut append = Box::pin(store.append(task(&format!("t{number}"), vec![])));
+        // Queued by the first poll; nobody waits for the outcome.
+        let waiting = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(append.as_mut().poll(context).is_pending())
+        });
+        sent.push(waiting.await);
+    }
+    drop(store);
+    let store = open(&path);
+    for number in 0..100 {
+        assert!(has(&store, &format!("t{number}")).await);
+    }
+}
+
+#[test]
+fn a_second_process_is_refused_until_the_first_has_gone() {
+    let (_directory, path) = place();
+    let first = open(&path);
+    let error = refusal(&path);
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("--data"), "{error}");
+    drop(first);
+    open(&path);
+}
+
+#[test]
+fn a_database_of_a_newer_version_is_left_alone() {
+    let (_directory, path) = place();
+    drop(open(&path));
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch(
+        "INSERT INTO refinery_schema_history VALUES (999, 'later', '2030-01-01T00:00:00Z', '1');
+         UPDATE meta SET value = '9.8.7' WHERE key = 'version';",
+    )
+    .unwrap();
+    drop(conn);
+    let error = refusal(&path);
+    assert!(matches!(&error, OpenError::Newer { made_by, .. } if made_by == "herald 9.8.7"));
+    assert!(error.to_string().contains("install"), "{error}");
+}
+
+#[test]
+fn what_is_no_database_of_ours_is_refused_and_not_changed() {
+    let (_directory, path) = place();
+    let mut others: Vec<Vec<u8>> =
+        vec![b"short".to_vec(), vec![7; 20_000], b"SQLite format 3\0".to_vec()];
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("CREATE TABLE notes (text)").unwrap();
+    drop(conn);
+    others.push(fs::read(&path).unwrap());
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("DROP TABLE notes; PRAGMA application_id = 7").unwrap();
+    drop(conn);
+    others.push(fs::read(&path).unwrap());
+    for other in others {
+        fs::write(&path, &other).unwrap();
+        let error = refusal(&path);
+        assert!(matches!(error, OpenError::Corrupt { .. }), "{error}");
+        assert!(fs::read(&path).unwrap() == other);
+    }
+    fs::write(&path, b"").unwrap();
+    open(&path);
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_refused() {
+    let (_directory, path) = place();
+    let store = open(&path);
+    for number in 0..50 {
+        store.append(task(&format!("t{number}"), vec![b'x'; 2000])).await.unwrap();
+    }
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    for length in [whole.len() - 1, whole.len() / 2, 4096, 99] {
+        fs::write(&path, &whole[..length]).unwrap();
+        let error = refusal(&path);
+        assert!(matches!(error, OpenError::Corrupt { .. }), "{length}: {error}");
+    }
+    fs::write(&path, &whole).unwrap();
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch("DROP TABLE snapshots").unwrap();
+    drop(conn);
+    assert!(matches!(refusal(&path), OpenError::Corrupt { .. }));
+    // A log whose database was emptied behind our back.
+    fs::write(&path, b"").unwrap();
+    fs::write(path.with_file_name("herald.db-wal"), b"something").unwrap();
+    assert!(matches!(refusal(&path), OpenError::Corrupt { .. }));
+}
+
+#[tokio::test]
+async fn a_torn_log_opens_with_what_came_before_the_tear() {
+    let (_directory, path) = place();
+    let store = open(&path);
+    for number in 0..40 {
+        store.append(task(&format!("t{number}"), vec![b'x'; 500])).await.unwrap();
+    }
+    // What a power cut leaves: database and log as they are, some of the log's end missing.
+    let crashed = path.with_file_name("crashed.db");
+    fs::copy(&path, &crashed).unwrap();
+    let log = fs::read(path.with_file_name("herald.db-wal")).unwrap();
+    drop(store);
+    for (cut, garbage) in [(0, 0), (10, 0), (4120 * 3, 0), (9000, 5000)] {
+        let mut torn = log[..log.len() - cut].to_vec();
+        torn.extend(vec![0xa5; garbage]);
+        let database = path.with_file_name(format!("torn-{cut}.db"));
+        fs::copy(&crashed, &database).unwrap();
+        fs::write(path.with_file_name(format!("torn-{cut}.db-wal")), torn).unwrap();
+        let store = open(&database);
+        let mut there = Vec::new();
+        for number in 0..40 {
+            there.push(has(&store, &format!("t{number}")).await);
+        }
+        let kept = there.iter().filter(|there| **there).count();
+        assert!(there.iter().take(kept).all(|there| *there), "a prefix: {there:?}");
+        assert!(if cut == 0 { kept == 40 } else { (20..40).contains(&kept) }, "{cut}: {kept}");
+        store.append(task("after", vec![])).await.unwrap();
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_refused() {
+    let (directory, path) = place();
+    fs::create_dir(&path).unwrap();
+    assert!(matches!(refusal(&path), OpenError::Unwritable { .. }));
+    let below_a_file = directory.path().join("file").join("herald.db");
+    fs::write(directory.path().join("file"), b"").unwrap();
+    assert!(matches!(refusal(&below_a_file), OpenError::Unwritable { .. }));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_read_only_directory_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let (directory, path) = place();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    // Permissions do not bind every user; those they do not bind can open it.
+    let binds = fs::write(directory.path().join("probe"), b"").is_err();
+    let opened = Sqlite::open(&path, Options::default());
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    match opened {
+        Ok(_) => assert!(!binds),
+        Err(error) => assert!(matches!(error, OpenError::Unwritable { .. }), "{error}"),
+    }
+}
+
+#[tokio::test]
+async fn positions_are_never_given_out_twice() {
+    let (_directory, path) = place();
+    let all = Retention { ended_before: None, tasks: Some(0), bytes: None };
+    let last = |path: &Path| {
+        let conn = Connection::open(path).unwrap();
+        let last = "SELECT max(position), max(task) FROM events";
+        conn.query_row(last, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap()
+    };
+    let mut before = (0, 0);
+    for round in 0..3 {
+        let store = open(&path);
+        for number in 0..5 {
+            store.append(task(&format!("{round}-{number}"), vec![])).await.unwrap();
+        }
+        let now = last(&path);
+        assert!(now.0 >= before.0 + 5 && now.1 >= before.1 + 5, "{before:?} {now:?}");
+        before = now;
+        assert_eq!(store.sweep(all.clone(), 100).await, Ok(5));
+    }
+}

@@ -1,0 +1,118 @@
+//! `herald serve`.
+
+use std::{io::Write, net::SocketAddr, sync::Arc};
+
+use anyhow::Context;
+use herald_engine::{
+    Engine,
+    store::{
+        Store,
+        sqlite::{Options, Sqlite},
+    },
+};
+use herald_server::Server;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    args::Serve,
+    logging,
+    settings::{Settings, StoreKind},
+};
+
+/// Serves until told to stop.
+pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
+    logging::start(args.log_level.unwrap_or_default(), args.log_format.unwrap_or_default());
+    let settings = Settings::merge(&args)?;
+    if let Some(source) = &settings.source {
+        tracing::info!(file = %source.display(), "read the configuration");
+    }
+    let engine = build_engine(&settings)?;
+    let listener = TcpListener::bind(settings.address).await.with_context(|| {
+        let address = settings.address;
+        format!("cannot listen on {address}; is another server there? Try --port 0 for a free port")
+    })?;
+    let address = listener.local_addr()?;
+    let server = Server::builder(engine).config(settings.server.clone()).build()?;
+    // Ready to be told before anybody can know that it runs.
+    let mut signals = Signals::listen()?;
+    greet(address, &settings, &server)?;
+    let stopping = CancellationToken::new();
+    let served = server.serve(listener, stopping.clone().cancelled_owned());
+    let stopped = async {
+        signals.next().await;
+        tracing::info!("stopping; a second signal stops at once");
+        stopping.cancel();
+        signals.next().await;
+    };
+    tokio::select! {
+        result = served => result?,
+        () = stopped => tracing::warn!("stopped at once; the next start takes up what was left"),
+    }
+    Ok(())
+}
+
+fn build_engine(settings: &Settings) -> anyhow::Result<Engine> {
+    let store: Arc<dyn Store> = match &settings.store {
+        StoreKind::Memory => Arc::new(Sqlite::memory()?),
+        StoreKind::Sqlite(path) => {
+            if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                std::fs::create_dir_all(directory).with_context(|| {
+                    format!("cannot make the data directory {}", directory.display())
+                })?;
+            }
+            Arc::new(Sqlite::open(path, Options::default())?)
+        }
+    };
+    let mut builder = Engine::builder(store)
+        .settings(settings.engine.clone())
+        .default_agent(settings.default_agent.clone());
+    for agent in &settings.agents {
+        builder = builder.shared_agent(agent.profile.clone(), Arc::clone(&agent.agent));
+    }
+    Ok(builder.build()?)
+}
+
+/// Says where it is and how to try it.
+fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::Result<()> {
+    let base = match &settings.server.public_url {
+        Some(url) => url.clone(),
+        None => format!("http://{address}"),
+    };
+    let kept = match &settings.store {
+        StoreKind::Memory => "in memory only: all tasks are lost when this stops".to_owned(),
+        StoreKind::Sqlite(path) => path.display().to_string(),
+    };
+    let names: Vec<_> = settings.agents.iter().map(|agent| agent.profile.name.as_str()).collect();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "herald {} serves {}", env!("CARGO_PKG_VERSION"), names.join(", "))?;
+    writeln!(out, "  card   {base}/.well-known/agent-card.json")?;
+    writeln!(out, "  tasks  {kept}")?;
+    writeln!(out, "  try    {}", server.curl(&base))?;
+    out.flush()?;
+    Ok(())
+}
+
+/// SIGTERM and SIGINT, one after the other.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Self { terminate, interrupt })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

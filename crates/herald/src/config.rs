@@ -1,0 +1,261 @@
+//! `herald.toml`. Every key is optional; unknown ones are refused.
+
+use std::{path::Path, str::FromStr, time::Duration};
+
+use anyhow::{Context, anyhow, bail};
+use serde::{Deserialize, Deserializer, de};
+
+/// The whole file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) server: ServerSection,
+    pub(crate) store: StoreSection,
+    pub(crate) limits: LimitsSection,
+    pub(crate) protocol: ProtocolSection,
+    pub(crate) auth: AuthSection,
+    pub(crate) agents: Vec<AgentSection>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServerSection {
+    pub(crate) host: Option<String>,
+    pub(crate) port: Option<u16>,
+    pub(crate) public_url: Option<String>,
+    /// Names that requests may carry in `Host`, besides our own.
+    pub(crate) allowed_hosts: Vec<String>,
+    /// Web pages that may call us, besides our own.
+    pub(crate) allowed_origins: Vec<String>,
+    /// How long a shutdown may take.
+    pub(crate) drain: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StoreSection {
+    pub(crate) url: Option<String>,
+    pub(crate) retention: RetentionSection,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RetentionSection {
+    pub(crate) age: Option<Span>,
+    #[serde(alias = "max_tasks")]
+    pub(crate) tasks: Option<u64>,
+    pub(crate) bytes: Option<Size>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LimitsSection {
+    #[serde(alias = "max_body_bytes")]
+    pub(crate) body: Option<Size>,
+    pub(crate) connections: Option<usize>,
+    pub(crate) streams_per_caller: Option<usize>,
+    pub(crate) task_events: Option<u64>,
+    pub(crate) task_bytes: Option<Size>,
+    pub(crate) send_wait: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ProtocolSection {
+    /// What a 1.0 method without a version header gets.
+    pub(crate) missing_version: MissingVersionKey,
+    /// What cancelling a cancelled task gets.
+    pub(crate) repeated_cancel: RepeatedCancel,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum MissingVersionKey {
+    #[default]
+    Strict,
+    Lenient,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RepeatedCancel {
+    #[default]
+    Error,
+    Return,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuthSection {
+    /// `false` allows everybody in, also off loopback.
+    pub(crate) required: Option<bool>,
+    pub(crate) tokens: Vec<TokenSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenSection {
+    pub(crate) token: Secret,
+    pub(crate) tenant: String,
+    pub(crate) principal: String,
+    #[serde(default = "all_scopes")]
+    pub(crate) scopes: Vec<Scope>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Scope {
+    Send,
+    Read,
+    Cancel,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AgentSection {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) description: Option<String>,
+    #[serde(default)]
+    pub(crate) default: bool,
+    pub(crate) streaming: Option<bool>,
+    pub(crate) concurrency: Option<usize>,
+    pub(crate) timeout: Option<Span>,
+    pub(crate) idle_timeout: Option<Span>,
+    pub(crate) paused_timeout: Option<Span>,
+    pub(crate) kill_grace: Option<Span>,
+    #[serde(default)]
+    pub(crate) extensions: Vec<ExtensionSection>,
+    /// Only for `kind = "conformance"`.
+    pub(crate) otherwise: Option<OtherwiseKey>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExtensionSection {
+    pub(crate) uri: String,
+    #[serde(default)]
+    pub(crate) description: String,
+    #[serde(default)]
+    pub(crate) required: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OtherwiseKey {
+    Complete,
+    Ask,
+}
+
+/// A length of time such as `30s`, `10m`, `12h` or `30d`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span(pub(crate) Duration);
+
+/// A number of bytes such as `4MiB`, or a plain number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size(pub(crate) u64);
+
+/// A secret, given as it is, as `env:NAME` or as `file:PATH`. It is never printed.
+#[derive(Clone)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl Config {
+    /// Reads a file. The error says where in it the fault is.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("in {}", path.display()))
+    }
+
+    /// Reads the text of a file.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        toml::from_str(text).map_err(|fault| anyhow!("{}", fault.to_string().trim_end()))
+    }
+}
+
+impl AgentSection {
+    /// An agent of this name and kind, with every other key absent.
+    pub(crate) fn new(name: &str, kind: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            description: None,
+            default: false,
+            streaming: None,
+            concurrency: None,
+            timeout: None,
+            idle_timeout: None,
+            paused_timeout: None,
+            kill_grace: None,
+            extensions: Vec::new(),
+            otherwise: None,
+        }
+    }
+}
+
+fn all_scopes() -> Vec<Scope> {
+    vec![Scope::Send, Scope::Read, Scope::Cancel]
+}
+
+impl Secret {
+    fn read(text: &str) -> anyhow::Result<Self> {
+        let secret = if let Some(name) = text.strip_prefix("env:") {
+            std::env::var(name)
+                .map_err(|_| anyhow!("the environment variable {name} is not set"))?
+        } else if let Some(path) = text.strip_prefix("file:") {
+            std::fs::read_to_string(path)
+                .map_err(|fault| anyhow!("cannot read the secret file {path}: {fault}"))?
+        } else {
+            text.to_owned()
+        };
+        let secret = secret.trim();
+        if secret.is_empty() {
+            bail!("the secret is empty");
+        }
+        Ok(Self(secret.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::read(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_duration(&text)
+            .map(Self)
+            .map_err(|_| de::Error::custom(format!("{text:?} is no length of time; write 30s, 10m, 12h or 30d")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl de::Visitor<'_> for Bytes {
+            type Value = Size;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a size such as \"4MiB\" or a number of bytes")
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Size, E> {
+                u64::try_from(number)
+                    .map(Size)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+                bytesize::ByteSize::from_str(text)
+                    .map(|size| Size(size.as_u64()))
+                    .map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_any(Bytes)
+    }
+}

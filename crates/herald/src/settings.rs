@@ -1,0 +1,276 @@
+//! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
+
+use std::{
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use herald_agents::{Conformance, Echo, Otherwise};
+use herald_engine::{Agent, Profile, Scopes, agent::Extension};
+use herald_protocol::{AgentName, MissingVersion, TenantId};
+use herald_server::Token;
+
+use crate::{
+    args::Serve,
+    config::{
+        AgentSection, AuthSection, Config, MissingVersionKey, OtherwiseKey, RepeatedCancel, Scope,
+    },
+};
+
+const DEFAULT_CONFIG: &str = "herald.toml";
+const DEFAULT_DATA: &str = "herald-data";
+const DEFAULT_PORT: u16 = 8000;
+
+/// Everything `herald serve` needs to know.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) address: SocketAddr,
+    pub(crate) store: StoreKind,
+    pub(crate) engine: herald_engine::Settings,
+    pub(crate) server: herald_server::Config,
+    pub(crate) agents: Vec<AgentSettings>,
+    pub(crate) default_agent: AgentName,
+    /// The file that was read, if any.
+    pub(crate) source: Option<PathBuf>,
+}
+
+/// Where tasks are kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    /// In memory: gone when the process is.
+    Memory,
+    /// In a SQLite file.
+    Sqlite(PathBuf),
+}
+
+/// One agent and what it declares.
+#[derive(Debug)]
+pub(crate) struct AgentSettings {
+    pub(crate) profile: Profile,
+    pub(crate) agent: Arc<dyn Agent>,
+}
+
+impl Settings {
+    /// Merges what was given. Flags and environment are already one, as clap reads both.
+    pub(crate) fn merge(args: &Serve) -> anyhow::Result<Self> {
+        if args.stdio {
+            bail!("--stdio is not part of this version");
+        }
+        let source = config_path(args);
+        let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+        Self::from_parts(args, config, source)
+    }
+
+    fn from_parts(args: &Serve, config: Config, source: Option<PathBuf>) -> anyhow::Result<Self> {
+        let address = address(args, &config)?;
+        let store = store(args, config.store.url.as_deref())?;
+        let engine = engine_settings(&config);
+        let tokens = tokens(&config.auth, address.ip())?;
+        let public_url = args.public_url.clone().or(config.server.public_url);
+        let sections = if config.agents.is_empty() {
+            vec![AgentSection::new("echo", "echo")]
+        } else {
+            config.agents
+        };
+        let default_agent = default_agent(&sections)?;
+        let agents = sections.into_iter().map(agent).collect::<anyhow::Result<_>>()?;
+        let open = config.auth.required == Some(false);
+        let mut server = herald_server::Config {
+            public_url: public_url.map(checked_url).transpose()?,
+            allowed_hosts: config.server.allowed_hosts,
+            allowed_origins: config.server.allowed_origins,
+            missing_version: match config.protocol.missing_version {
+                MissingVersionKey::Strict => MissingVersion::Strict,
+                MissingVersionKey::Lenient => MissingVersion::Lenient,
+            },
+            tokens,
+            open_to_network: open,
+            ..herald_server::Config::default()
+        };
+        let limits = &mut server.limits;
+        limits.body = bytes(config.limits.body.map(|size| size.0), limits.body);
+        limits.connections = config.limits.connections.unwrap_or(limits.connections);
+        limits.streams_per_caller =
+            config.limits.streams_per_caller.unwrap_or(limits.streams_per_caller);
+        server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
+        Ok(Self { address, store, engine, server, agents, default_agent, source })
+    }
+}
+
+fn config_path(args: &Serve) -> Option<PathBuf> {
+    let implied = || Some(PathBuf::from(DEFAULT_CONFIG)).filter(|path| path.exists());
+    args.config.clone().or_else(implied)
+}
+
+fn address(args: &Serve, config: &Config) -> anyhow::Result<SocketAddr> {
+    let host = args.host.as_deref().or(config.server.host.as_deref()).unwrap_or("127.0.0.1");
+    let port = match args.port.or(config.server.port) {
+        Some(port) => port,
+        None => inherited_port()?.unwrap_or(DEFAULT_PORT),
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    (bare, port)
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next())
+        .with_context(|| format!("{host:?} is no address to listen on; try 127.0.0.1 or 0.0.0.0"))
+}
+
+/// The port that platforms hand to the programs they run.
+fn inherited_port() -> anyhow::Result<Option<u16>> {
+    for name in ["A2A_PORT", "PORT"] {
+        if let Ok(text) = std::env::var(name) {
+            let port = text.parse().with_context(|| format!("{name}={text:?} is no port"))?;
+            return Ok(Some(port));
+        }
+    }
+    Ok(None)
+}
+
+fn store(args: &Serve, url: Option<&str>) -> anyhow::Result<StoreKind> {
+    if args.ephemeral {
+        return Ok(StoreKind::Memory);
+    }
+    if let Some(data) = &args.data {
+        return Ok(StoreKind::Sqlite(data.join("herald.db")));
+    }
+    match url.map(|url| url.split_once(':').unwrap_or((url, ""))) {
+        None => Ok(StoreKind::Sqlite(Path::new(DEFAULT_DATA).join("herald.db"))),
+        Some(("memory", "")) => Ok(StoreKind::Memory),
+        Some(("sqlite", path)) if !path.is_empty() => {
+            Ok(StoreKind::Sqlite(path.strip_prefix("//").unwrap_or(path).into()))
+        }
+        Some(("postgres" | "postgresql", _)) => {
+            bail!("PostgreSQL is not part of this version; use url = \"sqlite:PATH\" under [store]")
+        }
+        Some(_) => bail!("[store] url must be \"sqlite:PATH\" or \"memory:\""),
+    }
+}
+
+fn engine_settings(config: &Config) -> herald_engine::Settings {
+    let mut settings = herald_engine::Settings::default();
+    let limits = &config.limits;
+    settings.limits.events = limits.task_events.unwrap_or(settings.limits.events);
+    settings.limits.bytes = limits.task_bytes.map_or(settings.limits.bytes, |size| size.0);
+    settings.send_wait = limits.send_wait.map_or(settings.send_wait, |span| span.0);
+    settings.repeat_cancel = config.protocol.repeated_cancel == RepeatedCancel::Return;
+    let retention = &config.store.retention;
+    // Zero switches a limit off.
+    if let Some(age) = retention.age {
+        settings.keep_for = Some(age.0).filter(|age| !age.is_zero());
+    }
+    if let Some(tasks) = retention.tasks {
+        settings.keep_tasks = Some(tasks).filter(|tasks| *tasks > 0);
+    }
+    if let Some(size) = retention.bytes {
+        settings.keep_bytes = Some(size.0).filter(|bytes| *bytes > 0);
+    }
+    settings
+}
+
+fn tokens(auth: &AuthSection, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
+    if auth.tokens.is_empty() && auth.required == Some(true) {
+        bail!("[auth] required = true needs at least one entry in tokens");
+    }
+    if !auth.tokens.is_empty() && auth.required == Some(false) {
+        bail!("[auth] has tokens, but required = false would let everybody in without one");
+    }
+    if auth.tokens.is_empty() && auth.required.is_none() && !ip.is_loopback() {
+        bail!(
+            "{ip} can be reached from other machines and no credentials are configured.\n\
+             Add tokens to herald.toml:\n\n  \
+             [auth]\n  \
+             tokens = [{{ token = \"env:HERALD_TOKEN\", tenant = \"acme\", principal = \"ci\" }}]\n\n\
+             or, to serve everybody who can reach it, set `required = false` under [auth]."
+        );
+    }
+    Ok(auth
+        .tokens
+        .iter()
+        .map(|section| Token {
+            secret: section.token.0.clone(),
+            tenant: TenantId::new(section.tenant.as_str()),
+            principal: section.principal.clone(),
+            scopes: Scopes {
+                send: section.scopes.contains(&Scope::Send),
+                read: section.scopes.contains(&Scope::Read),
+                cancel: section.scopes.contains(&Scope::Cancel),
+            },
+        })
+        .collect())
+}
+
+fn default_agent(sections: &[AgentSection]) -> anyhow::Result<AgentName> {
+    let mut chosen = sections.iter().filter(|section| section.default);
+    match (chosen.next(), chosen.next()) {
+        (Some(first), Some(second)) => {
+            bail!("both {:?} and {:?} are marked default = true", first.name, second.name)
+        }
+        (Some(only), None) => Ok(AgentName::new(only.name.as_str())),
+        (None, _) => {
+            let first = sections.first().context("no agent is configured")?;
+            Ok(AgentName::new(first.name.as_str()))
+        }
+    }
+}
+
+fn agent(section: AgentSection) -> anyhow::Result<AgentSettings> {
+    let name = section.name.as_str();
+    if section.otherwise.is_some() && section.kind != "conformance" {
+        bail!("agent {name:?}: `otherwise` belongs to kind = \"conformance\"");
+    }
+    let (mut profile, agent): (Profile, Arc<dyn Agent>) = match section.kind.as_str() {
+        "echo" => (Echo::profile(name), Arc::new(Echo)),
+        "conformance" => {
+            let otherwise = match section.otherwise {
+                None | Some(OtherwiseKey::Complete) => Otherwise::Complete,
+                Some(OtherwiseKey::Ask) => Otherwise::Ask,
+            };
+            (Conformance::profile(name), Arc::new(Conformance { otherwise }))
+        }
+        "exec" | "handler" | "acp" | "claude-code" | "codex" | "cursor" | "gemini" | "opencode"
+        | "a2a" | "llm" | "worker" => {
+            bail!("agent {name:?}: kind = {:?} is not part of this version", section.kind)
+        }
+        other => bail!("agent {name:?}: unknown kind {other:?}; use \"echo\" or \"conformance\""),
+    };
+    if let Some(description) = section.description {
+        profile.skills[0].description.clone_from(&description);
+        profile.description = description;
+    }
+    profile.streaming = section.streaming.unwrap_or(profile.streaming);
+    profile.concurrency = section.concurrency.unwrap_or(profile.concurrency);
+    profile.timeout = span(section.timeout).or(profile.timeout);
+    profile.idle_timeout = span(section.idle_timeout).or(profile.idle_timeout);
+    profile.paused_timeout = span(section.paused_timeout).or(profile.paused_timeout);
+    profile.grace = span(section.kill_grace).unwrap_or(profile.grace);
+    profile.extensions = section
+        .extensions
+        .into_iter()
+        .map(|extension| Extension {
+            uri: extension.uri,
+            description: extension.description,
+            required: extension.required,
+        })
+        .collect();
+    Ok(AgentSettings { profile, agent })
+}
+
+fn span(span: Option<crate::config::Span>) -> Option<Duration> {
+    span.map(|span| span.0)
+}
+
+fn bytes(given: Option<u64>, otherwise: usize) -> usize {
+    given.map_or(otherwise, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+fn checked_url(url: String) -> anyhow::Result<String> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+        bail!("public_url must start with http:// or https:// and name a host, not {url:?}");
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}

@@ -1,0 +1,240 @@
+//! What an agent says about itself, for readers of every generation.
+
+mod v03;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::Error,
+    id::TenantId,
+    json,
+    message::Metadata,
+    security::{SecurityRequirement, SecurityScheme},
+    validate::null_as_default,
+};
+
+/// What an agent says about itself. Its serde form is the 1.0 document.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentCard {
+    /// A name for people.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub name: String,
+    /// What it does.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub description: String,
+    /// Where and how it can be called, the preferred one first.
+    #[serde(default, alias = "supported_interfaces", deserialize_with = "null_as_default")]
+    pub supported_interfaces: Vec<AgentInterface>,
+    /// Who runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<AgentProvider>,
+    /// The agent's own version.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub version: String,
+    /// Where to read more.
+    #[serde(default, alias = "documentation_url", skip_serializing_if = "Option::is_none")]
+    pub documentation_url: Option<String>,
+    /// What it can do beyond answering.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub capabilities: AgentCapabilities,
+    /// Ways to authenticate, by name.
+    #[serde(
+        default,
+        alias = "security_schemes",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub security_schemes: BTreeMap<String, SecurityScheme>,
+    /// Which of them a caller must satisfy: any one entry.
+    #[serde(
+        default,
+        alias = "security_requirements",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub security_requirements: Vec<SecurityRequirement>,
+    /// Media types it takes.
+    #[serde(default, alias = "default_input_modes", deserialize_with = "null_as_default")]
+    pub default_input_modes: Vec<String>,
+    /// Media types it gives.
+    #[serde(default, alias = "default_output_modes", deserialize_with = "null_as_default")]
+    pub default_output_modes: Vec<String>,
+    /// What it is good at.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub skills: Vec<AgentSkill>,
+    /// Signatures over the 1.0 form.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<AgentCardSignature>,
+    /// A picture.
+    #[serde(default, alias = "icon_url", skip_serializing_if = "Option::is_none")]
+    pub icon_url: Option<String>,
+}
+
+/// One address of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentInterface {
+    /// Where; `host:port` for gRPC.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub url: String,
+    /// How: `JSONRPC`, `HTTP+JSON`, `GRPC` or a URI.
+    #[serde(default, alias = "protocol_binding", deserialize_with = "null_as_default")]
+    pub protocol_binding: String,
+    /// The tenant to name in every request to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
+    /// Which version is spoken there, such as `1.0`.
+    #[serde(default, alias = "protocol_version", deserialize_with = "null_as_default")]
+    pub protocol_version: String,
+}
+
+/// Who runs an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentProvider {
+    /// Their site.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub url: String,
+    /// Their name.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub organization: String,
+}
+
+/// What an agent can do beyond answering. Absent means no.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentCapabilities {
+    /// Streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streaming: Option<bool>,
+    /// Webhooks.
+    #[serde(default, alias = "push_notifications", skip_serializing_if = "Option::is_none")]
+    pub push_notifications: Option<bool>,
+    /// Protocol extensions.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<AgentExtension>,
+    /// A fuller card for authenticated callers.
+    #[serde(default, alias = "extended_agent_card", skip_serializing_if = "Option::is_none")]
+    pub extended_agent_card: Option<bool>,
+    /// Whether the history of states can be read. Only cards before 1.0 have it.
+    #[serde(skip)]
+    pub state_transition_history: Option<bool>,
+}
+
+/// A protocol extension.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentExtension {
+    /// Its name.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub uri: String,
+    /// How this agent uses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Whether callers must support it.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub required: bool,
+    /// Settings it defines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Metadata>,
+}
+
+/// One thing an agent is good at.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentSkill {
+    /// Unique within the card.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub id: String,
+    /// A name for people.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub name: String,
+    /// What it does.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub description: String,
+    /// Keywords.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub tags: Vec<String>,
+    /// What a caller might say.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
+    /// Media types it takes, instead of the agent's.
+    #[serde(
+        default,
+        alias = "input_modes",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub input_modes: Vec<String>,
+    /// Media types it gives, instead of the agent's.
+    #[serde(
+        default,
+        alias = "output_modes",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub output_modes: Vec<String>,
+    /// What a caller must satisfy for it.
+    #[serde(
+        default,
+        alias = "security_requirements",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub security_requirements: Vec<SecurityRequirement>,
+}
+
+/// A detached JWS over the card's canonical form.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentCardSignature {
+    /// The protected header, base64url.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub protected: String,
+    /// The signature, base64url.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub signature: String,
+    /// The unprotected header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<Metadata>,
+}
+
+/// One document that readers of 0.2, 0.3 and 1.0 all understand: the 1.0 members, and beside
+/// them those of 0.3. A card that names no 0.3 interface stays a 1.0 card.
+///
+/// Signatures are over the 1.0 members alone, so a verifier has to drop the others first.
+pub fn hybrid(card: &AgentCard) -> Vec<u8> {
+    if card.supported_interfaces.iter().any(AgentInterface::is_legacy) {
+        json::write(&v03::Card::new(card, v03::Members::Both))
+    } else {
+        json::write(card)
+    }
+}
+
+/// The card as 0.3 has it.
+pub(crate) fn v03(card: &AgentCard) -> Vec<u8> {
+    json::write(&v03::Card::new(card, v03::Members::Legacy))
+}
+
+/// Reads a card of any generation. One without `supportedInterfaces` is from before 1.0.
+pub fn read(bytes: &[u8]) -> Result<AgentCard, Error> {
+    let mut card: AgentCard = json::read(bytes)?;
+    if card.supported_interfaces.is_empty() {
+        v03::complete(&mut card, bytes)?;
+    }
+    Ok(card)
+}
+
+impl AgentInterface {
+    /// Whether an older generation than 1.0 is spoken there.
+    pub fn is_legacy(&self) -> bool {
+        self.protocol_version.split('.').next() == Some("0")
+    }
+}

@@ -1,0 +1,421 @@
+//! The card of A2A 0.3: alone, or merged into the one of 1.0.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap};
+
+use super::{
+    AgentCapabilities, AgentCard, AgentCardSignature, AgentExtension, AgentInterface,
+    AgentProvider, AgentSkill,
+};
+use crate::{
+    error::Error,
+    json,
+    security::{OAuthFlow, ScopeList, Scopes, SecurityRequirement, SecurityScheme},
+    validate::null_as_default,
+    version::Version,
+};
+
+const JSON_RPC: &str = "JSONRPC";
+
+/// Whose members a document has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Members {
+    Legacy,
+    Both,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Card<'a> {
+    protocol_version: &'static str,
+    name: &'a str,
+    description: &'a str,
+    url: Cow<'a, str>,
+    preferred_transport: &'a str,
+    additional_interfaces: Vec<Interface<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    supported_interfaces: Option<&'a [AgentInterface]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icon_url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<&'a AgentProvider>,
+    version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    documentation_url: Option<&'a str>,
+    capabilities: Capabilities<'a>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    security_schemes: BTreeMap<&'a str, Scheme<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    security: Vec<Requirement<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    security_requirements: &'a [SecurityRequirement],
+    default_input_modes: &'a [String],
+    default_output_modes: &'a [String],
+    skills: Vec<Skill<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    supports_authenticated_extended_card: Option<bool>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    signatures: &'a [AgentCardSignature],
+}
+
+#[derive(Serialize)]
+struct Interface<'a> {
+    url: Cow<'a, str>,
+    transport: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Capabilities<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streaming: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    push_notifications: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state_transition_history: Option<bool>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    extensions: &'a [AgentExtension],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extended_agent_card: Option<bool>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Skill<'a> {
+    id: &'a str,
+    name: &'a str,
+    description: &'a str,
+    tags: &'a [String],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    examples: &'a [String],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    input_modes: &'a [String],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    output_modes: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    security: Vec<Requirement<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    security_requirements: &'a [SecurityRequirement],
+}
+
+/// Scopes by scheme, without the wrappers of 1.0.
+type Requirement<'a> = BTreeMap<&'a str, &'a [String]>;
+
+struct Scheme<'a>(&'a SecurityScheme, Members);
+
+struct Flows<'a>(Option<&'a OAuthFlow>);
+
+impl<'a> Card<'a> {
+    pub(super) fn new(card: &'a AgentCard, members: Members) -> Self {
+        let both = members == Members::Both;
+        let mut interfaces: Vec<_> =
+            card.supported_interfaces.iter().filter(|one| one.is_legacy()).collect();
+        if interfaces.is_empty() {
+            // A 0.3 reader needs some address; the endpoints tell the versions apart themselves.
+            interfaces = card.supported_interfaces.iter().collect();
+        }
+        let main = interfaces.iter().find(|one| one.protocol_binding == JSON_RPC);
+        let main = main.or(interfaces.first()).copied();
+        Self {
+            protocol_version: "0.3.0",
+            name: &card.name,
+            description: &card.description,
+            url: main.map_or(Cow::Borrowed(""), absolute),
+            preferred_transport: main.map_or(JSON_RPC, |main| &main.protocol_binding),
+            additional_interfaces: interfaces
+                .into_iter()
+                .map(|one| Interface { url: absolute(one), transport: &one.protocol_binding })
+                .collect(),
+            supported_interfaces: Some(&*card.supported_interfaces).filter(|_| both),
+            icon_url: card.icon_url.as_deref(),
+            provider: card.provider.as_ref(),
+            version: &card.version,
+            documentation_url: card.documentation_url.as_deref(),
+            capabilities: Capabilities::new(&card.capabilities, both),
+            security_schemes: card
+                .security_schemes
+                .iter()
+                .map(|(name, scheme)| (name.as_str(), Scheme(scheme, members)))
+                .collect(),
+            security: requirements(&card.security_requirements),
+            security_requirements: if both { &card.security_requirements } else { &[] },
+            default_input_modes: &card.default_input_modes,
+            default_output_modes: &card.default_output_modes,
+            skills: card.skills.iter().map(|skill| Skill::new(skill, both)).collect(),
+            supports_authenticated_extended_card: card.capabilities.extended_agent_card,
+            // They are over the members of 1.0 and say nothing about these.
+            signatures: if both { &card.signatures } else { &[] },
+        }
+    }
+}
+
+/// 1.0 writes a gRPC address as `host:port`, which is no URL to readers before it.
+fn absolute(interface: &AgentInterface) -> Cow<'_, str> {
+    if interface.url.contains("://") {
+        Cow::Borrowed(&interface.url)
+    } else {
+        Cow::Owned(format!("http://{}", interface.url))
+    }
+}
+
+impl<'a> Capabilities<'a> {
+    fn new(capabilities: &'a AgentCapabilities, both: bool) -> Self {
+        Self {
+            streaming: capabilities.streaming,
+            push_notifications: capabilities.push_notifications,
+            state_transition_history: capabilities.state_transition_history,
+            extensions: &capabilities.extensions,
+            extended_agent_card: capabilities.extended_agent_card.filter(|_| both),
+        }
+    }
+}
+
+impl<'a> Skill<'a> {
+    fn new(skill: &'a AgentSkill, both: bool) -> Self {
+        Self {
+            id: &skill.id,
+            name: &skill.name,
+            description: &skill.description,
+            tags: &skill.tags,
+            examples: &skill.examples,
+            input_modes: &skill.input_modes,
+            output_modes: &skill.output_modes,
+            security: requirements(&skill.security_requirements),
+            security_requirements: if both { &skill.security_requirements } else { &[] },
+        }
+    }
+}
+
+fn requirements(all: &[SecurityRequirement]) -> Vec<Requirement<'_>> {
+    all.iter()
+        .map(|requirement| {
+            let schemes = requirement.schemes.iter();
+            schemes.map(|(name, scopes)| (name.as_str(), scopes.list.as_slice())).collect()
+        })
+        .collect()
+}
+
+impl Serialize for Scheme<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self.0 {
+            SecurityScheme::ApiKey(key) => {
+                map.serialize_entry("type", "apiKey")?;
+                map.serialize_entry("in", &key.location)?;
+                map.serialize_entry("name", &key.name)?;
+                self.rest(&mut map, key.description.as_deref(), "apiKeySecurityScheme", key)?;
+            }
+            SecurityScheme::Http(http) => {
+                map.serialize_entry("type", "http")?;
+                map.serialize_entry("scheme", &http.scheme)?;
+                if let Some(format) = &http.bearer_format {
+                    map.serialize_entry("bearerFormat", format)?;
+                }
+                self.rest(&mut map, http.description.as_deref(), "httpAuthSecurityScheme", http)?;
+            }
+            SecurityScheme::OAuth2(oauth2) => {
+                map.serialize_entry("type", "oauth2")?;
+                map.serialize_entry("flows", &Flows(oauth2.flows.as_ref()))?;
+                if let Some(url) = &oauth2.oauth2_metadata_url {
+                    map.serialize_entry("oauth2MetadataUrl", url)?;
+                }
+                self.rest(&mut map, oauth2.description.as_deref(), "oauth2SecurityScheme", oauth2)?;
+            }
+            SecurityScheme::OpenIdConnect(id) => {
+                map.serialize_entry("type", "openIdConnect")?;
+                map.serialize_entry("openIdConnectUrl", &id.open_id_connect_url)?;
+                self.rest(&mut map, id.description.as_deref(), "openIdConnectSecurityScheme", id)?;
+            }
+            SecurityScheme::MutualTls(tls) => {
+                map.serialize_entry("type", "mutualTLS")?;
+                self.rest(&mut map, tls.description.as_deref(), "mtlsSecurityScheme", tls)?;
+            }
+        }
+        map.end()
+    }
+}
+
+impl Scheme<'_> {
+    fn rest<M: SerializeMap>(
+        &self,
+        map: &mut M,
+        description: Option<&str>,
+        member: &str,
+        v1: &impl Serialize,
+    ) -> Result<(), M::Error> {
+        if let Some(description) = description {
+            map.serialize_entry("description", description)?;
+        }
+        match self.1 {
+            Members::Legacy => Ok(()),
+            Members::Both => map.serialize_entry(member, v1),
+        }
+    }
+}
+
+impl Serialize for Flows<'_> {
+    /// 0.3 knows neither the device flow nor whether PKCE is a must.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize, Default)]
+        #[serde(rename_all = "camelCase")]
+        struct Flow<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            authorization_url: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            token_url: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            refresh_url: Option<&'a str>,
+            scopes: Option<&'a Scopes>,
+        }
+        let known = match self.0 {
+            Some(OAuthFlow::AuthorizationCode(flow)) => Some((
+                "authorizationCode",
+                Flow {
+                    authorization_url: Some(&flow.authorization_url),
+                    token_url: Some(&flow.token_url),
+                    refresh_url: flow.refresh_url.as_deref(),
+                    scopes: Some(&flow.scopes),
+                },
+            )),
+            Some(OAuthFlow::ClientCredentials(flow)) => Some((
+                "clientCredentials",
+                Flow {
+                    authorization_url: None,
+                    token_url: Some(&flow.token_url),
+                    refresh_url: flow.refresh_url.as_deref(),
+                    scopes: Some(&flow.scopes),
+                },
+            )),
+            Some(OAuthFlow::Implicit(flow)) => Some((
+                "implicit",
+                Flow {
+                    authorization_url: Some(&flow.authorization_url),
+                    token_url: None,
+                    refresh_url: flow.refresh_url.as_deref(),
+                    scopes: Some(&flow.scopes),
+                },
+            )),
+            Some(OAuthFlow::Password(flow)) => Some((
+                "password",
+                Flow {
+                    authorization_url: None,
+                    token_url: Some(&flow.token_url),
+                    refresh_url: flow.refresh_url.as_deref(),
+                    scopes: Some(&flow.scopes),
+                },
+            )),
+            Some(OAuthFlow::DeviceCode(_)) | None => None,
+        };
+        serializer.collect_map(known)
+    }
+}
+
+/// Adds to a card what only the members of older generations say.
+pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Wire {
+        #[serde(default, alias = "protocol_version", deserialize_with = "null_as_default")]
+        protocol_version: String,
+        #[serde(default, deserialize_with = "null_as_default")]
+        url: String,
+        #[serde(alias = "preferred_transport")]
+        preferred_transport: Option<String>,
+        #[serde(default, alias = "additional_interfaces", deserialize_with = "null_as_default")]
+        additional_interfaces: Vec<Transport>,
+        #[serde(default, deserialize_with = "null_as_default")]
+        security: Vec<BTreeMap<String, Scoped>>,
+        #[serde(alias = "supports_authenticated_extended_card")]
+        supports_authenticated_extended_card: Option<bool>,
+        #[serde(default, deserialize_with = "null_as_default")]
+        capabilities: States,
+        #[serde(default, deserialize_with = "null_as_default")]
+        skills: Vec<Secured>,
+    }
+    #[derive(Deserialize)]
+    struct Transport {
+        #[serde(default, deserialize_with = "null_as_default")]
+        url: String,
+        #[serde(default, deserialize_with = "null_as_default")]
+        transport: String,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase")]
+    struct States {
+        #[serde(alias = "state_transition_history")]
+        state_transition_history: Option<bool>,
+    }
+    #[derive(Deserialize)]
+    struct Secured {
+        #[serde(default, deserialize_with = "null_as_default")]
+        security: Vec<BTreeMap<String, Scoped>>,
+    }
+    let wire: Wire = json::read(bytes)?;
+    // 0.2 and earlier are spoken as 0.3; what a card says beyond that is believed.
+    let version = wire.protocol_version.parse().unwrap_or(Version::V0_3).max(Version::V0_3);
+    let mut add = |url: String, transport: String| {
+        let interface = AgentInterface {
+            url,
+            protocol_binding: transport,
+            tenant: None,
+            protocol_version: version.to_string(),
+        };
+        if !interface.url.is_empty() && !card.supported_interfaces.contains(&interface) {
+            card.supported_interfaces.push(interface);
+        }
+    };
+    add(wire.url, wire.preferred_transport.unwrap_or_else(|| JSON_RPC.to_owned()));
+    for Transport { url, transport } in wire.additional_interfaces {
+        add(url, transport);
+    }
+    card.security_requirements.extend(wire.security.into_iter().map(requirement));
+    for (skill, secured) in card.skills.iter_mut().zip(wire.skills) {
+        skill.security_requirements.extend(secured.security.into_iter().map(requirement));
+    }
+    card.capabilities.state_transition_history = wire.capabilities.state_transition_history;
+    if let Some(extended) = wire.supports_authenticated_extended_card {
+        card.capabilities.extended_agent_card = Some(extended);
+    }
+    Ok(())
+}
+
+/// What stands beside a name in a requirement: scopes in JSON's shape, schemes with their
+/// scopes in the protobuf's.
+enum Scoped {
+    Scopes(Vec<String>),
+    Schemes(BTreeMap<String, ScopeList>),
+}
+
+impl<'de> Deserialize<'de> for Scoped {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> de::Visitor<'de> for Either {
+            type Value = Scoped;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of scopes")
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, seq: A) -> Result<Scoped, A::Error> {
+                Vec::deserialize(de::value::SeqAccessDeserializer::new(seq)).map(Scoped::Scopes)
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Scoped, A::Error> {
+                let map = de::value::MapAccessDeserializer::new(map);
+                BTreeMap::deserialize(map).map(Scoped::Schemes)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+fn requirement(entries: BTreeMap<String, Scoped>) -> SecurityRequirement {
+    let mut requirement = SecurityRequirement::default();
+    for (name, entry) in entries {
+        match entry {
+            Scoped::Scopes(list) => {
+                requirement.schemes.insert(name, ScopeList { list });
+            }
+            Scoped::Schemes(schemes) => requirement.schemes.extend(schemes),
+        }
+    }
+    requirement
+}

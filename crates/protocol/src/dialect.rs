@@ -1,0 +1,398 @@
+//! The wires of every generation: bytes to and from the same types.
+//!
+//! A dialect is how bodies look. 1.0 is the types' own serde form; 0.3 has two shapes, one on
+//! JSON-RPC and one on REST, which share a reader and a writer. What 0.3 cannot say is lost on
+//! the way out and only there:
+//!
+//! - a message's `referenceTaskIds` on REST, since the protobuf has no such field;
+//! - tenants, which came with 1.0;
+//! - the page token of a JSON-RPC list of webhooks, which is a bare array;
+//! - a role that was not said, which becomes `user`.
+//!
+//! What 0.3 has no place for but can carry travels in the metadata of the part, under
+//! [`DATA_PART_COMPAT`], [`FILENAME_COMPAT`] and [`MEDIA_TYPE_COMPAT`], and is taken out of it
+//! again on the way in; metadata of a part must not use these keys for anything else, and
+//! metadata that is empty without them comes back absent.
+
+mod v03;
+mod v03_read;
+mod v03_request;
+mod v03_rest;
+mod v03_write;
+mod v1;
+
+use crate::{
+    card::{self, AgentCard},
+    error::{Error, ErrorKind},
+    id::TaskId,
+    json,
+    push::{PushConfig, PushConfigPage},
+    request::{Operation, Request},
+    task::{SendResult, StreamEvent, Task, TaskPage},
+    validate::Violations,
+    version::Version,
+};
+
+/// Marks a 0.3 data part whose value stands under `value`, since it is no object. The official
+/// SDKs use the same mark.
+pub const DATA_PART_COMPAT: &str = "data_part_compat";
+/// Keeps the file name of a text or data part in 0.3.
+pub const FILENAME_COMPAT: &str = "filename_compat";
+/// Keeps the media type of a text or data part in 0.3.
+pub const MEDIA_TYPE_COMPAT: &str = "media_type_compat";
+
+/// How bodies look.
+///
+/// A2A 0.1 (`tasks/send`) will be one more variant: the compiler then names every place that
+/// has to answer for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Dialect {
+    /// A2A 1.0, the same on JSON-RPC and REST.
+    V1,
+    /// A2A 0.3 and 0.2 on JSON-RPC: every object says its `kind`.
+    V03,
+    /// A2A 0.3 on REST: the JSON form of its protobuf messages. Both 0.3 shapes are read.
+    V03Rest,
+}
+
+/// What a 1.0 method without a version means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MissingVersion {
+    /// By the letter: a missing version is 0.3, which has no such method, so it is refused.
+    #[default]
+    Strict,
+    /// The method's name tells the version well enough.
+    Lenient,
+}
+
+/// The two JSON shapes of 0.3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Rpc,
+    Rest,
+}
+
+/// The dialect and the operation of a JSON-RPC method. An unknown method is refused before an
+/// unknown version.
+pub fn resolve(
+    method: &str,
+    version: Option<&str>,
+    policy: MissingVersion,
+) -> Result<(Dialect, Operation), Error> {
+    if let Some(operation) = Operation::from_name(method) {
+        Dialect::V1.check_version(version, policy)?;
+        return Ok((Dialect::V1, operation));
+    }
+    let Some(operation) = v03::operation(method) else { return Err(unknown_method(method)) };
+    if Version::negotiate(version)? == Version::V1_0 {
+        let name = operation.name();
+        return Err(Error::new(
+            ErrorKind::MethodNotFound,
+            format!("A2A 1.0 has no method {method}; call {name} instead"),
+        )
+        .with("method", method)
+        .with("hint", format!("call {name}, or leave the A2A-Version header out to speak 0.3")));
+    }
+    Ok((Dialect::V03, operation))
+}
+
+fn unknown_method(method: &str) -> Error {
+    let shown: String = method.chars().filter(|c| !c.is_control()).take(64).collect();
+    let close = Operation::ALL.iter().find(|one| one.name().eq_ignore_ascii_case(method));
+    let hint = match (method, close) {
+        (_, Some(operation)) => format!("did you mean {}?", operation.name()),
+        ("tasks/list", _) => "call ListTasks with A2A-Version: 1.0".to_owned(),
+        ("tasks/send", _) => "call SendMessage with A2A-Version: 1.0, or message/send".to_owned(),
+        ("tasks/sendSubscribe", _) => {
+            "call SendStreamingMessage with A2A-Version: 1.0, or message/stream".to_owned()
+        }
+        _ => "1.0 methods look like SendMessage, 0.3 methods like message/send".to_owned(),
+    };
+    Error::new(ErrorKind::MethodNotFound, format!("Method not found: {shown}"))
+        .with("method", shown)
+        .with("hint", hint)
+}
+
+impl Dialect {
+    /// Every dialect.
+    pub const ALL: [Self; 3] = [Self::V1, Self::V03, Self::V03Rest];
+
+    /// Whether a message may come without an id, which the server then makes.
+    pub const fn mints_message_id(self) -> bool {
+        match self {
+            Self::V1 => false,
+            Self::V03 | Self::V03Rest => true,
+        }
+    }
+
+    /// The protocol version it belongs to.
+    pub const fn version(self) -> Version {
+        match self {
+            Self::V1 => Version::V1_0,
+            Self::V03 | Self::V03Rest => Version::V0_3,
+        }
+    }
+
+    /// The JSON-RPC method of an operation; `None` where the dialect has none.
+    pub const fn method(self, operation: Operation) -> Option<&'static str> {
+        match self {
+            Self::V1 => Some(operation.name()),
+            Self::V03 => v03::method(operation),
+            Self::V03Rest => None,
+        }
+    }
+
+    /// Refuses a request whose version is not the dialect's. REST needs it as it stands, since
+    /// there the path chooses the dialect; [`resolve`] has its own answer for 0.3 methods.
+    pub fn check_version(self, version: Option<&str>, policy: MissingVersion) -> Result<(), Error> {
+        let missing = version.is_none_or(|version| version.trim().is_empty());
+        if missing && self == Self::V1 && policy == MissingVersion::Lenient {
+            return Ok(());
+        }
+        let named = Version::negotiate(version)?;
+        if named == self.version() {
+            return Ok(());
+        }
+        let (message, hint) = match self {
+            Self::V1 if missing => (
+                "a request without a version is an A2A 0.3 request: send A2A-Version: 1.0",
+                "add the header A2A-Version: 1.0",
+            ),
+            Self::V1 => (
+                "this belongs to A2A 1.0 and the request says 0.3: send A2A-Version: 1.0",
+                "set the header A2A-Version to 1.0",
+            ),
+            Self::V03 | Self::V03Rest => (
+                "this belongs to A2A 0.3 and the request says 1.0: send A2A-Version: 0.3",
+                "the paths of 1.0 do not begin with /v1",
+            ),
+        };
+        let supported = Version::SUPPORTED.map(|version| version.to_string()).join(", ");
+        Err(Error::new(ErrorKind::VersionNotSupported, message)
+            .with("requestedVersion", if missing { String::new() } else { named.to_string() })
+            .with("supportedVersions", supported)
+            .with("hint", hint))
+    }
+
+    /// Reads the parameters of an operation and checks its required fields. Absent parameters
+    /// are an empty object.
+    ///
+    /// Two things that 1.0 requires may be absent in 0.3 and are then empty: a message's id (see
+    /// [`mints_message_id`](Self::mints_message_id)) and, when a webhook is looked up, its id,
+    /// which then means the task's only one.
+    pub fn decode(self, operation: Operation, params: Option<&[u8]>) -> Result<Request, Error> {
+        self.decode_at(None, operation, params.unwrap_or(b"{}"))
+    }
+
+    /// Reads parameters whose task may be named outside of them, which is then the one.
+    pub(crate) fn decode_at(
+        self,
+        task: Option<&TaskId>,
+        operation: Operation,
+        params: &[u8],
+    ) -> Result<Request, Error> {
+        if !json::is_object(params) {
+            return Err(Error::field("", "the parameters must be an object"));
+        }
+        match self.shape() {
+            None => v1::decode(task, operation, params),
+            Some(shape) => v03_request::decode(shape, task, operation, params),
+        }
+    }
+
+    /// How many messages of the history are asked for.
+    pub(crate) fn history_length(self, length: Option<i32>) -> Option<i32> {
+        self.shape().map_or(length, |shape| shape.history_length(length))
+    }
+
+    /// Writes the parameters of an operation, for clients.
+    pub fn encode_request(self, request: &Request) -> Vec<u8> {
+        match self {
+            Self::V1 => v1::encode_request(request),
+            Self::V03 => v03::encode_request(request),
+            Self::V03Rest => v03_rest::encode_request(request),
+        }
+    }
+
+    /// Writes the answer to a send.
+    pub fn encode_send_result(self, result: &SendResult) -> Vec<u8> {
+        match self {
+            Self::V1 => json::write(result),
+            Self::V03 => v03::encode_send_result(result),
+            Self::V03Rest => v03_rest::encode_send_result(result),
+        }
+    }
+
+    /// Writes a task.
+    pub fn encode_task(self, task: &Task) -> Vec<u8> {
+        match self.shape() {
+            None => json::write(task),
+            Some(shape) => json::write(&v03_write::Out(shape, task)),
+        }
+    }
+
+    /// Writes a page of tasks. Only 1.0 lists tasks, so every dialect writes it as 1.0 does.
+    pub fn encode_page(self, page: &TaskPage) -> Vec<u8> {
+        json::write(page)
+    }
+
+    /// Writes one item of a stream. `closing` says that the stream ends with it, which 0.3 puts
+    /// into status updates as `final`.
+    pub fn encode_event(self, event: &StreamEvent, closing: bool) -> Vec<u8> {
+        match self {
+            Self::V1 => json::write(event),
+            Self::V03 => v03::encode_event(event, closing),
+            Self::V03Rest => v03_rest::encode_event(event, closing),
+        }
+    }
+
+    /// Writes a webhook.
+    pub fn encode_push_config(self, config: &PushConfig) -> Vec<u8> {
+        match self {
+            Self::V1 => json::write(config),
+            Self::V03 => v03::encode_push_config(config),
+            Self::V03Rest => v03_rest::encode_push_config(config),
+        }
+    }
+
+    /// Writes a page of webhooks.
+    pub fn encode_push_page(self, page: &PushConfigPage) -> Vec<u8> {
+        match self {
+            Self::V1 => json::write(page),
+            Self::V03 => v03::encode_push_page(page),
+            Self::V03Rest => v03_rest::encode_push_page(page),
+        }
+    }
+
+    /// Writes the answer to a deletion.
+    pub fn encode_deleted(self) -> Vec<u8> {
+        match self {
+            Self::V1 => b"{}".to_vec(),
+            Self::V03 | Self::V03Rest => b"null".to_vec(),
+        }
+    }
+
+    /// Writes a card. On 0.3 REST, too, it has the JSON-RPC shape: that is what clients read.
+    pub fn encode_card(self, card: &AgentCard) -> Vec<u8> {
+        match self {
+            Self::V1 => json::write(card),
+            Self::V03 | Self::V03Rest => card::v03(card),
+        }
+    }
+
+    /// Reads the answer to a send.
+    pub fn decode_send_result(self, bytes: &[u8]) -> Result<SendResult, Error> {
+        reply(match self.shape() {
+            None => v1::send_result(bytes),
+            Some(shape) => read_item(bytes, |item, at| item.send_result(shape, at)),
+        })
+    }
+
+    /// Reads a task.
+    pub fn decode_task(self, bytes: &[u8]) -> Result<Task, Error> {
+        reply(match self.shape() {
+            None => json::read(bytes),
+            Some(shape) => json::read::<v03_read::Task>(bytes)
+                .and_then(|task| Violations::collect(|at| task.read(shape, at))),
+        })
+    }
+
+    /// Reads a page of tasks.
+    pub fn decode_page(self, bytes: &[u8]) -> Result<TaskPage, Error> {
+        reply(json::read(bytes))
+    }
+
+    /// Reads one item of a stream, or the body of a webhook.
+    pub fn decode_event(self, bytes: &[u8]) -> Result<StreamEvent, Error> {
+        reply(match self.shape() {
+            None => v1::event(bytes),
+            Some(shape) => read_item(bytes, |item, at| item.event(shape, at)),
+        })
+    }
+
+    /// Reads a webhook.
+    pub fn decode_push_config(self, bytes: &[u8]) -> Result<PushConfig, Error> {
+        reply(match self {
+            Self::V1 => json::read(bytes),
+            Self::V03 | Self::V03Rest => v03_request::push_config(bytes),
+        })
+    }
+
+    /// Reads a page of webhooks.
+    pub fn decode_push_page(self, bytes: &[u8]) -> Result<PushConfigPage, Error> {
+        reply(match self {
+            Self::V1 => json::read(bytes),
+            Self::V03 | Self::V03Rest => v03_request::push_page(bytes),
+        })
+    }
+
+    /// Reads a card of any generation.
+    pub fn decode_card(self, bytes: &[u8]) -> Result<AgentCard, Error> {
+        reply(card::read(bytes))
+    }
+
+    const fn shape(self) -> Option<Shape> {
+        match self {
+            Self::V1 => None,
+            Self::V03 => Some(Shape::Rpc),
+            Self::V03Rest => Some(Shape::Rest),
+        }
+    }
+}
+
+fn read_item<T>(
+    bytes: &[u8],
+    read: impl FnOnce(v03_read::Item, &mut Violations<'_>) -> Option<T>,
+) -> Result<T, Error> {
+    let item = json::read(bytes)?;
+    // `None` comes with a violation, so a result that holds is there.
+    let read = Violations::collect(|at| read(item, at))?;
+    read.ok_or_else(|| Error::field("", "expected a task or a message"))
+}
+
+/// What is wrong with an answer is the agent's fault, not the caller's.
+fn reply<T>(read: Result<T, Error>) -> Result<T, Error> {
+    read.map_err(|error| Error { kind: ErrorKind::InvalidAgentResponse, ..error })
+}
+
+impl Shape {
+    /// The member of a message that holds its parts.
+    const fn parts(self) -> &'static str {
+        match self {
+            Self::Rpc => "parts",
+            Self::Rest => "content",
+        }
+    }
+
+    /// The member of a file that holds its bytes.
+    const fn bytes(self) -> &'static str {
+        match self {
+            Self::Rpc => "bytes",
+            Self::Rest => "fileWithBytes",
+        }
+    }
+
+    /// The member of a file that says where its bytes are.
+    const fn uri(self) -> &'static str {
+        match self {
+            Self::Rpc => "uri",
+            Self::Rest => "fileWithUri",
+        }
+    }
+
+    /// The member of a send's configuration that holds a webhook.
+    const fn push(self) -> &'static str {
+        match self {
+            Self::Rpc => "pushNotificationConfig",
+            Self::Rest => "pushNotification",
+        }
+    }
+
+    /// The protobuf cannot tell zero from unset, so there zero sets no limit.
+    fn history_length(self, length: Option<i32>) -> Option<i32> {
+        match self {
+            Self::Rpc => length,
+            Self::Rest => length.filter(|length| *length != 0),
+        }
+    }
+}

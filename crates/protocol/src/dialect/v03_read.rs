@@ -1,0 +1,585 @@
+//! Objects of A2A 0.3 and 0.2, read in either of their two JSON shapes.
+//!
+//! The shapes' member names hardly overlap, so one tolerant reader serves both. What is wrong
+//! beyond the reach of serde is noted under the path the caller wrote.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
+
+use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape};
+use crate::{
+    id::{ArtifactId, ContextId, MessageId, TaskId},
+    message::{self, Content, Metadata, decode_base64, present},
+    task::{self, SendResult, StreamEvent, TaskState},
+    time::Timestamp,
+    validate::{Violations, null_as_default},
+};
+
+/// A role in any spelling.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Role(message::Role);
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Message {
+    #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
+    message_id: MessageId,
+    #[serde(alias = "context_id")]
+    context_id: Option<ContextId>,
+    #[serde(alias = "task_id")]
+    task_id: Option<TaskId>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    role: Role,
+    parts: Option<Vec<Part>>,
+    content: Option<Vec<Part>>,
+    metadata: Option<Metadata>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    extensions: Vec<String>,
+    #[serde(default, alias = "reference_task_ids", deserialize_with = "null_as_default")]
+    reference_task_ids: Vec<TaskId>,
+}
+
+/// A part of any generation: tagged by `kind` or `type`, or told by its only member.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Part {
+    kind: Option<String>,
+    r#type: Option<String>,
+    text: Option<String>,
+    content: Option<Value>,
+    file: Option<File>,
+    #[serde(default, deserialize_with = "present")]
+    data: Option<Value>,
+    raw: Option<String>,
+    url: Option<String>,
+    filename: Option<String>,
+    #[serde(alias = "media_type")]
+    media_type: Option<String>,
+    metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    #[serde(alias = "filename")]
+    name: Option<String>,
+    #[serde(alias = "mime_type", alias = "mediaType", alias = "media_type")]
+    mime_type: Option<String>,
+    #[serde(alias = "fileWithBytes", alias = "file_with_bytes")]
+    bytes: Option<String>,
+    #[serde(alias = "fileWithUri", alias = "file_with_uri")]
+    uri: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TaskStatus {
+    #[serde(default, deserialize_with = "null_as_default")]
+    state: TaskState,
+    #[serde(alias = "update")]
+    message: Option<Message>,
+    timestamp: Option<Timestamp>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Artifact {
+    #[serde(default, alias = "artifact_id", deserialize_with = "null_as_default")]
+    artifact_id: ArtifactId,
+    name: Option<String>,
+    description: Option<String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    parts: Vec<Part>,
+    metadata: Option<Metadata>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    extensions: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Task {
+    #[serde(default, deserialize_with = "null_as_default")]
+    id: TaskId,
+    #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
+    context_id: ContextId,
+    #[serde(default, deserialize_with = "null_as_default")]
+    status: TaskStatus,
+    artifacts: Option<Vec<Artifact>>,
+    history: Option<Vec<Message>>,
+    metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusUpdate {
+    #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
+    task_id: TaskId,
+    #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
+    context_id: ContextId,
+    #[serde(default, deserialize_with = "null_as_default")]
+    status: TaskStatus,
+    metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ArtifactUpdate {
+    #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
+    task_id: TaskId,
+    #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
+    context_id: ContextId,
+    #[serde(default, deserialize_with = "null_as_default")]
+    artifact: Artifact,
+    #[serde(default, deserialize_with = "null_as_default")]
+    append: bool,
+    #[serde(default, alias = "last_chunk", deserialize_with = "null_as_default")]
+    last_chunk: bool,
+    metadata: Option<Metadata>,
+}
+
+/// Anything a send or a stream answers with: a wrapper, or the members of any bare object.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Item {
+    kind: Option<String>,
+    task: Option<Task>,
+    #[serde(alias = "msg")]
+    message: Option<Message>,
+    #[serde(alias = "status_update")]
+    status_update: Option<StatusUpdate>,
+    #[serde(alias = "artifact_update")]
+    artifact_update: Option<ArtifactUpdate>,
+
+    id: Option<TaskId>,
+    #[serde(alias = "task_id")]
+    task_id: Option<TaskId>,
+    #[serde(alias = "context_id")]
+    context_id: Option<ContextId>,
+    status: Option<TaskStatus>,
+    artifacts: Option<Vec<Artifact>>,
+    history: Option<Vec<Message>>,
+    artifact: Option<Artifact>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    append: bool,
+    #[serde(default, alias = "last_chunk", deserialize_with = "null_as_default")]
+    last_chunk: bool,
+    #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
+    message_id: MessageId,
+    #[serde(default, deserialize_with = "null_as_default")]
+    role: Role,
+    parts: Option<Vec<Part>>,
+    content: Option<Vec<Part>>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    extensions: Vec<String>,
+    #[serde(default, alias = "reference_task_ids", deserialize_with = "null_as_default")]
+    reference_task_ids: Vec<TaskId>,
+    metadata: Option<Metadata>,
+}
+
+impl<'de> Deserialize<'de> for Role {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl de::Visitor<'_> for Name {
+            type Value = Role;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("user or agent")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Role, E> {
+                match name {
+                    "user" | "ROLE_USER" => Ok(Role(message::Role::User)),
+                    "agent" | "ROLE_AGENT" => Ok(Role(message::Role::Agent)),
+                    "" | "ROLE_UNSPECIFIED" => Ok(Role::default()),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(name), &self)),
+                }
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Role, E> {
+                match number {
+                    0 => Ok(Role::default()),
+                    1 => Ok(Role(message::Role::User)),
+                    2 => Ok(Role(message::Role::Agent)),
+                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Name)
+    }
+}
+
+impl Message {
+    pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> message::Message {
+        let (member, parts) = match (self.parts, self.content) {
+            (Some(parts), _) => ("parts", parts),
+            (None, Some(content)) => ("content", content),
+            (None, None) => (shape.parts(), Vec::new()),
+        };
+        message::Message {
+            message_id: self.message_id,
+            context_id: self.context_id.filter(|id| !id.is_empty()),
+            task_id: self.task_id.filter(|id| !id.is_empty()),
+            role: match self.role.0 {
+                message::Role::Unspecified | message::Role::User => message::Role::User,
+                message::Role::Agent => message::Role::Agent,
+            },
+            parts: read_parts(parts, member, shape, at),
+            metadata: self.metadata,
+            extensions: self.extensions,
+            reference_task_ids: self.reference_task_ids,
+        }
+    }
+}
+
+fn read_parts(
+    parts: Vec<Part>,
+    member: &str,
+    shape: Shape,
+    at: &mut Violations<'_>,
+) -> Vec<message::Part> {
+    let read = |(index, part): (usize, Part)| {
+        at.within(&format!("{member}[{index}]"), |at| part.read(shape, at))
+    };
+    parts.into_iter().enumerate().map(read).collect()
+}
+
+/// What a part turned out to be; the tag is gone.
+enum Found {
+    Text(String),
+    File(File),
+    Data(Value),
+    Raw(String),
+    Url(String),
+}
+
+impl Part {
+    fn read(mut self, shape: Shape, at: &mut Violations<'_>) -> message::Part {
+        let metadata = self.metadata.take();
+        let (filename, media_type) = (self.filename.take(), self.media_type.take());
+        // A part at fault stands in as an empty text; the fault keeps anyone from seeing it.
+        let Some(found) = self.find(shape, at) else { return message::Part::text("") };
+        let mut part = message::Part::new(Content::Text(String::new()));
+        part.metadata = metadata;
+        part.filename = filename;
+        part.media_type = media_type;
+        match found {
+            Found::Text(text) => {
+                part.content = Content::Text(text);
+                lift_names(&mut part);
+            }
+            Found::Data(value) => {
+                part.content = Content::Data(lift_value(value, &mut part.metadata));
+                lift_names(&mut part);
+            }
+            Found::Raw(base64) => part.content = read_bytes(&base64, "raw", at),
+            Found::Url(url) => part.content = Content::Url(url),
+            Found::File(file) => {
+                part.filename = file.name.clone().or(part.filename);
+                part.media_type = file.mime_type.clone().or(part.media_type);
+                part.content = at.within("file", |at| file.read(at));
+            }
+        }
+        part
+    }
+
+    fn find(mut self, shape: Shape, at: &mut Violations<'_>) -> Option<Found> {
+        let (tag, kind) = match (self.kind.take(), self.r#type.take()) {
+            (Some(kind), _) => ("kind", kind),
+            (None, Some(kind)) => ("type", kind),
+            (None, None) => return self.untagged(shape, at),
+        };
+        let (member, found) = match kind.as_str() {
+            "text" => {
+                let content = match self.content {
+                    Some(Value::String(text)) => Some(text),
+                    _ => None,
+                };
+                ("text", self.text.or(content).map(Found::Text))
+            }
+            "file" => {
+                let file = self.file.map(Found::File);
+                ("file", file.or(self.raw.map(Found::Raw)).or(self.url.map(Found::Url)))
+            }
+            "data" => ("data", self.data.or(self.content).map(Found::Data)),
+            _ => {
+                at.add(tag, "must be text, file or data");
+                return None;
+            }
+        };
+        if found.is_none() {
+            at.add(member, "is required");
+        }
+        found
+    }
+
+    fn untagged(self, shape: Shape, at: &mut Violations<'_>) -> Option<Found> {
+        let null = self.data == Some(Value::Null);
+        let data = self.data.filter(|data| !data.is_null()).map(|data| match shape {
+            Shape::Rpc => data,
+            Shape::Rest => unwrap_data_part(data),
+        });
+        let mut found = [
+            self.text.map(Found::Text),
+            self.file.map(Found::File),
+            data.map(Found::Data),
+            self.raw.map(Found::Raw),
+            self.url.map(Found::Url),
+        ]
+        .into_iter()
+        .flatten();
+        match (found.next(), found.next()) {
+            (Some(only), None) => Some(only),
+            (None, _) if null => Some(Found::Data(Value::Null)),
+            (None, _) | (Some(_), Some(_)) => {
+                at.add("", "must hold exactly one of text, file and data");
+                None
+            }
+        }
+    }
+}
+
+/// The 0.3 protobuf keeps the data of a part in a message of its own.
+fn unwrap_data_part(mut value: Value) -> Value {
+    if let Some(object) = value.as_object_mut()
+        && object.len() == 1
+        && let Some(data) = object.remove("data")
+    {
+        return data;
+    }
+    value
+}
+
+impl File {
+    fn read(self, at: &mut Violations<'_>) -> Content {
+        match (self.bytes, self.uri) {
+            (Some(bytes), None) => read_bytes(&bytes, "bytes", at),
+            (None, Some(uri)) => Content::Url(uri),
+            // Writers that cannot leave a member out leave it empty.
+            (Some(bytes), Some(uri)) if uri.is_empty() => read_bytes(&bytes, "bytes", at),
+            (Some(bytes), Some(uri)) if bytes.is_empty() => Content::Url(uri),
+            (Some(_), Some(_)) | (None, None) => {
+                at.add("", "must have either bytes or a uri");
+                Content::Text(String::new())
+            }
+        }
+    }
+}
+
+fn read_bytes(base64: &str, member: &str, at: &mut Violations<'_>) -> Content {
+    let bytes = decode_base64(base64).unwrap_or_else(|fault| {
+        at.add(member, fault);
+        Vec::new()
+    });
+    Content::Raw(bytes)
+}
+
+/// Text and data have no name or media type in 0.3, so ours travel in the metadata. The keys
+/// are ours: whatever stands there is taken out.
+fn lift_names(part: &mut message::Part) {
+    for (key, member) in
+        [(FILENAME_COMPAT, &mut part.filename), (MEDIA_TYPE_COMPAT, &mut part.media_type)]
+    {
+        if let Some(Value::String(text)) = take(&mut part.metadata, key) {
+            member.get_or_insert(text);
+        }
+    }
+}
+
+/// Data that is no object travels inside one, with a mark in the metadata.
+fn lift_value(mut data: Value, metadata: &mut Option<Metadata>) -> Value {
+    let marked = metadata.as_ref().and_then(|metadata| metadata.get(DATA_PART_COMPAT));
+    let marked = marked.is_some_and(|mark| *mark == true);
+    let Some(object) = data.as_object_mut() else {
+        take(metadata, DATA_PART_COMPAT);
+        return data;
+    };
+    if marked && let Some(value) = object.remove("value") {
+        take(metadata, DATA_PART_COMPAT);
+        return value;
+    }
+    data
+}
+
+/// Takes a member out, and the metadata with it when it was the only one.
+fn take(metadata: &mut Option<Metadata>, key: &str) -> Option<Value> {
+    let value = metadata.as_mut()?.remove(key)?;
+    if metadata.as_ref().is_some_and(Metadata::is_empty) {
+        *metadata = None;
+    }
+    Some(value)
+}
+
+impl TaskStatus {
+    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::TaskStatus {
+        let message =
+            self.message.map(|message| at.within("message", |at| message.read(shape, at)));
+        task::TaskStatus { state: self.state, message, timestamp: self.timestamp }
+    }
+}
+
+impl Artifact {
+    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Artifact {
+        task::Artifact {
+            artifact_id: self.artifact_id,
+            name: self.name,
+            description: self.description,
+            parts: read_parts(self.parts, "parts", shape, at),
+            metadata: self.metadata,
+            extensions: self.extensions,
+        }
+    }
+}
+
+impl Task {
+    pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Task {
+        let status = at.within("status", |at| self.status.read(shape, at));
+        let mut artifact = |(index, artifact): (usize, Artifact)| {
+            at.within(&format!("artifacts[{index}]"), |at| artifact.read(shape, at))
+        };
+        let artifacts =
+            self.artifacts.map(|all| all.into_iter().enumerate().map(&mut artifact).collect());
+        let mut message = |(index, message): (usize, Message)| {
+            at.within(&format!("history[{index}]"), |at| message.read(shape, at))
+        };
+        let history =
+            self.history.map(|all| all.into_iter().enumerate().map(&mut message).collect());
+        task::Task {
+            id: self.id,
+            context_id: self.context_id,
+            status,
+            artifacts,
+            history,
+            metadata: self.metadata,
+        }
+    }
+}
+
+impl StatusUpdate {
+    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::StatusUpdate {
+        task::StatusUpdate {
+            task_id: self.task_id,
+            context_id: self.context_id,
+            status: at.within("status", |at| self.status.read(shape, at)),
+            metadata: self.metadata,
+        }
+    }
+}
+
+impl ArtifactUpdate {
+    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::ArtifactUpdate {
+        task::ArtifactUpdate {
+            task_id: self.task_id,
+            context_id: self.context_id,
+            artifact: at.within("artifact", |at| self.artifact.read(shape, at)),
+            append: self.append,
+            last_chunk: self.last_chunk,
+            metadata: self.metadata,
+        }
+    }
+}
+
+impl Item {
+    pub(super) fn send_result(self, shape: Shape, at: &mut Violations<'_>) -> Option<SendResult> {
+        match self.event(shape, at)? {
+            StreamEvent::Task(task) => Some(SendResult::Task(task)),
+            StreamEvent::Message(message) => Some(SendResult::Message(message)),
+            StreamEvent::StatusUpdate(_) | StreamEvent::ArtifactUpdate(_) => {
+                at.add("", "expected a task or a message");
+                None
+            }
+        }
+    }
+
+    pub(super) fn event(self, shape: Shape, at: &mut Violations<'_>) -> Option<StreamEvent> {
+        let Some(kind) = self.kind.as_deref().or_else(|| self.guess()) else {
+            return self.wrapped(shape, at);
+        };
+        match kind {
+            "task" => Some(StreamEvent::Task(self.into_task().read(shape, at))),
+            "message" => Some(StreamEvent::Message(self.into_message().read(shape, at))),
+            "status-update" => {
+                let update = StatusUpdate {
+                    task_id: self.task_id.unwrap_or_default(),
+                    context_id: self.context_id.unwrap_or_default(),
+                    status: self.status.unwrap_or_default(),
+                    metadata: self.metadata,
+                };
+                Some(StreamEvent::StatusUpdate(update.read(shape, at)))
+            }
+            "artifact-update" => {
+                let update = ArtifactUpdate {
+                    task_id: self.task_id.unwrap_or_default(),
+                    context_id: self.context_id.unwrap_or_default(),
+                    artifact: self.artifact.unwrap_or_default(),
+                    append: self.append,
+                    last_chunk: self.last_chunk,
+                    metadata: self.metadata,
+                };
+                Some(StreamEvent::ArtifactUpdate(update.read(shape, at)))
+            }
+            _ => {
+                at.add("kind", "must be task, message, status-update or artifact-update");
+                None
+            }
+        }
+    }
+
+    /// The kind of a bare object that does not say it.
+    fn guess(&self) -> Option<&'static str> {
+        if self.artifact.is_some() {
+            Some("artifact-update")
+        } else if self.parts.is_some() || self.content.is_some() {
+            Some("message")
+        } else if self.status.is_some() {
+            Some(if self.id.is_some() { "task" } else { "status-update" })
+        } else {
+            None
+        }
+    }
+
+    fn wrapped(self, shape: Shape, at: &mut Violations<'_>) -> Option<StreamEvent> {
+        let Self { task, message, status_update, artifact_update, .. } = self;
+        match (task, message, status_update, artifact_update) {
+            (Some(task), None, None, None) => {
+                Some(StreamEvent::Task(at.within("task", |at| task.read(shape, at))))
+            }
+            (None, Some(message), None, None) => {
+                Some(StreamEvent::Message(at.within("message", |at| message.read(shape, at))))
+            }
+            (None, None, Some(update), None) => Some(StreamEvent::StatusUpdate(
+                at.within("statusUpdate", |at| update.read(shape, at)),
+            )),
+            (None, None, None, Some(update)) => Some(StreamEvent::ArtifactUpdate(
+                at.within("artifactUpdate", |at| update.read(shape, at)),
+            )),
+            _ => {
+                at.add("", "expected a task, a message, a status update or an artifact update");
+                None
+            }
+        }
+    }
+
+    fn into_task(self) -> Task {
+        Task {
+            id: self.id.unwrap_or_default(),
+            context_id: self.context_id.unwrap_or_default(),
+            status: self.status.unwrap_or_default(),
+            artifacts: self.artifacts,
+            history: self.history,
+            metadata: self.metadata,
+        }
+    }
+
+    fn into_message(self) -> Message {
+        Message {
+            message_id: self.message_id,
+            context_id: self.context_id,
+            task_id: self.task_id,
+            role: self.role,
+            parts: self.parts,
+            content: self.content,
+            metadata: self.metadata,
+            extensions: self.extensions,
+            reference_task_ids: self.reference_task_ids,
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! Requests of A2A 0.3 and 0.2, read in either of their two JSON shapes and in the spellings of
+//! the servers and clients that were there before.
+
+use serde::Deserialize;
+
+use super::{Shape, v03_read as read};
+use crate::{
+    error::Error,
+    id::{ContextId, PushConfigId, TaskId},
+    json,
+    message::Metadata,
+    push::{PushAuthentication, PushConfig, PushConfigPage},
+    request::{
+        CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, Operation, PushConfigRef,
+        Request, SendConfiguration, SendMessage, SubscribeToTask,
+    },
+    validate::{Violations, null_as_default},
+};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Send {
+    #[serde(alias = "request")]
+    message: Option<read::Message>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    configuration: Configuration,
+    metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Configuration {
+    #[serde(default, alias = "accepted_output_modes", deserialize_with = "null_as_default")]
+    accepted_output_modes: Vec<String>,
+    #[serde(
+        alias = "push_notification_config",
+        alias = "pushNotification",
+        alias = "push_notification"
+    )]
+    push_notification_config: Option<Push>,
+    #[serde(alias = "history_length")]
+    history_length: Option<i32>,
+    blocking: Option<bool>,
+}
+
+/// What names a task, and for some operations one of its webhooks.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    id: Option<TaskId>,
+    task_id: Option<TaskId>,
+    #[serde(rename = "task_id")]
+    snake_task_id: Option<TaskId>,
+    name: Option<String>,
+    parent: Option<String>,
+    #[serde(alias = "push_notification_config_id")]
+    push_notification_config_id: Option<PushConfigId>,
+    #[serde(alias = "history_length")]
+    history_length: Option<i32>,
+    #[serde(alias = "page_size")]
+    page_size: Option<i32>,
+    #[serde(alias = "page_token")]
+    page_token: Option<String>,
+    metadata: Option<Metadata>,
+}
+
+/// A webhook with its task, in each shape that was seen: nested, wrapped in a create request
+/// under `config`, or flat.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct PushResource {
+    id: Option<String>,
+    task_id: Option<TaskId>,
+    #[serde(rename = "task_id")]
+    snake_task_id: Option<TaskId>,
+    name: Option<String>,
+    parent: Option<String>,
+    #[serde(alias = "config_id")]
+    config_id: Option<PushConfigId>,
+    config: Option<Box<Self>>,
+    #[serde(alias = "push_notification_config")]
+    push_notification_config: Option<Push>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    url: String,
+    token: Option<String>,
+    authentication: Option<Authentication>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Push {
+    id: Option<PushConfigId>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    url: String,
+    token: Option<String>,
+    authentication: Option<Authentication>,
+}
+
+#[derive(Deserialize)]
+struct Authentication {
+    #[serde(default, deserialize_with = "null_as_default")]
+    schemes: Vec<String>,
+    scheme: Option<String>,
+    credentials: Option<String>,
+}
+
+/// Reads `params` as `operation` asks and checks the required fields. `path` is the task that a
+/// path names, if there is a path.
+pub(super) fn decode(
+    shape: Shape,
+    path: Option<&TaskId>,
+    operation: Operation,
+    params: &[u8],
+) -> Result<Request, Error> {
+    let path = path.map(TaskId::as_str);
+    match operation {
+        Operation::SendMessage => send(shape, params).map(Request::SendMessage),
+        Operation::SendStreamingMessage => send(shape, params).map(Request::SendStreamingMessage),
+        Operation::GetTask => target(params, |target, at| {
+            at.not_negative("historyLength", target.history_length);
+            Request::GetTask(GetTask {
+                tenant: None,
+                id: target.task(path, at),
+                history_length: shape.history_length(target.history_length),
+            })
+        }),
+        // 0.3 has no list; the name is there for the day a route asks for it.
+        Operation::ListTasks => operation.decode(params),
+        Operation::CancelTask => target(params, |mut target, at| {
+            let id = target.task(path, at);
+            Request::CancelTask(CancelTask { tenant: None, id, metadata: target.metadata.take() })
+        }),
+        Operation::SubscribeToTask => target(params, |target, at| {
+            let id = target.task(path, at);
+            Request::SubscribeToTask(SubscribeToTask {
+                tenant: None,
+                id,
+                after: None,
+                replay_finished: true,
+            })
+        }),
+        Operation::CreateTaskPushNotificationConfig => {
+            let resource: PushResource = json::read(params)?;
+            Violations::collect(|at| {
+                let config = resource.read(path, at);
+                at.required_id("taskId", config.task_id.as_ref().map_or("", TaskId::as_str));
+                Request::CreateTaskPushNotificationConfig(config)
+            })
+        }
+        Operation::GetTaskPushNotificationConfig => target(params, |target, at| {
+            Request::GetTaskPushNotificationConfig(target.config(path, at))
+        }),
+        Operation::DeleteTaskPushNotificationConfig => target(params, |target, at| {
+            let config = target.config(path, at);
+            at.required_id("pushNotificationConfigId", config.id.as_str());
+            Request::DeleteTaskPushNotificationConfig(config)
+        }),
+        Operation::ListTaskPushNotificationConfigs => target(params, |mut target, at| {
+            let task_id = target.task(path, at);
+            // The answer on JSON-RPC is a bare array, which cannot say that there is more.
+            if shape == Shape::Rpc {
+                return Request::ListTaskPushNotificationConfigs(ListPushConfigs {
+                    task_id,
+                    ..ListPushConfigs::default()
+                });
+            }
+            at.not_negative("pageSize", target.page_size);
+            Request::ListTaskPushNotificationConfigs(ListPushConfigs {
+                tenant: None,
+                task_id,
+                page_size: target.page_size.filter(|size| *size != 0),
+                page_token: target.page_token.take().filter(|token| !token.is_empty()),
+            })
+        }),
+        Operation::GetExtendedAgentCard => {
+            Ok(Request::GetExtendedAgentCard(GetExtendedAgentCard::default()))
+        }
+    }
+}
+
+fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
+    let Send { message, configuration, metadata } = json::read(params)?;
+    Violations::collect(|at| {
+        let message = match message {
+            Some(message) => at.within("message", |at| {
+                let message = message.read(shape, at);
+                // No id and no role are fine here: one is made by the server, one was the user's.
+                let id = Some(message.message_id.as_str()).filter(|id| !id.is_empty());
+                at.optional_id("messageId", id);
+                at.optional_id("contextId", message.context_id.as_ref().map(ContextId::as_str));
+                at.optional_id("taskId", message.task_id.as_ref().map(TaskId::as_str));
+                if message.parts.is_empty() {
+                    at.add(shape.parts(), "must hold at least one part");
+                }
+                message
+            }),
+            None => {
+                at.add("message", "is required");
+                Default::default()
+            }
+        };
+        let configuration = at.within("configuration", |at| configuration.read(shape, at));
+        SendMessage { message, configuration, metadata, ..SendMessage::default() }
+    })
+}
+
+fn target(
+    params: &[u8],
+    read: impl FnOnce(Target, &mut Violations<'_>) -> Request,
+) -> Result<Request, Error> {
+    let target: Target = json::read(params)?;
+    Violations::collect(|at| read(target, at))
+}
+
+impl Configuration {
+    fn read(self, shape: Shape, at: &mut Violations<'_>) -> SendConfiguration {
+        at.not_negative("historyLength", self.history_length);
+        let push = self.push_notification_config.map(|push| push.read(None, shape.push(), at));
+        let blocking = self.blocking.unwrap_or(match shape {
+            Shape::Rpc => true,
+            // The protobuf's plain boolean cannot tell unset from false, and false means now.
+            Shape::Rest => false,
+        });
+        SendConfiguration {
+            accepted_output_modes: self.accepted_output_modes,
+            task_push_notification_config: push,
+            history_length: shape.history_length(self.history_length),
+            return_immediately: !blocking,
+        }
+    }
+}
+
+impl Target {
+    fn task(&self, path: Option<&str>, at: &mut Violations<'_>) -> TaskId {
+        let task = one_task(
+            [
+                ("the path", path),
+                ("id", self.id.as_ref().map(TaskId::as_str)),
+                ("taskId", self.task_id.as_ref().map(TaskId::as_str)),
+                ("task_id", self.snake_task_id.as_ref().map(TaskId::as_str)),
+                ("name", task_of(self.name.as_deref(), "name", at)),
+                ("parent", task_of(self.parent.as_deref(), "parent", at)),
+            ],
+            at,
+        );
+        at.required_id("id", task.unwrap_or_default());
+        task.unwrap_or_default().into()
+    }
+
+    /// Without an id it means the only webhook there is, which the server knows.
+    fn config(&self, path: Option<&str>, at: &mut Violations<'_>) -> PushConfigRef {
+        let named = self.name.as_deref().and_then(config_of).map(PushConfigId::from);
+        let id = self.push_notification_config_id.clone().or(named).unwrap_or_default();
+        at.optional_id("pushNotificationConfigId", Some(id.as_str()).filter(|id| !id.is_empty()));
+        PushConfigRef { tenant: None, task_id: self.task(path, at), id }
+    }
+}
+
+/// The task that all spellings agree on.
+fn one_task<'a, const N: usize>(
+    spellings: [(&'static str, Option<&'a str>); N],
+    at: &mut Violations<'_>,
+) -> Option<&'a str> {
+    let mut given = spellings
+        .into_iter()
+        .filter_map(|(member, id)| id.filter(|id| !id.is_empty()).map(|id| (member, id)));
+    let (first, id) = given.next()?;
+    for (member, other) in given {
+        if other != id {
+            at.add(member, format!("names another task than {first}"));
+        }
+    }
+    Some(id)
+}
+
+const CONFIGS: &str = "/pushNotificationConfigs/";
+
+/// The task in a resource name: `tasks/{id}`, with or without a webhook after it.
+fn task_of<'a>(
+    name: Option<&'a str>,
+    member: &'static str,
+    at: &mut Violations<'_>,
+) -> Option<&'a str> {
+    let name = name.filter(|name| !name.is_empty())?;
+    let Some(rest) = name.strip_prefix("tasks/") else {
+        at.add(member, "must look like tasks/{id}");
+        return None;
+    };
+    Some(rest.split_once(CONFIGS).map_or(rest, |(task, _)| task))
+}
+
+fn config_of(name: &str) -> Option<&str> {
+    name.split_once(CONFIGS).map(|(_, config)| config).filter(|config| !config.is_empty())
+}
+
+impl PushResource {
+    /// The webhook, which names its task if the resource does.
+    fn read(mut self, path: Option<&str>, at: &mut Violations<'_>) -> PushConfig {
+        let mut inner = self.config.take().map(|config| *config).unwrap_or_default();
+        let names = [self.name.as_deref(), inner.name.as_deref()];
+        let named_id = names.into_iter().flatten().find_map(config_of).map(PushConfigId::from);
+        let task = one_task(
+            [
+                ("the path", path),
+                ("taskId", self.task_id.as_ref().map(TaskId::as_str)),
+                ("task_id", self.snake_task_id.as_ref().map(TaskId::as_str)),
+                // Beside a flat webhook `id` is the webhook's own.
+                ("id", self.id.as_deref().filter(|_| self.url.is_empty())),
+                ("name", task_of(self.name.as_deref(), "name", at)),
+                ("parent", task_of(self.parent.as_deref(), "parent", at)),
+                ("config.name", task_of(inner.name.as_deref(), "config.name", at)),
+                ("config.taskId", inner.task_id.as_ref().map(TaskId::as_str)),
+            ],
+            at,
+        )
+        .map(TaskId::from);
+        let nested = self.push_notification_config.take();
+        let nested = nested.or_else(|| inner.push_notification_config.take());
+        let Some(push) = nested.or_else(|| self.flat()).or_else(|| inner.flat()) else {
+            at.add("pushNotificationConfig", "is required");
+            return PushConfig::default();
+        };
+        let outer_id = self.config_id.filter(|id| !id.is_empty()).or(named_id);
+        let mut config = push.read(outer_id, "pushNotificationConfig", at);
+        config.task_id = task;
+        config
+    }
+
+    fn flat(&mut self) -> Option<Push> {
+        if self.url.is_empty() {
+            return None;
+        }
+        Some(Push {
+            id: self.id.take().map(PushConfigId::from),
+            url: std::mem::take(&mut self.url),
+            token: self.token.take(),
+            authentication: self.authentication.take(),
+        })
+    }
+}
+
+impl Push {
+    /// The webhook, without its task. Its own id goes before the one that stands around it.
+    fn read(
+        self,
+        outer_id: Option<PushConfigId>,
+        member: &str,
+        at: &mut Violations<'_>,
+    ) -> PushConfig {
+        let id = self.id.filter(|id| !id.is_empty()).or(outer_id);
+        at.within(member, |at| {
+            if self.url.is_empty() {
+                at.add("url", "is required");
+            }
+            at.optional_id("id", id.as_ref().map(PushConfigId::as_str));
+        });
+        let authentication = self.authentication.map(|authentication| PushAuthentication {
+            scheme: authentication
+                .scheme
+                .or_else(|| authentication.schemes.into_iter().next())
+                .unwrap_or_default(),
+            credentials: authentication.credentials,
+        });
+        PushConfig {
+            tenant: None,
+            id,
+            task_id: None,
+            url: self.url,
+            token: self.token,
+            authentication,
+        }
+    }
+}
+
+pub(super) fn push_config(bytes: &[u8]) -> Result<PushConfig, Error> {
+    let resource: PushResource = json::read(bytes)?;
+    Violations::collect(|at| resource.read(None, at))
+}
+
+/// A bare array on JSON-RPC, an object on REST.
+pub(super) fn push_page(bytes: &[u8]) -> Result<PushConfigPage, Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Page {
+        #[serde(default, deserialize_with = "null_as_default")]
+        configs: Vec<PushResource>,
+        #[serde(default, alias = "next_page_token", deserialize_with = "null_as_default")]
+        next_page_token: String,
+    }
+    let Page { configs, next_page_token } = if json::is_object(bytes) {
+        json::read(bytes)?
+    } else {
+        Page { configs: json::read(bytes)?, next_page_token: String::new() }
+    };
+    let read = |(index, config): (usize, PushResource), at: &mut Violations<'_>| {
+        at.within(&format!("configs[{index}]"), |at| config.read(None, at))
+    };
+    Violations::collect(|at| PushConfigPage {
+        configs: configs.into_iter().enumerate().map(|config| read(config, at)).collect(),
+        next_page_token,
+    })
+}

@@ -1,0 +1,149 @@
+//! A2A 0.3 on REST: the JSON form of its protobuf messages. Readers of it refuse members that
+//! the messages do not have, so nothing else is written.
+
+use serde::Serialize;
+
+use super::{
+    Shape,
+    v03_write::{Closing, Out, Push, Send},
+};
+use crate::{
+    id::TaskId,
+    json,
+    message::Message,
+    push::{PushConfig, PushConfigPage},
+    request::{PushConfigRef, Request},
+    task::{ArtifactUpdate, SendResult, StreamEvent, Task},
+};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Wrapper<'a> {
+    Task(Out<'a, Task>),
+    Message(Out<'a, Message>),
+    StatusUpdate(Closing<'a>),
+    ArtifactUpdate(Out<'a, ArtifactUpdate>),
+}
+
+pub(super) fn encode_send_result(result: &SendResult) -> Vec<u8> {
+    json::write(&match result {
+        SendResult::Task(task) => Wrapper::Task(Out(Shape::Rest, task)),
+        SendResult::Message(message) => Wrapper::Message(Out(Shape::Rest, message)),
+    })
+}
+
+pub(super) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
+    json::write(&match event {
+        StreamEvent::Task(task) => Wrapper::Task(Out(Shape::Rest, task)),
+        StreamEvent::Message(message) => Wrapper::Message(Out(Shape::Rest, message)),
+        StreamEvent::StatusUpdate(update) => {
+            Wrapper::StatusUpdate(Closing(Shape::Rest, update, closing))
+        }
+        StreamEvent::ArtifactUpdate(update) => Wrapper::ArtifactUpdate(Out(Shape::Rest, update)),
+    })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PushResource<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    push_notification_config: Push<'a>,
+}
+
+impl<'a> From<&'a PushConfig> for PushResource<'a> {
+    fn from(config: &'a PushConfig) -> Self {
+        let id = config.id.as_ref().map_or("", |id| id.as_str());
+        let name = config.task_id.as_ref().map(|task| config_name(task, id));
+        Self { name, push_notification_config: Push(config) }
+    }
+}
+
+fn task_name(task: &TaskId) -> String {
+    format!("tasks/{task}")
+}
+
+fn config_name(task: &TaskId, config: &str) -> String {
+    format!("tasks/{task}/pushNotificationConfigs/{config}")
+}
+
+pub(super) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
+    json::write(&PushResource::from(config))
+}
+
+pub(super) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Page<'a> {
+        configs: Vec<PushResource<'a>>,
+        next_page_token: &'a str,
+    }
+    json::write(&Page {
+        configs: page.configs.iter().map(PushResource::from).collect(),
+        next_page_token: &page.next_page_token,
+    })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history_length: Option<i32>,
+}
+
+impl Target {
+    fn task(id: &TaskId) -> Self {
+        Self { name: task_name(id), history_length: None }
+    }
+
+    fn config(config: &PushConfigRef) -> Self {
+        Self { name: config_name(&config.task_id, config.id.as_str()), history_length: None }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a> {
+    parent: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_size: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_token: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Create<'a> {
+    parent: String,
+    config_id: &'a str,
+    config: PushResource<'a>,
+}
+
+pub(super) fn encode_request(request: &Request) -> Vec<u8> {
+    match request {
+        Request::SendMessage(params) | Request::SendStreamingMessage(params) => {
+            json::write(&Send(Shape::Rest, params))
+        }
+        Request::GetTask(params) => json::write(&Target {
+            history_length: params.history_length,
+            ..Target::task(&params.id)
+        }),
+        Request::ListTasks(params) => json::write(params),
+        Request::CancelTask(params) => json::write(&Target::task(&params.id)),
+        Request::SubscribeToTask(params) => json::write(&Target::task(&params.id)),
+        Request::CreateTaskPushNotificationConfig(config) => json::write(&Create {
+            parent: task_name(config.task_id.as_ref().unwrap_or(&TaskId::default())),
+            config_id: config.id.as_ref().map_or("", |id| id.as_str()),
+            config: config.into(),
+        }),
+        Request::GetTaskPushNotificationConfig(config)
+        | Request::DeleteTaskPushNotificationConfig(config) => json::write(&Target::config(config)),
+        Request::ListTaskPushNotificationConfigs(params) => json::write(&List {
+            parent: task_name(&params.task_id),
+            page_size: params.page_size,
+            page_token: params.page_token.as_deref(),
+        }),
+        Request::GetExtendedAgentCard(_) => b"{}".to_vec(),
+    }
+}

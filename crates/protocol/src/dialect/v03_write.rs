@@ -1,0 +1,296 @@
+//! Objects of A2A 0.3 and 0.2, written in either of their two JSON shapes.
+
+use std::borrow::Cow;
+
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::Value;
+
+use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape};
+use crate::{
+    message::{Content, Message, Metadata, Part, encode_base64},
+    push::{PushAuthentication, PushConfig},
+    request::{SendConfiguration, SendMessage},
+    task::{Artifact, ArtifactUpdate, StatusUpdate, Task, TaskState, TaskStatus},
+};
+
+/// An object and the shape it is to be written in.
+pub(super) struct Out<'a, T: ?Sized>(pub(super) Shape, pub(super) &'a T);
+
+/// A status update; `true` says that the stream ends with it.
+pub(super) struct Closing<'a>(pub(super) Shape, pub(super) &'a StatusUpdate, pub(super) bool);
+
+/// Writes members that may be absent.
+trait Members: SerializeMap {
+    fn kind(&mut self, shape: Shape, kind: &'static str) -> Result<(), Self::Error> {
+        match shape {
+            Shape::Rpc => self.serialize_entry("kind", kind),
+            Shape::Rest => Ok(()),
+        }
+    }
+
+    fn some<T: Serialize>(&mut self, name: &str, value: Option<&T>) -> Result<(), Self::Error> {
+        value.map_or(Ok(()), |value| self.serialize_entry(name, value))
+    }
+
+    fn filled<T: Serialize>(&mut self, name: &str, values: &[T]) -> Result<(), Self::Error> {
+        if values.is_empty() { Ok(()) } else { self.serialize_entry(name, values) }
+    }
+}
+
+impl<M: SerializeMap> Members for M {}
+
+impl<'a, T> Serialize for Out<'a, [T]>
+where
+    Out<'a, T>: Serialize,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.1.iter().map(|item| Out(self.0, item)))
+    }
+}
+
+impl Serialize for Out<'_, Task> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(shape, task) = *self;
+        let mut map = serializer.serialize_map(None)?;
+        map.kind(shape, "task")?;
+        map.serialize_entry("id", &task.id)?;
+        map.serialize_entry("contextId", &task.context_id)?;
+        map.serialize_entry("status", &Out(shape, &task.status))?;
+        map.some("artifacts", task.artifacts.as_deref().map(|all| Out(shape, all)).as_ref())?;
+        map.some("history", task.history.as_deref().map(|all| Out(shape, all)).as_ref())?;
+        map.some("metadata", task.metadata.as_ref())?;
+        map.end()
+    }
+}
+
+impl Serialize for Out<'_, TaskStatus> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(shape, status) = *self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("state", state_name(shape, status.state))?;
+        map.some("message", status.message.as_ref().map(|message| Out(shape, message)).as_ref())?;
+        map.some("timestamp", status.timestamp.as_ref())?;
+        map.end()
+    }
+}
+
+fn state_name(shape: Shape, state: TaskState) -> &'static str {
+    match (shape, state) {
+        (Shape::Rpc, state) => state.kebab_name(),
+        // The 0.3 protobuf spells this one, and only this one, in the British way.
+        (Shape::Rest, TaskState::Canceled) => "TASK_STATE_CANCELLED",
+        (Shape::Rest, state) => state.proto_name(),
+    }
+}
+
+impl Serialize for Out<'_, Message> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(shape, message) = *self;
+        let mut map = serializer.serialize_map(None)?;
+        map.kind(shape, "message")?;
+        map.serialize_entry("messageId", &message.message_id)?;
+        map.some("contextId", message.context_id.as_ref())?;
+        map.some("taskId", message.task_id.as_ref())?;
+        let role = match shape {
+            Shape::Rpc => message.role.kebab_name(),
+            Shape::Rest => message.role.proto_name(),
+        };
+        map.serialize_entry("role", role)?;
+        map.serialize_entry(shape.parts(), &Out(shape, message.parts.as_slice()))?;
+        map.some("metadata", message.metadata.as_ref())?;
+        map.filled("extensions", &message.extensions)?;
+        // The 0.3 protobuf has no such field, and its readers refuse fields they do not know.
+        if shape == Shape::Rpc {
+            map.filled("referenceTaskIds", &message.reference_task_ids)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Out<'_, Artifact> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(shape, artifact) = *self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("artifactId", &artifact.artifact_id)?;
+        map.some("name", artifact.name.as_ref())?;
+        map.some("description", artifact.description.as_ref())?;
+        map.serialize_entry("parts", &Out(shape, artifact.parts.as_slice()))?;
+        map.some("metadata", artifact.metadata.as_ref())?;
+        map.filled("extensions", &artifact.extensions)?;
+        map.end()
+    }
+}
+
+impl Serialize for Closing<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(shape, update, closing) = *self;
+        let mut map = serializer.serialize_map(None)?;
+        map.kind(shape, "status-update")?;
+        map.serialize_entry("taskId", &update.task_id)?;
+        map.serialize_entry("contextId", &update.context_id)?;
+        map.serialize_entry("status", &Out(shape, &update.status))?;
+        map.serialize_entry("final", &closing)?;
+        map.some("metadata", update.metadata.as_ref())?;
+        map.end()
+    }
+}
+
+impl Serialize for Out<'_, ArtifactUpdate> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(shape, update) = *self;
+        let mut map = serializer.serialize_map(None)?;
+        map.kind(shape, "artifact-update")?;
+        map.serialize_entry("taskId", &update.task_id)?;
+        map.serialize_entry("contextId", &update.context_id)?;
+        map.serialize_entry("artifact", &Out(shape, &update.artifact))?;
+        map.some("append", Some(&true).filter(|_| update.append))?;
+        map.some("lastChunk", Some(&true).filter(|_| update.last_chunk))?;
+        map.some("metadata", update.metadata.as_ref())?;
+        map.end()
+    }
+}
+
+impl Serialize for Out<'_, Part> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(shape, part) = *self;
+        let mut map = serializer.serialize_map(None)?;
+        match &part.content {
+            Content::Text(text) => {
+                map.kind(shape, "text")?;
+                map.serialize_entry("text", text)?;
+            }
+            Content::Raw(bytes) => {
+                map.kind(shape, "file")?;
+                let content = (shape.bytes(), Cow::Owned(encode_base64(bytes)));
+                map.serialize_entry("file", &File { part, content })?;
+            }
+            Content::Url(url) => {
+                map.kind(shape, "file")?;
+                let content = (shape.uri(), Cow::Borrowed(url.as_str()));
+                map.serialize_entry("file", &File { part, content })?;
+            }
+            Content::Data(value) => {
+                map.kind(shape, "data")?;
+                match shape {
+                    Shape::Rpc => map.serialize_entry("data", &Struct(value))?,
+                    Shape::Rest => {
+                        map.serialize_entry("data", &DataPart { data: Struct(value) })?;
+                    }
+                }
+            }
+        }
+        map.some("metadata", part_metadata(part).as_deref())?;
+        map.end()
+    }
+}
+
+struct File<'a> {
+    part: &'a Part,
+    content: (&'static str, Cow<'a, str>),
+}
+
+impl Serialize for File<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.some("name", self.part.filename.as_ref())?;
+        map.some("mimeType", self.part.media_type.as_ref())?;
+        map.serialize_entry(self.content.0, &self.content.1)?;
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct DataPart<'a> {
+    data: Struct<'a>,
+}
+
+/// A value as an object, which is all that 0.3 takes.
+struct Struct<'a>(&'a Value);
+
+impl Serialize for Struct<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_object() {
+            Some(object) => object.serialize(serializer),
+            None => serializer.collect_map([("value", self.0)]),
+        }
+    }
+}
+
+/// The part's metadata, with what has no other place in 0.3.
+fn part_metadata(part: &Part) -> Option<Cow<'_, Metadata>> {
+    let names = match &part.content {
+        Content::Text(_) | Content::Data(_) => [
+            part.filename.as_ref().map(|name| (FILENAME_COMPAT, name)),
+            part.media_type.as_ref().map(|media_type| (MEDIA_TYPE_COMPAT, media_type)),
+        ],
+        Content::Raw(_) | Content::Url(_) => [None, None],
+    };
+    let wrapped = matches!(&part.content, Content::Data(value) if !value.is_object());
+    if names == [None, None] && !wrapped {
+        return part.metadata.as_ref().map(Cow::Borrowed);
+    }
+    let mut metadata = part.metadata.clone().unwrap_or_default();
+    for (key, name) in names.into_iter().flatten() {
+        metadata.insert(key.to_owned(), Value::String(name.clone()));
+    }
+    if wrapped {
+        metadata.insert(DATA_PART_COMPAT.to_owned(), Value::Bool(true));
+    }
+    Some(Cow::Owned(metadata))
+}
+
+/// A webhook without its task, the same in both shapes.
+pub(super) struct Push<'a>(pub(super) &'a PushConfig);
+
+struct Authentication<'a>(&'a PushAuthentication);
+
+impl Serialize for Push<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.some("id", self.0.id.as_ref())?;
+        map.serialize_entry("url", &self.0.url)?;
+        map.some("token", self.0.token.as_ref())?;
+        let authentication = self.0.authentication.as_ref().map(Authentication);
+        map.some("authentication", authentication.as_ref())?;
+        map.end()
+    }
+}
+
+impl Serialize for Authentication<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let scheme = Some(self.0.scheme.as_str()).filter(|scheme| !scheme.is_empty());
+        map.serialize_entry("schemes", scheme.as_slice())?;
+        map.some("credentials", self.0.credentials.as_ref())?;
+        map.end()
+    }
+}
+
+/// The parameters of a send.
+pub(super) struct Send<'a>(pub(super) Shape, pub(super) &'a SendMessage);
+
+struct Configuration<'a>(Shape, &'a SendConfiguration);
+
+impl Serialize for Send<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(shape, send) = *self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("message", &Out(shape, &send.message))?;
+        map.serialize_entry("configuration", &Configuration(shape, &send.configuration))?;
+        map.some("metadata", send.metadata.as_ref())?;
+        map.end()
+    }
+}
+
+impl Serialize for Configuration<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(shape, configuration) = *self;
+        let mut map = serializer.serialize_map(None)?;
+        map.filled("acceptedOutputModes", &configuration.accepted_output_modes)?;
+        let push = configuration.task_push_notification_config.as_ref().map(Push);
+        map.some(shape.push(), push.as_ref())?;
+        map.some("historyLength", configuration.history_length.as_ref())?;
+        map.serialize_entry("blocking", &!configuration.return_immediately)?;
+        map.end()
+    }
+}

@@ -1,0 +1,127 @@
+//! Names of things. Each is its own type, so that one cannot be passed for another.
+
+use std::{borrow::Borrow, fmt, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Takes any text; [`is_valid`](Self::is_valid) says whether the wire may carry it.
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
+                Self(text.into())
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Whether nothing was given; the protocol makes no difference between the two.
+            pub fn is_empty(&self) -> bool {
+                self.0.is_empty()
+            }
+
+            /// Whether the name is short enough and free of control characters.
+            pub fn is_valid(&self) -> bool {
+                valid(&self.0)
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self("".into())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Arc::<str>::deserialize(deserializer).map(Self)
+            }
+        }
+    };
+}
+
+id!(
+    /// Names a task among its owner's tasks.
+    TaskId
+);
+id!(
+    /// Groups the tasks of one conversation.
+    ContextId
+);
+id!(
+    /// Names a message; its sender chose it.
+    MessageId
+);
+id!(
+    /// Names an artifact within its task.
+    ArtifactId
+);
+id!(
+    /// Names a tenant.
+    TenantId
+);
+id!(
+    /// Names one of a task's push notification configurations.
+    PushConfigId
+);
+id!(
+    /// Names an agent or a role: the URL segment under `/agents/`.
+    AgentName
+);
+
+/// The longest name accepted from the wire, in bytes.
+pub const MAX_ID_BYTES: usize = 1024;
+
+fn valid(text: &str) -> bool {
+    text.len() <= MAX_ID_BYTES && !text.chars().any(char::is_control)
+}
+
+impl AgentName {
+    /// Whether the name can stand in a URL and in a role: `[a-z0-9-]{1,63}`.
+    pub fn is_segment(&self) -> bool {
+        (1..=63).contains(&self.0.len())
+            && self.0.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+    }
+}

@@ -1,0 +1,48 @@
+//! From bytes to checked types, with the field at fault in the error.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    error::{Error, ErrorKind},
+    validate::{Validate, check},
+};
+
+/// Reads JSON straight into its type and checks its required fields.
+pub fn decode<T: DeserializeOwned + Validate>(bytes: &[u8]) -> Result<T, Error> {
+    let value = read(bytes)?;
+    check(&value)?;
+    Ok(value)
+}
+
+/// Reads JSON straight into its type. Only a failure pays for finding the path to the fault.
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes))
+}
+
+/// Writes one of our own types, none of which can fail to be written.
+pub(crate) fn write(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("protocol types have string keys and finite numbers")
+}
+
+/// Whether `bytes` begin like a JSON object.
+pub(crate) fn is_object(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().first() == Some(&b'{')
+}
+
+fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Error {
+    let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
+    match serde_path_to_error::deserialize::<_, T>(deserializer) {
+        Err(fault) => {
+            let path = fault.path().to_string();
+            let path = if path == "." { String::new() } else { path };
+            Error::field(path, without_position(&fault.inner().to_string()))
+        }
+        // The value is whole, so what failed is what follows it.
+        Ok(_) => Error::new(ErrorKind::InvalidParams, "unexpected characters after the value"),
+    }
+}
+
+/// Line and column count within the parameters alone and would mislead a reader of the body.
+fn without_position(text: &str) -> &str {
+    text.rfind(" at line ").map_or(text, |end| &text[..end])
+}

@@ -1,0 +1,279 @@
+//! Messages and their parts.
+
+use std::fmt;
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose},
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap};
+use serde_json::{Map, Value};
+
+use crate::{
+    id::{ContextId, MessageId, TaskId},
+    validate::{Validate, Violations, null_as_default},
+};
+
+/// An open JSON object: `metadata`, `params`, `header`.
+pub type Metadata = Map<String, Value>;
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Role {
+    /// Not said; never valid in a message.
+    #[default]
+    Unspecified,
+    /// The client.
+    User,
+    /// The agent.
+    Agent,
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Message {
+    /// Chosen by the sender.
+    #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
+    pub message_id: MessageId,
+    /// The conversation.
+    #[serde(default, alias = "context_id", skip_serializing_if = "Option::is_none")]
+    pub context_id: Option<ContextId>,
+    /// The task it belongs to or continues.
+    #[serde(default, alias = "task_id", skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<TaskId>,
+    /// Who speaks.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub role: Role,
+    /// The content, at least one part.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub parts: Vec<Part>,
+    /// Open data, keyed by extension where one defines it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+    /// Extensions that contributed to the message.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<String>,
+    /// Other tasks the message is about.
+    #[serde(
+        default,
+        alias = "reference_task_ids",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub reference_task_ids: Vec<TaskId>,
+}
+
+/// One piece of content.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// The content itself.
+    pub content: Content,
+    /// A name for it, as a file would have.
+    pub filename: Option<String>,
+    /// Its media type.
+    pub media_type: Option<String>,
+    /// Open data.
+    pub metadata: Option<Metadata>,
+}
+
+/// What a part holds: exactly one of these.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// Text.
+    Text(String),
+    /// Bytes, base64 on the wire.
+    Raw(Vec<u8>),
+    /// Where the bytes are.
+    Url(String),
+    /// Any JSON value, `null` included.
+    Data(Value),
+}
+
+impl Message {
+    /// A message of the agent made of one text.
+    pub fn agent(message_id: impl Into<MessageId>, text: impl Into<String>) -> Self {
+        Self {
+            message_id: message_id.into(),
+            role: Role::Agent,
+            parts: vec![Part::text(text)],
+            ..Self::default()
+        }
+    }
+
+    /// All text parts, joined by newlines.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self.parts.iter().filter_map(Part::as_text).collect();
+        texts.join("\n")
+    }
+}
+
+impl Part {
+    /// A part of this content and nothing else.
+    pub fn new(content: Content) -> Self {
+        Self { content, filename: None, media_type: None, metadata: None }
+    }
+
+    /// A text part.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::new(Content::Text(text.into()))
+    }
+
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            Content::Raw(_) | Content::Url(_) | Content::Data(_) => None,
+        }
+    }
+}
+
+impl Validate for Message {
+    fn validate(&self, at: &mut Violations<'_>) {
+        at.required_id("messageId", self.message_id.as_str());
+        at.optional_id("contextId", self.context_id.as_ref().map(ContextId::as_str));
+        at.optional_id("taskId", self.task_id.as_ref().map(TaskId::as_str));
+        if self.role == Role::Unspecified {
+            at.add("role", "must be ROLE_USER or ROLE_AGENT");
+        }
+        if self.parts.is_empty() {
+            at.add("parts", "must hold at least one part");
+        }
+    }
+}
+
+impl Role {
+    /// The 0.2 and 0.3 JSON name. They have none for a role that was not said.
+    pub const fn kebab_name(self) -> &'static str {
+        match self {
+            Self::Unspecified | Self::User => "user",
+            Self::Agent => "agent",
+        }
+    }
+
+    /// The 1.0 and ProtoJSON name.
+    pub const fn proto_name(self) -> &'static str {
+        match self {
+            Self::Unspecified => "ROLE_UNSPECIFIED",
+            Self::User => "ROLE_USER",
+            Self::Agent => "ROLE_AGENT",
+        }
+    }
+}
+
+impl Serialize for Role {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.proto_name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Role {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl de::Visitor<'_> for Name {
+            type Value = Role;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("ROLE_USER or ROLE_AGENT")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Role, E> {
+                match name {
+                    "ROLE_USER" => Ok(Role::User),
+                    "ROLE_AGENT" => Ok(Role::Agent),
+                    "ROLE_UNSPECIFIED" => Ok(Role::Unspecified),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(name), &self)),
+                }
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Role, E> {
+                match number {
+                    0 => Ok(Role::Unspecified),
+                    1 => Ok(Role::User),
+                    2 => Ok(Role::Agent),
+                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Name)
+    }
+}
+
+impl Serialize for Part {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match &self.content {
+            Content::Text(text) => map.serialize_entry("text", text)?,
+            Content::Raw(bytes) => map.serialize_entry("raw", &encode_base64(bytes))?,
+            Content::Url(url) => map.serialize_entry("url", url)?,
+            Content::Data(value) => map.serialize_entry("data", value)?,
+        }
+        if let Some(filename) = &self.filename {
+            map.serialize_entry("filename", filename)?;
+        }
+        if let Some(media_type) = &self.media_type {
+            map.serialize_entry("mediaType", media_type)?;
+        }
+        if let Some(metadata) = &self.metadata {
+            map.serialize_entry("metadata", metadata)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            text: Option<String>,
+            raw: Option<String>,
+            url: Option<String>,
+            #[serde(default, deserialize_with = "present")]
+            data: Option<Value>,
+            filename: Option<String>,
+            #[serde(alias = "media_type")]
+            media_type: Option<String>,
+            metadata: Option<Metadata>,
+        }
+        let wire = Wire::deserialize(deserializer)?;
+        let content = match (wire.text, wire.raw, wire.url, wire.data) {
+            (Some(text), None, None, None) => Content::Text(text),
+            (None, Some(raw), None, None) => {
+                Content::Raw(decode_base64(&raw).map_err(de::Error::custom)?)
+            }
+            (None, None, Some(url), None) => Content::Url(url),
+            (None, None, None, Some(value)) => Content::Data(value),
+            _ => {
+                return Err(de::Error::custom(
+                    "a part must have exactly one of text, raw, url and data",
+                ));
+            }
+        };
+        Ok(Self {
+            content,
+            filename: wire.filename,
+            media_type: wire.media_type,
+            metadata: wire.metadata,
+        })
+    }
+}
+
+/// Tells `null` from absence, for values where `null` means something.
+pub(crate) fn present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// Standard alphabet, padded.
+pub(crate) fn encode_base64(bytes: &[u8]) -> String {
+    general_purpose::STANDARD.encode(bytes)
+}
+
+/// Either alphabet, padded or not, as ProtoJSON readers must.
+pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, &'static str> {
+    const LENIENT: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+    const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+    let engine = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
+    engine.decode(text).map_err(|_| "expected base64")
+}

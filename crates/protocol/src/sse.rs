@@ -1,0 +1,152 @@
+//! Server-sent events: one JSON document per event, on a single `data:` line.
+
+/// What starts every keep-alive comment.
+pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+/// Frames one event. `data` must not contain a line break, which no compact JSON does.
+pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[u8]) {
+    debug_assert!(!data.contains(&b'\n') && !data.contains(&b'\r'), "data is one line");
+    out.reserve(data.len() + 48);
+    if let Some(id) = id {
+        out.extend_from_slice(b"id: ");
+        out.extend_from_slice(id.as_bytes());
+        out.push(b'\n');
+    }
+    if let Some(event) = event {
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(event.as_bytes());
+        out.push(b'\n');
+    }
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// One event as a reader sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Event {
+    /// The last `id:` seen on the stream so far.
+    pub id: Option<String>,
+    /// The `event:` of this event.
+    pub event: Option<String>,
+    /// Its `data:` lines, joined by newlines.
+    pub data: String,
+}
+
+/// Reads events out of a byte stream that arrives in pieces of any size.
+#[derive(Debug)]
+pub struct Parser {
+    line: Vec<u8>,
+    pending: Event,
+    has_data: bool,
+    after_cr: bool,
+    limit: usize,
+}
+
+/// An event is larger than the reader takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLarge;
+
+impl Parser {
+    /// A reader that gives up on events larger than `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            line: Vec::new(),
+            pending: Event::default(),
+            has_data: false,
+            after_cr: false,
+            limit,
+        }
+    }
+
+    /// Takes the next piece; the events completed by it go to `out`.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<(), TooLarge> {
+        for &byte in bytes {
+            // A CR LF pair ends one line, also when it is split between two pieces.
+            let skip = self.after_cr && byte == b'\n';
+            self.after_cr = byte == b'\r';
+            match byte {
+                b'\n' if skip => {}
+                b'\n' | b'\r' => self.end_line(out),
+                _ => {
+                    if self.line.len() + self.pending.data.len() >= self.limit {
+                        return Err(TooLarge);
+                    }
+                    self.line.push(byte);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self, out: &mut Vec<Event>) {
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
+            let id = self.pending.id.clone();
+            let event = std::mem::replace(&mut self.pending, Event { id, ..Event::default() });
+            if std::mem::take(&mut self.has_data) {
+                out.push(event);
+            }
+            return;
+        }
+        let text = String::from_utf8_lossy(&line);
+        let (field, value) = text.split_once(':').unwrap_or((&text, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "data" => {
+                if std::mem::replace(&mut self.has_data, true) {
+                    self.pending.data.push('\n');
+                }
+                self.pending.data.push_str(value);
+            }
+            "id" if !value.contains('\0') => self.pending.id = Some(value.to_owned()),
+            "event" => self.pending.event = Some(value.to_owned()),
+            _ => {} // comments, `retry:` and fields of the future
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(bytes: &[u8], piece: usize) -> Vec<Event> {
+        let (mut parser, mut out) = (Parser::new(1 << 20), Vec::new());
+        for piece in bytes.chunks(piece) {
+            parser.push(piece, &mut out).unwrap();
+        }
+        out
+    }
+
+    #[test]
+    fn str_025_lines_are_joined_comments_ignored_and_pieces_may_fall_anywhere() {
+        let text =
+            b": hello\r\nid: 7\r\ndata: {\"a\":\r\ndata: 1}\r\n\r\nevent: error\ndata:x\n\n:\n\n";
+        for piece in 1..text.len() {
+            let events = parse(text, piece);
+            assert_eq!(events.len(), 2, "in pieces of {piece}");
+            assert_eq!(events[0].data, "{\"a\":\n1}");
+            assert_eq!(events[0].id.as_deref(), Some("7"));
+            assert_eq!(events[1].event.as_deref(), Some("error"));
+            assert_eq!(events[1].id.as_deref(), Some("7"), "an id lasts until the next one");
+        }
+    }
+
+    #[test]
+    fn what_frame_writes_the_parser_reads() {
+        let mut bytes = Vec::new();
+        frame(&mut bytes, Some("t:3"), None, br#"{"x":1}"#);
+        bytes.extend_from_slice(KEEP_ALIVE);
+        let events = parse(&bytes, 3);
+        assert_eq!(
+            events,
+            [Event { id: Some("t:3".into()), event: None, data: r#"{"x":1}"#.into() }]
+        );
+    }
+
+    #[test]
+    fn an_endless_line_is_refused() {
+        let (mut parser, mut out) = (Parser::new(100), Vec::new());
+        assert_eq!(parser.push(&[b'x'; 200], &mut out), Err(TooLarge));
+    }
+}

@@ -1,0 +1,113 @@
+//! Errors as `google.rpc.Status` shows them: the REST body and the typed details.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer, ser::SerializeSeq};
+
+use crate::error::{Error, ErrorKind, Violation};
+
+const DOMAIN: &str = "a2a-protocol.org";
+
+/// The typed details of an error: always an `ErrorInfo`, then the fields at fault.
+#[derive(Debug)]
+pub struct Details<'a>(pub &'a Error);
+
+#[derive(Serialize)]
+struct ErrorInfo<'a> {
+    #[serde(rename = "@type")]
+    kind: &'static str,
+    reason: &'static str,
+    domain: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a BTreeMap<&'static str, String>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BadRequest<'a> {
+    #[serde(rename = "@type")]
+    kind: &'static str,
+    field_violations: Vec<FieldViolation<'a>>,
+}
+
+#[derive(Serialize)]
+struct FieldViolation<'a> {
+    field: &'a str,
+    description: &'a str,
+}
+
+impl Serialize for Details<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let detail = self.0.detail.as_deref();
+        let mut seq = serializer.serialize_seq(None)?;
+        seq.serialize_element(&ErrorInfo {
+            kind: "type.googleapis.com/google.rpc.ErrorInfo",
+            reason: self.0.kind.codes().reason,
+            domain: DOMAIN,
+            metadata: detail.map(|detail| &detail.metadata).filter(|facts| !facts.is_empty()),
+        })?;
+        let violations: Vec<_> = detail
+            .map(|detail| detail.violations.as_slice())
+            .unwrap_or_default()
+            .iter()
+            .map(|Violation { field, description }| FieldViolation { field, description })
+            .collect();
+        if !violations.is_empty() {
+            seq.serialize_element(&BadRequest {
+                kind: "type.googleapis.com/google.rpc.BadRequest",
+                field_violations: violations,
+            })?;
+        }
+        seq.end()
+    }
+}
+
+/// The REST body of an error.
+pub fn body(error: &Error) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        error: Status<'a>,
+    }
+    #[derive(Serialize)]
+    struct Status<'a> {
+        code: u16,
+        status: &'static str,
+        message: &'a str,
+        details: Details<'a>,
+    }
+    let codes = error.kind.codes();
+    let status = Status {
+        code: codes.http,
+        status: codes.grpc.name(),
+        message: &error.message,
+        details: Details(error),
+    };
+    serde_json::to_vec(&Body { error: status }).expect("an error has only string keys")
+}
+
+impl ErrorKind {
+    /// Every kind, for tests and for documents.
+    pub const ALL: &'static [Self] = &[
+        Self::Parse,
+        Self::InvalidRequest,
+        Self::MethodNotFound,
+        Self::InvalidParams,
+        Self::Internal,
+        Self::TaskNotFound,
+        Self::TaskNotCancelable,
+        Self::PushNotificationNotSupported,
+        Self::UnsupportedOperation,
+        Self::ContentTypeNotSupported,
+        Self::InvalidAgentResponse,
+        Self::ExtendedAgentCardNotConfigured,
+        Self::ExtensionSupportRequired,
+        Self::VersionNotSupported,
+        Self::AgentUnavailable,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::IdempotencyConflict,
+        Self::LimitExceeded,
+        Self::TooLarge,
+        Self::Unavailable,
+    ];
+}

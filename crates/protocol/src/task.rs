@@ -1,0 +1,308 @@
+//! Tasks, what they produce, and what is said about them while they run.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::{
+    id::{ArtifactId, ContextId, TaskId},
+    message::{Message, Metadata, Part},
+    time::Timestamp,
+    validate::null_as_default,
+};
+
+/// Where a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum TaskState {
+    /// Not said; as a filter it means any.
+    #[default]
+    Unspecified,
+    /// Accepted, not begun.
+    Submitted,
+    /// An agent is at it.
+    Working,
+    /// Done.
+    Completed,
+    /// Ended by an error.
+    Failed,
+    /// Ended by its caller.
+    Canceled,
+    /// Waits for a message.
+    InputRequired,
+    /// Refused by the agent.
+    Rejected,
+    /// Waits for credentials.
+    AuthRequired,
+}
+
+/// A state, since when, and why.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskStatus {
+    /// Where the task stands.
+    #[serde(default)]
+    pub state: TaskState,
+    /// What the agent says about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
+    /// Since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<Timestamp>,
+}
+
+/// One result of a task.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Artifact {
+    /// Unique within the task.
+    #[serde(default, alias = "artifact_id")]
+    pub artifact_id: ArtifactId,
+    /// A short name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The content.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub parts: Vec<Part>,
+    /// Open data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+    /// Extensions that contributed to it.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<String>,
+}
+
+/// A unit of work and everything known about it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Task {
+    /// Its name.
+    #[serde(default)]
+    pub id: TaskId,
+    /// Its conversation.
+    #[serde(default, alias = "context_id")]
+    pub context_id: ContextId,
+    /// Where it stands.
+    #[serde(default)]
+    pub status: TaskStatus,
+    /// What it produced. `None` leaves the member out, an empty list shows it empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifacts: Option<Vec<Artifact>>,
+    /// The messages, oldest first. `None` leaves the member out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<Vec<Message>>,
+    /// Open data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+}
+
+/// The task's status changed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusUpdate {
+    /// Which task.
+    #[serde(default, alias = "task_id")]
+    pub task_id: TaskId,
+    /// In which conversation.
+    #[serde(default, alias = "context_id")]
+    pub context_id: ContextId,
+    /// The new status.
+    #[serde(default)]
+    pub status: TaskStatus,
+    /// Open data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+}
+
+/// The task produced something.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactUpdate {
+    /// Which task.
+    #[serde(default, alias = "task_id")]
+    pub task_id: TaskId,
+    /// In which conversation.
+    #[serde(default, alias = "context_id")]
+    pub context_id: ContextId,
+    /// The artifact, or the next piece of it.
+    #[serde(default)]
+    pub artifact: Artifact,
+    /// Whether the parts go after those already there, instead of replacing them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub append: bool,
+    /// Whether the artifact is complete with this.
+    #[serde(default, alias = "last_chunk", skip_serializing_if = "is_false")]
+    pub last_chunk: bool,
+    /// Open data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
+}
+
+/// One item of a stream: exactly one of these, under its own member name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StreamEvent {
+    /// The whole task as it stands.
+    Task(Task),
+    /// The agent's direct answer; nothing follows it.
+    Message(Message),
+    /// The status changed.
+    #[serde(alias = "status_update")]
+    StatusUpdate(StatusUpdate),
+    /// An artifact grew.
+    #[serde(alias = "artifact_update")]
+    ArtifactUpdate(ArtifactUpdate),
+}
+
+/// The answer to a send: exactly one of these, under its own member name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SendResult {
+    /// A task that can be followed.
+    Task(Task),
+    /// A direct answer.
+    Message(Message),
+}
+
+/// One page of tasks. Every member is always there.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskPage {
+    /// The tasks, most recently changed first.
+    #[serde(default)]
+    pub tasks: Vec<Task>,
+    /// Where the next page starts; empty on the last one.
+    #[serde(default, alias = "next_page_token")]
+    pub next_page_token: String,
+    /// The size asked for, or the default.
+    #[serde(default, alias = "page_size")]
+    pub page_size: u32,
+    /// How many tasks match on all pages.
+    #[serde(default, alias = "total_size")]
+    pub total_size: u64,
+}
+
+impl TaskState {
+    /// Every state that a task can be in.
+    pub const ALL: [Self; 8] = [
+        Self::Submitted,
+        Self::Working,
+        Self::Completed,
+        Self::Failed,
+        Self::Canceled,
+        Self::InputRequired,
+        Self::Rejected,
+        Self::AuthRequired,
+    ];
+
+    /// Whether nothing can follow.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Canceled | Self::Rejected)
+    }
+
+    /// Whether the task waits for its caller.
+    pub const fn is_interrupted(self) -> bool {
+        matches!(self, Self::InputRequired | Self::AuthRequired)
+    }
+
+    /// The 1.0 name.
+    pub const fn proto_name(self) -> &'static str {
+        match self {
+            Self::Unspecified => "TASK_STATE_UNSPECIFIED",
+            Self::Submitted => "TASK_STATE_SUBMITTED",
+            Self::Working => "TASK_STATE_WORKING",
+            Self::Completed => "TASK_STATE_COMPLETED",
+            Self::Failed => "TASK_STATE_FAILED",
+            Self::Canceled => "TASK_STATE_CANCELED",
+            Self::InputRequired => "TASK_STATE_INPUT_REQUIRED",
+            Self::Rejected => "TASK_STATE_REJECTED",
+            Self::AuthRequired => "TASK_STATE_AUTH_REQUIRED",
+        }
+    }
+
+    /// The 0.2 and 0.3 JSON name.
+    pub const fn kebab_name(self) -> &'static str {
+        match self {
+            Self::Unspecified => "unknown",
+            Self::Submitted => "submitted",
+            Self::Working => "working",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::InputRequired => "input-required",
+            Self::Rejected => "rejected",
+            Self::AuthRequired => "auth-required",
+        }
+    }
+
+    /// The protobuf number, the same in every version.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The state of a protobuf number.
+    pub fn from_number(number: u64) -> Option<Self> {
+        if number == 0 {
+            return Some(Self::Unspecified);
+        }
+        Self::ALL.into_iter().find(|state| u64::from(state.number()) == number)
+    }
+
+    /// Reads the name of any version and spelling.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let plain = name.strip_prefix("TASK_STATE_").unwrap_or(name);
+        let plain = plain.to_ascii_lowercase().replace('_', "-");
+        match plain.as_str() {
+            "unspecified" | "unknown" => Some(Self::Unspecified),
+            "cancelled" => Some(Self::Canceled),
+            other => Self::ALL.into_iter().find(|state| state.kebab_name() == other),
+        }
+    }
+}
+
+impl Task {
+    /// Keeps the last `length` messages; zero leaves the member out, `None` keeps all.
+    pub fn limit_history(&mut self, length: Option<i32>) {
+        let Some(length) = length else { return };
+        let length = usize::try_from(length).unwrap_or(0);
+        if length == 0 {
+            self.history = None;
+        } else if let Some(history) = &mut self.history {
+            let surplus = history.len().saturating_sub(length);
+            history.drain(..surplus);
+        }
+    }
+}
+
+impl Serialize for TaskState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.proto_name())
+    }
+}
+
+impl<'de> Deserialize<'de> for TaskState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl de::Visitor<'_> for Name {
+            type Value = TaskState;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a task state such as TASK_STATE_WORKING")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<TaskState, E> {
+                TaskState::from_name(name)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(name), &self))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<TaskState, E> {
+                TaskState::from_number(number)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+        }
+        deserializer.deserialize_any(Name)
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}

@@ -1,0 +1,255 @@
+//! The bindings. Each decodes a request, has it performed, and encodes the answer; what they share
+//! is here.
+
+pub(crate) mod cursor;
+pub(crate) mod jsonrpc;
+pub(crate) mod rest;
+pub(crate) mod sse;
+
+use std::borrow::Cow;
+
+use herald_engine::{Caller, Reply, Subscription, Via, store::Owner};
+use herald_protocol::{
+    AgentName, Dialect, Error, ErrorKind, MessageId, Request, TenantId,
+    request::SendMessage,
+    version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER, extensions},
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
+use tracing::Span;
+use uuid::Uuid;
+
+use crate::{bind::cursor::Cursor, body::Body, limits::Slot, server::Shared};
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// One request on its way through a binding.
+#[derive(Debug)]
+pub(crate) struct Exchange<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) parts: &'a Parts,
+    /// The agent whose endpoint was called.
+    pub(crate) agent: Option<AgentName>,
+    /// Names the request in the log and to its caller.
+    pub(crate) id: Uuid,
+}
+
+/// What a request led to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// An encoded result.
+    Result(Vec<u8>),
+    /// A stream, and its place among the caller's.
+    Stream(Subscription, Option<Slot<Owner>>),
+}
+
+impl Exchange<'_> {
+    /// The version the request names, in its header or in its query.
+    pub(crate) fn version(&self) -> Option<Cow<'_, str>> {
+        match self.parts.headers.get(VERSION_HEADER) {
+            Some(value) => Some(String::from_utf8_lossy(value.as_bytes())),
+            None => query(self.parts, VERSION_HEADER).map(Cow::Borrowed),
+        }
+    }
+
+    /// Who is calling, by the headers alone.
+    pub(crate) async fn caller(&self, tenant: Option<&TenantId>) -> Result<Caller, Error> {
+        self.shared.auth.caller(self.parts, tenant).await
+    }
+
+    /// Has a request performed.
+    pub(crate) async fn perform(
+        &self,
+        caller: Caller,
+        dialect: Dialect,
+        mut request: Request,
+    ) -> Result<Outcome, Error> {
+        let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
+            Some(tenant) => self.caller(Some(tenant)).await?,
+            None => caller,
+        };
+        let cursor = self.complete(dialect, &mut request)?;
+        note_request(&request);
+        let slot = match request.operation().is_streaming() {
+            true => Some(self.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?),
+            false => None,
+        };
+        let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
+        let reply = self.shared.engine.call(&caller, &via, request).await?;
+        if let Reply::Stream(events) = &reply {
+            Cursor::check(cursor.as_ref(), events.task_id())?;
+        }
+        note_reply(&reply);
+        Ok(match reply {
+            Reply::Stream(events) => Outcome::Stream(events, slot),
+            Reply::Sent(result) => Outcome::Result(dialect.encode_send_result(&result)),
+            Reply::Task(task) => Outcome::Result(dialect.encode_task(&task)),
+            Reply::Tasks(page) => Outcome::Result(dialect.encode_page(&page)),
+        })
+    }
+
+    /// Adds what a request carries outside its parameters. Returns the cursor if it is in use.
+    fn complete(&self, dialect: Dialect, request: &mut Request) -> Result<Option<Cursor>, Error> {
+        match request {
+            Request::SendMessage(send) => {
+                self.complete_send(dialect, send)?;
+                Ok(None)
+            }
+            Request::SendStreamingMessage(send) => {
+                // Without a key the send is a new one, and an old cursor means nothing in it.
+                let known = self.parts.headers.contains_key(IDEMPOTENCY_KEY)
+                    || Uuid::try_parse(send.message.message_id.as_str()).is_ok();
+                self.complete_send(dialect, send)?;
+                let cursor = Cursor::of(self.parts)?.filter(|_| known);
+                if let Some(task) = &send.message.task_id {
+                    Cursor::check(cursor.as_ref(), task)?;
+                }
+                send.after = cursor.as_ref().map(|cursor| cursor.seq);
+                Ok(cursor)
+            }
+            Request::SubscribeToTask(subscribe) => {
+                let cursor = Cursor::of(self.parts)?;
+                Cursor::check(cursor.as_ref(), &subscribe.id)?;
+                subscribe.after = cursor.as_ref().map(|cursor| cursor.seq);
+                Ok(cursor)
+            }
+            Request::GetTask(_)
+            | Request::ListTasks(_)
+            | Request::CancelTask(_)
+            | Request::CreateTaskPushNotificationConfig(_)
+            | Request::GetTaskPushNotificationConfig(_)
+            | Request::ListTaskPushNotificationConfigs(_)
+            | Request::DeleteTaskPushNotificationConfig(_)
+            | Request::GetExtendedAgentCard(_) => Ok(None),
+        }
+    }
+
+    fn complete_send(&self, dialect: Dialect, send: &mut SendMessage) -> Result<(), Error> {
+        if let Some(key) = self.parts.headers.get(IDEMPOTENCY_KEY) {
+            let key = key.to_str();
+            let key = key.map_err(|_| Error::field("Idempotency-Key", "must be plain text"))?;
+            send.idempotency_key = Some(key.to_owned());
+        }
+        if send.message.message_id.is_empty() && dialect.mints_message_id() {
+            send.message.message_id = MessageId::new(self.id.to_string());
+        }
+        Ok(())
+    }
+
+    /// The extensions the caller names.
+    fn extensions(&self) -> Vec<String> {
+        let headers = &self.parts.headers;
+        let values = headers.get_all(EXTENSIONS_HEADER).iter();
+        let values = values.chain(headers.get_all(LEGACY_EXTENSIONS_HEADER));
+        extensions(values.filter_map(|value| value.to_str().ok()))
+    }
+
+    /// Names the extensions that are in use, under the header the caller used.
+    pub(crate) fn answer_extensions(&self, headers: &mut HeaderMap) {
+        let named = self.extensions();
+        let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
+        let known = profile.extensions.iter().map(|extension| extension.uri.as_str());
+        let active: Vec<_> = known.filter(|uri| named.iter().any(|one| one == uri)).collect();
+        if active.is_empty() {
+            return;
+        }
+        let modern = self.parts.headers.contains_key(EXTENSIONS_HEADER);
+        let name = if modern { EXTENSIONS_HEADER } else { LEGACY_EXTENSIONS_HEADER };
+        if let Ok(value) = HeaderValue::try_from(active.join(", ")) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+
+    /// An error as its caller sees it: what is our fault is named, so that it can be found in the
+    /// log.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        match error.kind == ErrorKind::Internal || error.kind == ErrorKind::Unavailable {
+            true => error.with("requestId", self.id),
+            false => error,
+        }
+    }
+
+    /// Adds the headers that go with an error.
+    pub(crate) fn mark(&self, headers: &mut HeaderMap, kind: ErrorKind) {
+        if kind == ErrorKind::Unauthenticated {
+            for scheme in self.shared.auth.schemes() {
+                let challenge = HeaderValue::from_static(scheme.challenge);
+                headers.append(header::WWW_AUTHENTICATE, challenge);
+            }
+        }
+        if kind.is_temporary() {
+            let seconds = if kind == ErrorKind::LimitExceeded { "1" } else { "5" };
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+        }
+    }
+}
+
+/// The value of a query parameter, as it stands.
+pub(crate) fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
+    let pairs = parts.uri.query()?.split('&');
+    let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+/// A response with a body of this type.
+pub(crate) fn respond(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<bytes::Bytes>,
+) -> Response<Body> {
+    let mut response = Response::new(Body::whole(body));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+fn too_many() -> Error {
+    Error::new(ErrorKind::LimitExceeded, "too many open streams; close one and try again")
+}
+
+/// Puts the names in a request into its span.
+fn note_request(request: &Request) {
+    let span = Span::current();
+    if span.is_disabled() {
+        return;
+    }
+    let (task, context) = match request {
+        Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
+            (send.message.task_id.as_ref(), send.message.context_id.as_ref())
+        }
+        Request::GetTask(get) => (Some(&get.id), None),
+        Request::ListTasks(list) => (None, list.context_id.as_ref()),
+        Request::CancelTask(cancel) => (Some(&cancel.id), None),
+        Request::SubscribeToTask(subscribe) => (Some(&subscribe.id), None),
+        Request::CreateTaskPushNotificationConfig(config) => (config.task_id.as_ref(), None),
+        Request::GetTaskPushNotificationConfig(config)
+        | Request::DeleteTaskPushNotificationConfig(config) => (Some(&config.task_id), None),
+        Request::ListTaskPushNotificationConfigs(list) => (Some(&list.task_id), None),
+        Request::GetExtendedAgentCard(_) => (None, None),
+    };
+    span.record("operation", request.operation().name());
+    if let Some(task) = task {
+        span.record("task", task.as_str());
+    }
+    if let Some(context) = context {
+        span.record("context", context.as_str());
+    }
+}
+
+/// Puts the names that only the answer knows into the request's span.
+fn note_reply(reply: &Reply) {
+    let span = Span::current();
+    if span.is_disabled() {
+        return;
+    }
+    match reply {
+        Reply::Sent(herald_protocol::SendResult::Task(task)) | Reply::Task(task) => {
+            span.record("task", task.id.as_str());
+            span.record("context", task.context_id.as_str());
+        }
+        Reply::Stream(events) => {
+            span.record("task", events.task_id().as_str());
+        }
+        Reply::Sent(herald_protocol::SendResult::Message(_)) | Reply::Tasks(_) => {}
+    }
+}

@@ -1,0 +1,122 @@
+//! Where a stream is taken up again: the `id:` of the last event that was seen.
+
+use herald_protocol::{Error, Seq, TaskId};
+use http::request::Parts;
+
+const FIELD: &str = "Last-Event-ID";
+
+/// A place in a task's log, as a client hands it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    /// The task it belongs to, where the client kept it.
+    task: Option<String>,
+    pub(crate) seq: Seq,
+}
+
+impl Cursor {
+    /// The cursor of a request: its `Last-Event-ID` header or, since not every client can set
+    /// headers, its `lastEventId` parameter.
+    pub(crate) fn of(parts: &Parts) -> Result<Option<Self>, Error> {
+        let text = match parts.headers.get("last-event-id") {
+            Some(value) => value.to_str().map_err(|_| malformed())?,
+            None => super::query(parts, "lastEventId").unwrap_or_default(),
+        };
+        if text.is_empty() {
+            return Ok(None);
+        }
+        Self::parse(text).map(Some).ok_or_else(malformed)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // In a query the colon itself may be escaped, and then the rest of the id is so twice.
+        let decoded;
+        let text = match text.contains(':') || !text.contains('%') {
+            true => text,
+            false => {
+                decoded = decode(text)?;
+                &decoded
+            }
+        };
+        let (task, seq) = match text.rsplit_once(':') {
+            Some((task, seq)) => (Some(decode(task)?), seq),
+            None => (None, text),
+        };
+        let digits = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
+        Some(Self { task, seq: seq.parse().ok().filter(|_| digits)? })
+    }
+
+    /// Refuses a cursor that belongs to another task.
+    pub(crate) fn check(cursor: Option<&Self>, task: &TaskId) -> Result<(), Error> {
+        match cursor.and_then(|cursor| cursor.task.as_deref()) {
+            Some(named) if named != task.as_str() => {
+                Err(Error::field(FIELD, "belongs to another task"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The text before the number in the `id:` of every event of a task.
+    pub(crate) fn prefix(task: &TaskId) -> String {
+        let mut prefix = String::with_capacity(task.as_str().len() + 1);
+        for byte in task.as_str().bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    prefix.push(char::from(byte));
+                }
+                _ => prefix.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        prefix.push(':');
+        prefix
+    }
+}
+
+fn malformed() -> Error {
+    Error::field(FIELD, "must be the id of an event of this task")
+}
+
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte == b'%' {
+            let (hex, after) = after.split_at_checked(2)?;
+            bytes.push(u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?);
+            rest = after;
+        } else {
+            bytes.push(byte);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        for task in ["0198-ab", "a:b", "täsk/../%3A", " "] {
+            let id = format!("{}7", Cursor::prefix(&TaskId::from(task)));
+            assert!(id.is_ascii() && !id.contains(char::is_whitespace), "{id}");
+            let cursor = Cursor::parse(&id).unwrap();
+            assert_eq!((cursor.task.as_deref(), cursor.seq), (Some(task), 7));
+            assert!(Cursor::check(Some(&cursor), &TaskId::from(task)).is_ok());
+            assert!(Cursor::check(Some(&cursor), &TaskId::from("other")).is_err());
+        }
+    }
+
+    #[test]
+    fn a_bare_number_and_an_escaped_colon_will_do() {
+        assert_eq!(Cursor::parse("12"), Some(Cursor { task: None, seq: 12 }));
+        assert_eq!(Cursor::parse("t%3A12"), Some(Cursor { task: Some("t".into()), seq: 12 }));
+    }
+
+    #[test]
+    fn anything_else_is_malformed() {
+        for text in ["x", "t:", "t:-1", "t:+1", "t:1x", "99999999999999999999", "%zz:1", "%:1", ":"] {
+            assert_eq!(Cursor::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What the agents say about themselves, at their well-known addresses.
+
+use herald_engine::{Profile, agent};
+use herald_protocol::{
+    AgentCard, Timestamp, Version,
+    card::{self, AgentCapabilities, AgentExtension, AgentInterface, AgentSkill},
+    security::{ScopeList, SecurityRequirement},
+};
+use http::{HeaderValue, Response, StatusCode, header, request::Parts};
+
+use crate::{
+    bind::{Exchange, respond},
+    body::Body,
+    server::Shared,
+};
+
+/// The card of one agent below `base`, the URL of its endpoints.
+pub(crate) fn build(shared: &Shared, profile: &Profile, base: &str) -> AgentCard {
+    let schemes = shared.auth.schemes();
+    let requirements = schemes.iter().map(|scheme| SecurityRequirement {
+        schemes: [(scheme.name.to_owned(), ScopeList::default())].into(),
+    });
+    AgentCard {
+        name: profile.title.clone(),
+        description: profile.description.clone(),
+        supported_interfaces: interfaces(base),
+        provider: shared.config.provider.clone(),
+        version: shared.config.agent_version.clone(),
+        documentation_url: shared.config.documentation_url.clone(),
+        capabilities: AgentCapabilities {
+            streaming: Some(profile.streaming),
+            push_notifications: Some(false),
+            extended_agent_card: Some(false),
+            extensions: profile.extensions.iter().map(extension).collect(),
+            ..AgentCapabilities::default()
+        },
+        security_requirements: requirements.collect(),
+        security_schemes: schemes
+            .into_iter()
+            .map(|scheme| (scheme.name.to_owned(), scheme.scheme))
+            .collect(),
+        default_input_modes: profile.input_modes.clone(),
+        default_output_modes: profile.output_modes.clone(),
+        skills: profile.skills.iter().map(skill).collect(),
+        ..AgentCard::default()
+    }
+}
+
+/// Every binding and version, the preferred one first. A client of REST adds `/message:send` to the
+/// URL, and one of 0.3 `/v1/message:send`, so both have the same.
+fn interfaces(base: &str) -> Vec<AgentInterface> {
+    let json_rpc = format!("{base}/a2a/jsonrpc");
+    let interface = |url: &str, binding: &str, version: Version| AgentInterface {
+        url: url.to_owned(),
+        protocol_binding: binding.to_owned(),
+        tenant: None,
+        protocol_version: version.to_string(),
+    };
+    vec![
+        interface(&json_rpc, "JSONRPC", Version::V1_0),
+        interface(base, "HTTP+JSON", Version::V1_0),
+        interface(&json_rpc, "JSONRPC", Version::V0_3),
+        interface(base, "HTTP+JSON", Version::V0_3),
+    ]
+}
+
+fn extension(extension: &agent::Extension) -> AgentExtension {
+    let description = Some(extension.description.clone()).filter(|text| !text.is_empty());
+    AgentExtension {
+        uri: extension.uri.clone(),
+        description,
+        required: extension.required,
+        params: None,
+    }
+}
+
+fn skill(skill: &agent::Skill) -> AgentSkill {
+    AgentSkill {
+        id: skill.id.clone(),
+        name: skill.name.clone(),
+        description: skill.description.clone(),
+        // Readers insist on at least one.
+        tags: match skill.tags.is_empty() {
+            true => vec![skill.id.clone()],
+            false => skill.tags.clone(),
+        },
+        examples: skill.examples.clone(),
+        ..AgentSkill::default()
+    }
+}
+
+/// Answers a request for a card: the 1.0 document for those who ask for it, one that every
+/// generation can read for everybody else.
+pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile, base: &str) -> Response<Body> {
+    let card = build(exchange.shared, profile, base);
+    let pure = exchange.version().is_some_and(|text| text.trim().parse() == Ok(Version::V1_0));
+    let body = match pure {
+        true => herald_protocol::Dialect::V1.encode_card(&card),
+        false => card::hybrid(&card),
+    };
+    let tag = format!("\"{}\"", &blake3::hash(&body).to_hex()[..32]);
+    let mut response = match is_current(exchange.parts, &tag, &exchange.shared.started) {
+        true => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            response
+        }
+        false => respond(StatusCode::OK, "application/json", body),
+    };
+    let headers = response.headers_mut();
+    let age = exchange.shared.config.card_max_age.as_secs();
+    let cache = HeaderValue::try_from(format!("public, max-age={age}"));
+    headers.insert(header::CACHE_CONTROL, cache.expect("a number can stand in a header"));
+    let tag = HeaderValue::try_from(tag);
+    headers.insert(header::ETAG, tag.expect("hex digits can stand in a header"));
+    headers.insert(header::LAST_MODIFIED, exchange.shared.started.clone());
+    headers.insert(header::VARY, HeaderValue::from_static("A2A-Version"));
+    response
+}
+
+/// Whether the caller has this very card. A tag counts for more than a date.
+fn is_current(parts: &Parts, tag: &str, date: &HeaderValue) -> bool {
+    let tags = parts.headers.get_all(header::IF_NONE_MATCH);
+    let mut tags = tags.iter().filter_map(|value| value.to_str().ok()).peekable();
+    if tags.peek().is_none() {
+        return parts.headers.get(header::IF_MODIFIED_SINCE) == Some(date);
+    }
+    tags.flat_map(|value| value.split(','))
+        .map(|known| known.trim())
+        .any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
+}
+
+/// A moment as HTTP writes it, such as `Sun, 15 Nov 2026 20:22:00 GMT`.
+pub(crate) fn http_date(moment: Timestamp) -> HeaderValue {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let day = moment.as_millis().div_euclid(24 * 60 * 60 * 1000).rem_euclid(7);
+    let day = DAYS[usize::try_from(day).unwrap_or_default()];
+    let text = moment.to_string();
+    let month = text.get(5..7).and_then(|month| month.parse::<usize>().ok()).unwrap_or(1);
+    let month = MONTHS[(month - 1) % 12];
+    let piece = |range| text.get(range).unwrap_or_default();
+    let date = format!("{day}, {} {month} {} {} GMT", piece(8..10), piece(0..4), piece(11..19));
+    HeaderValue::try_from(date).expect("digits and letters can stand in a header")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_look_as_http_wants_them() {
+        for (text, expected) in [
+            ("1970-01-01T00:00:00.000Z", "Thu, 01 Jan 1970 00:00:00 GMT"),
+            ("1994-11-06T08:49:37.999Z", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("2024-02-29T23:59:59.000Z", "Thu, 29 Feb 2024 23:59:59 GMT"),
+        ] {
+            assert_eq!(http_date(text.parse().unwrap()), expected);
+        }
+    }
+}

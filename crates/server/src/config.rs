@@ -1,0 +1,145 @@
+//! What can be set about a server. Every value has a default.
+
+use std::{fmt, time::Duration};
+
+use herald_engine::Scopes;
+use herald_protocol::{MissingVersion, TenantId, card::AgentProvider};
+
+/// How a server behaves.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The address callers know the server by, such as `https://agents.example.com`. Without it,
+    /// cards say what the request's Host header says.
+    pub public_url: Option<String>,
+    /// Host names to answer to, beside that of `public_url` and those of loopback. `*` is any. On a
+    /// loopback listener every other name is refused; elsewhere only if this list is not empty.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may call the server, such as `https://console.example.com`. Pages
+    /// of the server's own origin always may, and no others.
+    pub allowed_origins: Vec<String>,
+    /// What a 1.0 method without a version means.
+    pub missing_version: MissingVersion,
+    /// The bearer tokens that are taken. None means that no credentials are needed.
+    pub tokens: Vec<Token>,
+    /// Whether to serve without credentials beyond loopback.
+    pub open_to_network: bool,
+    /// Who runs the agents, for their cards.
+    pub provider: Option<AgentProvider>,
+    /// Where to read more about the agents, for their cards.
+    pub documentation_url: Option<String>,
+    /// The agents' own version, for their cards.
+    pub agent_version: String,
+    /// How long a card may be cached.
+    pub card_max_age: Duration,
+    /// How much is taken.
+    pub limits: Limits,
+    /// How long is waited.
+    pub timeouts: Timeouts,
+}
+
+/// How much the server takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request body.
+    pub body: usize,
+    /// Bytes of a request's line and headers over HTTP/1; at least 8 KiB. It also bounds what is
+    /// held for a reader that does not keep up.
+    pub head: usize,
+    /// Open streams per caller.
+    pub streams_per_caller: usize,
+    /// Open connections; beyond them, new ones wait to be accepted.
+    pub connections: usize,
+    /// Open connections from one address; beyond them, new ones are closed.
+    pub connections_per_address: Option<usize>,
+    /// Requests at once on one HTTP/2 connection.
+    pub requests_per_connection: u32,
+}
+
+/// How long the server waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For the first request of a connection, and from the first byte of a request to the end of
+    /// its headers.
+    pub head: Duration,
+    /// For a whole request body.
+    pub body: Duration,
+    /// For the next request on a connection.
+    pub idle: Duration,
+    /// For a peer to take any of what is sent to it.
+    pub stall: Duration,
+    /// Between two signs of life on a stream.
+    pub keep_alive: Duration,
+    /// Between two pings on HTTP/2, and for each answer.
+    pub ping: Duration,
+    /// From the signal to stop until connections are cut.
+    pub stop: Duration,
+}
+
+/// A bearer token and whom it stands for.
+#[derive(Clone)]
+pub struct Token {
+    /// The secret itself.
+    pub secret: String,
+    /// Whose data it opens.
+    pub tenant: TenantId,
+    /// Who presents it.
+    pub principal: String,
+    /// What it allows.
+    pub scopes: Scopes,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            public_url: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            missing_version: MissingVersion::Strict,
+            tokens: Vec::new(),
+            open_to_network: false,
+            provider: None,
+            documentation_url: None,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            card_max_age: Duration::from_secs(300),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 4 << 20,
+            head: 32 << 10,
+            streams_per_caller: 1000,
+            connections: 10_000,
+            connections_per_address: None,
+            requests_per_connection: 256,
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            body: Duration::from_secs(30),
+            idle: Duration::from_secs(75),
+            stall: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(15),
+            ping: Duration::from_secs(20),
+            stop: Duration::from_secs(10),
+        }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token")
+            .field("tenant", &self.tenant)
+            .field("principal", &self.principal)
+            .field("scopes", &self.scopes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,274 @@
+//! The door. A web page can make its visitor's browser call a server on loopback: through a name
+//! that resolves to it (the Host header gives that away), from another origin (the Origin header
+//! does), or with a form (whose body is never JSON).
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, StatusCode, Version, header, request::Parts, uri::Authority};
+
+use crate::{config::Config, refusal::Refusal};
+
+/// How a request came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// From the host application, which has its own checks.
+    InProcess,
+    /// Over our socket, which is bound to this address.
+    Socket(IpAddr),
+}
+
+/// What may pass.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    /// Host names in lower case, without ports.
+    hosts: Vec<String>,
+    any_host: bool,
+    /// Whether hosts are checked on every listener, since some were named.
+    named: bool,
+    /// Origins in lower case.
+    origins: Vec<String>,
+}
+
+impl Guard {
+    /// `public` is the authority of the public URL, and `origin` its origin.
+    pub(crate) fn new(config: &Config, public: Option<&Authority>, origin: Option<String>) -> Self {
+        let hosts = public.map(Authority::as_str).into_iter();
+        let hosts = hosts.chain(config.allowed_hosts.iter().map(String::as_str));
+        let origins = config.allowed_origins.iter().cloned().chain(origin);
+        Self {
+            hosts: hosts.map(|host| bare(host).to_ascii_lowercase()).collect(),
+            any_host: config.allowed_hosts.iter().any(|host| host == "*"),
+            named: !config.allowed_hosts.is_empty(),
+            origins: origins.map(|origin| origin.to_ascii_lowercase()).collect(),
+        }
+    }
+
+    /// The authority the caller meant, if the server answers to it.
+    pub(crate) fn host(&self, parts: &Parts, door: Door) -> Result<Option<Authority>, Refusal> {
+        let authority = authority(parts)?;
+        let Door::Socket(bound) = door else { return Ok(authority) };
+        let Some(authority) = authority else {
+            if parts.version < Version::HTTP_11 {
+                return Ok(None);
+            }
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, "the Host header is missing"));
+        };
+        let checked = (bound.to_canonical().is_loopback() || self.named) && !self.any_host;
+        if checked && !self.answers_to(authority.host(), bound) {
+            let host = authority.host();
+            let text = format!("this server does not answer to the host {host:?}: see allowed_hosts");
+            return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, text));
+        }
+        Ok(Some(authority))
+    }
+
+    fn answers_to(&self, host: &str, bound: IpAddr) -> bool {
+        let host = bare(host).to_ascii_lowercase();
+        if let Ok(address) = host.parse::<IpAddr>() {
+            let address = address.to_canonical();
+            return address.is_loopback() || address == bound.to_canonical();
+        }
+        host == "localhost" || host.ends_with(".localhost") || self.hosts.contains(&host)
+    }
+
+    /// Refuses a web page of another origin. `Some` is an origin that is allowed by name, whose
+    /// browser has to be told so.
+    pub(crate) fn origin<'a>(
+        &self,
+        headers: &'a HeaderMap,
+        host: Option<&Authority>,
+    ) -> Result<Option<&'a str>, Refusal> {
+        let mut origins = headers.get_all(header::ORIGIN).iter();
+        let Some(origin) = origins.next() else { return Ok(None) };
+        let refused = || {
+            let text = "web pages of another origin may not call this server: see allowed_origins";
+            Refusal::new(StatusCode::FORBIDDEN, text)
+        };
+        let origin = origin.to_str().ok().filter(|_| origins.next().is_none());
+        let origin = origin.ok_or_else(refused)?;
+        let lower = origin.to_ascii_lowercase();
+        if self.origins.contains(&lower) {
+            return Ok(Some(origin));
+        }
+        let own = host.is_some_and(|host| is_origin_of(&lower, host.as_str()));
+        if own { Ok(None) } else { Err(refused()) }
+    }
+}
+
+/// Whether `origin`, in lower case, is the origin of pages under `authority`.
+fn is_origin_of(origin: &str, authority: &str) -> bool {
+    let (authority, default) = match origin.split_once("://") {
+        Some(("http", rest)) => ((rest, authority), ":80"),
+        Some(("https", rest)) => ((rest, authority), ":443"),
+        _ => return false,
+    };
+    let plain = |text: &str| text.strip_suffix(default).unwrap_or(text).to_ascii_lowercase();
+    plain(authority.0) == plain(authority.1)
+}
+
+/// The authority a request names. An absolute target counts for more than the Host header, so the
+/// two must not differ; what a proxy in front saw may be either.
+fn authority(parts: &Parts) -> Result<Option<Authority>, Refusal> {
+    let bad = |text: &str| Refusal::new(StatusCode::BAD_REQUEST, text);
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(bad("there is more than one Host header"));
+    }
+    let host = match host {
+        None => None,
+        Some(host) => {
+            let host = Authority::try_from(host.as_bytes());
+            let host = host.ok().filter(|host| !host.as_str().contains('@'));
+            Some(host.ok_or_else(|| bad("the Host header is malformed"))?)
+        }
+    };
+    match (parts.uri.authority(), host) {
+        (Some(target), Some(host)) if *target != host => {
+            Err(bad("the Host header and the request's target differ"))
+        }
+        (Some(target), _) if target.as_str().contains('@') => {
+            Err(bad("the request's target is malformed"))
+        }
+        (Some(target), _) => Ok(Some(target.clone())),
+        (None, host) => Ok(host),
+    }
+}
+
+/// A host without its port, its brackets and its final dot.
+fn bare(host: &str) -> &str {
+    let host = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None if host.matches(':').count() == 1 => host.split(':').next().unwrap_or_default(),
+        None => host,
+    };
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+/// Why the body of a request cannot be JSON, by its headers.
+pub(crate) fn refuse_content(headers: &HeaderMap) -> Option<&'static str> {
+    let encoded = headers.get(header::CONTENT_ENCODING);
+    if encoded.is_some_and(|encoding| encoding != "identity") {
+        return Some("compressed bodies are not taken; send plain JSON");
+    }
+    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
+    let first = types.next().and_then(|kind| kind.to_str().ok());
+    match first {
+        Some(kind) if types.next().is_none() && is_json(kind) => None,
+        _ => Some("the body must be JSON: send Content-Type: application/json"),
+    }
+}
+
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let Some(("application", subtype)) = essence.split_once('/') else { return false };
+    subtype == "json" || subtype.ends_with("+json")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Request};
+
+    use super::*;
+
+    const LOOPBACK: Door = Door::Socket(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+
+    fn guard(config: &Config) -> Guard {
+        let public = Authority::from_static("agents.example.com");
+        Guard::new(config, Some(&public), Some("https://agents.example.com".to_owned()))
+    }
+
+    fn parts(host: &str) -> Parts {
+        Request::builder().uri("/").header(header::HOST, host).body(()).unwrap().into_parts().0
+    }
+
+    fn status(guard: &Guard, host: &str, door: Door) -> Option<u16> {
+        guard.host(&parts(host), door).err().map(|refusal| refusal.status.as_u16())
+    }
+
+    #[test]
+    fn a_loopback_server_answers_to_loopback_and_to_its_own_names_only() {
+        let guard = guard(&Config { allowed_hosts: vec!["a.example:80".into()], ..Config::default() });
+        for host in [
+            "localhost", "localhost:8000", "LOCALHOST.", "x.localhost", "127.0.0.1:1", "127.9.9.9",
+            "[::1]:8000", "[::1]", "[::ffff:127.0.0.1]", "agents.example.com", "A.example:443",
+        ] {
+            assert_eq!(status(&guard, host, LOOPBACK), None, "{host}");
+        }
+        for host in [
+            "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1",
+            "2130706433", "notlocalhost", "[::2]",
+        ] {
+            assert_eq!(status(&guard, host, LOOPBACK), Some(421), "{host}");
+        }
+        for host in ["user@localhost", "local host", ""] {
+            assert_eq!(status(&guard, host, LOOPBACK), Some(400), "{host}");
+        }
+    }
+
+    #[test]
+    fn beyond_loopback_hosts_are_checked_once_some_are_named() {
+        let open = Door::Socket("0.0.0.0".parse().unwrap());
+        assert_eq!(status(&guard(&Config::default()), "anything.example", open), None);
+        let named = Config { allowed_hosts: vec!["a.example".into()], ..Config::default() };
+        assert_eq!(status(&guard(&named), "anything.example", open), Some(421));
+        let any = Config { allowed_hosts: vec!["*".into()], ..Config::default() };
+        assert_eq!(status(&guard(&any), "anything.example", LOOPBACK), None);
+        assert_eq!(status(&guard(&Config::default()), "anything.example", Door::InProcess), None);
+    }
+
+    #[test]
+    fn a_missing_double_or_contradicting_host_is_refused() {
+        let guard = guard(&Config::default());
+        let none = Request::builder().uri("/").body(()).unwrap().into_parts().0;
+        assert_eq!(guard.host(&none, LOOPBACK).unwrap_err().status, 400);
+        assert!(guard.host(&none, Door::InProcess).unwrap().is_none());
+        let mut two = parts("localhost");
+        two.headers.append(header::HOST, HeaderValue::from_static("localhost"));
+        assert_eq!(guard.host(&two, LOOPBACK).unwrap_err().status, 400);
+        let mut other = parts("localhost");
+        other.uri = "http://127.0.0.1/".parse().unwrap();
+        assert_eq!(guard.host(&other, LOOPBACK).unwrap_err().status, 400);
+    }
+
+    #[test]
+    fn only_pages_of_the_same_or_an_allowed_origin_may_call() {
+        let config = Config { allowed_origins: vec!["https://c.example".into()], ..Config::default() };
+        let guard = guard(&config);
+        let check = |origin: &'static str, host: &'static str| {
+            let headers = HeaderMap::from_iter([(header::ORIGIN, HeaderValue::from_static(origin))]);
+            let host = Authority::from_static(host);
+            guard.origin(&headers, Some(&host)).map(|named| named.is_some()).ok()
+        };
+        assert_eq!(check("http://localhost:8000", "localhost:8000"), Some(false));
+        assert_eq!(check("https://h.example", "h.example:443"), Some(false));
+        assert_eq!(check("https://c.example", "localhost:8000"), Some(true));
+        assert_eq!(check("https://agents.example.com", "localhost:8000"), Some(true));
+        assert_eq!(check("http://localhost:9000", "localhost:8000"), None);
+        assert_eq!(check("http://localhost", "localhost:8000"), None);
+        assert_eq!(check("null", "localhost:8000"), None);
+        assert_eq!(check("file://", "localhost:8000"), None);
+        assert_eq!(check("https://evil.example", "localhost:8000"), None);
+    }
+
+    #[test]
+    fn bodies_must_say_that_they_are_json() {
+        let check = |content_type: &'static str| {
+            let value = HeaderValue::from_static(content_type);
+            refuse_content(&HeaderMap::from_iter([(header::CONTENT_TYPE, value)])).is_none()
+        };
+        for kind in [
+            "application/json", "Application/JSON; charset=utf-8", "application/a2a+json",
+            "application/vnd.x+json ; q=1",
+        ] {
+            assert!(check(kind), "{kind}");
+        }
+        for kind in [
+            "text/plain", "text/plain; application/json", "application/x-www-form-urlencoded",
+            "multipart/form-data", "text/json", "application/jsonp", "", "json",
+        ] {
+            assert!(!check(kind), "{kind}");
+        }
+        assert!(refuse_content(&HeaderMap::new()).is_some());
+    }
+}

@@ -1,0 +1,29 @@
+//! Turns sockets into engine calls and back.
+//!
+//! [`Server`] is a tower service over one [`Engine`](herald_engine::Engine): a host application can
+//! mount it, and [`Server::serve`] puts it on a socket of its own. A request passes the door
+//! (`guard`), finds its place (`routes`), is authenticated by its headers alone (`auth`), is read
+//! within limits (`limits`) and ends in one of the bindings (`bind`), each of which decodes, calls
+//! the engine and encodes.
+
+pub mod auth;
+mod bind;
+mod body;
+mod card;
+pub mod config;
+mod connection;
+mod guard;
+mod health;
+mod limits;
+mod page;
+mod refusal;
+mod routes;
+mod serve;
+mod server;
+mod socket;
+
+pub use auth::{Authenticate, Open, Tokens};
+pub use body::Body;
+pub use config::{Config, Limits, Timeouts, Token};
+pub use serve::ServeError;
+pub use server::{BuildError, Server, ServerBuilder};

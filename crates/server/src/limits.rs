@@ -1,0 +1,172 @@
+//! How much of what is taken: bytes of a body, streams of a caller, connections of an address.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt;
+
+/// Why a body was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// It is larger than the limit.
+    TooLarge,
+    /// It did not arrive in time.
+    TooSlow,
+    /// The connection broke off.
+    Broken,
+}
+
+/// Reads a whole body. One that declares too great a length is not read at all.
+pub(crate) async fn read_body<B>(body: B, limit: usize, wait: Duration) -> Result<Bytes, Unread>
+where
+    B: Body<Data = Bytes>,
+{
+    if body.size_hint().lower() > limit as u64 {
+        return Err(Unread::TooLarge);
+    }
+    tokio::time::timeout(wait, collect(body, limit)).await.unwrap_or(Err(Unread::TooSlow))
+}
+
+async fn collect<B: Body<Data = Bytes>>(body: B, limit: usize) -> Result<Bytes, Unread> {
+    let mut body = pin!(body);
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+        if first.len() + rest.len() + data.len() > limit {
+            return Err(Unread::TooLarge);
+        }
+        // Most bodies come in one piece, which needs no copy.
+        match (first.is_empty(), rest.is_empty()) {
+            (true, true) => first = data,
+            (false, _) => {
+                rest.extend_from_slice(&std::mem::take(&mut first));
+                rest.extend_from_slice(&data);
+            }
+            (true, false) => rest.extend_from_slice(&data),
+        }
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// Counts what is open per key, up to a limit.
+#[derive(Debug, Clone)]
+pub(crate) struct Tally<K: Hash + Eq> {
+    limit: usize,
+    open: Arc<Mutex<HashMap<K, usize>>>,
+}
+
+/// One that is open. Dropping it makes room.
+#[derive(Debug)]
+pub(crate) struct Slot<K: Hash + Eq> {
+    key: K,
+    open: Arc<Mutex<HashMap<K, usize>>>,
+}
+
+impl<K: Hash + Eq + Clone> Tally<K> {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, open: Arc::default() }
+    }
+
+    /// One more, unless that is too many.
+    pub(crate) fn take(&self, key: K) -> Option<Slot<K>> {
+        let mut open = self.open.lock().expect("nothing panics while it holds this lock");
+        let count = open.entry(key.clone()).or_default();
+        if *count >= self.limit {
+            return None;
+        }
+        *count += 1;
+        Some(Slot { key, open: Arc::clone(&self.open) })
+    }
+}
+
+impl<K: Hash + Eq> Drop for Slot<K> {
+    fn drop(&mut self) {
+        let mut open = self.open.lock().expect("nothing panics while it holds this lock");
+        if let Some(count) = open.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{Full, StreamBody};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test]
+    async fn a_declared_length_over_the_limit_is_refused_unread() {
+        let body = Full::new(Bytes::from_static(b"12345"));
+        assert_eq!(read_body(body.clone(), 4, SECOND).await, Err(Unread::TooLarge));
+        assert_eq!(read_body(body, 5, SECOND).await.unwrap(), "12345");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_is_given_up() {
+        struct Silent;
+        impl Body for Silent {
+            type Data = Bytes;
+            type Error = std::convert::Infallible;
+            fn poll_frame(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+                std::task::Poll::Pending
+            }
+        }
+        assert_eq!(read_body(Silent, 5, SECOND).await, Err(Unread::TooSlow));
+    }
+
+    #[tokio::test]
+    async fn pieces_are_joined_up_to_the_limit() {
+        let pieces = |texts: &'static [&'static str]| {
+            let mut texts = texts.iter();
+            StreamBody::new(Pieces(move || texts.next().copied()))
+        };
+        let read = read_body(pieces(&["ab", "c", "", "de"]), 5, SECOND).await;
+        assert_eq!(read.unwrap(), "abcde");
+        let read = read_body(pieces(&["ab", "c", "def"]), 5, SECOND).await;
+        assert_eq!(read, Err(Unread::TooLarge));
+        assert_eq!(read_body(pieces(&[]), 5, SECOND).await.unwrap(), "");
+    }
+
+    struct Pieces<F>(F);
+
+    impl<F: FnMut() -> Option<&'static str> + Unpin> futures_core::Stream for Pieces<F> {
+        type Item = Result<http_body::Frame<Bytes>, std::convert::Infallible>;
+
+        fn poll_next(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Self::Item>> {
+            let piece = (self.0)();
+            std::task::Poll::Ready(
+                piece.map(|text| Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes())))),
+            )
+        }
+    }
+
+    #[test]
+    fn a_slot_is_free_again_once_dropped() {
+        let tally = Tally::new(2);
+        let first = tally.take("a").unwrap();
+        let _second = tally.take("a").unwrap();
+        assert!(tally.take("a").is_none());
+        assert!(tally.take("b").is_some());
+        drop(first);
+        assert!(tally.take("a").is_some());
+    }
+}

@@ -1,0 +1,67 @@
+//! Answers given before any protocol is spoken: wrong door, wrong path, wrong verb.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+
+use crate::body::Body;
+
+/// A refusal: a status and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// The value of the `Allow` header.
+    pub(crate) allow: Option<&'static str>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), allow: None }
+    }
+
+    pub(crate) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "there is nothing here")
+    }
+
+    pub(crate) fn method(allow: &'static str) -> Self {
+        let message = format!("this path takes {allow}");
+        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
+    }
+
+    /// The same shape as a REST error, without the details only the protocol's errors have.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            error: Status<'a>,
+        }
+        #[derive(Serialize)]
+        struct Status<'a> {
+            code: u16,
+            status: &'static str,
+            message: &'a str,
+        }
+        let error =
+            Status { code: self.status.as_u16(), status: name(self.status), message: &self.message };
+        let body = serde_json::to_vec(&Document { error }).expect("a refusal has only string keys");
+        let mut response = Response::new(Body::whole(body));
+        *response.status_mut() = self.status;
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        if let Some(allow) = self.allow {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+        }
+        response
+    }
+}
+
+/// The name `google.rpc.Code` has for a status.
+fn name(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NOT_FOUND => "NOT_FOUND",
+        StatusCode::METHOD_NOT_ALLOWED => "UNIMPLEMENTED",
+        StatusCode::FORBIDDEN => "PERMISSION_DENIED",
+        StatusCode::REQUEST_TIMEOUT => "DEADLINE_EXCEEDED",
+        StatusCode::SERVICE_UNAVAILABLE => "UNAVAILABLE",
+        _ => "INVALID_ARGUMENT",
+    }
+}

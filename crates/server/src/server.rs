@@ -1,0 +1,411 @@
+//! The server: from a request to a response.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use herald_engine::{Clock, Engine, Profile, store::Owner};
+use herald_protocol::AgentName;
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts, uri::Authority,
+};
+use tokio::time::Instant;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use crate::{
+    auth::{Authenticate, Open, Tokens},
+    bind::{Exchange, jsonrpc, rest},
+    body::Body,
+    card,
+    config::Config,
+    guard::{Door, Guard},
+    health,
+    limits::Tally,
+    page,
+    refusal::Refusal,
+    routes::{self, What},
+};
+
+/// Collects what a server is made of.
+#[derive(Debug)]
+pub struct ServerBuilder {
+    engine: Engine,
+    config: Config,
+    auth: Option<Arc<dyn Authenticate>>,
+}
+
+/// A2A over HTTP, for one engine. A cheap handle: clones share one server.
+///
+/// It is a tower service, so that a host application can mount it and tests can call it without a
+/// socket; [`Server::serve`] puts it on one.
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) config: Config,
+    pub(crate) auth: Arc<dyn Authenticate>,
+    pub(crate) guard: Guard,
+    pub(crate) streams: Tally<Owner>,
+    /// The public URL without a slash at its end.
+    pub(crate) public_url: Option<String>,
+    /// When the server was made, which is when its cards last changed.
+    pub(crate) started: HeaderValue,
+}
+
+/// What is wrong with a server's make-up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// The public URL is none.
+    #[error("the public URL {0:?} must be an absolute http or https URL without query")]
+    PublicUrl(String),
+    /// An allowed host is none.
+    #[error("the allowed host {0:?} must be a host name, an address or *")]
+    AllowedHost(String),
+    /// An allowed origin is none.
+    #[error("the allowed origin {0:?} must look like https://example.com")]
+    AllowedOrigin(String),
+    /// A token is empty or could not stand in a header.
+    #[error("the token of {0:?} must be visible ASCII without spaces, and not empty")]
+    Token(String),
+    /// Two tokens are the same.
+    #[error("the tokens of {0:?} and {1:?} are the same")]
+    SameToken(String, String),
+    /// Tokens are configured beside another authenticator, which would never look at them.
+    #[error("tokens are configured, but another authenticator is in use")]
+    UnusedTokens,
+    /// A limit is smaller than the server can work with.
+    #[error("the limit {0} must be at least {1}")]
+    Limit(&'static str, usize),
+}
+
+impl ServerBuilder {
+    /// Sets how the server behaves.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Has callers authenticated this way, instead of by the tokens in the configuration.
+    #[must_use]
+    pub fn authenticate(mut self, auth: impl Authenticate) -> Self {
+        self.auth = Some(Arc::new(auth));
+        self
+    }
+
+    /// The server. Every mistake in its configuration is found here.
+    pub fn build(self) -> Result<Server, BuildError> {
+        let Self { engine, config, auth } = self;
+        check(&config)?;
+        let public = config.public_url.as_deref().map(public_url).transpose()?;
+        let auth: Arc<dyn Authenticate> = match (auth, config.tokens.is_empty()) {
+            (Some(auth), true) => auth,
+            (Some(_), false) => return Err(BuildError::UnusedTokens),
+            (None, false) => Arc::new(Tokens::new(&config.tokens)),
+            (None, true) => Arc::new(Open),
+        };
+        let origin = public.as_ref().map(|(_, origin, _)| origin.clone());
+        let authority = public.as_ref().map(|(_, _, authority)| authority);
+        let guard = Guard::new(&config, authority, origin);
+        let started = card::http_date(Clock::system().now());
+        let streams = Tally::new(config.limits.streams_per_caller);
+        let public_url = public.map(|(url, _, _)| url);
+        let shared = Shared { engine, config, auth, guard, streams, public_url, started };
+        Ok(Server { shared: Arc::new(shared) })
+    }
+}
+
+fn check(config: &Config) -> Result<(), BuildError> {
+    for host in &config.allowed_hosts {
+        if host != "*" && (host.contains('@') || host.parse::<Authority>().is_err()) {
+            return Err(BuildError::AllowedHost(host.clone()));
+        }
+    }
+    for origin in &config.allowed_origins {
+        let uri = origin.parse::<Uri>().ok();
+        let exact = uri.is_some_and(|uri| match (uri.scheme_str(), uri.authority()) {
+            (Some(scheme @ ("http" | "https")), Some(authority)) => {
+                origin.eq_ignore_ascii_case(&format!("{scheme}://{authority}"))
+            }
+            _ => false,
+        });
+        if !exact {
+            return Err(BuildError::AllowedOrigin(origin.clone()));
+        }
+    }
+    for (index, token) in config.tokens.iter().enumerate() {
+        let secret = &token.secret;
+        if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(BuildError::Token(token.principal.clone()));
+        }
+        let earlier = config.tokens[..index].iter().find(|earlier| earlier.secret == *secret);
+        if let Some(earlier) = earlier {
+            let (first, second) = (earlier.principal.clone(), token.principal.clone());
+            return Err(BuildError::SameToken(first, second));
+        }
+    }
+    let limits = &config.limits;
+    for (name, value, least) in [
+        ("limits.head", limits.head, 8 << 10),
+        ("limits.body", limits.body, 1),
+        ("limits.connections", limits.connections, 1),
+        ("limits.requests_per_connection", limits.requests_per_connection as usize, 1),
+    ] {
+        if value < least {
+            return Err(BuildError::Limit(name, least));
+        }
+    }
+    Ok(())
+}
+
+/// A public URL without its final slash, its origin and its authority.
+fn public_url(url: &str) -> Result<(String, String, Authority), BuildError> {
+    let refused = || BuildError::PublicUrl(url.to_owned());
+    let uri = url.parse::<Uri>().map_err(|_| refused())?;
+    let (Some(scheme @ ("http" | "https")), Some(authority), None) =
+        (uri.scheme_str(), uri.authority(), uri.query())
+    else {
+        return Err(refused());
+    };
+    if authority.as_str().contains('@') || url.contains('#') {
+        return Err(refused());
+    }
+    let origin = format!("{scheme}://{authority}");
+    Ok((url.trim_end_matches('/').to_owned(), origin, authority.clone()))
+}
+
+impl Server {
+    /// Starts to collect what a server is made of.
+    pub fn builder(engine: Engine) -> ServerBuilder {
+        ServerBuilder { engine, config: Config::default(), auth: None }
+    }
+
+    /// A command line that calls the default agent of a server at `base`, such as
+    /// `http://127.0.0.1:8000`.
+    pub fn curl(&self, base: &str) -> String {
+        self.shared.curl(base)
+    }
+
+    /// Answers one request.
+    pub(crate) async fn handle<B>(&self, request: Request<B>, door: Door) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+    {
+        let begun = Instant::now();
+        let id = Uuid::new_v4();
+        let (parts, body) = request.into_parts();
+        let span = tracing::info_span!(
+            "request",
+            %id,
+            method = %parts.method,
+            path = parts.uri.path(),
+            operation = tracing::field::Empty,
+            task = tracing::field::Empty,
+            context = tracing::field::Empty,
+        );
+        async {
+            let mut response = self.shared.respond(id, &parts, body, door).await;
+            finish(&mut response, &parts, id);
+            let (status, elapsed) = (response.status().as_u16(), begun.elapsed());
+            if response.status().is_server_error() {
+                tracing::warn!(status, ?elapsed, "request failed");
+            } else {
+                tracing::debug!(status, ?elapsed, "request answered");
+            }
+            response
+        }
+        .instrument(span)
+        .await
+    }
+}
+
+/// Adds what every response has.
+fn finish(response: &mut Response<Body>, parts: &Parts, id: Uuid) {
+    let headers = response.headers_mut();
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    let id = HeaderValue::try_from(id.to_string());
+    headers.insert("x-request-id", id.expect("hex digits can stand in a header"));
+    if parts.method == Method::HEAD {
+        use http_body::Body as _;
+        if let Some(length) = response.body().size_hint().exact() {
+            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        *response.body_mut() = Body::empty();
+    }
+}
+
+impl Shared {
+    async fn respond<B>(&self, id: Uuid, parts: &Parts, body: B, door: Door) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+    {
+        match self.enter(id, parts, body, door).await {
+            Ok(response) => response,
+            Err(refusal) => refusal.into_response(),
+        }
+    }
+
+    async fn enter<B>(
+        &self,
+        id: Uuid,
+        parts: &Parts,
+        body: B,
+        door: Door,
+    ) -> Result<Response<Body>, Refusal>
+    where
+        B: http_body::Body<Data = Bytes>,
+    {
+        let place = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
+        // Probes come by whatever name their prober has for us.
+        match place.what {
+            What::Live => return reading(&parts.method).map(|()| health::live()),
+            What::Ready => {
+                reading(&parts.method)?;
+                return Ok(health::ready(self).await);
+            }
+            What::Root | What::JsonRpc | What::Rest(..) | What::Card => {}
+        }
+        let host = self.guard.host(parts, door)?;
+        let agent = place.agent.map(AgentName::from);
+        let profile = self.engine.profile(agent.as_ref()).ok_or_else(Refusal::not_found)?;
+        let base = self.base(parts, host.as_ref());
+        let base = match &agent {
+            Some(agent) => format!("{base}/agents/{agent}"),
+            None => base,
+        };
+        let exchange = Exchange { shared: self, parts, agent, id };
+        if place.what == What::Card {
+            return card_answer(&exchange, profile, &base);
+        }
+        let origin = self.guard.origin(&parts.headers, host.as_ref())?;
+        let mut response = match (place.what, &parts.method) {
+            (_, &Method::OPTIONS) => preflight(),
+            (What::Root, &Method::GET | &Method::HEAD) => self.page(&exchange, profile, &base),
+            (What::Root | What::JsonRpc, &Method::POST) => jsonrpc::answer(&exchange, body).await,
+            (What::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
+            (What::JsonRpc, _) => return Err(Refusal::method("POST, OPTIONS")),
+            (What::Rest(mount, path), method) => {
+                let method = if *method == Method::HEAD { &Method::GET } else { method };
+                rest::answer(&exchange, method, mount, path, body).await
+            }
+            (What::Card | What::Live | What::Ready, _) => return Err(Refusal::not_found()),
+        };
+        exchange.answer_extensions(response.headers_mut());
+        if let Some(origin) = origin {
+            admit(&mut response, origin);
+        }
+        Ok(response)
+    }
+
+    /// The server's URL as its caller knows it.
+    fn base(&self, parts: &Parts, host: Option<&Authority>) -> String {
+        if let Some(url) = &self.public_url {
+            return url.clone();
+        }
+        let scheme = parts.uri.scheme_str().unwrap_or("http");
+        format!("{scheme}://{}", host.map_or("localhost", Authority::as_str))
+    }
+
+    fn page(&self, exchange: &Exchange<'_>, profile: &Profile, base: &str) -> Response<Body> {
+        let mut others: Vec<_> = match exchange.agent {
+            Some(_) => Vec::new(),
+            None => self.engine.profiles().collect(),
+        };
+        others.sort_by(|one, other| one.name.cmp(&other.name));
+        let others = others.into_iter().map(|one| (one, format!("{base}/agents/{}", one.name)));
+        page::answer(self, profile, base, &others.collect::<Vec<_>>())
+    }
+
+    /// A command line that calls the agent whose endpoints are below `base`.
+    pub(crate) fn curl(&self, base: &str) -> String {
+        let credentials = match self.auth.schemes().is_empty() {
+            true => "",
+            false => " -H \"Authorization: Bearer $TOKEN\"",
+        };
+        format!(
+            "curl -s {base}/a2a/jsonrpc -H 'A2A-Version: 1.0' -H 'Content-Type: application/json'\
+             {credentials} -d '{}'",
+            r#"{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hello"}]}}}"#
+        )
+    }
+}
+
+fn reading(method: &Method) -> Result<(), Refusal> {
+    match *method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(Refusal::method("GET, HEAD")),
+    }
+}
+
+/// A card is for everybody, web pages included.
+fn card_answer(
+    exchange: &Exchange<'_>,
+    profile: &Profile,
+    base: &str,
+) -> Result<Response<Body>, Refusal> {
+    let mut response = match exchange.parts.method {
+        Method::OPTIONS => preflight(),
+        _ => {
+            reading(&exchange.parts.method)?;
+            card::answer(exchange, profile, base)
+        }
+    };
+    let any = HeaderValue::from_static("*");
+    response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, any);
+    Ok(response)
+}
+
+/// Tells a browser what it may send. Whether it may at all, the origin has decided.
+fn preflight() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    let methods = HeaderValue::from_static("GET, HEAD, POST, DELETE, OPTIONS");
+    headers.insert(header::ALLOW, methods.clone());
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+    let names = "A2A-Version, A2A-Extensions, X-A2A-Extensions, Authorization, Content-Type, \
+                 Idempotency-Key, Last-Event-ID";
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(names));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    response
+}
+
+/// Lets a page of an allowed origin read the response.
+fn admit(response: &mut Response<Body>, origin: &str) {
+    let headers = response.headers_mut();
+    if let Ok(origin) = HeaderValue::try_from(origin) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    }
+    headers.append(header::VARY, HeaderValue::from_static("Origin"));
+    let names = "A2A-Extensions, X-A2A-Extensions, X-Request-Id, Retry-After, WWW-Authenticate";
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(names));
+}
+
+impl<B> tower::Service<Request<B>> for Server
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.clone();
+        Box::pin(async move { Ok(server.handle(request, Door::InProcess).await) })
+    }
+}

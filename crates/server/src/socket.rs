@@ -1,0 +1,184 @@
+//! One connection's socket, and what goes on there: whether a request is under way, and since when
+//! the peer lets us wait.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use http::Version;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Instant, Sleep, sleep},
+};
+
+use crate::config::Timeouts;
+
+/// How HTTP/2 begins, and no request of HTTP/1 does.
+const PREFACE: &[u8] = b"PRI * ";
+
+/// A socket that notes when requests begin and gives up on a peer that takes nothing.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: TcpStream,
+    pulse: Pulse,
+    limit: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+/// What goes on on a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Pulse(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    /// Requests under way.
+    busy: usize,
+    /// What is waited for while none is.
+    wait: Wait,
+    since: Instant,
+    /// HTTP/2 has traffic of its own between requests.
+    multiplexed: bool,
+}
+
+/// What a connection without a request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The first byte.
+    First,
+    /// The end of the headers.
+    Head,
+    /// The next request.
+    Next,
+}
+
+/// A request under way, until its response is gone.
+#[derive(Debug)]
+pub(crate) struct Busy(Pulse);
+
+impl Pulse {
+    pub(crate) fn new() -> Self {
+        let state =
+            State { busy: 0, wait: Wait::First, since: Instant::now(), multiplexed: false };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Notes that a request has arrived.
+    pub(crate) fn begin(&self, version: Version) -> Busy {
+        let mut state = self.lock();
+        state.busy += 1;
+        state.multiplexed |= version == Version::HTTP_2;
+        Busy(self.clone())
+    }
+
+    /// When the connection has been waited for long enough, if nothing happens.
+    pub(crate) fn deadline(&self, timeouts: &Timeouts) -> Option<(Wait, Instant)> {
+        let state = self.lock();
+        if state.busy > 0 {
+            return None;
+        }
+        let patience = match state.wait {
+            Wait::First | Wait::Head => timeouts.head,
+            Wait::Next => timeouts.idle,
+        };
+        Some((state.wait, state.since + patience))
+    }
+
+    fn heard(&self, bytes: &[u8]) {
+        let mut state = self.lock();
+        if state.busy > 0 || state.multiplexed || state.wait == Wait::Head {
+            return;
+        }
+        state.multiplexed = state.wait == Wait::First && bytes.starts_with(PREFACE);
+        state.wait = if state.multiplexed { Wait::Next } else { Wait::Head };
+        state.since = Instant::now();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.busy -= 1;
+        if state.busy == 0 {
+            state.wait = Wait::Next;
+            state.since = Instant::now();
+        }
+    }
+}
+
+impl Socket {
+    pub(crate) fn new(stream: TcpStream, pulse: Pulse, limit: Duration) -> Self {
+        Self { stream, pulse, limit, stalled: None }
+    }
+
+    /// Turns waiting to write into an error once it has taken too long.
+    fn watch(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let limit = self.limit;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing")))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.pulse.heard(&buf.filled()[before..]);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.watch(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.watch(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

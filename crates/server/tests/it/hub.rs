@@ -1,0 +1,103 @@
+//! The server under test.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use herald_engine::{Engine, Profile, Settings, agent::Extension, store::sqlite::Sqlite};
+use herald_server::{Config, ServeError, Server, ServerBuilder};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    agents::Script,
+    client::{Answer, Call, Client},
+};
+
+/// Nothing in these tests takes this long unless it is stuck.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// A server on a port of its own.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: Engine,
+    pub(crate) script: Script,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<Result<(), ServeError>>,
+}
+
+/// An engine with a default agent and a few others.
+pub(crate) fn engine(script: &Script) -> Engine {
+    let store = Arc::new(Sqlite::memory().unwrap());
+    let extension = |uri: &str, required| Extension {
+        uri: uri.into(),
+        description: "a test extension".into(),
+        required,
+    };
+    let mut script_profile = Profile::new("script", "Does what it is told");
+    script_profile.title = "Script & Co".into();
+    script_profile.extensions = vec![extension("urn:known", false)];
+    let mut strict = Profile::new("strict", "Insists on an extension");
+    strict.extensions = vec![extension("urn:needed", true)];
+    let mut silent = Profile::new("silent", "Does not stream");
+    silent.streaming = false;
+    let mut files = Profile::new("files", "Takes anything");
+    files.input_modes = vec!["*/*".into()];
+    Engine::builder(store)
+        .agent(script_profile, script.clone())
+        .agent(strict, script.clone())
+        .agent(silent, script.clone())
+        .agent(files, script.clone())
+        .settings(Settings { send_wait: SOON, ..Settings::default() })
+        .build()
+        .unwrap()
+}
+
+impl Hub {
+    pub(crate) async fn start() -> Self {
+        Self::with(Config::default()).await
+    }
+
+    pub(crate) async fn with(config: Config) -> Self {
+        Self::built(|builder| builder.config(config)).await
+    }
+
+    pub(crate) async fn built(build: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
+        let script = Script::new();
+        let engine = engine(&script);
+        let server = build(Server::builder(engine.clone())).build().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let served = TaskTracker::new().spawn(server.serve(listener, async {
+            // A dropped sender stops the server too.
+            let _ = stopped.await;
+        }));
+        Self { address, engine, script, stop: Some(stop), served }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(self.address).await
+    }
+
+    /// One call on a connection of its own.
+    pub(crate) async fn call(&self, call: Call) -> Answer {
+        self.client().await.call(call).await
+    }
+
+    /// Lets `wait` and `steps` go on, so many times.
+    pub(crate) fn release(&self, count: usize) {
+        self.script.gate.add_permits(count);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    pub(crate) async fn stopped(&mut self) {
+        tokio::time::timeout(SOON, &mut self.served).await.unwrap().unwrap().unwrap();
+    }
+}

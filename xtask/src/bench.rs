@@ -1,0 +1,159 @@
+//! `cargo xtask bench`: Herald beside the floor and the official SDKs, on this machine, now.
+//!
+//! Absolute figures say more about the machine than about the server, so each budget is a ratio
+//! taken in one run. CPU time per request is the figure to trust: latency and throughput move with
+//! whatever else the machine is doing.
+
+mod growth;
+mod install;
+mod load;
+mod probe;
+mod profile;
+mod report;
+mod rounds;
+mod server;
+
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+
+use self::{install::Bench, report::Report, server::Subject};
+
+const USAGE: &str = "usage: cargo xtask bench [options]
+  --rounds N     how often each server is started and measured; medians are reported (3)
+  --quick        one round with fewer requests, tasks and streams: a look, not a measurement
+  --only A,B     some of herald, floor, official-rust, python, js
+  --growth       instead: what a request costs with few stored tasks and with many
+  --tasks N      how many is many (100000)";
+
+pub(crate) struct Options {
+    rounds: usize,
+    quick: bool,
+    subjects: Vec<Subject>,
+    growth: bool,
+    tasks: u64,
+}
+
+/// Runs the benchmark and prints its table. A missed budget is a printed result; an error means that
+/// there is no result, or that a server gave wrong answers.
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
+    let Some(options) = Options::parse(args)? else {
+        return print(USAGE);
+    };
+    let bench = Bench::prepare(&root()?, &options.subjects)?;
+    if options.growth {
+        return growth::run(&bench, &options);
+    }
+    let results = rounds::run(&bench, &options)?;
+    let report = Report::new(&bench, &options, &results);
+    print(&report)?;
+    report.save(&bench.file("result.json"))?;
+    for case in report.missed() {
+        print(profile::of(&bench, &options, &results, case)?)?;
+    }
+    let wrong = results.wrong_answers();
+    ensure!(wrong.is_empty(), "these figures do not count, for there were errors:\n{wrong}");
+    Ok(())
+}
+
+impl Options {
+    /// `None` when the user asked for help.
+    fn parse(args: &[String]) -> anyhow::Result<Option<Self>> {
+        let mut options = Self {
+            rounds: 3,
+            quick: false,
+            subjects: Subject::ALL.to_vec(),
+            growth: false,
+            tasks: 100_000,
+        };
+        let mut words = args.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().with_context(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--rounds" => options.rounds = value()?.parse().context("--rounds: a number")?,
+                "--quick" => (options.quick, options.rounds) = (true, 1),
+                "--only" => options.subjects = subjects(value()?)?,
+                "--growth" => options.growth = true,
+                "--tasks" => options.tasks = value()?.parse().context("--tasks: a number")?,
+                "-h" | "--help" => return Ok(None),
+                _ => bail!("unknown option {word}\n{USAGE}"),
+            }
+        }
+        ensure!(options.rounds > 0, "--rounds must be at least 1");
+        Ok(Some(options))
+    }
+}
+
+fn subjects(names: &str) -> anyhow::Result<Vec<Subject>> {
+    let find = |name: &str| Subject::ALL.into_iter().find(|subject| subject.name() == name);
+    names.split(',').map(|name| find(name).with_context(|| format!("no server {name}"))).collect()
+}
+
+fn root() -> anyhow::Result<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Ok(manifest.parent().context("xtask is not inside the workspace")?.to_owned())
+}
+
+fn print(text: impl Display) -> anyhow::Result<()> {
+    Ok(writeln!(io::stdout(), "{text}")?)
+}
+
+/// Progress goes to standard error, so that the table alone can be redirected.
+fn say(text: impl Display) {
+    // Nobody listens: no reason to stop measuring.
+    drop(writeln!(io::stderr(), "bench: {text}"));
+}
+
+/// Lets a server settle. Nothing wakes this thread early but the operating system's whims, and the
+/// loop takes care of those.
+fn pause(length: Duration) {
+    let end = Instant::now() + length;
+    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    {
+        thread::park_timeout(left);
+    }
+}
+
+/// The middle one, or the mean of the middle two.
+fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = sorted[(sorted.len() - 1) / 2];
+    Some(f64::midpoint(lower, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_nothing_is_nothing() {
+        assert_eq!(median([]), None);
+    }
+
+    #[test]
+    fn the_median_ignores_one_wild_round() {
+        assert_eq!(median([2.0, 900.0, 1.0]), Some(2.0));
+        assert_eq!(median([1.0, 3.0]), Some(2.0));
+    }
+
+    #[test]
+    fn unknown_servers_and_options_are_refused() {
+        assert!(Options::parse(&["--only".into(), "herald,nobody".into()]).is_err());
+        assert!(Options::parse(&["--fast".into()]).is_err());
+    }
+
+    #[test]
+    fn quick_means_one_round_unless_said_otherwise() {
+        let words = ["--quick", "--rounds", "2"].map(Into::into);
+        let options = Options::parse(&words).unwrap().unwrap();
+        assert!(options.quick && options.rounds == 2);
+    }
+}

@@ -1,0 +1,193 @@
+//! Runs the load generator against a server and reads what both did.
+
+use std::{
+    fmt,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::{install::Bench, probe::Cpu, server::Running};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Send,
+    Get,
+    List,
+    Stream,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Case {
+    pub(crate) kind: Kind,
+    pub(crate) concurrency: u64,
+}
+
+/// What the load generator prints.
+#[derive(Clone, Deserialize, Serialize)]
+pub(crate) struct Outcome {
+    pub(crate) requests: u64,
+    pub(crate) errors: u64,
+    pub(crate) error: Option<String>,
+    pub(crate) elapsed_s: f64,
+    pub(crate) per_second: f64,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    pub(crate) first_p50_us: Option<f64>,
+    pub(crate) first_p99_us: Option<f64>,
+}
+
+/// One run of one case: the client's view, and the server's CPU time for each request.
+pub(crate) struct Reading {
+    pub(crate) outcome: Outcome,
+    pub(crate) cpu: Cpu,
+}
+
+/// Streams that are held open. Dropping it closes them.
+pub(crate) struct Held {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    pub(crate) opened: Opened,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Opened {
+    pub(crate) open: u64,
+    pub(crate) errors: u64,
+    pub(crate) error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Alive {
+    alive: u64,
+}
+
+impl Case {
+    pub(crate) const fn new(kind: Kind, concurrency: u64) -> Self {
+        Self { kind, concurrency }
+    }
+
+    /// `ids` is where gets find the tasks they read.
+    pub(crate) fn run(
+        self,
+        bench: &Bench,
+        server: &Running,
+        requests: u64,
+        ids: &Path,
+    ) -> anyhow::Result<Reading> {
+        let before = Cpu::of(server.pid())?;
+        let outcome = json(&mut self.command(bench, server, requests, ids))?;
+        let after = Cpu::of(server.pid()).context("the server died under the load")?;
+        Ok(Reading { cpu: after.per_request(&before, requests), outcome })
+    }
+
+    pub(crate) fn command(
+        self,
+        bench: &Bench,
+        server: &Running,
+        requests: u64,
+        ids: &Path,
+    ) -> Command {
+        let mut load = bench.load();
+        load.args([self.kind.name(), "--url", &self.url(server)])
+            .args(["--requests", &requests.to_string()])
+            .args(["--concurrency", &self.concurrency.to_string()]);
+        if self.kind == Kind::Get {
+            load.arg("--ids").arg(ids);
+        }
+        load
+    }
+
+    fn url(self, server: &Running) -> String {
+        match self.kind {
+            Kind::Send | Kind::Get | Kind::List => server.url(),
+            Kind::Stream => server.stream_url(),
+        }
+    }
+}
+
+impl Kind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Stream => "stream",
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.kind.name(), self.concurrency)
+    }
+}
+
+/// Makes tasks, as fast as the server takes them, and notes their ids.
+pub(crate) fn fill(
+    bench: &Bench,
+    server: &Running,
+    tasks: u64,
+    ids: &Path,
+) -> anyhow::Result<Outcome> {
+    let mut load = bench.load();
+    load.args(["fill", "--url", &server.url(), "--concurrency", "64"])
+        .args(["--requests", &tasks.to_string()])
+        .arg("--ids")
+        .arg(ids);
+    let outcome: Outcome = json(&mut load)?;
+    ensure!(
+        outcome.errors == 0,
+        "{} of {tasks} tasks were not made: {}",
+        outcome.errors,
+        outcome.error.unwrap_or_default()
+    );
+    Ok(outcome)
+}
+
+fn json<T: for<'a> Deserialize<'a>>(command: &mut Command) -> anyhow::Result<T> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "the load generator failed: {}", output.status);
+    serde_json::from_slice(&output.stdout).context("the load generator printed no result")
+}
+
+impl Held {
+    /// Returns when every stream has had its first frame.
+    pub(crate) fn open(bench: &Bench, server: &Running, streams: u64) -> anyhow::Result<Self> {
+        let mut load = bench.load();
+        load.args(["open", "--url", &server.stream_url(), "--requests", &streams.to_string()]);
+        let mut child = load.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdin = child.stdin.take();
+        let mut held = Self { child, stdin, opened: Opened { open: 0, errors: 0, error: None } };
+        held.opened = serde_json::from_str(&held.line()?)?;
+        Ok(held)
+    }
+
+    /// Lets go of the streams; how many of them were still open?
+    pub(crate) fn close(mut self) -> anyhow::Result<u64> {
+        drop(self.stdin.take());
+        let Alive { alive } = serde_json::from_str(&self.line()?)?;
+        Ok(alive)
+    }
+
+    /// The next line that the load generator prints. It prints few and flushes each, so nothing is
+    /// lost in a buffer that is thrown away.
+    fn line(&mut self) -> anyhow::Result<String> {
+        let stdout = self.child.stdout.as_mut().context("its output is piped")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        Ok(line)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,186 @@
+//! What was promised, beside what was measured.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Table;
+use crate::bench::{
+    load::{Case, Kind},
+    median,
+    rounds::{Readings, Results, Scale},
+    server::Subject,
+};
+
+const SEND_1: Case = Case::new(Kind::Send, 1);
+const SEND_64: Case = Case::new(Kind::Send, 64);
+const STREAM_1: Case = Case::new(Kind::Stream, 1);
+
+/// Herald may need this multiple of another server's CPU time.
+const RATIOS: [(Case, f64, Subject); 7] = [
+    (SEND_1, 1.5, Subject::Floor),
+    (SEND_64, 1.5, Subject::Floor),
+    (SEND_64, 1.0, Subject::OfficialRust),
+    (Case::new(Kind::Get, 1), 1.5, Subject::Floor),
+    (Case::new(Kind::Get, 64), 1.5, Subject::Floor),
+    (STREAM_1, 1.5, Subject::Floor),
+    (Case::new(Kind::Stream, 64), 1.5, Subject::Floor),
+];
+
+/// One budget and how Herald stands to it.
+#[derive(Serialize)]
+pub(crate) struct Verdict {
+    name: String,
+    unit: &'static str,
+    herald: Option<f64>,
+    limit: Option<f64>,
+    /// Where the limit comes from.
+    because: String,
+    /// Wrong answers make a figure worthless, however good it looks.
+    wrong_answers: bool,
+    #[serde(skip)]
+    case: Option<Case>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Standing {
+    Met,
+    Missed,
+    NotMeasured,
+}
+
+impl Verdict {
+    fn plain(
+        name: impl Into<String>,
+        unit: &'static str,
+        herald: Option<f64>,
+        limit: f64,
+        because: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            unit,
+            herald,
+            limit: Some(limit),
+            because: because.into(),
+            wrong_answers: false,
+            case: None,
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        match (self.herald, self.limit) {
+            (Some(_), Some(_)) if self.wrong_answers => Standing::Missed,
+            (Some(herald), Some(limit)) if herald <= limit => Standing::Met,
+            (Some(_), Some(_)) => Standing::Missed,
+            (None, _) | (_, None) => Standing::NotMeasured,
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Met => "met",
+            Self::Missed => "MISSED",
+            Self::NotMeasured => "not measured",
+        })
+    }
+}
+
+pub(crate) fn judge(results: &Results, scale: &Scale) -> Vec<Verdict> {
+    let herald = results.of(Subject::Herald);
+    let mut verdicts: Vec<Verdict> =
+        RATIOS.into_iter().map(|(case, times, to)| ratio(results, case, times, to)).collect();
+    verdicts.push(first_frame(herald));
+    verdicts.extend(memory(herald, scale));
+    let startup = herald.and_then(|herald| median(herald.startup_ms.iter().copied()));
+    verdicts.push(Verdict::plain("start to first card", "ms", startup, 100.0, "fixed"));
+    verdicts
+}
+
+fn ratio(results: &Results, case: Case, times: f64, to: Subject) -> Verdict {
+    let cpu = |subject| results.of(subject).and_then(|readings| readings.cpu(case));
+    let (herald, reference) = (cpu(Subject::Herald), cpu(to));
+    let needs = reference.map_or_else(|| "?".to_owned(), |cpu| format!("{cpu:.1}"));
+    let stands = results.of(Subject::Herald).zip(results.of(to)).map(|(herald, to)| {
+        let ratios = herald.ratios(to, case);
+        let lowest = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = ratios.iter().copied().fold(0.0, f64::max);
+        format!(
+            "; now {:.2}, rounds {lowest:.2} to {highest:.2}",
+            median(ratios).unwrap_or(f64::NAN)
+        )
+    });
+    Verdict {
+        name: format!("{case}, CPU per request"),
+        unit: "µs",
+        herald,
+        limit: reference.map(|cpu| cpu * times),
+        because: format!("{times} × {} ({needs}){}", to.name(), stands.unwrap_or_default()),
+        wrong_answers: [Subject::Herald, to]
+            .iter()
+            .any(|subject| is_wrong(results, *subject, case)),
+        case: Some(case),
+    }
+}
+
+fn is_wrong(results: &Results, subject: Subject, case: Case) -> bool {
+    let rounds = results.of(subject).and_then(|readings| readings.cases.get(&case));
+    rounds.is_some_and(|rounds| rounds.iter().any(|reading| reading.outcome.errors > 0))
+}
+
+/// A server that sends everything in one burst at the end has its first frame when it has its last.
+fn first_frame(herald: Option<&Readings>) -> Verdict {
+    let figure = |pick: fn(&Readings) -> Option<f64>| herald.and_then(pick).map(|us| us / 1e3);
+    let first = figure(|herald| herald.figure(STREAM_1, |reading| reading.outcome.first_p50_us));
+    let whole = figure(|herald| herald.figure(STREAM_1, |reading| reading.outcome.p50_us));
+    let lost = herald.and_then(|herald| herald.memory.as_ref()).is_some_and(|held| held.lost > 0);
+    Verdict {
+        name: "first frame before the agent has finished".to_owned(),
+        unit: "ms",
+        herald: first,
+        limit: whole.map(|whole| whole / 2.0),
+        because: "half of a stream at 1; held streams have frames too".to_owned(),
+        wrong_answers: lost,
+        case: None,
+    }
+}
+
+fn memory(herald: Option<&Readings>, scale: &Scale) -> [Verdict; 3] {
+    let megabytes = |kilobytes: f64| kilobytes / 1024.0;
+    let idle = herald.and_then(|herald| median(herald.idle_kb.iter().copied())).map(megabytes);
+    let full = herald.and_then(Readings::full_kb).map(megabytes);
+    let each = herald.and_then(|herald| herald.memory.as_ref()).map(|memory| memory.per_stream_kb);
+    let (tasks, streams) = (scale.sizes[1], scale.streams);
+    [
+        Verdict::plain("memory, idle", "MB", idle, 25.0, "fixed"),
+        Verdict::plain(format!("memory after {tasks} tasks"), "MB", full, 60.0, "fixed, for 50000"),
+        Verdict::plain(format!("memory, each of {streams} streams"), "KB", each, 30.0, "fixed"),
+    ]
+}
+
+pub(crate) fn table(verdicts: &[Verdict]) -> Table {
+    let mut table = Table::with_words_from(3);
+    let titles = ["herald", "limit", "", "limit is"].map(str::to_owned);
+    table.cells("Budget", titles, "");
+    for verdict in verdicts {
+        let figure = |value: Option<f64>| {
+            value.map_or_else(|| "–".to_owned(), |value| format!("{value:.1} {}", verdict.unit))
+        };
+        let mut standing = verdict.standing().to_string();
+        if verdict.wrong_answers {
+            standing.push_str(" (wrong answers)");
+        }
+        let cells = [figure(verdict.herald), figure(verdict.limit), standing];
+        table.cells(&verdict.name, cells.into_iter().chain([verdict.because.clone()]), "");
+    }
+    table
+}
+
+pub(crate) fn missed(verdicts: &[Verdict]) -> Vec<Case> {
+    let missed = verdicts.iter().filter(|verdict| verdict.standing() == Standing::Missed);
+    let mut cases: Vec<Case> = missed.filter_map(|verdict| verdict.case).collect();
+    cases.dedup();
+    cases
+}

@@ -1,0 +1,63 @@
+//! What a developer runs. `cargo xtask` alone lists the commands.
+
+mod bench;
+mod prepare;
+mod requirements;
+mod test;
+
+use std::{
+    env,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context, bail};
+
+const USAGE: &str = "usage: cargo xtask <command>
+  test [filter…]     set up what the tests need, then run all of them
+  bench [options]    measure Herald beside the floor and the official SDKs; see --help
+  requirements       list the protocol requirements that tests prove, and those none does
+  tools              install cargo-deny, if it is missing";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let (command, rest) = arguments.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let result = match command {
+        "test" => test::run(rest),
+        "bench" => bench::run(rest),
+        "requirements" => requirements::run(rest),
+        "tools" => prepare::tools(),
+        _ => Err(anyhow::anyhow!("{USAGE}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing can be done about a standard error that is gone.
+            let _ = writeln!(std::io::stderr(), "{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().expect("xtask is a directory of the workspace").to_owned()
+}
+
+/// Where everything that is built or installed goes.
+fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Runs a command and fails with its own words if it does.
+fn execute(command: &mut Command) -> anyhow::Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run {}", command.get_program().to_string_lossy()))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}

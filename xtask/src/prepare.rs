@@ -1,0 +1,131 @@
+//! Installs what tests and checks need and this machine lacks.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, bail};
+
+use crate::{execute, root, target};
+
+const DENY: &str = "cargo-deny@0.20.2";
+
+/// The official clients, ready to run, under `target/clients`.
+pub(crate) fn clients() -> anyhow::Result<PathBuf> {
+    let sources = root().join("tests/clients");
+    let installed = target().join("clients");
+    for name in ["python1", "python03"] {
+        need("python3", &["python3", "python3-venv"])?;
+        python(&sources.join(name), &installed.join(name))?;
+    }
+    for name in ["js1", "js03"] {
+        need("node", &["nodejs", "npm"])?;
+        need("npm", &["nodejs", "npm"])?;
+        javascript(&sources.join(name), &installed.join(name))?;
+    }
+    say("building the official Rust client")?;
+    execute(
+        Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--locked", "--manifest-path"])
+            .arg(sources.join("rust/Cargo.toml"))
+            .arg("--target-dir")
+            .arg(installed.join("rust")),
+    )?;
+    Ok(installed)
+}
+
+/// cargo-deny, which `.ci/run` calls.
+pub(crate) fn tools() -> anyhow::Result<()> {
+    if succeeds("cargo-deny", &["--version"]) {
+        return Ok(());
+    }
+    say("building cargo-deny, which takes a few minutes once")?;
+    // Unoptimised: it runs for a second and would take three times as long to build.
+    execute(Command::new(env!("CARGO")).args(["install", "--locked", "--debug", "--quiet", DENY]))
+}
+
+fn python(source: &Path, installed: &Path) -> anyhow::Result<()> {
+    let wanted = fs::read_to_string(source.join("requirements.txt"))?;
+    fresh(installed, &wanted, || {
+        execute(Command::new("python3").args(["-m", "venv", "--clear"]).arg(installed))?;
+        execute(
+            Command::new(installed.join("bin/pip"))
+                .args(["install", "--quiet", "--disable-pip-version-check", "-r"])
+                .arg(source.join("requirements.txt")),
+        )
+    })
+}
+
+fn javascript(source: &Path, installed: &Path) -> anyhow::Result<()> {
+    let wanted = fs::read_to_string(source.join("package.json"))?;
+    fresh(installed, &wanted, || {
+        fs::create_dir_all(installed)?;
+        fs::copy(source.join("package.json"), installed.join("package.json"))?;
+        let lock = source.join("package-lock.json");
+        if lock.exists() {
+            fs::copy(&lock, installed.join("package-lock.json"))?;
+        }
+        let verb = if lock.exists() { "ci" } else { "install" };
+        execute(
+            Command::new("npm")
+                .args([verb, "--silent", "--no-audit", "--no-fund", "--ignore-scripts"])
+                .current_dir(installed),
+        )
+    })?;
+    // Node looks for packages beside the script, so the script comes along, always the newest.
+    fs::copy(source.join("scenario.mjs"), installed.join("scenario.mjs"))?;
+    Ok(())
+}
+
+/// Installs again only when what is wanted has changed.
+fn fresh(
+    installed: &Path,
+    wanted: &str,
+    install: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let stamp = installed.join("installed.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    say(&format!("installing {}", installed.display()))?;
+    install()?;
+    fs::write(stamp, wanted)?;
+    Ok(())
+}
+
+/// Makes sure that a program is there, from Debian's packages where we may install them.
+fn need(program: &str, packages: &[&str]) -> anyhow::Result<()> {
+    if succeeds(program, &["--version"]) {
+        return Ok(());
+    }
+    let line = format!("apt-get install -y {}", packages.join(" "));
+    if !succeeds("apt-get", &["--version"]) || !is_root()? {
+        bail!("{program} is missing; install it, for example with: sudo {line}");
+    }
+    say(&format!("{program} is missing: {line}"))?;
+    execute(Command::new("apt-get").args(["update", "-qq"]))?;
+    execute(Command::new("apt-get").args(["install", "-y", "-qq"]).args(packages))
+}
+
+fn is_root() -> anyhow::Result<bool> {
+    let out = Command::new("id").arg("-u").output().context("cannot run id")?;
+    Ok(out.stdout.trim_ascii() == b"0")
+}
+
+fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    let quiet = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    writeln!(std::io::stderr(), "xtask: {text}")?;
+    Ok(())
+}

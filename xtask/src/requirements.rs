@@ -1,0 +1,76 @@
+//! `cargo xtask requirements`: which protocol requirements have a test that names them.
+//!
+//! A test names what it proves in a line `// proves: SEND-001, GET-002` right above it. The list of
+//! requirements is a tab-separated file whose first column is the id and whose second and third are
+//! the versions and bindings it is about.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+
+use crate::root;
+
+const MARK: &str = "// proves: ";
+
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let list = match arguments.first() {
+        Some(path) => PathBuf::from(path),
+        None => env::var_os("HERALD_REQUIREMENTS")
+            .map_or_else(|| root().join("docs/requirements.tsv"), PathBuf::from),
+    };
+    let text = fs::read_to_string(&list)
+        .with_context(|| format!("cannot read the list of requirements {}", list.display()))?;
+    let known: BTreeMap<&str, &str> =
+        text.lines().skip(1).filter_map(|line| line.split_once('\t')).collect();
+    let mut proved: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for directory in ["crates", "tests"] {
+        collect(&root().join(directory), &mut proved)?;
+    }
+    let mut out = std::io::stdout().lock();
+    let (covered, open): (Vec<_>, Vec<_>) =
+        known.iter().partition(|(id, _)| proved.contains_key(**id));
+    writeln!(out, "covered ({}):", covered.len())?;
+    for (id, _) in &covered {
+        let files: Vec<_> = proved[**id].iter().map(String::as_str).collect();
+        writeln!(out, "  {id:<10} {}", files.join(" "))?;
+    }
+    writeln!(out, "uncovered ({}):", open.len())?;
+    for (id, rest) in &open {
+        let mut columns = rest.split('\t');
+        let (versions, bindings) = (columns.next().unwrap_or(""), columns.next().unwrap_or(""));
+        let text = columns.nth(1).unwrap_or("");
+        writeln!(out, "  {id:<10} {versions:<12} {bindings:<18} {text}")?;
+    }
+    let unknown: Vec<_> = proved.keys().filter(|id| !known.contains_key(id.as_str())).collect();
+    anyhow::ensure!(unknown.is_empty(), "tests name requirements that do not exist: {unknown:?}");
+    Ok(())
+}
+
+fn collect(
+    directory: &Path,
+    proved: &mut BTreeMap<String, BTreeSet<String>>,
+) -> anyhow::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            if !path.ends_with("node_modules") && !path.ends_with("target") {
+                collect(&path, proved)?;
+            }
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let shown = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
+        for line in text.lines() {
+            let Some(ids) = line.trim_start().strip_prefix(MARK) else { continue };
+            for id in ids.split(',') {
+                proved.entry(id.trim().to_owned()).or_default().insert(shown.clone());
+            }
+        }
+    }
+    Ok(())
+}

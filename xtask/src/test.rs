@@ -1,0 +1,16 @@
+//! `cargo xtask test`: everything the tests need, then all of them.
+
+use std::process::Command;
+
+use crate::{execute, prepare, root};
+
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let clients = prepare::clients()?;
+    execute(
+        Command::new(env!("CARGO"))
+            .args(["test", "--workspace", "--locked"])
+            .args(arguments)
+            .env("HERALD_TEST_CLIENTS", clients)
+            .current_dir(root()),
+    )
+}
