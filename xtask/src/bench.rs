@@ -16,7 +16,6 @@ mod server;
 use std::{
     fmt::Display,
     io::{self, Write},
-    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -46,7 +45,7 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let Some(options) = Options::parse(args)? else {
         return print(USAGE);
     };
-    let bench = Bench::prepare(&root()?, &options.subjects)?;
+    let bench = Bench::prepare(&crate::root(), &options.subjects)?;
     if options.growth {
         return growth::run(&bench, &options);
     }
@@ -93,11 +92,6 @@ impl Options {
 fn subjects(names: &str) -> anyhow::Result<Vec<Subject>> {
     let find = |name: &str| Subject::ALL.into_iter().find(|subject| subject.name() == name);
     names.split(',').map(|name| find(name).with_context(|| format!("no server {name}"))).collect()
-}
-
-fn root() -> anyhow::Result<PathBuf> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    Ok(manifest.parent().context("xtask is not inside the workspace")?.to_owned())
 }
 
 fn print(text: impl Display) -> anyhow::Result<()> {

@@ -198,8 +198,11 @@ async fn chunked(turn: &Turn) -> Result<(), AgentError> {
             pause(turn, delay).await?;
         }
         let mut words = format!("chunk {index} ");
-        let filler = "abcdefghijklmnopqrstuvwxyz".chars().cycle();
-        words.extend(filler.take(size.saturating_sub(words.len())));
+        if size > 0 {
+            let filler = "abcdefghijklmnopqrstuvwxyz".chars().cycle();
+            words.extend(filler.take(size.saturating_sub(words.len())));
+            words.truncate(size);
+        }
         turn.append(text("stream", words), index + 1 == chunks).await?;
     }
     Ok(())

@@ -2,12 +2,18 @@
 //!
 //! A dialect is how bodies look. 1.0 is the types' own serde form; 0.3 has two shapes, one on
 //! JSON-RPC and one on REST, which share a reader and a writer. What 0.3 cannot say is lost on
-//! the way out and only there:
+//! the way out:
 //!
-//! - a message's `referenceTaskIds` on REST, since the protobuf has no such field;
+//! - on REST a message's `referenceTaskIds` and a cancel's metadata, since the protobuf has no
+//!   such fields;
 //! - tenants, which came with 1.0;
 //! - the page token of a JSON-RPC list of webhooks, which is a bare array;
-//! - a role that was not said, which becomes `user`.
+//! - a role that was not said, which becomes `user`;
+//! - in cards the device flow, the mark that PKCE is a must, and signatures.
+//!
+//! On the way in a webhook keeps the first of several authentication schemes, and a file on
+//! REST whose bytes are themselves base64 text is decoded, because that is how most SDKs write
+//! every file there.
 //!
 //! What 0.3 has no place for but can carry travels in the metadata of the part, under
 //! [`DATA_PART_COMPAT`], [`FILENAME_COMPAT`] and [`MEDIA_TYPE_COMPAT`], and is taken out of it
@@ -26,8 +32,10 @@ use crate::{
     error::{Error, ErrorKind},
     id::TaskId,
     json,
+    jsonrpc::{self, RequestId},
     push::{PushConfig, PushConfigPage},
     request::{Operation, Request},
+    status,
     task::{SendResult, StreamEvent, Task, TaskPage},
     validate::Violations,
     version::Version,
@@ -116,6 +124,24 @@ fn unknown_method(method: &str) -> Error {
 impl Dialect {
     /// Every dialect.
     pub const ALL: [Self; 3] = [Self::V1, Self::V03, Self::V03Rest];
+
+    /// A JSON-RPC error, to the call of this id.
+    pub fn encode_error(self, call: &RequestId, error: &Error) -> Vec<u8> {
+        let codes = error.kind.codes();
+        let code = match self {
+            Self::V1 => codes.json_rpc,
+            Self::V03 | Self::V03Rest => codes.json_rpc_v03,
+        };
+        jsonrpc::error(call, code, error)
+    }
+
+    /// The REST body of an error.
+    pub fn encode_status(self, error: &Error) -> Vec<u8> {
+        match self {
+            Self::V1 => status::body(error, false),
+            Self::V03 | Self::V03Rest => status::body(error, true),
+        }
+    }
 
     /// Whether a message may come without an id, which the server then makes.
     pub const fn mints_message_id(self) -> bool {

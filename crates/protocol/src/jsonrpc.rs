@@ -121,19 +121,15 @@ pub fn result(id: &RequestId, result: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Frames an error: `data` is an array of typed details, as 1.0 asks.
-pub fn error(id: &RequestId, error: &Error) -> Vec<u8> {
+/// Frames an error under a number: `data` is an array of typed details, as 1.0 asks.
+pub(crate) fn error(id: &RequestId, code: i32, error: &Error) -> Vec<u8> {
     #[derive(Serialize)]
     struct Object<'a> {
         code: i32,
         message: &'a str,
         data: status::Details<'a>,
     }
-    let object = Object {
-        code: error.kind.codes().json_rpc,
-        message: &error.message,
-        data: status::Details(error),
-    };
+    let object = Object { code, message: &error.message, data: status::Details(error) };
     let object = serde_json::to_vec(&object).expect("an error has only string keys");
     let mut out = Vec::with_capacity(object.len() + id.0.len() + 40);
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
@@ -152,12 +148,14 @@ mod tests {
         parse(body.as_bytes()).unwrap_err().1.kind.codes().json_rpc
     }
 
+    // proves: RPC-001
     #[test]
     fn rpc_001_a_request_says_2_0() {
         assert_eq!(code(r#"{"jsonrpc":"1.0","id":1,"method":"GetTask"}"#), -32600);
         assert_eq!(code(r#"{"id":1,"method":"GetTask"}"#), -32600);
     }
 
+    // proves: RPC-002, RPC-003
     #[test]
     fn rpc_002_ids_are_echoed_with_their_type() {
         for id in [r#""a""#, "7", "-7", "123456789012345678901234567890"] {
@@ -175,6 +173,7 @@ mod tests {
         assert_eq!(code(&format!(r#"{{"jsonrpc":"2.0","id":{huge},"method":"X"}}"#)), -32600);
     }
 
+    // proves: RPC-003, RPC-005
     #[test]
     fn rpc_005_broken_json_is_a_parse_error() {
         for body in ["{", "", "\u{feff}{}", r#"{"a":}"#, "{\"jsonrpc\":\"2.0\u{0}\"}"] {
@@ -183,6 +182,7 @@ mod tests {
         assert_eq!(parse(b"\xff{}").unwrap_err().1.kind, ErrorKind::Parse);
     }
 
+    // proves: RPC-006
     #[test]
     fn rpc_006_other_json_is_an_invalid_request() {
         for body in ["[]", "\"x\"", "{}", "1", "null", r#"[{"jsonrpc":"2.0"}]"#] {

@@ -1,4 +1,4 @@
-//! The operations of the protocol. They are declared once, in [`operations!`].
+//! The operations of the protocol. They are declared once, in `operations!`.
 
 use serde::{Deserialize, Serialize};
 
@@ -254,7 +254,7 @@ pub struct PushConfigRef {
     /// Which task.
     #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
     pub task_id: TaskId,
-    /// Which webhook.
+    /// Which webhook. Empty where a 0.3 caller looks up the only one there is.
     #[serde(default, deserialize_with = "null_as_default")]
     pub id: PushConfigId,
 }

@@ -408,3 +408,49 @@ fn snake_case(name: &str) -> String {
     }
     snake
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: REST-007
+    #[test]
+    fn escapes_are_decoded_and_what_is_none_stays() {
+        for (text, expected) in [
+            ("plain", Some("plain")),
+            ("%41%7a", Some("Az")),
+            ("%E4%B8%AD", Some("中")),
+            ("100%", Some("100%")),
+            ("%4", Some("%4")),
+            ("%zz%", Some("%zz%")),
+            ("%+1", Some("%+1")),
+            ("a+b", Some("a+b")),
+            ("%FF", None),
+        ] {
+            assert_eq!(percent_decode(text).as_deref(), expected, "{text}");
+        }
+        assert_eq!(form_decode("a+b%2Bc").as_deref(), Some("a b+c"));
+    }
+
+    #[test]
+    fn every_entry_allows_exactly_its_methods() {
+        for entry in V1.iter().chain(V03) {
+            let methods: Vec<_> = entry.methods.iter().map(|(method, _)| *method).collect();
+            assert_eq!(methods.join(", "), entry.allow, "{}", entry.path);
+        }
+    }
+
+    #[test]
+    fn no_tenant_can_hide_a_route() {
+        for entry in V1.iter().chain(V03) {
+            let first = entry.path.split('/').next().unwrap_or_default();
+            assert!(RESERVED.contains(&first), "{first}");
+        }
+    }
+
+    #[test]
+    fn names_in_snake_case() {
+        assert_eq!(snake_case("statusTimestampAfter"), "status_timestamp_after");
+        assert_eq!(snake_case("status"), "status");
+    }
+}

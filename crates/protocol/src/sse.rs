@@ -118,6 +118,7 @@ mod tests {
         out
     }
 
+    // proves: STR-025
     #[test]
     fn str_025_lines_are_joined_comments_ignored_and_pieces_may_fall_anywhere() {
         let text =

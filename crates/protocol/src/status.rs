@@ -62,10 +62,14 @@ impl Serialize for Details<'_> {
     }
 }
 
-/// The REST body of an error.
-pub fn body(error: &Error) -> Vec<u8> {
+/// The REST body of an error. Clients of 0.3 look for `code` and `message` at the top instead.
+pub(crate) fn body(error: &Error, old: bool) -> Vec<u8> {
     #[derive(Serialize)]
     struct Body<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code: Option<i32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message: Option<&'a str>,
         error: Status<'a>,
     }
     #[derive(Serialize)]
@@ -82,7 +86,12 @@ pub fn body(error: &Error) -> Vec<u8> {
         message: &error.message,
         details: Details(error),
     };
-    serde_json::to_vec(&Body { error: status }).expect("an error has only string keys")
+    let body = Body {
+        code: old.then_some(codes.json_rpc_v03),
+        message: old.then_some(&error.message),
+        error: status,
+    };
+    serde_json::to_vec(&body).expect("an error has only string keys")
 }
 
 impl ErrorKind {

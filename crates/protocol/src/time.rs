@@ -87,6 +87,7 @@ impl<'de> Deserialize<'de> for Timestamp {
 mod tests {
     use super::*;
 
+    // proves: FMT-004, FMT-005
     #[test]
     fn prints_milliseconds_and_z() {
         assert_eq!(Timestamp::from_millis(0).to_string(), "1970-01-01T00:00:00.000Z");
@@ -108,6 +109,7 @@ mod tests {
         }
     }
 
+    // proves: FMT-023
     #[test]
     fn reads_offsets_and_takes_a_missing_one_for_utc() {
         let same = ["2025-04-02T16:59:25.331Z", "2025-04-02T18:59:25.331+02:00"];

@@ -50,6 +50,7 @@ impl Version {
         )
         .with("requestedVersion", shown)
         .with("supportedVersions", supported)
+        .with("hint", "send A2A-Version: 1.0")
     }
 }
 
@@ -93,6 +94,7 @@ pub fn extensions<'a>(values: impl IntoIterator<Item = &'a str>) -> Vec<String> 
 mod tests {
     use super::*;
 
+    // proves: VER-004, VER-005
     #[test]
     fn ver_004_005_a_missing_version_is_0_3_and_patch_digits_do_not_count() {
         assert_eq!(Version::negotiate(None), Ok(Version::V0_3));
@@ -101,6 +103,7 @@ mod tests {
         assert_eq!(Version::negotiate(Some("1.0.7")), Ok(Version::V1_0));
     }
 
+    // proves: VER-003
     #[test]
     fn ver_003_other_versions_are_refused_with_the_supported_list() {
         for value in ["0.5", "2.0", "99.0", "1", "1.", "1.0.0.0", "v1.0", "1.0-beta", "ünïcode"] {
@@ -110,6 +113,7 @@ mod tests {
         }
     }
 
+    // proves: EXT-003
     #[test]
     fn ext_003_several_uris_may_share_a_header() {
         assert_eq!(extensions(["a, b", "c"]), ["a", "b", "c"]);

@@ -56,7 +56,8 @@ impl Guard {
         let checked = (bound.to_canonical().is_loopback() || self.named) && !self.any_host;
         if checked && !self.answers_to(authority.host(), bound) {
             let host = authority.host();
-            let text = format!("this server does not answer to the host {host:?}: see allowed_hosts");
+            let text =
+                format!("this server does not answer to the host {host:?}: see allowed_hosts");
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, text));
         }
         Ok(Some(authority))
@@ -188,16 +189,31 @@ mod tests {
 
     #[test]
     fn a_loopback_server_answers_to_loopback_and_to_its_own_names_only() {
-        let guard = guard(&Config { allowed_hosts: vec!["a.example:80".into()], ..Config::default() });
+        let guard =
+            guard(&Config { allowed_hosts: vec!["a.example:80".into()], ..Config::default() });
         for host in [
-            "localhost", "localhost:8000", "LOCALHOST.", "x.localhost", "127.0.0.1:1", "127.9.9.9",
-            "[::1]:8000", "[::1]", "[::ffff:127.0.0.1]", "agents.example.com", "A.example:443",
+            "localhost",
+            "localhost:8000",
+            "LOCALHOST.",
+            "x.localhost",
+            "127.0.0.1:1",
+            "127.9.9.9",
+            "[::1]:8000",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+            "agents.example.com",
+            "A.example:443",
         ] {
             assert_eq!(status(&guard, host, LOOPBACK), None, "{host}");
         }
         for host in [
-            "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1",
-            "2130706433", "notlocalhost", "[::2]",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "2130706433",
+            "notlocalhost",
+            "[::2]",
         ] {
             assert_eq!(status(&guard, host, LOOPBACK), Some(421), "{host}");
         }
@@ -233,10 +249,12 @@ mod tests {
 
     #[test]
     fn only_pages_of_the_same_or_an_allowed_origin_may_call() {
-        let config = Config { allowed_origins: vec!["https://c.example".into()], ..Config::default() };
+        let config =
+            Config { allowed_origins: vec!["https://c.example".into()], ..Config::default() };
         let guard = guard(&config);
         let check = |origin: &'static str, host: &'static str| {
-            let headers = HeaderMap::from_iter([(header::ORIGIN, HeaderValue::from_static(origin))]);
+            let headers =
+                HeaderMap::from_iter([(header::ORIGIN, HeaderValue::from_static(origin))]);
             let host = Authority::from_static(host);
             guard.origin(&headers, Some(&host)).map(|named| named.is_some()).ok()
         };
@@ -258,14 +276,22 @@ mod tests {
             refuse_content(&HeaderMap::from_iter([(header::CONTENT_TYPE, value)])).is_none()
         };
         for kind in [
-            "application/json", "Application/JSON; charset=utf-8", "application/a2a+json",
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/a2a+json",
             "application/vnd.x+json ; q=1",
         ] {
             assert!(check(kind), "{kind}");
         }
         for kind in [
-            "text/plain", "text/plain; application/json", "application/x-www-form-urlencoded",
-            "multipart/form-data", "text/json", "application/jsonp", "", "json",
+            "text/plain",
+            "text/plain; application/json",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "text/json",
+            "application/jsonp",
+            "",
+            "json",
         ] {
             assert!(!check(kind), "{kind}");
         }

@@ -13,9 +13,7 @@ pub(crate) fn live() -> Response<Body> {
 pub(crate) async fn ready(shared: &Shared) -> Response<Body> {
     fresh(match shared.engine.ready().await {
         Ok(()) => respond(StatusCode::OK, "text/plain; charset=utf-8", "ready\n"),
-        Err(error) => {
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.message).into_response()
-        }
+        Err(error) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.message).into_response(),
     })
 }
 

@@ -40,8 +40,11 @@ impl Refusal {
             status: &'static str,
             message: &'a str,
         }
-        let error =
-            Status { code: self.status.as_u16(), status: name(self.status), message: &self.message };
+        let error = Status {
+            code: self.status.as_u16(),
+            status: name(self.status),
+            message: &self.message,
+        };
         let body = serde_json::to_vec(&Document { error }).expect("a refusal has only string keys");
         let mut response = Response::new(Body::whole(body));
         *response.status_mut() = self.status;

@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_reserved_first_segment_is_never_a_tenant() {
-        for path in ["/a2a/tasks", "/mcp/tasks", "/.well-known/tasks", "/agents/echo/agents/tasks"] {
+        for path in ["/a2a/tasks", "/mcp/tasks", "/.well-known/tasks", "/agents/echo/agents/tasks"]
+        {
             assert_eq!(find(path), None, "{path}");
         }
         assert_eq!(find(""), None);

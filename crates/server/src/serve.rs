@@ -12,7 +12,7 @@ use std::{
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout_at, Instant},
+    time::{Instant, sleep, timeout_at},
 };
 
 use crate::{connection::Connections, limits::Tally, server::Server};

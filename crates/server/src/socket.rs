@@ -62,8 +62,7 @@ pub(crate) struct Busy(Pulse);
 
 impl Pulse {
     pub(crate) fn new() -> Self {
-        let state =
-            State { busy: 0, wait: Wait::First, since: Instant::now(), multiplexed: false };
+        let state = State { busy: 0, wait: Wait::First, since: Instant::now(), multiplexed: false };
         Self(Arc::new(Mutex::new(state)))
     }
 

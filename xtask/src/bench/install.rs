@@ -12,6 +12,9 @@ use anyhow::{Context, bail, ensure};
 
 use super::{say, server::Subject};
 
+/// What makes `setpriv` kill a process when its parent ends.
+const TIE: [&str; 2] = ["--pdeathsig", "KILL"];
+
 /// Everything that is ready to be measured.
 pub(crate) struct Bench {
     root: PathBuf,
@@ -19,6 +22,9 @@ pub(crate) struct Bench {
     pub(crate) missing: Vec<Missing>,
     /// Servers on core 0, the load on core 1.
     pub(crate) pinned: bool,
+    /// Whether `setpriv` can tie what we start to our own life. A guard stops it when we end in any
+    /// ordinary way; this is for the day somebody kills us.
+    tied: bool,
 }
 
 /// A peer that cannot be measured here, and what to do about it.
@@ -28,15 +34,20 @@ pub(crate) struct Missing {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Core {
+enum Core {
     Server,
     Load,
 }
 
 impl Bench {
     pub(crate) fn prepare(root: &Path, subjects: &[Subject]) -> anyhow::Result<Self> {
-        let mut bench =
-            Self { root: root.to_owned(), ready: vec![], missing: vec![], pinned: can_pin() };
+        let mut bench = Self {
+            root: root.to_owned(),
+            ready: vec![],
+            missing: vec![],
+            pinned: can_pin(),
+            tied: succeeds(Command::new("setpriv").args(TIE).arg("true"))?,
+        };
         if !bench.pinned {
             say("taskset or a second core is missing: nothing is pinned, figures will be noisy");
         }
@@ -60,13 +71,20 @@ impl Bench {
         self.root.join("target/bench").join(name)
     }
 
-    /// A command on one core, where that is possible.
-    pub(crate) fn pinned(&self, core: Core, program: impl AsRef<OsStr>) -> Command {
-        if !self.pinned {
-            return Command::new(program);
+    /// A command on one core, where that is possible, that does not outlive us. Both helpers become
+    /// the program, so its process id is the child's.
+    fn pinned(&self, core: Core, program: impl AsRef<OsStr>) -> Command {
+        let mut words: Vec<&OsStr> = Vec::new();
+        if self.tied {
+            words.push("setpriv".as_ref());
+            words.extend(TIE.map(OsStr::new));
         }
-        let mut command = Command::new("taskset");
-        command.args(["-c", core.number()]).arg(program);
+        if self.pinned {
+            words.extend(["taskset", "-c", core.number()].map(OsStr::new));
+        }
+        words.push(program.as_ref());
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
         command
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape};
 use crate::{
     id::{ArtifactId, ContextId, MessageId, TaskId},
-    message::{self, Content, Metadata, decode_base64, present},
+    message::{self, Content, Metadata, decode_base64, decode_base64_text, present},
     task::{self, SendResult, StreamEvent, TaskState},
     time::Timestamp,
     validate::{Violations, null_as_default},
@@ -67,8 +67,9 @@ struct File {
     name: Option<String>,
     #[serde(alias = "mime_type", alias = "mediaType", alias = "media_type")]
     mime_type: Option<String>,
-    #[serde(alias = "fileWithBytes", alias = "file_with_bytes")]
     bytes: Option<String>,
+    #[serde(alias = "file_with_bytes")]
+    file_with_bytes: Option<String>,
     #[serde(alias = "fileWithUri", alias = "file_with_uri")]
     uri: Option<String>,
 }
@@ -270,12 +271,12 @@ impl Part {
                 part.content = Content::Data(lift_value(value, &mut part.metadata));
                 lift_names(&mut part);
             }
-            Found::Raw(base64) => part.content = read_bytes(&base64, "raw", at),
+            Found::Raw(base64) => part.content = Content::Raw(read_bytes(&base64, "raw", at)),
             Found::Url(url) => part.content = Content::Url(url),
             Found::File(file) => {
                 part.filename = file.name.clone().or(part.filename);
                 part.media_type = file.mime_type.clone().or(part.media_type);
-                part.content = at.within("file", |at| file.read(at));
+                part.content = at.within("file", |at| file.read(shape, at));
             }
         }
         part
@@ -349,27 +350,37 @@ fn unwrap_data_part(mut value: Value) -> Value {
 }
 
 impl File {
-    fn read(self, at: &mut Violations<'_>) -> Content {
-        match (self.bytes, self.uri) {
-            (Some(bytes), None) => read_bytes(&bytes, "bytes", at),
-            (None, Some(uri)) => Content::Url(uri),
+    fn read(self, shape: Shape, at: &mut Violations<'_>) -> Content {
+        let bytes = match (self.bytes, self.file_with_bytes) {
+            (Some(text), _) => Some(("bytes", text)),
+            (None, Some(text)) => Some(("fileWithBytes", text)),
+            (None, None) => None,
+        };
+        match (bytes, self.uri) {
             // Writers that cannot leave a member out leave it empty.
-            (Some(bytes), Some(uri)) if uri.is_empty() => read_bytes(&bytes, "bytes", at),
-            (Some(bytes), Some(uri)) if bytes.is_empty() => Content::Url(uri),
-            (Some(_), Some(_)) | (None, None) => {
-                at.add("", "must have either bytes or a uri");
-                Content::Text(String::new())
+            (Some((_, text)), Some(uri)) if text.is_empty() => Content::Url(uri),
+            (Some(_), Some(uri)) if !uri.is_empty() => one_of_two(at),
+            (Some(("fileWithBytes", text)), _) if shape == Shape::Rest => {
+                let bytes = read_bytes(&text, "fileWithBytes", at);
+                Content::Raw(decode_base64_text(&bytes).unwrap_or(bytes))
             }
+            (Some((member, text)), _) => Content::Raw(read_bytes(&text, member, at)),
+            (None, Some(uri)) => Content::Url(uri),
+            (None, None) => one_of_two(at),
         }
     }
 }
 
-fn read_bytes(base64: &str, member: &str, at: &mut Violations<'_>) -> Content {
-    let bytes = decode_base64(base64).unwrap_or_else(|fault| {
+fn one_of_two(at: &mut Violations<'_>) -> Content {
+    at.add("", "must have either bytes or a uri");
+    Content::Text(String::new())
+}
+
+fn read_bytes(base64: &str, member: &str, at: &mut Violations<'_>) -> Vec<u8> {
+    decode_base64(base64).unwrap_or_else(|fault| {
         at.add(member, fault);
         Vec::new()
-    });
-    Content::Raw(bytes)
+    })
 }
 
 /// Text and data have no name or media type in 0.3, so ours travel in the metadata. The keys

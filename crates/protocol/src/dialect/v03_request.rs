@@ -124,7 +124,7 @@ pub(super) fn decode(
                 history_length: shape.history_length(target.history_length),
             })
         }),
-        // 0.3 has no list; the name is there for the day a route asks for it.
+        // 0.3 has no list, so no method and no route of it leads here.
         Operation::ListTasks => operation.decode(params),
         Operation::CancelTask => target(params, |mut target, at| {
             let id = target.task(path, at);
@@ -318,7 +318,7 @@ impl PushResource {
         let nested = nested.or_else(|| inner.push_notification_config.take());
         let Some(push) = nested.or_else(|| self.flat()).or_else(|| inner.flat()) else {
             at.add("pushNotificationConfig", "is required");
-            return PushConfig::default();
+            return PushConfig { task_id: task, ..PushConfig::default() };
         };
         let outer_id = self.config_id.filter(|id| !id.is_empty()).or(named_id);
         let mut config = push.read(outer_id, "pushNotificationConfig", at);

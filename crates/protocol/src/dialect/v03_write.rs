@@ -161,7 +161,7 @@ impl Serialize for Out<'_, Part> {
             }
             Content::Raw(bytes) => {
                 map.kind(shape, "file")?;
-                let content = (shape.bytes(), Cow::Owned(encode_base64(bytes)));
+                let content = (shape.bytes(), Cow::Owned(file_bytes(shape, bytes)));
                 map.serialize_entry("file", &File { part, content })?;
             }
             Content::Url(url) => {
@@ -181,6 +181,17 @@ impl Serialize for Out<'_, Part> {
         }
         map.some("metadata", part_metadata(part).as_deref())?;
         map.end()
+    }
+}
+
+/// The bytes of a file. On REST they are base64 twice: most official SDKs (Python, Java, Go) keep
+/// base64 text in the protobuf's field for bytes, which its JSON form then encodes once more, and
+/// Python's cannot read a task at all in which the field holds anything but text.
+fn file_bytes(shape: Shape, bytes: &[u8]) -> String {
+    let text = encode_base64(bytes);
+    match shape {
+        Shape::Rpc => text,
+        Shape::Rest => encode_base64(text.as_bytes()),
     }
 }
 

@@ -137,7 +137,8 @@ fn full() -> AgentCard {
     }
 }
 
-// proves: CARD-004, CARD-005, CARD-015, CARD-023
+// part of: CARD-005, CARD-015
+// proves: CARD-004, CARD-023
 #[test]
 fn one_card_for_each_reader_and_one_for_all() {
     golden("card.v1.json", &Dialect::V1.encode_card(&full()));
@@ -169,7 +170,8 @@ fn required_members_stay_and_unset_ones_go() {
     assert_eq!(shown["skills"][0], value(expected));
 }
 
-// proves: CARD-015, CARD-017
+// part of: CARD-015
+// proves: CARD-017
 #[test]
 fn the_0_3_card_names_its_main_address_and_repeats_it() {
     for bytes in [Dialect::V03.encode_card(&full()), card::hybrid(&full())] {
@@ -192,7 +194,8 @@ fn the_0_3_card_names_its_main_address_and_repeats_it() {
     assert_eq!(shown["preferredTransport"], "HTTP+JSON");
 }
 
-// proves: CARD-023, EXT-008
+// part of: EXT-008
+// proves: CARD-023
 #[test]
 fn the_card_for_all_holds_the_1_0_card_whole() {
     let hybrid = value(card::hybrid(&full()));

@@ -1,17 +1,16 @@
 //! Errors as each binding shows them.
 
 use herald_protocol::{
-    Error, ErrorKind,
+    Dialect, Error, ErrorKind,
     jsonrpc::{self, RequestId},
-    status,
 };
 
 use crate::support::value;
 
+// part of: ERR-074
 // proves: ERR-001, ERR-002, ERR-003, ERR-004, ERR-005, ERR-006, ERR-007, ERR-008, ERR-009
 // proves: ERR-021, ERR-022, ERR-023, ERR-024, ERR-025, ERR-026, ERR-027, ERR-028, ERR-029
 // proves: ERR-041, ERR-042, ERR-043, ERR-044, ERR-045, ERR-046, ERR-047, ERR-048, ERR-049
-// proves: ERR-074
 #[test]
 fn the_table_is_that_of_1_0_1() {
     let table = [
@@ -74,10 +73,10 @@ fn every_error_says_the_same_on_json_rpc_and_on_rest() {
     for &kind in ErrorKind::ALL {
         let error = Error::new(kind, "a sentence").with("taskId", "t");
         let codes = kind.codes();
-        let rpc = value(jsonrpc::error(&RequestId::null(), &error));
+        let rpc = value(Dialect::V1.encode_error(&RequestId::null(), &error));
         assert_eq!(rpc["jsonrpc"], "2.0");
         assert_eq!(rpc["error"]["code"], codes.json_rpc);
-        let rest = value(status::body(&error));
+        let rest = value(Dialect::V1.encode_status(&error));
         assert_eq!(rest["error"]["code"], codes.http);
         assert_eq!(rest["error"]["status"], codes.grpc.name());
         for (message, details) in [
@@ -98,8 +97,8 @@ fn every_error_says_the_same_on_json_rpc_and_on_rest() {
 fn fields_at_fault_are_a_bad_request() {
     let error = Error::field("message.parts", "must hold at least one part");
     for details in [
-        &value(jsonrpc::error(&RequestId::null(), &error))["error"]["data"],
-        &value(status::body(&error))["error"]["details"],
+        &value(Dialect::V1.encode_error(&RequestId::null(), &error))["error"]["data"],
+        &value(Dialect::V1.encode_status(&error))["error"]["details"],
     ] {
         assert_eq!(details[1]["@type"], "type.googleapis.com/google.rpc.BadRequest");
         assert_eq!(details[1]["fieldViolations"][0]["field"], "message.parts");
@@ -137,7 +136,7 @@ fn an_answer_has_a_result_or_an_error_and_the_callers_id() {
             assert_eq!(answer["id"], value(id));
         }
         let error = Error::task_not_found();
-        let answer = value(jsonrpc::error(&call.id, &error));
+        let answer = value(Dialect::V1.encode_error(&call.id, &error));
         let keys: Vec<_> = answer.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["error", "id", "jsonrpc"]);
     }

@@ -177,7 +177,7 @@ impl Recipe<'_> {
         ];
         let mut parts =
             vec![self.pick(&[r#"{"text":"a"}"#, r#"{"kind":"text","text":""}"#]).to_owned()];
-        if self.next() % 2 == 0 {
+        if self.next().is_multiple_of(2) {
             parts.push(self.object(2));
         }
         let inner = match self.next() % 3 {
@@ -360,7 +360,7 @@ fn json_rpc_envelope() {
                     let _ = resolve(&call.method, None, MissingVersion::Lenient);
                 }
                 Err((id, error)) => {
-                    let answer = jsonrpc::error(&id, &error);
+                    let answer = Dialect::V1.encode_error(&id, &error);
                     serde_json::from_slice::<Value>(&answer).unwrap();
                 }
             }

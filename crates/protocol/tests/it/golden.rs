@@ -23,7 +23,8 @@ fn tasks() {
     }
 }
 
-// proves: RPC-014, RPC-015, REST-009
+// part of: REST-009
+// proves: RPC-014, RPC-015
 #[test]
 fn answers_to_a_send() {
     for dialect in Dialect::ALL {
@@ -40,7 +41,8 @@ fn answers_to_a_send() {
     }
 }
 
-// proves: STR-009, STR-010, STR-011, STR-012, STR-013, STR-027, STR-028, STR-031, PUSH-009
+// part of: STR-009, STR-010, STR-011, STR-012, STR-013, STR-027, PUSH-009
+// proves: STR-028, STR-031
 #[test]
 fn stream_items() {
     for dialect in Dialect::ALL {
@@ -51,7 +53,8 @@ fn stream_items() {
     }
 }
 
-// proves: RPC-018, RPC-019, PUSH-026
+// part of: PUSH-026
+// proves: RPC-018, RPC-019
 #[test]
 fn webhooks() {
     for dialect in Dialect::ALL {
@@ -64,7 +67,8 @@ fn webhooks() {
     assert_eq!(Dialect::V03Rest.encode_deleted(), b"null");
 }
 
-// proves: FMT-011, LIST-004, LIST-005, LIST-006, LIST-007
+// part of: LIST-006, LIST-007
+// proves: FMT-011, LIST-004, LIST-005
 #[test]
 fn a_page_of_tasks_shows_every_required_member() {
     let page = TaskPage { page_size: 50, ..TaskPage::default() };

@@ -49,7 +49,8 @@ const V1_ROUTES: [(&str, &str, Operation); 12] = [
     ("GET", "/extendedAgentCard", Operation::GetExtendedAgentCard),
 ];
 
-// proves: REST-001, REST-002, REST-012, REST-013, REST-014, TEN-003
+// part of: REST-014, TEN-003
+// proves: REST-001, REST-002, REST-012, REST-013
 #[test]
 fn every_route_of_1_0_exists_with_and_without_a_tenant() {
     for (method, path, operation) in V1_ROUTES {
@@ -62,7 +63,8 @@ fn every_route_of_1_0_exists_with_and_without_a_tenant() {
     }
 }
 
-// proves: REST-016, REST-021
+// part of: REST-021
+// proves: REST-016
 #[test]
 fn every_route_of_0_3_exists_under_v1() {
     for (method, path, operation) in V1_ROUTES {
@@ -94,7 +96,8 @@ fn a_suffix_is_not_part_of_the_id() {
     assert_eq!(twice.task.unwrap().as_str(), "x:cancel");
 }
 
-// proves: REST-007, TEN-005
+// part of: TEN-005
+// proves: REST-007
 #[test]
 fn ids_in_paths_are_decoded() {
     let found = route("GET", "/a%2Fb%20c/tasks/%E4%B8%AD%2f%25/pushNotificationConfigs/1+1");
@@ -198,7 +201,8 @@ fn query_values_are_decoded() {
     }
 }
 
-// proves: LIST-008, LIST-010, REST-008, ERR-064
+// part of: LIST-008, LIST-010
+// proves: REST-008, ERR-064
 #[test]
 fn every_parameter_at_fault_is_named_at_once() {
     let query = "status=RUNNING&pageSize=x&historyLength=-1&includeArtifacts=yes\
@@ -236,7 +240,7 @@ fn a_get_reads_its_path_and_query_and_never_a_body() {
     assert_eq!(named.tenant().unwrap().as_str(), "acme");
 }
 
-// proves: GET-009
+// part of: GET-009
 #[test]
 fn zero_history_in_a_query_means_what_it_means_in_the_dialect() {
     let length = |path: &str| match call("GET", path, b"").unwrap() {
@@ -290,7 +294,7 @@ fn a_subscription_is_the_same_by_get_and_by_post() {
     }
 }
 
-// proves: ERR-072
+// part of: ERR-072
 #[test]
 fn a_send_needs_a_body_that_is_json_and_a_message() {
     for path in ["/message:send", "/v1/message:send", "/acme/message:stream"] {
@@ -311,7 +315,7 @@ fn a_send_needs_a_body_that_is_json_and_a_message() {
     }
 }
 
-// proves: TEN-003, TEN-004
+// part of: TEN-003, TEN-004
 #[test]
 fn the_tenant_of_the_path_wins() {
     let body = r#"{"tenant":"b","message":{"messageId":"m","role":1,"parts":[{"text":"a"}]}}"#;
@@ -340,7 +344,7 @@ fn the_task_of_the_path_is_the_webhooks_task() {
     assert_eq!(fields(&call("POST", path, b"").unwrap_err()), ["url"]);
 }
 
-// proves: PUSH-026
+// part of: PUSH-026
 #[test]
 fn a_webhook_of_0_3_is_created_by_any_of_three_bodies() {
     let inner = r#"{"id":"p-1","url":"https://example.com/hook","token":"secret",
@@ -387,7 +391,8 @@ fn webhooks_are_found_by_path_and_paged_by_query() {
     assert_eq!(list.page_token.as_deref(), Some("n"));
 }
 
-// proves: REST-010, REST-011
+// part of: REST-010
+// proves: REST-011
 #[test]
 fn a_task_stands_bare_in_its_answer() {
     for dialect in [Dialect::V1, Dialect::V03Rest] {

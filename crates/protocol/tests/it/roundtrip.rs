@@ -276,7 +276,8 @@ mod lossy {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // proves: FMT-008, FMT-009, FMT-025, EQV-003
+    // part of: FMT-025, EQV-003
+    // proves: FMT-008, FMT-009
     #[test]
     fn tasks(task in task()) {
         for dialect in Dialect::ALL {
@@ -288,7 +289,7 @@ proptest! {
         prop_assert_eq!(Dialect::V1.decode_page(&Dialect::V1.encode_page(&page)).unwrap(), page);
     }
 
-    // proves: FMT-025
+    // part of: FMT-025
     #[test]
     fn events_and_answers(event in event(), closing in any::<bool>()) {
         for dialect in Dialect::ALL {
@@ -311,7 +312,7 @@ proptest! {
         }
     }
 
-    // proves: PUSH-026
+    // part of: PUSH-026
     #[test]
     fn webhooks(configs in vec(push_config(), 0..3)) {
         for dialect in Dialect::ALL {
@@ -325,7 +326,7 @@ proptest! {
         }
     }
 
-    // proves: VER-002
+    // part of: VER-002
     #[test]
     fn requests(request in request()) {
         for dialect in Dialect::ALL {

@@ -25,7 +25,8 @@ fn part(dialect: Dialect, part: &str) -> herald_protocol::Part {
     message_of(decode(dialect, Operation::SendMessage, &with_part(part))).parts.remove(0)
 }
 
-// proves: RPC-012, EQV-004
+// part of: EQV-004
+// proves: RPC-012
 #[test]
 fn the_ten_methods_of_0_3_and_an_old_alias() {
     let names = [
@@ -52,7 +53,8 @@ fn the_ten_methods_of_0_3_and_an_old_alias() {
     assert_eq!(alias, (Dialect::V03, Operation::SendStreamingMessage));
 }
 
-// proves: FMT-016, FMT-017, RPC-015, STR-011
+// part of: STR-011
+// proves: FMT-016, FMT-017, RPC-015
 #[test]
 fn on_json_rpc_every_object_says_its_kind_and_names_are_lower_case() {
     for state in TaskState::ALL {
@@ -72,7 +74,8 @@ fn on_json_rpc_every_object_says_its_kind_and_names_are_lower_case() {
     assert_eq!(value(Dialect::V03.encode_event(&event, false))["kind"], "artifact-update");
 }
 
-// proves: FMT-018, FMT-019, STR-013
+// part of: STR-013
+// proves: FMT-018, FMT-019
 #[test]
 fn on_rest_documents_are_those_of_the_protobuf() {
     let canceled = value(Dialect::V03Rest.encode_task(&task(TaskState::Canceled)));
@@ -87,7 +90,7 @@ fn on_rest_documents_are_those_of_the_protobuf() {
     assert_eq!(event.as_object().unwrap().keys().collect::<Vec<_>>(), ["task"]);
 }
 
-// proves: STR-012
+// part of: STR-012
 #[test]
 fn final_says_that_the_stream_ends_here() {
     for closing in [true, false] {
@@ -147,6 +150,25 @@ fn parts_are_read_in_every_spelling() {
     let file =
         part(Dialect::V03, r#"{"kind":"file","file":{"uri":"u","name":"n","mimeType":"m/t"}}"#);
     assert_eq!((file.filename.as_deref(), file.media_type.as_deref()), (Some("n"), Some("m/t")));
+}
+
+// proves: FMT-019
+#[test]
+fn files_on_rest_are_base64_text_inside_a_field_for_bytes() {
+    let raw = |given: &str| part(Dialect::V03Rest, given).content;
+    // "AP+A" is the base64 text of three bytes, "QVArQQ==" that of the text itself.
+    let bytes = Content::Raw(vec![0, 0xff, 0x80]);
+    assert_eq!(raw(r#"{"file":{"fileWithBytes":"QVArQQ=="}}"#), bytes, "as Python writes it");
+    assert_eq!(raw(r#"{"file":{"fileWithBytes":"AP+A"}}"#), bytes, "as JavaScript writes it");
+    assert_eq!(raw(r#"{"kind":"file","file":{"bytes":"AP+A"}}"#), bytes, "in the other shape");
+    assert_eq!(raw(r#"{"file":{"fileWithBytes":""}}"#), Content::Raw(vec![]));
+    let text = r#"{"kind":"file","file":{"bytes":"QVArQQ=="}}"#;
+    assert_eq!(raw(text), Content::Raw(b"AP+A".to_vec()), "the other shape is encoded once");
+    let on_rpc = part(Dialect::V03, r#"{"kind":"file","file":{"fileWithBytes":"QVArQQ=="}}"#);
+    assert_eq!(on_rpc.content, Content::Raw(b"AP+A".to_vec()));
+    let reply = Message { parts: vec![herald_protocol::Part::new(bytes)], ..message() };
+    let shown = value(Dialect::V03Rest.encode_send_result(&SendResult::Message(reply)));
+    assert_eq!(shown["message"]["content"][0]["file"]["fileWithBytes"], "QVArQQ==");
 }
 
 #[test]
@@ -214,7 +236,7 @@ fn a_message_may_be_as_short_as_the_first_clients_made_it() {
     assert_eq!(fields(&error), ["message.role"]);
 }
 
-// proves: SEND-021, SEND-022
+// part of: SEND-021, SEND-022
 #[test]
 fn blocking_has_its_own_default_on_each_binding() {
     let returns = |dialect, configuration: &str| {
@@ -233,7 +255,7 @@ fn blocking_has_its_own_default_on_each_binding() {
     }
 }
 
-// proves: GET-009
+// part of: GET-009
 #[test]
 fn a_history_of_zero_is_none_on_json_rpc_and_all_in_the_protobuf() {
     let length = |dialect, params: &str| match decode(dialect, Operation::GetTask, params) {
@@ -328,7 +350,7 @@ fn references_extensions_and_metadata_are_kept() {
     assert!(shown["message"].get("referenceTaskIds").is_none(), "the protobuf has no such field");
 }
 
-// proves: PUSH-026, PUSH-027
+// part of: PUSH-026, PUSH-027
 #[test]
 fn webhooks_are_read_in_every_shape() {
     let create = Operation::CreateTaskPushNotificationConfig;
@@ -358,7 +380,8 @@ fn webhooks_are_read_in_every_shape() {
         let fault = refuse(dialect, create, r#"{"taskId":"t","pushNotificationConfig":{}}"#);
         assert_eq!(fields(&fault), ["pushNotificationConfig.url"]);
         let fault = refuse(dialect, create, r#"{"taskId":"t"}"#);
-        assert_eq!(fields(&fault), ["pushNotificationConfig", "taskId"]);
+        assert_eq!(fields(&fault), ["pushNotificationConfig"]);
+        assert_eq!(fields(&refuse(dialect, create, "{}")), ["pushNotificationConfig", "taskId"]);
 
         let get = Operation::GetTaskPushNotificationConfig;
         let expected = PushConfigRef { tenant: None, task_id: "t".into(), id: "p".into() };
@@ -382,7 +405,7 @@ fn webhooks_are_read_in_every_shape() {
     }
 }
 
-// proves: PUSH-008
+// part of: PUSH-008
 #[test]
 fn a_webhook_may_ride_on_a_send() {
     for (dialect, member) in [
@@ -417,7 +440,7 @@ fn pages_of_webhooks_are_an_array_on_json_rpc_and_an_object_on_rest() {
     assert_eq!(value(Dialect::V03.encode_push_page(&PushConfigPage::default())), value("[]"));
 }
 
-// proves: STR-024
+// part of: STR-024
 #[test]
 fn answers_are_told_apart_without_their_kind() {
     let task = r#"{"id":"t","contextId":"c","status":{"state":"working"}}"#;
@@ -504,7 +527,8 @@ fn an_unknown_method_is_refused_before_anything_else() {
     }
 }
 
-// proves: VER-002, VER-003, VER-004, VER-005
+// part of: VER-002
+// proves: VER-003, VER-004, VER-005
 #[test]
 fn the_version_must_be_the_methods_own() {
     for version in ["1.0", "1.0.0", "1.0.7", " 1.0 "] {
@@ -532,7 +556,8 @@ fn the_version_must_be_the_methods_own() {
     }
 }
 
-// proves: VER-002, VER-003
+// part of: VER-002
+// proves: VER-003
 #[test]
 fn on_rest_the_path_chooses_and_the_version_must_agree() {
     let check = |dialect: Dialect, version| {
@@ -550,7 +575,7 @@ fn on_rest_the_path_chooses_and_the_version_must_agree() {
     assert_eq!(check(Dialect::V03Rest, Some("99.0")), Err(400));
 }
 
-// proves: FMT-025, EQV-003
+// part of: FMT-025, EQV-003
 #[test]
 fn a_task_looks_the_same_through_every_dialect() {
     let plain = Task {

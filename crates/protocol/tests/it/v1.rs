@@ -268,7 +268,7 @@ fn the_extended_card_needs_no_parameters() {
     assert!(V1.decode(Operation::GetTask, None).is_err());
 }
 
-// proves: GET-003, GET-004, GET-005, GET-006, GET-007
+// part of: GET-003, GET-004, GET-005, GET-006, GET-007
 #[test]
 fn a_limit_keeps_the_most_recent_messages_in_their_order() {
     let history: Vec<_> = (0..5).map(|n| Message::agent(format!("m{n}"), "x")).collect();
@@ -287,7 +287,8 @@ fn a_limit_keeps_the_most_recent_messages_in_their_order() {
     assert!(value(V1.encode_task(&task)).get("history").is_none());
 }
 
-// proves: GET-008, GET-010, LIST-015
+// part of: GET-010, LIST-015
+// proves: GET-008
 #[test]
 fn a_negative_limit_is_refused_wherever_one_may_stand() {
     for dialect in Dialect::ALL {
@@ -302,7 +303,7 @@ fn a_negative_limit_is_refused_wherever_one_may_stand() {
     assert_eq!(fields(&list), ["historyLength"]);
 }
 
-// proves: LIST-008, LIST-010
+// part of: LIST-008, LIST-010
 #[test]
 fn page_sizes_are_1_to_100_and_states_are_known_ones() {
     for size in [1, 100] {
@@ -317,7 +318,7 @@ fn page_sizes_are_1_to_100_and_states_are_known_ones() {
     decode(V1, Operation::ListTasks, r#"{"status":"TASK_STATE_UNSPECIFIED"}"#);
 }
 
-// proves: TEN-004, TEN-005
+// part of: TEN-004, TEN-005
 #[test]
 fn the_tenant_is_any_text_in_any_request() {
     for tenant in ["acme", "a/b", "äöü 中", "v1"] {

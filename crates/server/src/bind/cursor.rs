@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn anything_else_is_malformed() {
-        for text in ["x", "t:", "t:-1", "t:+1", "t:1x", "99999999999999999999", "%zz:1", "%:1", ":"] {
+        for text in ["x", "t:", "t:-1", "t:+1", "t:1x", "99999999999999999999", "%zz:1", "%:1", ":"]
+        {
             assert_eq!(Cursor::parse(text), None, "{text}");
         }
     }

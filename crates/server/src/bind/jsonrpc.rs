@@ -5,10 +5,8 @@ use herald_engine::Caller;
 use herald_protocol::{
     Dialect, Error, ErrorKind, dialect,
     jsonrpc::{self, RequestId},
-    status,
 };
 use http::{HeaderValue, Response, StatusCode, header};
-use serde::Serialize;
 
 use crate::{
     bind::{Exchange, Outcome, respond, sse},
@@ -22,6 +20,8 @@ use crate::{
 struct Failure {
     call: RequestId,
     dialect: Option<Dialect>,
+    /// Whether a stream was asked for. Clients of 0.3 take nothing else for an answer then.
+    streams: bool,
     error: Error,
 }
 
@@ -70,13 +70,17 @@ async fn call(
     caller: Caller,
     body: &[u8],
 ) -> Result<Response<Body>, Failure> {
-    let call = jsonrpc::parse(body)
-        .map_err(|(call, error)| Failure { call, dialect: None, error })?;
+    let call = jsonrpc::parse(body).map_err(|(call, error)| Failure {
+        call,
+        dialect: None,
+        streams: false,
+        error,
+    })?;
     let policy = exchange.shared.config.missing_version;
     let resolved = dialect::resolve(&call.method, exchange.version().as_deref(), policy);
     let (dialect, operation) = match resolved {
         Ok(resolved) => resolved,
-        Err(error) => return Err(Failure { call: call.id, dialect: None, error }),
+        Err(error) => return Err(Failure { call: call.id, dialect: None, streams: false, error }),
     };
     let params = call.params.map(|params| params.get().as_bytes());
     let outcome = match dialect.decode(operation, params) {
@@ -93,14 +97,17 @@ async fn call(
             let every = exchange.shared.config.timeouts.keep_alive;
             Ok(sse::response(events, framing, every, slot))
         }
-        Err(error) => Err(Failure { call: call.id, dialect: Some(dialect), error }),
+        Err(error) => {
+            let streams = operation.is_streaming();
+            Err(Failure { call: call.id, dialect: Some(dialect), streams, error })
+        }
     }
 }
 
 impl Failure {
     /// Before anything of the body is known.
     fn early(error: Error) -> Self {
-        Self { call: RequestId::null(), dialect: None, error }
+        Self { call: RequestId::null(), dialect: None, streams: false, error }
     }
 }
 
@@ -112,7 +119,7 @@ pub(crate) fn too_slow() -> Response<Body> {
 }
 
 fn refuse(exchange: &Exchange<'_>, failure: Failure) -> Response<Body> {
-    let Failure { call, dialect, error } = failure;
+    let Failure { call, dialect, streams, error } = failure;
     let error = exchange.explain(error);
     let status = match error.kind {
         ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -143,52 +150,12 @@ fn refuse(exchange: &Exchange<'_>, failure: Failure) -> Response<Body> {
         Some(version) if !version.is_empty() && !version.starts_with("0.") => Dialect::V1,
         Some(_) | None => Dialect::V03,
     });
-    let mut response = respond(status, "application/json", error_body(&call, dialect, &error));
+    let body = dialect.encode_error(&call, &error);
+    let mut response = if streams && dialect == Dialect::V03 {
+        sse::refusal(status, &body)
+    } else {
+        respond(status, "application/json", body)
+    };
     exchange.mark(response.headers_mut(), error.kind);
     response
-}
-
-/// An error in the terms of a generation. 0.3 leaves the numbers free that 1.0 has taken since, and
-/// its own servers use them for other conditions; the `reason` is the same in both.
-pub(crate) fn error_body(call: &RequestId, dialect: Dialect, error: &Error) -> Vec<u8> {
-    let old = match dialect {
-        Dialect::V1 => None,
-        Dialect::V03 | Dialect::V03Rest => old_code(error.kind),
-    };
-    let Some(code) = old else { return jsonrpc::error(call, error) };
-    #[derive(Serialize)]
-    struct Object<'a> {
-        code: i32,
-        message: &'a str,
-        data: status::Details<'a>,
-    }
-    let object = Object { code, message: &error.message, data: status::Details(error) };
-    let object = serde_json::to_string(&object).expect("an error has only string keys");
-    format!(r#"{{"jsonrpc":"2.0","id":{},"error":{object}}}"#, call.as_json()).into_bytes()
-}
-
-const fn old_code(kind: ErrorKind) -> Option<i32> {
-    match kind {
-        ErrorKind::AgentUnavailable => Some(-32007),
-        ErrorKind::Unauthenticated => Some(-32008),
-        ErrorKind::Forbidden => Some(-32009),
-        ErrorKind::ExtensionSupportRequired => Some(-32600),
-        ErrorKind::Parse
-        | ErrorKind::InvalidRequest
-        | ErrorKind::MethodNotFound
-        | ErrorKind::InvalidParams
-        | ErrorKind::Internal
-        | ErrorKind::TaskNotFound
-        | ErrorKind::TaskNotCancelable
-        | ErrorKind::PushNotificationNotSupported
-        | ErrorKind::UnsupportedOperation
-        | ErrorKind::ContentTypeNotSupported
-        | ErrorKind::InvalidAgentResponse
-        | ErrorKind::ExtendedAgentCardNotConfigured
-        | ErrorKind::VersionNotSupported
-        | ErrorKind::IdempotencyConflict
-        | ErrorKind::LimitExceeded
-        | ErrorKind::TooLarge
-        | ErrorKind::Unavailable => None,
-    }
 }

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use herald_protocol::{
     Dialect, Error, ErrorKind, Operation,
     rest::{self, Route, RouteError},
-    status,
 };
 use http::{HeaderValue, Response, StatusCode, header};
 
@@ -118,7 +117,8 @@ fn refuse(exchange: &Exchange<'_>, route: &Route, error: Error) -> Response<Body
     let error = exchange.explain(error);
     let status = StatusCode::from_u16(error.kind.codes().http);
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = respond(status, content_type(route.dialect), status::body(&error));
+    let mut response =
+        respond(status, content_type(route.dialect), route.dialect.encode_status(&error));
     exchange.mark(response.headers_mut(), error.kind);
     if error.kind == ErrorKind::TooLarge {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

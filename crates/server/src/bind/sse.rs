@@ -12,14 +12,14 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::{Item, Subscription, store::Owner};
-use herald_protocol::{Dialect, Error, TaskId, jsonrpc::RequestId, sse, status};
-use http::{HeaderValue, Response, header};
+use herald_protocol::{Dialect, Error, TaskId, jsonrpc::RequestId, sse};
+use http::{HeaderValue, Response, StatusCode, header};
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::Span;
 use uuid::Uuid;
 
 use crate::{
-    bind::{cursor::Cursor, jsonrpc},
+    bind::{cursor::Cursor, respond},
     body::Body,
     limits::Slot,
 };
@@ -67,6 +67,15 @@ pub(crate) fn response(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A stream that holds nothing but an error.
+pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> Response<Body> {
+    let mut out = Vec::new();
+    sse::frame(&mut out, None, None, body);
+    let mut response = respond(status, "text/event-stream", out);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
@@ -194,8 +203,8 @@ impl Framing {
         tracing::warn!(%task, %error, "a stream broke off");
         let error = error.with("requestId", self.id);
         let body = match &self.call {
-            Some(call) => jsonrpc::error_body(call, self.dialect, &error),
-            None => status::body(&error),
+            Some(call) => self.dialect.encode_error(call, &error),
+            None => self.dialect.encode_status(&error),
         };
         sse::frame(out, None, Some("error"), &body);
     }

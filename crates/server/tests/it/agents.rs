@@ -53,6 +53,13 @@ impl Agent for Script {
                     turn.append(piece, index == count).await?;
                 }
             }
+            "big" => {
+                let megabytes: usize = rest.parse().map_err(AgentError::failed)?;
+                for index in 1..=megabytes {
+                    let text = "x".repeat(1 << 20);
+                    turn.append(artifact("big", &text), index == megabytes).await?;
+                }
+            }
             "steps" => {
                 let count: usize = rest.parse().map_err(AgentError::failed)?;
                 for index in 1..=count {

@@ -152,8 +152,12 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    pub(crate) async fn call(&mut self, call: Call) -> Answer {
+    pub(crate) async fn send(&mut self, call: &Call) {
         self.write(call.bytes(self.address)).await;
+    }
+
+    pub(crate) async fn call(&mut self, call: Call) -> Answer {
+        self.send(&call).await;
         let head = self.head().await;
         let bodiless = call.method == "HEAD" || head.status == 204 || head.status == 304;
         let body = if bodiless { Vec::new() } else { self.whole(&head).await };
@@ -161,7 +165,7 @@ impl Client {
     }
 
     pub(crate) async fn open(mut self, call: Call) -> Stream {
-        self.write(call.bytes(self.address)).await;
+        self.send(&call).await;
         let head = self.head().await;
         assert_eq!(head.status, 200, "{head:?} {:?}", String::from_utf8_lossy(&self.received));
         assert_eq!(head.header("content-type"), Some("text/event-stream"), "{head:?}");

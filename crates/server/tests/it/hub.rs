@@ -64,6 +64,14 @@ impl Hub {
     pub(crate) async fn built(build: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
         let script = Script::new();
         let engine = engine(&script);
+        Self::over(engine, script, build).await
+    }
+
+    pub(crate) async fn over(
+        engine: Engine,
+        script: Script,
+        build: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Self {
         let server = build(Server::builder(engine.clone())).build().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -2,7 +2,20 @@
 
 mod agents;
 mod client;
+mod flaky;
 mod hub;
 
+mod auth;
+mod bytes;
+mod card;
+mod errors;
+mod guard;
+mod http2;
+mod lifecycle;
+mod list;
+mod rest;
 mod rpc;
+mod send;
 mod stream;
+mod v03;
+mod version;

@@ -44,12 +44,14 @@ async fn the_id_comes_back_with_its_type() {
     let hub = Hub::start().await;
     let mut client = hub.client().await;
     for id in [r#""a""#, r#""é\n""#, "0", "-7", "123456789012345678901234567890", "null"] {
-        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"GetTask","params":{{"id":"x"}}}}"#);
+        let body =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"GetTask","params":{{"id":"x"}}}}"#);
         let answer = client.call(raw(&body)).await;
         assert!(answer.text().contains(&format!(r#""id":{id},"#)), "{}", answer.text());
     }
     // A2A has no notifications, so a call without an id is answered like any other.
-    let answer = client.call(raw(r#"{"jsonrpc":"2.0","method":"GetTask","params":{"id":"x"}}"#)).await;
+    let answer =
+        client.call(raw(r#"{"jsonrpc":"2.0","method":"GetTask","params":{"id":"x"}}"#)).await;
     assert_eq!((answer.error().0, &answer.json()["id"]), (-32001, &Value::Null));
     for id in ["1.5", "{}", "[1]", "true", "1e400"] {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"GetTask"}}"#);
@@ -180,9 +182,12 @@ async fn every_operation_of_1_0_is_there() {
         let answer = hub.call(Call::rpc(method, &params)).await;
         assert_eq!(answer.error().0, code, "{method} {}", answer.text());
     }
-    assert!(hub.call(Call::rpc("SendMessage", &message("hello"))).await.result()["task"].is_object());
+    assert!(
+        hub.call(Call::rpc("SendMessage", &message("hello"))).await.result()["task"].is_object()
+    );
     assert!(hub.call(Call::rpc("ListTasks", &json!({}))).await.result()["tasks"].is_array());
-    let mut stream = hub.client().await.open(Call::rpc("SendStreamingMessage", &message("hi"))).await;
+    let mut stream =
+        hub.client().await.open(Call::rpc("SendStreamingMessage", &message("hi"))).await;
     assert!(!stream.rest().await.is_empty());
 }
 
@@ -269,10 +274,15 @@ async fn other_verbs_and_other_paths_are_refused_as_json() {
         ("POST", "/tasks", "GET"),
     ] {
         let answer = client.call(Call::new(method, path)).await;
-        assert_eq!((answer.status(), answer.header("allow")), (405, Some(allow)), "{method} {path}");
+        assert_eq!(
+            (answer.status(), answer.header("allow")),
+            (405, Some(allow)),
+            "{method} {path}"
+        );
         assert_eq!(answer.json()["error"]["code"], 405);
     }
-    for path in ["/nothing", "/a2a/nothing", "/agents", "/agents/", "/ws", "/metrics", "//", "/v1/"] {
+    for path in ["/nothing", "/a2a/nothing", "/agents", "/agents/", "/ws", "/metrics", "//", "/v1/"]
+    {
         let answer = client.call(Call::get(path)).await;
         assert_eq!(answer.status(), 404, "{path}");
         assert_eq!(answer.json()["error"]["status"], "NOT_FOUND");

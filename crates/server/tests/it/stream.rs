@@ -234,7 +234,8 @@ async fn the_task_goes_on_when_its_only_reader_leaves() {
     let task = first_task(&mut stream).await;
     drop(stream);
     hub.release(1);
-    let call = Call::rpc("SubscribeToTask", &json!({ "id": task["id"] })).header("Last-Event-ID", "0");
+    let call =
+        Call::rpc("SubscribeToTask", &json!({ "id": task["id"] })).header("Last-Event-ID", "0");
     let events = data(&hub.client().await.open(call).await.rest().await);
     assert_eq!(state(events.last().unwrap()), Some("TASK_STATE_COMPLETED"));
 }
@@ -290,7 +291,8 @@ async fn a_retried_stream_follows_the_same_task() {
     let again = hub.client().await.open(call.clone()).await.rest().await;
     assert_eq!(data(&all), data(&again));
     let last = all[3].id.clone().unwrap();
-    let rest = hub.client().await.open(call.clone().header("Last-Event-ID", &last)).await.rest().await;
+    let rest =
+        hub.client().await.open(call.clone().header("Last-Event-ID", &last)).await.rest().await;
     assert_eq!(data(&rest), data(&all[4..]));
     let foreign = hub.call(call.header("Last-Event-ID", "other:3")).await;
     assert_eq!(foreign.error().0, -32602);

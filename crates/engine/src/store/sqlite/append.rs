@@ -48,7 +48,7 @@ impl Batch<'_> {
         let dedup = append.dedup.as_ref().filter(|_| !append.events.is_empty());
         // First of all: a retry must find its original, whatever else has happened since.
         if let Some(dedup) = dedup {
-            let key = params![self.next.position, dedup.key, dedup.content];
+            let key = params![dedup.key, self.next.position];
             if run(self.conn, sql::CLAIM_KEY, key)? == 0 {
                 let original = original(self.conn, &dedup.key)?
                     .ok_or_else(|| Fault::unreadable("idempotency key without an event"))?;
@@ -58,8 +58,8 @@ impl Batch<'_> {
         let row = match self.put_header(append)? {
             Ok(row) => row,
             Err(refusal) => {
-                if dedup.is_some() {
-                    run(self.conn, sql::RELEASE_KEY, [self.next.position])?;
+                if let Some(dedup) = dedup {
+                    run(self.conn, sql::RELEASE_KEY, [dedup.key])?;
                 }
                 return Ok(Err(refusal));
             }
@@ -67,10 +67,12 @@ impl Batch<'_> {
         let mut head = append.expect;
         if !append.events.is_empty() {
             let mut add = self.conn.prepare_cached(sql::ADD_EVENT)?;
+            let mut first = dedup.map(|dedup| (dedup.key, dedup.content));
             for (kind, body) in &append.events {
                 head += 1;
-                let position = self.next.position;
-                add.execute(params![position, row, int(head), kind.code(), &body[..]])?;
+                let (key, content) = first.take().unzip();
+                let (position, kind) = (self.next.position, kind.code());
+                add.execute(params![position, row, int(head), kind, key, content, &body[..]])?;
                 self.next.position += 1;
             }
         }

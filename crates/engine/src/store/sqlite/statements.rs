@@ -38,11 +38,10 @@ statements! {
 
     // Appends.
     CLAIM_KEY =
-        "INSERT INTO dedup (position, key, content) VALUES (?1, ?2, ?3) \
-         ON CONFLICT (key) DO NOTHING";
-    RELEASE_KEY = "DELETE FROM dedup WHERE position = ?1";
+        "INSERT INTO dedup (key, position) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING";
+    RELEASE_KEY = "DELETE FROM dedup WHERE key = ?1";
     FIND_KEY =
-        "SELECT t.id, e.seq, d.content FROM dedup d \
+        "SELECT t.id, e.seq, e.content FROM dedup d \
          CROSS JOIN events e ON e.position = d.position \
          CROSS JOIN tasks t ON t.row = e.task \
          WHERE d.key = ?1";
@@ -65,7 +64,8 @@ statements! {
         "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7 \
          WHERE row = ?1";
     ADD_EVENT =
-        "INSERT INTO events (position, task, seq, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+        "INSERT INTO events (position, task, seq, kind, key, content, body) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     PUT_SNAPSHOT =
         "INSERT INTO snapshots (task, seq, status, history, metadata, artifacts) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (task) DO UPDATE SET seq = excluded.seq, \
@@ -161,7 +161,8 @@ statements! {
         "SELECT tenant, owner, hidden, agent, state, counted FROM tasks \
          WHERE row = ?1 AND phase = 2";
     DROP_KEYS =
-        "DELETE FROM dedup WHERE position IN (SELECT position FROM events WHERE task = ?1)";
+        "DELETE FROM dedup WHERE key IN \
+         (SELECT key FROM events WHERE task = ?1 AND key IS NOT NULL)";
     DROP_EVENTS = "DELETE FROM events WHERE task = ?1";
     DROP_SNAPSHOT = "DELETE FROM snapshots WHERE task = ?1";
     DROP_TASK = "DELETE FROM tasks WHERE row = ?1";

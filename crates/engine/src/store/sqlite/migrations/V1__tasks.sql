@@ -67,12 +67,16 @@ CREATE INDEX tasks_active ON tasks (agent, holder, created) WHERE phase = 1;
 CREATE INDEX tasks_paused ON tasks (agent, changed) WHERE phase = 0 AND state IN (6, 8);
 CREATE INDEX tasks_ended ON tasks (tenant, changed) WHERE phase = 2;
 
--- The position orders the events of all tasks; the writer never gives one out twice.
+-- The position orders the events of all tasks; the writer never gives one out twice. The hashes
+-- are those of the idempotency key that led to the event and of what was sent under it. The body
+-- comes last, so that the rest can be read without it.
 CREATE TABLE events (
     position INTEGER PRIMARY KEY,
     task INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     kind INTEGER NOT NULL,
+    key BLOB,
+    content BLOB,
     body BLOB NOT NULL
 ) STRICT;
 
@@ -88,11 +92,8 @@ CREATE TABLE snapshots (
     artifacts BLOB NOT NULL
 ) STRICT;
 
--- A key stands at the position of the event it led to, so it goes when its task goes.
+-- Idempotency keys come in no order, so each costs a page of its own: the rows are kept small.
 CREATE TABLE dedup (
-    position INTEGER PRIMARY KEY,
-    key BLOB NOT NULL,
-    content BLOB NOT NULL
-) STRICT;
-
-CREATE UNIQUE INDEX dedup_by_key ON dedup (key);
+    key BLOB PRIMARY KEY,
+    position INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

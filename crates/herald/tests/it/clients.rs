@@ -1,0 +1,93 @@
+//! The official SDK clients against the real binary. `cargo xtask test` installs them.
+
+use std::{env, path::PathBuf, process::Stdio};
+
+use tokio::process::Command;
+
+use crate::support::{Herald, Options};
+
+const CONFIG: &str = r#"
+[[agents]]
+name = "conformance"
+kind = "conformance"
+default = true
+"#;
+
+/// One client and the command that drives it.
+struct Official {
+    name: &'static str,
+    program: PathBuf,
+    script: Option<PathBuf>,
+}
+
+fn installed() -> PathBuf {
+    let directory = env::var_os("HERALD_TEST_CLIENTS");
+    directory.expect("the official clients are not installed; run `cargo xtask test`").into()
+}
+
+fn python(name: &'static str) -> Official {
+    let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients");
+    let script = Some(sources.join(name).join("scenario.py"));
+    Official { name, program: installed().join(name).join("bin/python"), script }
+}
+
+fn javascript(name: &'static str) -> Official {
+    let script = Some(installed().join(name).join("scenario.mjs"));
+    Official { name, program: "node".into(), script }
+}
+
+fn rust() -> Official {
+    let program = installed().join("rust/debug/official-rust-client");
+    Official { name: "rust", program, script: None }
+}
+
+/// Runs every step of the scenario over one transport; each step must pass.
+async fn passes(official: Official, transport: &str) {
+    let herald = Herald::start(Options::config(CONFIG)).await;
+    let run = Command::new(&official.program)
+        .args(&official.script)
+        .arg(format!("http://{}", herald.address))
+        .args(["--transport", transport])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let limit = std::time::Duration::from_secs(120);
+    let output = tokio::time::timeout(limit, run).await.expect("the client does not end").unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    let name = official.name;
+    assert!(output.status.success(), "{name} over {transport}:\n{said}\n{complained}");
+    assert!(said.contains(" passed, 0 failed"), "{name} over {transport}:\n{said}\n{complained}");
+}
+
+// proves: FMT-025, EQV-001, EQV-002, CARD-005
+#[tokio::test]
+async fn the_python_client_1_x_works() {
+    passes(python("python1"), "jsonrpc").await;
+    passes(python("python1"), "rest").await;
+}
+
+// proves: FMT-019, EQV-004
+#[tokio::test]
+async fn the_python_client_0_3_works() {
+    passes(python("python03"), "jsonrpc").await;
+    passes(python("python03"), "rest").await;
+}
+
+#[tokio::test]
+async fn the_javascript_client_1_x_works() {
+    passes(javascript("js1"), "jsonrpc").await;
+    passes(javascript("js1"), "rest").await;
+}
+
+#[tokio::test]
+async fn the_javascript_client_0_3_works() {
+    passes(javascript("js03"), "jsonrpc").await;
+    passes(javascript("js03"), "rest").await;
+}
+
+#[tokio::test]
+async fn the_rust_client_works() {
+    passes(rust(), "jsonrpc").await;
+    passes(rust(), "rest").await;
+}

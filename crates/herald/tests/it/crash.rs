@@ -1,0 +1,680 @@
+//! `kill -9` under load, and a ledger outside the server that knows every acknowledgement.
+//!
+//! Clients of every kind write down each message before they send it, and each answer and stream
+//! event as soon as they have it. After the kill and a restart on the same data the ledger is held
+//! against what the server then says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    future::Future,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    http::{Client, Cut},
+    support::{CONFORMANCE, Herald, Options, Random, number},
+    wire::{self, Draft, Frame, Wire, asked, id, is_terminal, state},
+};
+
+const CHUNKS: usize = 40;
+
+/// From ready on, so long may it take until no task is left at work.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// How many clients look at the server at once while it is checked.
+const LANES: usize = 8;
+
+/// What a client does over and over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Sends to `echo` and waits for the answer.
+    Echo,
+    /// Streams and reads frame by frame.
+    Stream,
+    /// Starts something that takes a while and does not wait for it.
+    Long,
+    /// Starts something that works until it is cancelled, and cancels it.
+    Cancel,
+    /// Answers twice what it is asked, then says that it is done.
+    Turns,
+}
+
+/// Who loads the server.
+const CLIENTS: [(Kind, Wire); 13] = [
+    (Kind::Echo, Wire::Rpc),
+    (Kind::Echo, Wire::Rest),
+    (Kind::Echo, Wire::OldRpc),
+    (Kind::Echo, Wire::OldRest),
+    (Kind::Stream, Wire::Rpc),
+    (Kind::Stream, Wire::Rest),
+    (Kind::Stream, Wire::OldRpc),
+    (Kind::Long, Wire::Rpc),
+    (Kind::Long, Wire::OldRpc),
+    (Kind::Cancel, Wire::Rest),
+    (Kind::Cancel, Wire::OldRpc),
+    (Kind::Turns, Wire::Rpc),
+    (Kind::Turns, Wire::OldRpc),
+];
+
+/// A message that was given to the server at least once.
+#[derive(Debug, Clone)]
+struct Sent {
+    kind: Kind,
+    wire: Wire,
+    draft: Draft,
+    /// The task it belongs to, once the server has said so.
+    task: Option<String>,
+    /// Whether there is nothing more to learn from its answer.
+    answered: bool,
+}
+
+/// Everything that was acknowledged.
+#[derive(Debug, Default)]
+struct Ledger {
+    sent: Vec<Sent>,
+    /// Tasks in answers, as they were.
+    tasks: Vec<(Wire, Value)>,
+    /// Events of streams, by task.
+    frames: HashMap<String, BTreeMap<u64, Frame>>,
+    cancelled: HashSet<String>,
+}
+
+/// What is not as it was acknowledged.
+#[derive(Debug, Default)]
+struct Findings {
+    lost: Vec<String>,
+    duplicated: Vec<String>,
+    stuck: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    kills: u64,
+    events: usize,
+    resumed: usize,
+    resent: usize,
+    interrupted: usize,
+}
+
+/// What everybody shares.
+#[derive(Debug, Clone, Default)]
+struct Books {
+    ledger: Arc<Mutex<Ledger>>,
+    findings: Arc<Mutex<Findings>>,
+    totals: Arc<Mutex<Totals>>,
+}
+
+// proves: SEND-025, SEND-027, STR-019, STR-020, STR-030
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_when_the_server_is_killed_under_load() {
+    let rounds = number("HERALD_CRASH_ROUNDS", 4);
+    let mut random = Random::seeded("HERALD_CRASH_SEED");
+    println!("HERALD_CRASH_SEED={} HERALD_CRASH_ROUNDS={rounds}", random.0);
+    let mut herald = Herald::start(Options::agents()).await;
+    let books = Books::default();
+    for round in 0..rounds {
+        let first = books.ledger().sent.len();
+        load(&herald, &books, &mut random).await;
+        // Every other time it is killed again, up to twice, while it takes up its work.
+        let again = if round % 2 == 1 { random.between(1, 3) } else { 0 };
+        for _ in 0..again {
+            herald.restart().await;
+            sleep(Duration::from_millis(random.between(5, 150))).await;
+            herald.kill9().await;
+        }
+        books.totals().kills += 1 + again;
+        herald.restart().await;
+        books.check(&herald, first).await;
+        let findings = books.findings();
+        let bad = findings.lost.len() + findings.duplicated.len() + findings.stuck.len();
+        assert_eq!(bad, 0, "in round {round}: {findings:#?}");
+    }
+    books.check_list(&herald).await;
+    let (totals, findings) = (books.totals(), books.findings());
+    println!(
+        "{} kills, {} tasks, {} events checked, {} streams resumed, {} sends repeated, {} turns \
+         given up; lost {}, duplicated {}, stuck {}",
+        totals.kills,
+        books.ledger().starts().count(),
+        totals.events,
+        totals.resumed,
+        totals.resent,
+        totals.interrupted,
+        findings.lost.len(),
+        findings.duplicated.len(),
+        findings.stuck.len(),
+    );
+    assert!(findings.lost.is_empty() && findings.duplicated.is_empty(), "{findings:#?}");
+    assert!(totals.resumed > 0 && totals.resent > 0, "nothing was cut: {totals:?}");
+}
+
+/// Lets every client loose, and kills the server among them.
+async fn load(herald: &Herald, books: &Books, random: &mut Random) {
+    let mut clients = JoinSet::new();
+    for (kind, wire) in CLIENTS {
+        let (address, random) = (herald.address, random.branch());
+        let mut worker = Worker { kind, wire, books: books.clone(), random };
+        clients.spawn(async move {
+            // It works until the server is gone.
+            let _ = worker.work(address).await;
+        });
+    }
+    sleep(Duration::from_millis(random.between(150, 900))).await;
+    let id = herald.id().to_string();
+    let killed = tokio::process::Command::new("kill").args(["-9", &id]).status().await.unwrap();
+    assert!(killed.success());
+    clients.join_all().await;
+}
+
+/// One client under load.
+#[derive(Debug)]
+struct Worker {
+    kind: Kind,
+    wire: Wire,
+    books: Books,
+    random: Random,
+}
+
+impl Worker {
+    async fn work(&mut self, address: SocketAddr) -> Result<(), Cut> {
+        let mut client = Client::connect(address).await?;
+        loop {
+            match self.kind {
+                Kind::Echo => {
+                    let text = format!("number {}", self.random.next());
+                    self.send(&mut client, text, None).await?;
+                }
+                Kind::Stream => client = self.stream(client).await?,
+                Kind::Long => {
+                    let delay = self.random.between(0, 300);
+                    let text = format!("tck-long-running delay_ms={delay}");
+                    self.send(&mut client, text, None).await?;
+                    sleep(Duration::from_millis(self.random.between(0, 20))).await;
+                }
+                Kind::Cancel => {
+                    let task = self.send(&mut client, "tck-cancel".into(), None).await?;
+                    sleep(Duration::from_millis(self.random.between(0, 20))).await;
+                    let answer = client.call(&self.wire.cancel(id(&task))).await?;
+                    let task = self.wire.result(&answer).unwrap();
+                    assert_eq!(state(&task), "canceled");
+                    let mut ledger = self.books.ledger();
+                    ledger.cancelled.insert(id(&task).to_owned());
+                    ledger.tasks.push((self.wire, task));
+                }
+                Kind::Turns => {
+                    let first = self.send(&mut client, "tck-multi-turn".into(), None).await?;
+                    for text in ["more", "and more", "done"] {
+                        self.send(&mut client, text.into(), Some(id(&first))).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &mut self,
+        client: &mut Client,
+        text: String,
+        task: Option<&str>,
+    ) -> Result<Value, Cut> {
+        let mut draft = Draft::new(self.random.uuid(), text);
+        draft.task = task.map(str::to_owned);
+        let number = self.books.ledger().sending(self.kind, self.wire, draft);
+        self.books.send(client, number).await
+    }
+
+    async fn stream(&mut self, client: Client) -> Result<Client, Cut> {
+        let text = format!("tck-stream-chunked chunks={CHUNKS} size=32 delay_ms=1");
+        let draft = Draft::new(self.random.uuid(), text);
+        let number = self.books.ledger().sending(self.kind, self.wire, draft.clone());
+        let mut stream = client.open(&self.wire.stream(CONFORMANCE, &draft)).await?;
+        while let Some(event) = stream.next().await? {
+            self.books.saw(number, self.wire.frame(&event));
+        }
+        self.books.ledger().sent[number].answered = true;
+        Ok(stream.done())
+    }
+}
+
+impl Kind {
+    const fn agent(self) -> &'static str {
+        match self {
+            Self::Echo => "",
+            Self::Stream | Self::Long | Self::Cancel | Self::Turns => CONFORMANCE,
+        }
+    }
+
+    const fn returns_immediately(self) -> bool {
+        match self {
+            Self::Long | Self::Cancel => true,
+            Self::Echo | Self::Stream | Self::Turns => false,
+        }
+    }
+}
+
+impl Ledger {
+    /// Written down before it is sent, so that an answer can be lost but never a question.
+    fn sending(&mut self, kind: Kind, wire: Wire, draft: Draft) -> usize {
+        let task = draft.task.clone();
+        self.sent.push(Sent { kind, wire, draft, task, answered: false });
+        self.sent.len() - 1
+    }
+
+    /// The messages that began a task each.
+    fn starts(&self) -> impl Iterator<Item = &Sent> {
+        self.sent.iter().filter(|sent| sent.draft.task.is_none())
+    }
+
+    /// The last event that was seen of a task.
+    fn last_seen(&self, task: &str) -> u64 {
+        self.frames.get(task).and_then(|seen| seen.keys().last().copied()).unwrap_or(0)
+    }
+}
+
+impl Books {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap()
+    }
+
+    fn findings(&self) -> MutexGuard<'_, Findings> {
+        self.findings.lock().unwrap()
+    }
+
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap()
+    }
+
+    fn lost(&self, what: String) {
+        self.findings().lost.push(what);
+    }
+
+    fn duplicated(&self, what: String) {
+        self.findings().duplicated.push(what);
+    }
+
+    /// Sends a message that is in the ledger, for the first time or again.
+    async fn send(&self, client: &mut Client, number: usize) -> Result<Value, Cut> {
+        let Sent { kind, wire, draft, .. } = self.ledger().sent[number].clone();
+        let call = wire.send(kind.agent(), &draft, kind.returns_immediately());
+        let answer = client.call(&call).await?;
+        let task = wire.sent(&answer).unwrap_or_else(|fault| panic!("{draft:?}: {fault:?}"));
+        self.belongs(number, id(&task));
+        let mut ledger = self.ledger();
+        ledger.sent[number].answered = true;
+        ledger.tasks.push((wire, task.clone()));
+        Ok(task)
+    }
+
+    /// Writes down an event of a stream. Whatever is between it and the last one is lost.
+    fn saw(&self, number: usize, frame: Frame) {
+        self.belongs(number, &frame.task);
+        let last = self.ledger().last_seen(&frame.task);
+        if frame.seq <= last {
+            self.duplicated(format!("event {} after {last}: {frame:?}", frame.seq));
+        } else if frame.seq != last + 1 {
+            self.lost(format!("events between {last} and {}: {frame:?}", frame.seq));
+        }
+        let mut ledger = self.ledger();
+        ledger.frames.entry(frame.task.clone()).or_default().insert(frame.seq, frame);
+    }
+
+    /// One message, one task, however often it is sent.
+    fn belongs(&self, number: usize, task: &str) {
+        let known = self.ledger().sent[number].task.replace(task.to_owned());
+        if let Some(known) = known.filter(|known| known != task) {
+            self.duplicated(format!("message {number} is in {known} and in {task}"));
+        }
+    }
+
+    /// Holds a server that has just been started against everything it acknowledged before.
+    /// Messages from number `first` on are new since the last time.
+    async fn check(&self, herald: &Herald, first: usize) {
+        let address = herald.address;
+        herald.ready().await;
+        let ready = Instant::now();
+        self.check_tasks(address).await;
+        self.resume_streams(address, first).await;
+        self.resend(address, first).await;
+        self.wait_until_settled(herald, ready).await;
+        self.cancel_and_finish(address, first).await;
+        self.check_logs(address, first).await;
+        let total = total(herald, None).await;
+        let starts = self.ledger().starts().count() as u64;
+        if total > starts {
+            self.duplicated(format!("{total} tasks for {starts} messages"));
+        } else if total < starts {
+            self.lost(format!("{total} tasks for {starts} messages"));
+        }
+        for state in ["SUBMITTED", "WORKING"] {
+            let left = crate::crash::total(herald, Some(state)).await;
+            if left > 0 {
+                self.findings().stuck.push(format!("{left} tasks are {state}"));
+            }
+        }
+    }
+
+    /// Every task in an answer is there, and what had ended is exactly as it was.
+    async fn check_tasks(&self, address: SocketAddr) {
+        let tasks = std::mem::take(&mut self.ledger().tasks);
+        let books = self.clone();
+        lanes(address, tasks, move |mut client, (wire, told): (Wire, Value)| {
+            let books = books.clone();
+            async move {
+                let answer = client.call(&wire.get(id(&told))).await.unwrap();
+                match wire.result(&answer) {
+                    Err(fault) => books.lost(format!("{fault:?} instead of {told}")),
+                    Ok(found) if is_terminal(&state(&told)) => {
+                        if found != told {
+                            books.lost(format!("{found} instead of {told}"));
+                        }
+                    }
+                    Ok(found) => {
+                        let (before, now) = (asked(&told), asked(&found));
+                        if now.get(..before.len()) != Some(&before[..]) {
+                            books.lost(format!("messages {before:?} of {found}"));
+                        }
+                    }
+                }
+                client
+            }
+        })
+        .await;
+    }
+
+    /// Streams that were cut go on where they were, by either of the two ways to go on.
+    async fn resume_streams(&self, address: SocketAddr, first: usize) {
+        let cut: Vec<_> = self.unanswered(first, |kind| kind == Kind::Stream);
+        self.totals().resumed += cut.len();
+        let books = self.clone();
+        lanes(address, cut, move |client, number: usize| {
+            let books = books.clone();
+            async move {
+                let Sent { wire, draft, task, .. } = books.ledger().sent[number].clone();
+                let again = wire.stream(CONFORMANCE, &draft);
+                let call = match task {
+                    None => again,
+                    Some(task) => {
+                        let seen = books.ledger().last_seen(&task);
+                        match number % 2 {
+                            0 => wire.resume(&task, seen),
+                            _ => again.header("last-event-id", format!("{task}:{seen}")),
+                        }
+                    }
+                };
+                let mut stream = client.open(&call).await.unwrap();
+                while let Some(event) = stream.next().await.unwrap() {
+                    books.saw(number, wire.frame(&event));
+                }
+                books.ledger().sent[number].answered = true;
+                stream.done()
+            }
+        })
+        .await;
+    }
+
+    /// Whoever had no answer asks again under the same id, and so do some who had one.
+    async fn resend(&self, address: SocketAddr, first: usize) {
+        let mut numbers = self.unanswered(first, |kind| kind != Kind::Stream);
+        self.totals().resent += numbers.len();
+        let ledger = self.ledger();
+        let answered = (first..ledger.sent.len()).filter(|number| ledger.sent[*number].answered);
+        let echoes = answered.filter(|number| ledger.sent[*number].kind == Kind::Echo);
+        numbers.extend(echoes.step_by(10));
+        drop(ledger);
+        let books = self.clone();
+        lanes(address, numbers, move |mut client, number: usize| {
+            let books = books.clone();
+            async move {
+                books.send(&mut client, number).await.unwrap();
+                client
+            }
+        })
+        .await;
+    }
+
+    /// Nothing is left at work but what works until it is cancelled.
+    async fn wait_until_settled(&self, herald: &Herald, ready: Instant) {
+        loop {
+            let mut left = Vec::new();
+            for state in ["SUBMITTED", "WORKING"] {
+                let answer = herald.call(&wire::list(Some(state), 100, "")).await;
+                left.extend(answer.json()["tasks"].as_array().unwrap().iter().cloned());
+            }
+            let ledger = self.ledger();
+            let kept: HashSet<&str> = ledger
+                .sent
+                .iter()
+                .filter(|sent| sent.kind == Kind::Cancel)
+                .filter_map(|sent| sent.task.as_deref())
+                .collect();
+            left.retain(|task| !kept.contains(id(task)));
+            drop(ledger);
+            if left.is_empty() {
+                return;
+            }
+            if ready.elapsed() > SETTLED {
+                self.findings().stuck.extend(left.iter().map(Value::to_string));
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Cancels what works until then, and ends what waits for an answer.
+    async fn cancel_and_finish(&self, address: SocketAddr, first: usize) {
+        let ledger = self.ledger();
+        let open = ledger.sent[first..].iter().filter(|sent| match sent.kind {
+            Kind::Cancel => true,
+            Kind::Turns => sent.draft.task.is_none(),
+            Kind::Echo | Kind::Stream | Kind::Long => false,
+        });
+        let open: Vec<_> = open.map(|sent| (sent.kind, sent.wire, sent.task.clone().unwrap())).collect();
+        drop(ledger);
+        let books = self.clone();
+        lanes(address, open, move |mut client, (kind, wire, task): (Kind, Wire, String)| {
+            let books = books.clone();
+            async move {
+                let answer = client.call(&wire.get(&task)).await.unwrap();
+                let before = wire.result(&answer).unwrap();
+                if kind == Kind::Turns && !is_terminal(&state(&before)) {
+                    let id = uuid::Uuid::new_v4().to_string();
+                    let draft = Draft::new(id, "done").to(&task);
+                    let number = books.ledger().sending(kind, wire, draft);
+                    let after = books.send(&mut client, number).await.unwrap();
+                    assert_eq!(state(&after), "completed", "{before} {after}");
+                } else if kind == Kind::Cancel {
+                    let cancelled = books.ledger().cancelled.contains(&task);
+                    let answer = client.call(&wire.cancel(&task)).await.unwrap();
+                    match wire.result(&answer) {
+                        Ok(task) if !cancelled => assert_eq!(state(&task), "canceled"),
+                        Ok(task) => books.lost(format!("the cancel of {task}")),
+                        Err(fault) => {
+                            assert_eq!(fault.code.abs() % 1000, if fault.status == 200 { 2 } else { 400 }, "{fault:?}");
+                            assert_eq!(state(&before), "canceled", "{fault:?}");
+                        }
+                    }
+                }
+                client
+            }
+        })
+        .await;
+    }
+
+    /// Every log is whole, ends once, and says what streams were told.
+    async fn check_logs(&self, address: SocketAddr, first: usize) {
+        let ledger = self.ledger();
+        let starts = ledger.sent[first..].iter().filter(|sent| sent.draft.task.is_none());
+        let starts: Vec<_> = starts.cloned().collect();
+        drop(ledger);
+        let books = self.clone();
+        lanes(address, starts, move |client, sent: Sent| {
+            let books = books.clone();
+            async move {
+                let task = sent.task.clone().unwrap();
+                let (mut client, log) = sent.wire.replay(client, &task).await.unwrap();
+                books.check_log(&sent, &task, &log);
+                let answer = client.call(&Wire::Rest.get(&task)).await.unwrap();
+                books.check_outcome(&sent, &Wire::Rest.result(&answer).unwrap(), &log);
+                client
+            }
+        })
+        .await;
+    }
+
+    fn check_log(&self, sent: &Sent, task: &str, log: &[Frame]) {
+        let seqs: Vec<u64> = log.iter().map(|frame| frame.seq).collect();
+        let whole: Vec<u64> = (1..=log.len() as u64).collect();
+        if seqs != whole {
+            let distinct: BTreeSet<_> = seqs.iter().collect();
+            let twice = distinct.len() < seqs.len();
+            let what = format!("the log of {task} is {seqs:?}");
+            if twice { self.duplicated(what) } else { self.lost(what) }
+        }
+        let ends = log.iter().filter(|frame| frame.state().is_some_and(|state| is_terminal(&state)));
+        let last = log.last().and_then(Frame::state).unwrap_or_default();
+        match ends.count() {
+            1 if is_terminal(&last) => {}
+            0 => self.lost(format!("the end of {task}: {log:?}")),
+            _ => self.duplicated(format!("ends of {task}: {log:?}")),
+        }
+        let ledger = self.ledger();
+        let seen = ledger.frames.get(task);
+        // A live stream begins with the task as it stood after its first event.
+        let seen: Vec<_> = seen.into_iter().flatten().filter(|(seq, _)| **seq > 1).collect();
+        for (seq, frame) in &seen {
+            let kept = log.get(usize::try_from(**seq).unwrap() - 1);
+            if kept != Some(*frame) {
+                self.findings().lost.push(format!("{kept:?} instead of {frame:?}"));
+            }
+        }
+        if sent.kind == Kind::Stream && seen.len() + 1 != log.len() {
+            let what = format!("{} of {} events of {task} came", seen.len() + 1, log.len());
+            self.findings().lost.push(what);
+        }
+        self.totals().events += log.len();
+    }
+
+    fn check_outcome(&self, sent: &Sent, task: &Value, log: &[Frame]) {
+        let outcome = state(task);
+        assert_eq!(log.last().and_then(Frame::state).as_deref(), Some(outcome.as_str()), "{task}");
+        let messages = asked(task);
+        let ledger = self.ledger();
+        let expected: BTreeSet<&str> = ledger
+            .sent
+            .iter()
+            .filter(|other| other.task.as_deref() == Some(id(task)))
+            .map(|other| other.draft.id.as_str())
+            .collect();
+        let distinct: BTreeSet<&str> = messages.iter().copied().collect();
+        if distinct.len() != messages.len() {
+            self.duplicated(format!("messages {messages:?} of {task}"));
+        }
+        if distinct != expected {
+            self.lost(format!("messages {messages:?} of {task} are not {expected:?}"));
+        }
+        drop(ledger);
+        let reason = &task["status"]["message"]["metadata"]["reason"];
+        if outcome == "failed" && reason == "INTERRUPTED" {
+            // Legitimate once it was cut three times.
+            assert!(self.totals().kills >= 3, "{task}");
+            self.totals().interrupted += 1;
+            return;
+        }
+        let parts = task["artifacts"][0]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let texts: Vec<_> = parts.iter().map(|part| part["text"].as_str().unwrap()).collect();
+        match sent.kind {
+            Kind::Cancel => return assert_eq!(outcome, "canceled", "{task}"),
+            Kind::Echo => assert_eq!(texts, [format!("Echo: {}", sent.draft.text)], "{task}"),
+            Kind::Stream => {
+                assert_eq!(texts.len(), CHUNKS, "{task}");
+                check_chunks(&texts);
+                let all: Vec<_> = log.iter().filter_map(Frame::text).collect();
+                // Each attempt began anew, and came as far as it came.
+                for attempt in all.chunk_by(|_, next| !next.starts_with("chunk 0 ")) {
+                    check_chunks(attempt);
+                }
+            }
+            Kind::Long => assert_eq!(texts, ["Long-running work is done"], "{task}"),
+            Kind::Turns => {}
+        }
+        assert_eq!(outcome, "completed", "{task}");
+    }
+
+    /// The list has every task, in the state it ended in.
+    async fn check_list(&self, herald: &Herald) {
+        let mut client = herald.client().await;
+        let (mut listed, mut token) = (HashSet::new(), String::new());
+        loop {
+            let page = client.call(&wire::list(None, 100, &token)).await.unwrap().json();
+            for task in page["tasks"].as_array().unwrap() {
+                assert!(is_terminal(&state(task)), "{task}");
+                if !listed.insert(id(task).to_owned()) {
+                    self.duplicated(format!("{task} in the list"));
+                }
+            }
+            page["nextPageToken"].as_str().unwrap().clone_into(&mut token);
+            if token.is_empty() {
+                break;
+            }
+        }
+        let ledger = self.ledger();
+        let started: HashSet<_> = ledger.starts().map(|sent| sent.task.clone().unwrap()).collect();
+        assert_eq!(listed.len(), started.len());
+        assert!(listed == started);
+    }
+
+    fn unanswered(&self, first: usize, wanted: impl Fn(Kind) -> bool) -> Vec<usize> {
+        let ledger = self.ledger();
+        let open = |number: &usize| {
+            let sent = &ledger.sent[*number];
+            !sent.answered && wanted(sent.kind)
+        };
+        (first..ledger.sent.len()).filter(open).collect()
+    }
+}
+
+fn check_chunks(texts: &[&str]) {
+    for (index, text) in texts.iter().enumerate() {
+        assert!(text.starts_with(&format!("chunk {index} ")), "{index} of {texts:?}");
+    }
+}
+
+/// How many tasks there are in this state, or in any.
+async fn total(herald: &Herald, state: Option<&str>) -> u64 {
+    let page = herald.call(&wire::list(state, 1, "")).await.json();
+    page["totalSize"].as_u64().unwrap_or_else(|| panic!("no totalSize: {page}"))
+}
+
+/// Does something with every item, a few at a time, each lane on one connection.
+async fn lanes<T, F>(
+    address: SocketAddr,
+    items: Vec<T>,
+    work: impl Fn(Client, T) -> F + Clone + Send + 'static,
+) where
+    T: Send + 'static,
+    F: Future<Output = Client> + Send + 'static,
+{
+    let mut lanes: Vec<Vec<T>> = (0..LANES).map(|_| Vec::new()).collect();
+    for (index, item) in items.into_iter().enumerate() {
+        lanes[index % LANES].push(item);
+    }
+    let mut tasks = JoinSet::new();
+    for lane in lanes {
+        let work = work.clone();
+        tasks.spawn(async move {
+            let mut client = Client::connect(address).await.unwrap();
+            for item in lane {
+                client = work(client, item).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+}

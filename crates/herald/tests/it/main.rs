@@ -1,0 +1,22 @@
+//! The real binary, end to end: killed, drained, starved and misused.
+//!
+//! The long versions are the same code with bigger numbers: `HERALD_CRASH_ROUNDS`,
+//! `HERALD_CRASH_SEED` and `HERALD_RACES`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test says what is wrong by panicking, and what it did by printing"
+)]
+
+mod http;
+mod support;
+mod wire;
+
+mod cli;
+mod clients;
+mod crash;
+mod disk;
+mod drain;
+mod resume;

@@ -1,0 +1,368 @@
+//! The binary under test.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    process::{Child, ChildStdout, Command},
+    time::{Instant, sleep, timeout},
+};
+
+use crate::http::{Answer, Call, Client};
+
+/// Nothing in these tests takes this long unless it is stuck.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// The agents most tests use: `echo` at the root, and one that can be steered.
+pub(crate) const AGENTS: &str = r#"
+[[agents]]
+name = "echo"
+kind = "echo"
+default = true
+
+[[agents]]
+name = "conformance"
+kind = "conformance"
+"#;
+
+/// Where the steered agent has its endpoints.
+pub(crate) const CONFORMANCE: &str = "/agents/conformance";
+
+/// How to start the binary.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    config: Option<String>,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    data: Option<PathBuf>,
+    no_data: bool,
+    no_port: bool,
+    shell: Option<String>,
+}
+
+/// A running server with a home of its own. It dies with this value.
+#[derive(Debug)]
+pub(crate) struct Herald {
+    /// First, so that the process is gone before its files.
+    child: Child,
+    /// Held open, so that the server can print.
+    _stdout: BufReader<ChildStdout>,
+    pub(crate) address: SocketAddr,
+    /// What it printed when it started.
+    pub(crate) greeting: String,
+    options: Options,
+    home: TempDir,
+}
+
+/// A process that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Options {
+    /// With this `herald.toml`.
+    pub(crate) fn config(text: impl Into<String>) -> Self {
+        Self { config: Some(text.into()), ..Self::default() }
+    }
+
+    /// With `echo` and `conformance`.
+    pub(crate) fn agents() -> Self {
+        Self::config(AGENTS)
+    }
+
+    /// With more flags.
+    pub(crate) fn arguments<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(str::to_owned));
+        self
+    }
+
+    pub(crate) fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With the data somewhere else than in the server's home.
+    pub(crate) fn data(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.data = Some(directory.into());
+        self
+    }
+
+    /// Without `--data`.
+    pub(crate) fn no_data(mut self) -> Self {
+        self.no_data = true;
+        self
+    }
+
+    /// Without `--port 0`.
+    pub(crate) fn no_port(mut self) -> Self {
+        self.no_port = true;
+        self
+    }
+
+    /// After these shell commands, in the same process.
+    pub(crate) fn shell(mut self, commands: &str) -> Self {
+        self.shell = Some(commands.to_owned());
+        self
+    }
+
+    fn command(&self, home: &Path) -> Command {
+        let binary = env!("CARGO_BIN_EXE_herald");
+        let mut command = match &self.shell {
+            Some(commands) => {
+                let mut command = Command::new("sh");
+                command.arg("-c").arg(format!("{commands}; exec \"$0\" \"$@\"")).arg(binary);
+                command
+            }
+            None => Command::new(binary),
+        };
+        // What is set where the tests run says nothing about the server.
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("HERALD_") || name == "PORT" || name == "A2A_PORT" {
+                command.env_remove(&*name);
+            }
+        }
+        command.current_dir(home).arg("serve");
+        if !self.no_port {
+            command.args(["--port", "0"]);
+        }
+        if !self.no_data {
+            let data = self.data.clone().unwrap_or_else(|| home.join("data"));
+            command.arg("--data").arg(data);
+        }
+        if let Some(text) = &self.config {
+            let path = home.join("herald.toml");
+            fs::write(&path, text).unwrap();
+            command.arg("--config").arg(path);
+        }
+        command.args(&self.arguments).envs(self.environment.iter().cloned());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+
+    /// Starts it and waits for it to end by itself, as it must when it refuses to serve.
+    pub(crate) async fn refused(&self) -> Ended {
+        let home = tempfile::tempdir().unwrap();
+        self.refused_at(home.path()).await
+    }
+
+    /// The same in a home that is already there.
+    pub(crate) async fn refused_at(&self, home: &Path) -> Ended {
+        let ended = ended(self.command(home)).await;
+        assert!(!ended.status.success(), "it started: {ended:?}");
+        assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+        ended
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) async fn ended(mut command: Command) -> Ended {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = timeout(SOON, command.kill_on_drop(true).output()).await;
+    let output = output.expect("it ends in time").unwrap();
+    Ended {
+        status: output.status,
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Runs the binary with these arguments to its end.
+pub(crate) async fn herald(arguments: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_herald"));
+    command.args(arguments).env("COLUMNS", "100");
+    ended(command).await
+}
+
+impl Herald {
+    /// Starts a server in a new home and waits until it says where it is.
+    pub(crate) async fn start(options: Options) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let (child, stdout, address, greeting) = spawn(&options, home.path()).await;
+        Self { child, _stdout: stdout, address, greeting, options, home }
+    }
+
+    /// Starts it again with the same settings and the same data, after it has ended.
+    pub(crate) async fn restart(&mut self) {
+        let ended = self.child.try_wait().unwrap();
+        assert!(ended.is_some(), "it still runs");
+        let (child, stdout, address, greeting) = spawn(&self.options, self.home.path()).await;
+        (self.child, self._stdout) = (child, stdout);
+        (self.address, self.greeting) = (address, greeting);
+    }
+
+    /// Changes the settings of the next start.
+    pub(crate) fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    /// Ends it as a power cut would: without a word.
+    pub(crate) async fn kill9(&mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// Asks it to end. `wait` for it to do so.
+    pub(crate) async fn terminate(&self) {
+        self.signal("TERM").await;
+    }
+
+    pub(crate) async fn signal(&self, name: &str) {
+        let id = self.child.id().expect("it runs").to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status().await.unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits until it has ended by itself, and says how.
+    pub(crate) async fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let ended = timeout(limit, self.child.wait()).await;
+        ended.unwrap_or_else(|_| panic!("it still runs after {limit:?}")).unwrap()
+    }
+
+    /// Stops it cleanly and starts it again.
+    pub(crate) async fn restart_cleanly(&mut self) {
+        self.terminate().await;
+        let status = self.wait(SOON).await;
+        assert!(status.success(), "{status}\n{}", self.log());
+        self.restart().await;
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// Its database.
+    pub(crate) fn database(&self) -> PathBuf {
+        let data = self.options.data.clone().unwrap_or_else(|| self.home().join("data"));
+        data.join("herald.db")
+    }
+
+    /// What it has logged in all its lives.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.home().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(self.address).await.unwrap()
+    }
+
+    /// One call on a connection of its own.
+    pub(crate) async fn call(&self, call: &Call) -> Answer {
+        self.client().await.call(call).await.unwrap()
+    }
+
+    /// Waits until it is ready to serve.
+    pub(crate) async fn ready(&self) {
+        eventually(SOON, "it is ready", async || {
+            self.call(&Call::get("/readyz")).await.status == 200
+        })
+        .await;
+    }
+}
+
+impl Drop for Herald {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let from = log.len().saturating_sub(4000);
+            let from = (from..=log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(0);
+            eprintln!("the server's log ends with:\n{}", &log[from..]);
+        }
+    }
+}
+
+async fn spawn(
+    options: &Options,
+    home: &Path,
+) -> (Child, BufReader<ChildStdout>, SocketAddr, String) {
+    let path = home.join("log");
+    let mut log = File::options().create(true).append(true).read(true).open(&path).unwrap();
+    let before = log.seek(SeekFrom::End(0)).unwrap();
+    let mut child = options.command(home).stderr(log.try_clone().unwrap()).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut greeting = String::new();
+    // The last line of the greeting is the one that says how to try it.
+    while !greeting.contains("\n  try ") || !greeting.ends_with('\n') {
+        let read = timeout(SOON, stdout.read_line(&mut greeting)).await;
+        if read.expect("it starts in time").unwrap() == 0 {
+            let mut said = String::new();
+            log.seek(SeekFrom::Start(before)).unwrap();
+            log.read_to_string(&mut said).unwrap();
+            panic!("it did not start: {greeting}\n{said}");
+        }
+    }
+    let card = greeting.lines().find_map(|line| line.trim().strip_prefix("card ")).unwrap();
+    let address = card.trim().strip_prefix("http://").unwrap().split('/').next().unwrap();
+    (child, stdout, address.parse().unwrap(), greeting)
+}
+
+/// Everything that is still to come from a pipe.
+pub(crate) async fn rest(mut pipe: impl tokio::io::AsyncRead + Unpin) -> String {
+    let mut text = String::new();
+    pipe.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+/// Looks until it is so, or says what was waited for.
+pub(crate) async fn eventually(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !look().await {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A number from the environment, for the long version of a test.
+pub(crate) fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// Numbers that look random and come out the same for the same seed.
+#[derive(Debug, Clone)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// From the environment, or new.
+    pub(crate) fn seeded(name: &str) -> Self {
+        Self(number(name, uuid::Uuid::new_v4().as_u64_pair().0 >> 32))
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From `low` up to but not including `high`.
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next() % (high - low)
+    }
+
+    pub(crate) fn uuid(&mut self) -> String {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.next().to_be_bytes());
+        bytes[8..].copy_from_slice(&self.next().to_be_bytes());
+        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    }
+
+    /// Another source, for somebody who works at the same time.
+    pub(crate) fn branch(&mut self) -> Self {
+        Self(self.next())
+    }
+}

@@ -1,0 +1,242 @@
+//! The protocol as its clients write and read it, without a type of the server's.
+
+use herald_protocol::sse::Event;
+use serde_json::{Value, json};
+
+use crate::http::{Answer, Call, Client, Cut, Stream};
+
+/// A binding and a generation of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Wire {
+    Rpc,
+    Rest,
+    OldRpc,
+    OldRest,
+}
+
+/// A message to be sent, the same on every wire.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    pub(crate) id: String,
+    pub(crate) text: String,
+    pub(crate) task: Option<String>,
+}
+
+/// One event of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) task: String,
+    pub(crate) seq: u64,
+    /// What the event says, without the envelope of the call it answers.
+    pub(crate) body: Value,
+}
+
+/// Why a call was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) status: u16,
+    pub(crate) code: i64,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+impl Draft {
+    pub(crate) fn new(id: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { id: id.into(), text: text.into(), task: None }
+    }
+
+    /// The next message of a task.
+    pub(crate) fn to(mut self, task: &str) -> Self {
+        self.task = Some(task.to_owned());
+        self
+    }
+}
+
+impl Wire {
+    pub(crate) const ALL: [Self; 4] = [Self::Rpc, Self::Rest, Self::OldRpc, Self::OldRest];
+
+    /// A send, below `agent`, that waits for the outcome unless told to return `immediately`.
+    pub(crate) fn send(self, agent: &str, draft: &Draft, immediately: bool) -> Call {
+        let configuration = match self {
+            Self::Rpc | Self::Rest => json!({ "returnImmediately": immediately }),
+            Self::OldRpc | Self::OldRest => json!({ "blocking": !immediately }),
+        };
+        let params = json!({ "message": self.message(draft), "configuration": configuration });
+        self.post(agent, ["SendMessage", "message/send", "message:send"], &params)
+    }
+
+    /// A send that streams.
+    pub(crate) fn stream(self, agent: &str, draft: &Draft) -> Call {
+        let params = json!({ "message": self.message(draft) });
+        self.post(agent, ["SendStreamingMessage", "message/stream", "message:stream"], &params)
+    }
+
+    pub(crate) fn get(self, task: &str) -> Call {
+        match self {
+            Self::Rpc | Self::OldRpc => self.named(["GetTask", "tasks/get", ""], task),
+            Self::Rest => Call::get(format!("/tasks/{task}")).header("a2a-version", "1.0"),
+            Self::OldRest => Call::get(format!("/v1/tasks/{task}")),
+        }
+    }
+
+    pub(crate) fn cancel(self, task: &str) -> Call {
+        self.named(["CancelTask", "tasks/cancel", ":cancel"], task)
+    }
+
+    pub(crate) fn subscribe(self, task: &str) -> Call {
+        self.named(["SubscribeToTask", "tasks/resubscribe", ":subscribe"], task)
+    }
+
+    /// A subscription that leaves out what was seen.
+    pub(crate) fn resume(self, task: &str, seen: u64) -> Call {
+        self.subscribe(task).header("last-event-id", format!("{task}:{seen}"))
+    }
+
+    fn named(self, names: [&str; 3], task: &str) -> Call {
+        match self {
+            Self::Rpc | Self::OldRpc => self.post("", names, &json!({ "id": task })),
+            Self::Rest | Self::OldRest => {
+                let path = format!("tasks/{task}{}", names[2]);
+                self.post("", ["", "", &path], &json!({}))
+            }
+        }
+    }
+
+    /// The names are those of 1.0 and 0.3 on JSON-RPC, and the path on REST.
+    fn post(self, agent: &str, names: [&str; 3], params: &Value) -> Call {
+        let envelope = |method| json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+        let [new, old, path] = names;
+        match self {
+            Self::Rpc => Call::post(format!("{agent}/a2a/jsonrpc"), &envelope(new))
+                .header("a2a-version", "1.0"),
+            Self::Rest => {
+                Call::post(format!("{agent}/{path}"), params).header("a2a-version", "1.0")
+            }
+            Self::OldRpc => Call::post(format!("{agent}/a2a/jsonrpc"), &envelope(old)),
+            Self::OldRest => Call::post(format!("{agent}/v1/{path}"), params),
+        }
+    }
+
+    fn message(self, draft: &Draft) -> Value {
+        let Draft { id, text, task } = draft;
+        let mut message = match self {
+            Self::Rpc | Self::Rest => json!({
+                "messageId": id, "role": "ROLE_USER", "parts": [{ "text": text }]
+            }),
+            Self::OldRpc => json!({
+                "kind": "message", "messageId": id, "role": "user",
+                "parts": [{ "kind": "text", "text": text }]
+            }),
+            Self::OldRest => json!({
+                "messageId": id, "role": "ROLE_USER", "content": [{ "text": text }]
+            }),
+        };
+        if let Some(task) = task {
+            message["taskId"] = json!(task);
+        }
+        message
+    }
+
+    /// The result of a call, whatever it is.
+    pub(crate) fn result(self, answer: &Answer) -> Result<Value, Fault> {
+        let mut json = answer.json();
+        if let Some(error) = json.get("error") {
+            let details = error.get("data").or_else(|| error.get("details"));
+            let reason = details.and_then(|details| details[0]["reason"].as_str());
+            return Err(Fault {
+                status: answer.status,
+                code: error["code"].as_i64().unwrap_or_default(),
+                reason: reason.unwrap_or_default().to_owned(),
+                message: error["message"].as_str().unwrap_or_default().to_owned(),
+            });
+        }
+        assert_eq!(answer.status, 200, "{answer:?}");
+        match self {
+            Self::Rpc | Self::OldRpc => Ok(json["result"].take()),
+            Self::Rest | Self::OldRest => Ok(json),
+        }
+    }
+
+    /// The task that a send led to.
+    pub(crate) fn sent(self, answer: &Answer) -> Result<Value, Fault> {
+        let mut result = self.result(answer)?;
+        match self {
+            Self::Rpc | Self::Rest | Self::OldRest => Ok(result["task"].take()),
+            Self::OldRpc => Ok(result),
+        }
+    }
+
+    /// An event, taken out of its envelope.
+    pub(crate) fn frame(self, event: &Event) -> Frame {
+        assert_eq!(event.event, None, "the stream broke: {event:?}");
+        let id = event.id.as_deref().expect("every event has an id");
+        let (task, seq) = id.rsplit_once(':').expect("an id names a task and a place in it");
+        let mut body: Value = serde_json::from_str(&event.data).unwrap();
+        if let Self::Rpc | Self::OldRpc = self {
+            assert_eq!(body["id"], 7, "{event:?}");
+            body = body["result"].take();
+        }
+        Frame { task: task.to_owned(), seq: seq.parse().unwrap(), body }
+    }
+
+    /// Every frame that is still to come.
+    pub(crate) async fn rest_of(self, stream: &mut Stream) -> Result<Vec<Frame>, Cut> {
+        let mut frames = Vec::new();
+        while let Some(event) = stream.next().await? {
+            frames.push(self.frame(&event));
+        }
+        Ok(frames)
+    }
+
+    /// The whole log of a task that has ended, from its first event on.
+    pub(crate) async fn replay(self, client: Client, task: &str) -> Result<(Client, Vec<Frame>), Cut> {
+        let mut stream = client.open(&self.resume(task, 0)).await?;
+        let frames = self.rest_of(&mut stream).await?;
+        Ok((stream.done(), frames))
+    }
+}
+
+impl Frame {
+    /// The state that a status update or a snapshot tells, spelled the same for every wire.
+    pub(crate) fn state(&self) -> Option<String> {
+        let body = &self.body;
+        let inner = body.get("statusUpdate").or_else(|| body.get("task")).unwrap_or(body);
+        inner.get("status").map(|_| state(inner))
+    }
+
+    /// The text of a piece of an artifact.
+    pub(crate) fn text(&self) -> Option<&str> {
+        let update = self.body.get("artifactUpdate").unwrap_or(&self.body);
+        update.get("artifact")?["parts"][0]["text"].as_str()
+    }
+}
+
+/// The state of a task, spelled the same for every wire.
+pub(crate) fn state(task: &Value) -> String {
+    let state = task["status"]["state"].as_str().unwrap_or_else(|| panic!("no state: {task}"));
+    let state = state.strip_prefix("TASK_STATE_").unwrap_or(state);
+    state.to_lowercase().replace('_', "-").replace("cancelled", "canceled")
+}
+
+pub(crate) fn is_terminal(state: &str) -> bool {
+    matches!(state, "completed" | "failed" | "canceled" | "rejected")
+}
+
+/// The name of a task.
+pub(crate) fn id(task: &Value) -> &str {
+    task["id"].as_str().unwrap_or_else(|| panic!("no id: {task}"))
+}
+
+/// The ids of a task's messages of its user, in order.
+pub(crate) fn asked(task: &Value) -> Vec<&str> {
+    let history = task["history"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let users = history.iter().filter(|one| matches!(one["role"].as_str(), Some("ROLE_USER" | "user")));
+    users.map(|message| message["messageId"].as_str().unwrap()).collect()
+}
+
+/// A list of tasks in this state, or in any.
+pub(crate) fn list(state: Option<&str>, page_size: u32, token: &str) -> Call {
+    let state = state.map(|state| format!("&status=TASK_STATE_{state}")).unwrap_or_default();
+    let token = if token.is_empty() { String::new() } else { format!("&pageToken={token}") };
+    Call::get(format!("/tasks?pageSize={page_size}{state}{token}")).header("a2a-version", "1.0")
+}

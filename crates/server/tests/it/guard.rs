@@ -1,0 +1,89 @@
+//! What a web page could try against a server on its visitor's machine.
+
+use herald_server::Config;
+use serde_json::json;
+
+use crate::{
+    client::{Call, message},
+    hub::Hub,
+};
+
+#[tokio::test]
+async fn a_name_that_was_made_to_resolve_here_is_refused() {
+    let hub = Hub::start().await;
+    for host in ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "0.0.0.0"] {
+        for call in [
+            Call::rpc("SendMessage", &message("hello")),
+            Call::get("/tasks").v1(),
+            Call::get("/.well-known/agent-card.json"),
+            Call::get("/"),
+        ] {
+            let answer = hub.call(call.header("Host", host)).await;
+            assert_eq!(answer.status(), 421, "{host}");
+            assert!(answer.json()["error"]["message"].as_str().unwrap().contains("allowed_hosts"));
+        }
+    }
+    for host in ["localhost", "localhost:1", "127.0.0.1", "[::1]:8000"] {
+        let call = Call::rpc("ListTasks", &json!({})).header("Host", host);
+        assert_eq!(hub.call(call).await.status(), 200, "{host}");
+    }
+    let allowed_hosts = vec!["good.example".into()];
+    let hub = Hub::with(Config { allowed_hosts, ..Config::default() }).await;
+    let call = Call::rpc("ListTasks", &json!({})).header("Host", "good.example:8000");
+    assert_eq!(hub.call(call).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_page_of_another_origin_cannot_call() {
+    let hub = Hub::start().await;
+    let own = hub.url("");
+    let calls = [
+        Call::rpc("SendMessage", &message("hello")),
+        Call::post("/message:send", &message("hello")).v1(),
+        Call::new("POST", "/tasks/x:cancel").v1(),
+        Call::new("OPTIONS", "/a2a/jsonrpc").header("Access-Control-Request-Method", "POST"),
+        Call::get("/tasks").v1(),
+    ];
+    for call in &calls {
+        for origin in ["https://evil.example", "http://localhost:9", "null", "http://127.0.0.1"] {
+            let answer = hub.call(call.clone().header("Origin", origin)).await;
+            assert_eq!(answer.status(), 403, "{origin}");
+            assert_eq!(answer.header("access-control-allow-origin"), None);
+        }
+        let answer = hub.call(call.clone().header("Origin", &own)).await;
+        assert_ne!(answer.status(), 403);
+    }
+    let list = hub.call(Call::rpc("ListTasks", &json!({}))).await.result();
+    assert_eq!(list["totalSize"], 2, "only the server's own page got through");
+    let card = Call::get("/.well-known/agent-card.json").header("Origin", "https://evil.example");
+    assert_eq!(hub.call(card).await.status(), 200, "a card is for everybody");
+}
+
+#[tokio::test]
+async fn an_allowed_origin_is_told_so() {
+    let allowed_origins = vec!["https://console.example".into()];
+    let hub = Hub::with(Config { allowed_origins, ..Config::default() }).await;
+    let origin = "https://console.example";
+    let preflight = Call::new("OPTIONS", "/a2a/jsonrpc").header("Origin", origin);
+    let preflight = hub.call(preflight).await;
+    assert_eq!(preflight.status(), 204);
+    assert_eq!(preflight.header("access-control-allow-origin"), Some(origin));
+    let names = preflight.header("access-control-allow-headers").unwrap();
+    assert!(names.contains("A2A-Version") && names.contains("Content-Type"));
+    let call = Call::rpc("SendMessage", &message("hello")).header("Origin", origin);
+    let answer = hub.call(call).await;
+    assert_eq!(answer.header("access-control-allow-origin"), Some(origin));
+    assert_eq!(answer.header("vary"), Some("Origin"));
+}
+
+#[tokio::test]
+async fn a_form_cannot_post() {
+    let hub = Hub::start().await;
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
+        let call = Call::post("/message:send", &message("hello")).v1().header("Content-Type", kind);
+        let answer = hub.call(call).await;
+        assert_eq!((answer.status(), answer.reason()), (400, "CONTENT_TYPE_NOT_SUPPORTED".into()));
+        let call = Call::post("/v1/message:send", &message("hello")).header("Content-Type", kind);
+        assert_eq!(hub.call(call).await.status(), 400);
+    }
+}
