@@ -1,0 +1,46 @@
+//! The arrows between the crates, held by name: a new edge is a reviewed line, not an accident.
+
+use std::{collections::BTreeMap, process::Command};
+
+/// Each crate's direct dependencies, those of tests apart.
+const ALLOWED: &[(&str, &str)] = &[
+    ("herald-protocol", "base64 jiff serde serde_json serde_path_to_error"),
+    (
+        "herald-engine",
+        "async-trait base64 blake3 bytes fs4 herald-protocol refinery rusqlite serde serde_json \
+         tempfile thiserror tokio tokio-util tracing uuid",
+    ),
+    ("herald-agents", "async-trait herald-engine herald-protocol serde_json tokio"),
+    (
+        "herald-server",
+        "async-trait blake3 bytes herald-engine herald-protocol http http-body http-body-util hyper \
+         hyper-util serde serde_json subtle thiserror tokio tokio-util tower tracing uuid",
+    ),
+    (
+        "herald",
+        "anyhow bytesize clap herald-agents herald-engine herald-protocol herald-server humantime \
+         mimalloc serde tokio tokio-util toml tracing tracing-subscriber",
+    ),
+    ("xtask", "anyhow serde serde_json"),
+];
+
+#[test]
+fn every_crate_depends_on_what_the_architecture_allows_and_nothing_else() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let direct = package["dependencies"].as_array().unwrap().iter();
+        let direct = direct.filter(|dependency| dependency["kind"].is_null());
+        let mut names: Vec<_> =
+            direct.map(|dependency| dependency["name"].as_str().unwrap()).collect();
+        names.sort_unstable();
+        found.insert(package["name"].as_str().unwrap(), names);
+    }
+    let allowed: BTreeMap<&str, Vec<&str>> =
+        ALLOWED.iter().map(|(name, list)| (*name, list.split_whitespace().collect())).collect();
+    assert_eq!(found, allowed);
+}
