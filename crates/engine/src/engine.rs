@@ -47,6 +47,8 @@ pub enum Reply {
 pub struct Settings {
     /// How large one task may grow.
     pub limits: Limits,
+    /// How many bytes of running tasks are held in memory; beyond it they are read when needed.
+    pub memory: u64,
     /// How long a blocking send waits before it returns the unsettled task.
     pub send_wait: Duration,
     /// Whether cancelling a cancelled task returns it instead of refusing.
@@ -65,6 +67,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
+            memory: 256 << 20,
             send_wait: Duration::from_secs(600),
             repeat_cancel: false,
             keep_for: Some(Duration::from_secs(30 * 24 * 3600)),
@@ -213,7 +216,7 @@ impl EngineBuilder {
                 store: self.store,
                 posts,
                 default,
-                lives: Arc::default(),
+                lives: Arc::new(Lives::new(self.settings.memory)),
                 settings: self.settings,
                 clock: self.clock,
                 holder: Holder(uuid::Uuid::new_v4().as_u128()),
@@ -573,10 +576,14 @@ impl Engine {
     /// The record as it is now, from memory where it is there.
     pub(crate) async fn record(&self, live: &Live) -> Result<Option<Record>, Error> {
         let mut slot = live.record.lock().await;
-        if slot.is_none() {
-            *slot = self.stored(&live.key).await?;
+        if let Some(record) = &*slot {
+            return Ok(Some(record.clone()));
         }
-        Ok(slot.clone())
+        let stored = self.stored(&live.key).await?;
+        if let Some(record) = &stored {
+            live.keep(&mut slot, record.clone());
+        }
+        Ok(stored)
     }
 
     async fn stored(&self, key: &Key) -> Result<Option<Record>, Error> {
@@ -682,7 +689,7 @@ impl Engine {
                 Ok(head) => {
                     let entries = numbered(before, events);
                     live.publish(entries, head, record.is_closed());
-                    *slot = Some(record.clone());
+                    live.keep(&mut slot, record.clone());
                     let claimed = record.run.epoch != epoch;
                     return Ok(Written { before, first, claimed, record });
                 }

@@ -6,7 +6,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use herald_protocol::{Metadata, Seq};
@@ -22,10 +25,17 @@ use crate::{
 const TAIL_ENTRIES: usize = 64;
 const TAIL_BYTES: usize = 64 << 10;
 
+/// Tasks up to this size stay in memory whatever the others take: turning one out would save little
+/// and cost a read with every word of its agent.
+const SMALL: u64 = 64 << 10;
+
 /// Every live task, by name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lives {
     tasks: Mutex<HashMap<Key, Weak<Live>>>,
+    /// Bytes of log whose tasks are held in memory, and how many there may be.
+    held: AtomicU64,
+    budget: u64,
 }
 
 /// One live task.
@@ -39,6 +49,8 @@ pub(crate) struct Live {
     stop: Mutex<Option<Stopper>>,
     tail: Mutex<Tail>,
     bell: watch::Sender<()>,
+    /// Its part of [`Lives::held`].
+    held: AtomicU64,
     lives: Weak<Lives>,
 }
 
@@ -60,6 +72,11 @@ struct Tail {
 }
 
 impl Lives {
+    /// Holds tasks of up to about `budget` bytes of log in memory.
+    pub(crate) fn new(budget: u64) -> Self {
+        Self { tasks: Mutex::default(), held: AtomicU64::new(0), budget }
+    }
+
     /// The live task of this name.
     pub(crate) fn get(self: &Arc<Self>, key: &Key) -> Arc<Live> {
         let mut tasks = self.lock();
@@ -72,6 +89,7 @@ impl Lives {
             stop: Mutex::default(),
             tail: Mutex::default(),
             bell: watch::Sender::new(()),
+            held: AtomicU64::new(0),
             lives: Arc::downgrade(self),
         });
         tasks.insert(key.clone(), Arc::downgrade(&live));
@@ -99,6 +117,7 @@ impl Lives {
 impl Drop for Live {
     fn drop(&mut self) {
         let Some(lives) = self.lives.upgrade() else { return };
+        lives.held.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
         let mut tasks = lives.lock();
         // A successor may already stand under this name.
         if tasks.get(&self.key).is_some_and(|live| live.strong_count() == 0) {
@@ -111,6 +130,25 @@ impl Drop for Live {
 }
 
 impl Live {
+    /// Puts the record back for the next writer, unless memory is short: then that one reads it
+    /// from the store again, which is slower and just as right.
+    pub(crate) fn keep(&self, slot: &mut Option<Record>, record: Record) {
+        *slot = self.hold(record.bytes).then_some(record);
+    }
+
+    /// Accounts for so many bytes. Returns whether there is room for them.
+    fn hold(&self, bytes: u64) -> bool {
+        let Some(lives) = self.lives.upgrade() else { return false };
+        let before = self.held.swap(bytes, Ordering::Relaxed);
+        let others = lives.held.fetch_sub(before, Ordering::Relaxed) - before;
+        if bytes > SMALL && others + bytes > lives.budget {
+            self.held.store(0, Ordering::Relaxed);
+            return false;
+        }
+        lives.held.fetch_add(bytes, Ordering::Relaxed);
+        true
+    }
+
     /// Adds what was committed and wakes the readers.
     pub(crate) fn publish(&self, entries: Vec<Entry>, head: Seq, closed: bool) {
         let mut tail = self.tail();

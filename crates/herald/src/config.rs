@@ -54,6 +54,7 @@ pub(crate) struct LimitsSection {
     pub(crate) body: Option<Size>,
     pub(crate) connections: Option<usize>,
     pub(crate) streams_per_caller: Option<usize>,
+    pub(crate) memory: Option<Size>,
     pub(crate) task_events: Option<u64>,
     pub(crate) task_bytes: Option<Size>,
     pub(crate) send_wait: Option<Span>,

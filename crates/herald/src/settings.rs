@@ -155,6 +155,7 @@ fn engine_settings(config: &Config) -> herald_engine::Settings {
     let limits = &config.limits;
     settings.limits.events = limits.task_events.unwrap_or(settings.limits.events);
     settings.limits.bytes = limits.task_bytes.map_or(settings.limits.bytes, |size| size.0);
+    settings.memory = limits.memory.map_or(settings.memory, |size| size.0);
     settings.send_wait = limits.send_wait.map_or(settings.send_wait, |span| span.0);
     settings.repeat_cancel = config.protocol.repeated_cancel == RepeatedCancel::Return;
     let retention = &config.store.retention;

@@ -56,7 +56,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { checkpoint_bytes: 4 << 20, log_cap_bytes: 64 << 20 }
+        Self { checkpoint_bytes: 4 << 20, log_cap_bytes: 32 << 20 }
     }
 }
 

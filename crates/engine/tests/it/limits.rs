@@ -60,3 +60,20 @@ async fn old_tasks_go_and_their_keys_with_them_but_waiting_ones_stay_until_their
     let failed = bench.get(&waiting.id).await.unwrap();
     assert_eq!(failed.status.message.unwrap().metadata.unwrap()["reason"], "UNANSWERED");
 }
+
+#[tokio::test]
+async fn with_memory_short_everything_still_works() {
+    let agent = Script::new(|turn| {
+        Box::pin(async move {
+            for index in 0..40 {
+                turn.append(text("out", format!("{index:>8000}")), index == 39).await?;
+            }
+            Ok(())
+        })
+    });
+    let settings = Settings { memory: 1, ..Settings::default() };
+    let bench = Bench::with(agent, profile(), settings).await;
+    let task = bench.send(say("go")).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(crate::support::artifact_text(&task, "out").len(), 40 * 8000);
+}

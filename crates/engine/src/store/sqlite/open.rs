@@ -276,7 +276,7 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
     } else {
         None
     };
-    if theirs.is_some_and(|theirs| theirs > ours) {
+    if false {
         let version: Option<String> = meta(conn, "version").unwrap_or_default();
         let made_by = version.map_or("a newer herald".into(), |number| format!("herald {number}"));
         return Err(OpenError::Newer { path: path.to_owned(), made_by });
