@@ -7,7 +7,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("herald-protocol", "base64 jiff serde serde_json serde_path_to_error"),
     (
         "herald-engine",
-        "async-trait base64 blake3 bytes fs4 herald-protocol refinery rusqlite serde serde_json \
+        "async-trait base64 blake3 bytes herald-protocol refinery rusqlite serde serde_json \
          tempfile thiserror tokio tokio-util tracing uuid",
     ),
     ("herald-agents", "async-trait herald-engine herald-protocol serde_json tokio"),

@@ -249,7 +249,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Everything stored of one task.
     async fn load(&self, key: &Key) -> Result<Option<Stored>, StoreError>;
 
-    /// Events strictly after `after`, in order; empty and closed for an unknown task.
+    /// Events strictly after `after`, in order; empty and closed for an unknown task. A page of big
+    /// events may end before `limit`: only `closed` says that nothing follows.
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError>;
 
     /// One page of the owner's tasks.

@@ -15,7 +15,7 @@ use herald_protocol::{
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER, extensions},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
-use tracing::Span;
+use tracing::{Level, Span};
 use uuid::Uuid;
 
 use crate::{bind::cursor::Cursor, body::Body, limits::Slot, server::Shared};
@@ -209,10 +209,10 @@ fn too_many() -> Error {
 
 /// Puts the names in a request into its span.
 fn note_request(request: &Request) {
-    let span = Span::current();
-    if span.is_disabled() {
+    if !tracing::enabled!(Level::DEBUG) {
         return;
     }
+    let span = Span::current();
     let (task, context) = match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
             (send.message.task_id.as_ref(), send.message.context_id.as_ref())
@@ -238,10 +238,10 @@ fn note_request(request: &Request) {
 
 /// Puts the names that only the answer knows into the request's span.
 fn note_reply(reply: &Reply) {
-    let span = Span::current();
-    if span.is_disabled() {
+    if !tracing::enabled!(Level::DEBUG) {
         return;
     }
+    let span = Span::current();
     match reply {
         Reply::Sent(herald_protocol::SendResult::Task(task)) | Reply::Task(task) => {
             span.record("task", task.id.as_str());

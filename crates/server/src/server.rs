@@ -15,7 +15,7 @@ use http::{
     HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts, uri::Authority,
 };
 use tokio::time::Instant;
-use tracing::Instrument;
+use tracing::{Instrument, Level, Span};
 use uuid::Uuid;
 
 use crate::{
@@ -204,15 +204,7 @@ impl Server {
         let begun = Instant::now();
         let id = Uuid::new_v4();
         let (parts, body) = request.into_parts();
-        let span = tracing::info_span!(
-            "request",
-            %id,
-            method = %parts.method,
-            path = parts.uri.path(),
-            operation = tracing::field::Empty,
-            task = tracing::field::Empty,
-            context = tracing::field::Empty,
-        );
+        let span = span(&parts, id);
         async {
             let mut response = self.shared.respond(id, &parts, body, door).await;
             finish(&mut response, &parts, id);
@@ -227,6 +219,24 @@ impl Server {
         .instrument(span)
         .await
     }
+}
+
+/// What the log knows about a request. Writing it all down for each one is a good part of what a
+/// small request costs, so that without debug logging only the id is kept: it is what the caller
+/// was told, and every line that is logged says what it is about itself.
+fn span(parts: &Parts, id: Uuid) -> Span {
+    if !tracing::enabled!(Level::DEBUG) {
+        return tracing::error_span!("request", %id);
+    }
+    tracing::debug_span!(
+        "request",
+        %id,
+        method = %parts.method,
+        path = parts.uri.path(),
+        operation = tracing::field::Empty,
+        task = tracing::field::Empty,
+        context = tracing::field::Empty,
+    )
 }
 
 /// Adds what every response has.

@@ -6,6 +6,7 @@
 
 mod append;
 mod checkpoint;
+mod error;
 mod list;
 mod names;
 mod open;
@@ -31,7 +32,7 @@ use super::{
     Append, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store, StoreError, Stored,
 };
 
-pub use open::OpenError;
+pub use error::OpenError;
 
 use checkpoint::Checkpoints;
 use open::Opened;

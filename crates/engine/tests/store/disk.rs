@@ -132,7 +132,6 @@ async fn two_appends_of_one_task_fit_in_one_transaction() {
     let events = vec![(Kind::Artifact, bytes::Bytes::new())];
     let second = Append { expect: 1, events, ..task("t", vec![]) };
     let third = Append { expect: 2, ..second.clone() };
-    let (a, b, c) =
-        tokio::join!(store.append(first), store.append(second), store.append(third));
+    let (a, b, c) = tokio::join!(store.append(first), store.append(second), store.append(third));
     assert_eq!((a, b, c), (Ok(1), Ok(2), Ok(3)));
 }

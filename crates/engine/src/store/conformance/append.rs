@@ -19,7 +19,13 @@ pub(super) async fn a_task_is_loaded_as_it_was_written(store: Arc<dyn Store>) {
         created: at(3),
         hidden: true,
         bytes: u64::from(u32::MAX) * 3,
-        run: Run { unread: vec![1, 7, 1 << 40], turn: 9, attempt: 2, epoch: 5, holder: Some(LIVING) },
+        run: Run {
+            unread: vec![1, 7, 1 << 40],
+            turn: 9,
+            attempt: 2,
+            epoch: 5,
+            holder: Some(LIVING),
+        },
     };
     append.events.push((Kind::Artifact, Bytes::new()));
     append.events.push((Kind::Status(TaskState::AuthRequired), body("{}")));
@@ -146,7 +152,8 @@ pub(super) async fn a_refused_append_takes_no_key(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
     let stale = Append { dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
     assert_eq!(store.append(stale).await, Err(StoreError::Moved));
-    let fenced = Append { expect: 4, fence: Some(9), dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
+    let fenced =
+        Append { expect: 4, fence: Some(9), dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
     assert_eq!(store.append(fenced).await, Err(StoreError::Fenced));
     assert_eq!(store.original(&[1; 32]).await, Ok(None));
     let fresh = Append { dedup: Some(dedup(1, 7)), ..create(key("u"), 2) };
@@ -240,8 +247,19 @@ pub(super) async fn big_bodies_survive(store: Arc<dyn Store>) {
 
 pub(super) async fn odd_names_survive(store: Arc<dyn Store>) {
     let long = "x".repeat(1024);
-    let names =
-        ["", " ", "'; DROP TABLE tasks; --", "ünï-😀", "a\0b", "a", "A", "a%", "a_", "\u{301}", &long];
+    let names = [
+        "",
+        " ",
+        "'; DROP TABLE tasks; --",
+        "ünï-😀",
+        "a\0b",
+        "a",
+        "A",
+        "a%",
+        "a_",
+        "\u{301}",
+        &long,
+    ];
     for name in names {
         let key = super::Key { owner: owner(name, name), task: name.into() };
         let mut append = create(key.clone(), 1);
@@ -258,7 +276,8 @@ pub(super) async fn odd_names_survive(store: Arc<dyn Store>) {
 
 pub(super) async fn owners_do_not_see_each_other(store: Arc<dyn Store>) {
     let owners = [("a", ""), ("", "a"), ("a", "b"), ("b", "a"), ("ab", "")];
-    let key = |(tenant, principal)| super::Key { owner: owner(tenant, principal), task: "t".into() };
+    let key =
+        |(tenant, principal)| super::Key { owner: owner(tenant, principal), task: "t".into() };
     for (number, name) in owners.into_iter().enumerate() {
         assert_eq!(store.load(&key(name)).await, Ok(None));
         assert_eq!(store.append(finish(key(name), 1)).await, Err(StoreError::Moved));

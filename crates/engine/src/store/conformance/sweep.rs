@@ -52,10 +52,8 @@ pub(super) async fn only_finished_tasks_go(store: Arc<dyn Store>) {
     held.header.run.holder = Some(LIVING);
     store.append(held).await.unwrap();
     // The log of a direct answer goes too, although no list shows it.
-    let hidden = |append: Append| Append {
-        header: Header { hidden: true, ..append.header },
-        ..append
-    };
+    let hidden =
+        |append: Append| Append { header: Header { hidden: true, ..append.header }, ..append };
     store.append(hidden(create(key("hidden"), 1))).await.unwrap();
     store.append(hidden(finish(key("hidden"), 1))).await.unwrap();
 
@@ -145,6 +143,8 @@ pub(super) async fn an_owner_can_come_back(store: Arc<dyn Store>) {
         }
         let next = Key { owner: owner("other", &round.to_string()), ..key("t") };
         finished(&*store, next, round * 10).await;
+        assert_eq!(left(&*store, "acme", "ann").await, ["t4", "t3", "t2", "t1", "t0"]);
+        assert_eq!(left(&*store, "other", &round.to_string()).await, ["t"]);
         let all = Retention { ended_before: Some(at(99)), ..FOREVER };
         assert_eq!(store.sweep(all, 100).await, Ok(6));
         assert!(left(&*store, "acme", "ann").await.is_empty());

@@ -39,11 +39,12 @@ impl Checkpoints {
         // One place is enough: a thread that is already woken sees everything up to now.
         let (wake, woken) = mpsc::sync_channel(1);
         let passive = Arc::clone(&conn);
-        let thread = std::thread::Builder::new().name("herald-checkpoint".into()).spawn(move || {
-            while woken.recv().is_ok() {
-                checkpoint(&passive, "PRAGMA wal_checkpoint(PASSIVE)");
-            }
-        })?;
+        let thread =
+            std::thread::Builder::new().name("herald-checkpoint".into()).spawn(move || {
+                while woken.recv().is_ok() {
+                    checkpoint(&passive, "PRAGMA wal_checkpoint(PASSIVE)");
+                }
+            })?;
         Ok((Self { conn, wake, step, cap, woken_at: 0, tried_at: 0 }, thread))
     }
 

@@ -40,8 +40,7 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
     spots.truncate(query.limit);
     let place = |(changed, row)| Place { changed: Timestamp::from_millis(changed), row };
     let next = spots.last().filter(|_| more).copied().map(place);
-    let item =
-        if query.artifacts { sql::LIST_ITEM_WITH_ARTIFACTS } else { sql::LIST_ITEM };
+    let item = if query.artifacts { sql::LIST_ITEM_WITH_ARTIFACTS } else { sql::LIST_ITEM };
     let mut find = conn.prepare_cached(item)?;
     let mut tasks = Vec::with_capacity(spots.len());
     for (_, spot) in spots {
@@ -81,18 +80,12 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
     }))
 }
 
-fn by_context(
-    conn: &Connection,
-    terms: &Terms,
-    context: &str,
-) -> Result<(Vec<Spot>, u64), Fault> {
+fn by_context(conn: &Connection, terms: &Terms, context: &str) -> Result<(Vec<Spot>, u64), Fault> {
     let Terms { owner, agent, state, since, below, wanted } = terms;
-    let total: Option<i64> = first(
-        conn,
-        sql::COUNT_CONTEXT,
-        params![owner, context, since, agent, state],
-        |row| row.get(0),
-    )?;
+    let total: Option<i64> =
+        first(conn, sql::COUNT_CONTEXT, params![owner, context, since, agent, state], |row| {
+            row.get(0)
+        })?;
     let mut find = conn.prepare_cached(sql::LIST_CONTEXT)?;
     let found = find.query_map(
         params![owner, context, since, below.0, below.1, agent, state, size(*wanted)],

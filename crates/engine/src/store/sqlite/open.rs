@@ -3,13 +3,16 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Read},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 
-use super::append::Next;
+use super::{
+    append::Next,
+    error::{OpenError, corrupt, refuse, unwritable},
+};
 
 refinery::embed_migrations!("src/store/sqlite/migrations");
 
@@ -20,68 +23,8 @@ const APPLICATION: i64 = 0x4852_4c44;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Tables without which nothing works.
-const TABLES: [&str; 9] = [
-    "agents",
-    "counters",
-    "dedup",
-    "events",
-    "meta",
-    "owners",
-    "snapshots",
-    "tasks",
-    "tenants",
-];
-
-/// Why a database cannot be opened. Each text says what happened and what to do about it.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it.
-    #[error(
-        "{} is in use by another herald; stop that one, or give this one its own directory with \
-         --data", path.display()
-    )]
-    InUse {
-        /// The database.
-        path: PathBuf,
-    },
-    /// A newer version has changed its form.
-    #[error(
-        "{} was last written by {made_by}, which this herald ({}) is too old to read; install \
-         that version or a newer one, or point --data elsewhere",
-        path.display(), env!("CARGO_PKG_VERSION")
-    )]
-    Newer {
-        /// The database.
-        path: PathBuf,
-        /// Which version that was.
-        made_by: String,
-    },
-    /// It is damaged, or something else.
-    #[error(
-        "{} cannot be read: {problem}; restore it from a backup, or move it away to start with an \
-         empty one", path.display()
-    )]
-    Corrupt {
-        /// The database.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// It cannot be written.
-    #[error(
-        "{} cannot be written: {problem}; make it writable and make sure that there is room, or \
-         point --data elsewhere", path.display()
-    )]
-    Unwritable {
-        /// The database or its directory.
-        path: PathBuf,
-        /// What the system says.
-        problem: String,
-    },
-    /// The system gives us no thread to write with.
-    #[error("no thread could be started for the database: {0}; raise the limit on threads")]
-    Thread(io::Error),
-}
+const TABLES: [&str; 9] =
+    ["agents", "counters", "dedup", "events", "meta", "owners", "snapshots", "tasks", "tenants"];
 
 /// Keeps other processes away from a database. The system lets go of it when the process dies.
 #[derive(Debug)]
@@ -210,7 +153,7 @@ fn inspect(path: &Path) -> Result<(), OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
     let length = match fs::metadata(path) {
         Ok(found) if found.is_dir() => {
-            return Err(self::unwritable(path, "it is a directory"));
+            return Err(super::error::unwritable(path, "it is a directory"));
         }
         Ok(found) => found.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -276,7 +219,7 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
     } else {
         None
     };
-    if false {
+    if theirs.is_some_and(|theirs| theirs > ours) {
         let version: Option<String> = meta(conn, "version").unwrap_or_default();
         let made_by = version.map_or("a newer herald".into(), |number| format!("herald {number}"));
         return Err(OpenError::Newer { path: path.to_owned(), made_by });
@@ -325,33 +268,6 @@ fn meta<T: rusqlite::types::FromSql>(conn: &Connection, key: &str) -> rusqlite::
     conn.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()
 }
 
-fn put_meta(
-    conn: &Connection,
-    key: &str,
-    value: impl rusqlite::ToSql,
-) -> rusqlite::Result<()> {
+fn put_meta(conn: &Connection, key: &str, value: impl rusqlite::ToSql) -> rusqlite::Result<()> {
     conn.execute(super::statements::PUT_META, (key, value)).map(|_| ())
-}
-
-fn refuse(path: &Path, error: &rusqlite::Error) -> OpenError {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => corrupt(path, "it is no database"),
-        Some(ErrorCode::DatabaseCorrupt) | None => corrupt(path, "it is damaged"),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            unwritable(path, "another program is writing to it")
-        }
-        Some(ErrorCode::DiskFull) => unwritable(path, "the disk is full"),
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            unwritable(path, "it is read-only")
-        }
-        Some(_) => unwritable(path, &error.to_string()),
-    }
-}
-
-fn corrupt(path: &Path, problem: &str) -> OpenError {
-    OpenError::Corrupt { path: path.to_owned(), problem: problem.to_owned() }
-}
-
-fn unwritable(path: &Path, problem: &str) -> OpenError {
-    OpenError::Unwritable { path: path.to_owned(), problem: problem.to_owned() }
 }

@@ -104,12 +104,7 @@ pub(super) fn read_since(conn: &Connection, row: i64, task: &mut Stored) -> Resu
 }
 
 /// Events strictly after `after`.
-pub(super) fn read(
-    conn: &Connection,
-    key: &Key,
-    after: Seq,
-    limit: usize,
-) -> Result<Page, Fault> {
+pub(super) fn read(conn: &Connection, key: &Key, after: Seq, limit: usize) -> Result<Page, Fault> {
     let found = first(conn, sql::FIND_HEAD, names(key), |row| {
         Ok((row.get::<_, i64>(0)?, uint(row.get(1)?), row.get(2)?, row.get(3)?))
     })?;

@@ -94,12 +94,7 @@ fn too_many(
     Ok(())
 }
 
-fn ended(
-    conn: &Connection,
-    tenant: i64,
-    before: i64,
-    limit: usize,
-) -> Result<Vec<Victim>, Fault> {
+fn ended(conn: &Connection, tenant: i64, before: i64, limit: usize) -> Result<Vec<Victim>, Fault> {
     let mut find = conn.prepare_cached(sql::ENDED_TASKS)?;
     let victims = find.query_map(params![tenant, before, size(limit)], |row| {
         Ok(Victim {

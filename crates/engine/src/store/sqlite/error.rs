@@ -1,0 +1,83 @@
+//! Why a database cannot be opened, and what can be done about it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::ErrorCode;
+
+/// Why a database cannot be opened. Each text says what happened and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error(
+        "{} is in use by another herald; stop that one, or give this one its own directory with \
+         --data", path.display()
+    )]
+    InUse {
+        /// The database.
+        path: PathBuf,
+    },
+    /// A newer version has changed its form.
+    #[error(
+        "{} was last written by {made_by}, which this herald ({}) is too old to read; install \
+         that version or a newer one, or point --data elsewhere",
+        path.display(), env!("CARGO_PKG_VERSION")
+    )]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Which version that was.
+        made_by: String,
+    },
+    /// It is damaged, or something else.
+    #[error(
+        "{} cannot be read: {problem}; restore it from a backup, or move it away to start with an \
+         empty one", path.display()
+    )]
+    Corrupt {
+        /// The database.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It cannot be written.
+    #[error(
+        "{} cannot be written: {problem}; make it writable and make sure that there is room, or \
+         point --data elsewhere", path.display()
+    )]
+    Unwritable {
+        /// The database or its directory.
+        path: PathBuf,
+        /// What the system says.
+        problem: String,
+    },
+    /// The system gives us no thread to write with.
+    #[error("no thread could be started for the database: {0}; raise the limit on threads")]
+    Thread(io::Error),
+}
+
+/// What SQLite's refusal means to whoever starts the program.
+pub(super) fn refuse(path: &Path, error: &rusqlite::Error) -> OpenError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => corrupt(path, "it is no database"),
+        Some(ErrorCode::DatabaseCorrupt) | None => corrupt(path, "it is damaged"),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            unwritable(path, "another program is writing to it")
+        }
+        Some(ErrorCode::DiskFull) => unwritable(path, "the disk is full"),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            unwritable(path, "it is read-only")
+        }
+        Some(_) => unwritable(path, &error.to_string()),
+    }
+}
+
+pub(super) fn corrupt(path: &Path, problem: &str) -> OpenError {
+    OpenError::Corrupt { path: path.to_owned(), problem: problem.to_owned() }
+}
+
+pub(super) fn unwritable(path: &Path, problem: &str) -> OpenError {
+    OpenError::Unwritable { path: path.to_owned(), problem: problem.to_owned() }
+}
