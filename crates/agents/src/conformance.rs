@@ -42,6 +42,7 @@ enum Behaviour {
     StreamText(&'static str),
     StreamCompleted,
     StreamChunked,
+    StreamTwoChunks,
     RejectTask,
     TaskFailure,
     Cancel,
@@ -69,6 +70,9 @@ const WORDS: &[(&str, Behaviour)] = &[
     ("tck-stream-003", B::StreamText("Stream task lifecycle")),
     ("tck-stream-ordering-001", B::StreamText("Ordered output")),
     ("tck-stream-basic", B::StreamText("Stream hello from TCK")),
+    ("tck-stream-artifact-text", B::StreamText("Streamed text content")),
+    ("tck-stream-artifact-file", B::ArtifactFile),
+    ("tck-stream-artifact-chunked", B::StreamTwoChunks),
     ("tck-stream-chunked", B::StreamChunked),
     ("tck-reject-task", B::RejectTask),
     ("tck-task-failure", B::TaskFailure),
@@ -99,7 +103,9 @@ impl Conformance {
 
     async fn otherwise(self, turn: &Turn) -> Result<(), AgentError> {
         match self.otherwise {
-            Otherwise::Complete => turn.complete_with(text("answer", turn.message().text())).await?,
+            Otherwise::Complete => {
+                turn.complete_with(text("answer", turn.message().text())).await?
+            }
             Otherwise::Ask => {
                 pause(turn, 500).await?;
                 turn.ask("What else?").await?;
@@ -137,6 +143,10 @@ impl Agent for Conformance {
             B::StreamText(words) => turn.complete_with(text("stream", words)).await?,
             B::StreamCompleted => {}
             B::StreamChunked => chunked(turn).await?,
+            B::StreamTwoChunks => {
+                turn.append(text("stream", "chunk-1 "), false).await?;
+                turn.append(text("stream", "chunk-2"), true).await?;
+            }
             B::RejectTask => turn.reject("Rejected on request").await?,
             B::TaskFailure => return Err(AgentError::failed("Failed on request")),
             B::Cancel => turn.cancelled().cancelled().await,
@@ -184,7 +194,8 @@ fn is_first(turn: &Turn) -> bool {
 
 fn word(message: &Message) -> Option<Behaviour> {
     let text = message.text();
-    let starts = |word: &str| text.starts_with(word) || message.message_id.as_str().starts_with(word);
+    let starts =
+        |word: &str| text.starts_with(word) || message.message_id.as_str().starts_with(word);
     let matches = WORDS.iter().filter(|(word, _)| starts(word));
     matches.max_by_key(|(word, _)| word.len()).map(|(_, behaviour)| *behaviour)
 }

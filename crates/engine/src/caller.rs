@@ -34,6 +34,13 @@ pub struct Via {
     pub extensions: Vec<String>,
 }
 
+impl Via {
+    /// Whether this agent's tasks are to be found behind the door.
+    pub(crate) fn leads_to(&self, agent: &AgentName) -> bool {
+        self.agent.as_ref().is_none_or(|own| own == agent)
+    }
+}
+
 impl Scopes {
     /// Everything.
     pub const ALL: Self = Self { send: true, read: true, cancel: true };

@@ -1,11 +1,8 @@
 //! The engine: everything a caller can do to a task.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use herald_protocol::{
     AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Request, SendResult,
     Seq, Task, TaskId, TaskPage, TaskState, Timestamp,
@@ -35,11 +32,34 @@ pub enum Reply {
     /// The answer to a send.
     Sent(SendResult),
     /// A task.
-    Task(Task),
+    Task(TaskJson),
     /// A page of tasks.
     Tasks(TaskPage),
     /// A stream.
     Stream(Subscription),
+}
+
+/// A task as its 1.0 JSON, which is what most callers want and often what is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskJson(Bytes);
+
+impl TaskJson {
+    /// The JSON.
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
+    /// The task itself.
+    pub fn decode(&self) -> Result<Task, Error> {
+        serde_json::from_slice(&self.0)
+            .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string())))
+    }
+}
+
+impl From<Task> for TaskJson {
+    fn from(task: Task) -> Self {
+        Self(log::encode_whole(&task))
+    }
 }
 
 /// How the engine behaves.
@@ -296,14 +316,18 @@ impl Engine {
             | Request::GetTaskPushNotificationConfig(_)
             | Request::ListTaskPushNotificationConfigs(_)
             | Request::DeleteTaskPushNotificationConfig(_) => Err(no_push()),
-            Request::GetExtendedAgentCard(_) => Err(Error::new(
-                ErrorKind::UnsupportedOperation,
-                "this agent has no extended card",
-            )),
+            Request::GetExtendedAgentCard(_) => {
+                Err(Error::new(ErrorKind::UnsupportedOperation, "this agent has no extended card"))
+            }
         }
     }
 
-    async fn send(&self, caller: &Caller, via: &Via, send: SendMessage) -> Result<SendResult, Error> {
+    async fn send(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        send: SendMessage,
+    ) -> Result<SendResult, Error> {
         let history = send.configuration.history_length;
         let immediately = send.configuration.return_immediately;
         let accepted = self.accept(caller, via, send, Operation::SendMessage).await?;
@@ -321,12 +345,18 @@ impl Engine {
         }
         if broke_protocol(&record.task) {
             let text = "the agent's answer broke the protocol";
-            return Err(Error::new(ErrorKind::InvalidAgentResponse, text).with("taskId", record.task.id.as_str()));
+            return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
+                .with("taskId", record.task.id.as_str()));
         }
         Ok(SendResult::Task(shown(record.task, history)))
     }
 
-    async fn stream(&self, caller: &Caller, via: &Via, send: SendMessage) -> Result<Subscription, Error> {
+    async fn stream(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        send: SendMessage,
+    ) -> Result<Subscription, Error> {
         let history = send.configuration.history_length;
         let after = send.after;
         let accepted = self.accept(caller, via, send, Operation::SendStreamingMessage).await?;
@@ -347,9 +377,24 @@ impl Engine {
         Ok(events.starting_with(&shown(first, history)))
     }
 
-    async fn get(&self, caller: &Caller, via: &Via, get: GetTask) -> Result<Task, Error> {
-        let record = self.find(caller, via, get.id).await?;
-        Ok(shown(record.task, get.history_length))
+    async fn get(&self, caller: &Caller, via: &Via, get: GetTask) -> Result<TaskJson, Error> {
+        let key = caller.key(get.id);
+        if let Some(live) = self.inner.lives.peek(&key) {
+            let record = self.record(&live).await?.filter(|record| record.is_shown(via));
+            let task = record.ok_or_else(Error::task_not_found)?.task;
+            return Ok(shown(task, get.history_length).into());
+        }
+        let stored = self.inner.store.load(&key).await.map_err(refuse)?;
+        let stored =
+            stored.filter(|stored| !stored.header.hidden && via.leads_to(&stored.header.agent));
+        let stored = stored.ok_or_else(Error::task_not_found)?;
+        if get.history_length.is_none()
+            && let Some(json) = log::whole(&key.task, &stored)
+        {
+            return Ok(TaskJson(json));
+        }
+        let record = log::restore(key.task, stored).map_err(refuse)?;
+        Ok(shown(record.task, get.history_length).into())
     }
 
     async fn list(&self, caller: &Caller, via: &Via, list: ListTasks) -> Result<TaskPage, Error> {
@@ -385,10 +430,15 @@ impl Engine {
         })
     }
 
-    async fn cancel(&self, caller: &Caller, via: &Via, cancel: CancelTask) -> Result<Task, Error> {
+    async fn cancel(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        cancel: CancelTask,
+    ) -> Result<TaskJson, Error> {
         let found = self.find(caller, via, cancel.id).await?;
         if found.state() == TaskState::Canceled && self.inner.settings.repeat_cancel {
-            return Ok(shown(found.task, None));
+            return Ok(shown(found.task, None).into());
         }
         let live = self.inner.lives.get(&caller.key(found.task.id.clone()));
         let metadata = cancel.metadata.clone();
@@ -396,7 +446,7 @@ impl Engine {
         let write = Write { commands, ..Write::default() };
         let stopped = Arc::clone(&live);
         let written = self.shielded(live, write, move |_, _| stopped.stop(metadata)).await;
-        written.map(|written| shown(written.record.task, None)).map_err(Error::from)
+        written.map(|written| shown(written.record.task, None).into()).map_err(Error::from)
     }
 
     async fn subscribe(
@@ -553,8 +603,7 @@ impl Engine {
     fn fresh(&self, post: &Post, message: &Message) -> Record {
         let id = TaskId::new(uuid::Uuid::now_v7().to_string());
         let context = message.context_id.clone();
-        let context =
-            context.unwrap_or_else(|| ContextId::new(uuid::Uuid::now_v7().to_string()));
+        let context = context.unwrap_or_else(|| ContextId::new(uuid::Uuid::now_v7().to_string()));
         let hidden = post.agent.answers_directly(message);
         Record::new(id, context, post.profile.name.clone(), hidden, self.now())
     }
@@ -567,10 +616,7 @@ impl Engine {
             Some(live) => self.record(&live).await?,
             None => self.stored(&key).await?,
         };
-        found
-            .filter(|record| !record.hidden)
-            .filter(|record| via.agent.as_ref().is_none_or(|agent| record.agent == *agent))
-            .ok_or_else(Error::task_not_found)
+        found.filter(|record| record.is_shown(via)).ok_or_else(Error::task_not_found)
     }
 
     /// The record as it is now, from memory where it is there.
@@ -721,7 +767,7 @@ impl Engine {
         if self.inner.posts.get(agent).is_none_or(|post| post.profile.streaming) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::UnsupportedOperation, "this agent does not stream"))
+        Err(Error::new(ErrorKind::UnsupportedOperation, "streaming is not supported by this agent"))
     }
 
     fn check_extensions(&self, via: &Via) -> Result<(), Error> {
@@ -733,6 +779,13 @@ impl Engine {
         let Some(extension) = missing else { return Ok(()) };
         let text = format!("this agent requires the extension {}", extension.uri);
         Err(Error::new(ErrorKind::ExtensionSupportRequired, text).with("uri", &extension.uri))
+    }
+}
+
+impl Record {
+    /// Whether the task can be seen through this door.
+    fn is_shown(&self, via: &Via) -> bool {
+        !self.hidden && via.leads_to(&self.agent)
     }
 }
 
@@ -753,7 +806,7 @@ fn written_message(write: &Write, written: &Written) -> Option<rules::Received> 
     })
 }
 
-fn numbered(before: Seq, events: Vec<(crate::store::Kind, bytes::Bytes)>) -> Vec<Entry> {
+fn numbered(before: Seq, events: Vec<(crate::store::Kind, Bytes)>) -> Vec<Entry> {
     (before + 1..).zip(events).map(|(seq, (kind, body))| Entry { seq, kind, body }).collect()
 }
 
@@ -788,10 +841,11 @@ fn check_message(profile: &Profile, send: &SendMessage) -> Result<(), Error> {
     for part in &send.message.parts {
         let media_type = media_type(part);
         if !profile.takes(media_type) {
-            let text = format!("this agent does not take {media_type:?}");
+            let text = format!("content type {media_type:?} is not supported by this agent");
             let takes = profile.input_modes.join(", ");
-            return Err(Error::new(ErrorKind::ContentTypeNotSupported, text)
-                .with("inputModes", takes));
+            return Err(
+                Error::new(ErrorKind::ContentTypeNotSupported, text).with("inputModes", takes)
+            );
         }
     }
     Ok(())
@@ -811,7 +865,7 @@ fn broke_protocol(task: &Task) -> bool {
 }
 
 fn no_push() -> Error {
-    let text = "this agent has no push notifications";
+    let text = "push notifications are not supported by this agent";
     Error::new(ErrorKind::PushNotificationNotSupported, text)
 }
 

@@ -22,6 +22,6 @@ mod upkeep;
 pub use agent::{Agent, AgentError, Profile, Recovery};
 pub use caller::{Caller, Scopes, Via};
 pub use clock::Clock;
-pub use engine::{BuildError, Engine, EngineBuilder, Reply, Settings};
+pub use engine::{BuildError, Engine, EngineBuilder, Reply, Settings, TaskJson};
 pub use subscription::{Item, Subscription};
 pub use turn::{Stop, Turn};

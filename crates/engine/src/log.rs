@@ -68,8 +68,7 @@ pub(crate) fn received_as_status(task: &TaskId, entry: &Entry) -> Result<Bytes, 
         return Err(StoreError::Corrupt(format!("event {} is no message", entry.seq)));
     };
     let context_id = received.message.context_id.unwrap_or_default();
-    let status =
-        TaskStatus { state: received.state, message: None, timestamp: Some(received.at) };
+    let status = TaskStatus { state: received.state, message: None, timestamp: Some(received.at) };
     let names = Names { task_id: task, context_id: &context_id };
     Ok(json(&Wire::StatusUpdate(StatusBody { names, status: &status, metadata: None })))
 }
@@ -77,6 +76,40 @@ pub(crate) fn received_as_status(task: &TaskId, entry: &Entry) -> Result<Bytes, 
 /// The bytes of a stream item that is not in the log: a snapshot of the task.
 pub(crate) fn encode_task(task: &Task) -> Bytes {
     json(&Wire::Task(task))
+}
+
+/// The 1.0 JSON of a task.
+pub(crate) fn encode_whole(task: &Task) -> Bytes {
+    json(task)
+}
+
+/// The 1.0 JSON of a stored task, put together from its snapshot without reading it. `None` if the
+/// task has moved on since.
+pub(crate) fn whole(id: &TaskId, stored: &Stored) -> Option<Bytes> {
+    let snapshot = stored.snapshot.as_ref().filter(|snapshot| snapshot.seq == stored.head)?;
+    let Snapshot { status, history, metadata, artifacts, .. } = snapshot;
+    let members = [
+        ("contextId", &json(&stored.header.context)),
+        ("status", status),
+        ("artifacts", artifacts),
+        ("history", history),
+        ("metadata", metadata),
+    ];
+    let size: usize = members.iter().map(|(name, bytes)| name.len() + bytes.len() + 4).sum();
+    let id = json(id);
+    let mut out = Vec::with_capacity(size + id.len() + 8);
+    out.extend_from_slice(b"{\"id\":");
+    out.extend_from_slice(&id);
+    for (name, bytes) in members {
+        if !bytes.is_empty() {
+            out.extend_from_slice(b",\"");
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
+            out.extend_from_slice(bytes);
+        }
+    }
+    out.push(b'}');
+    Some(out.into())
 }
 
 /// The whole task in pieces.

@@ -134,8 +134,15 @@ impl Default for Limits {
 
 impl Record {
     /// A task that nothing has happened to yet.
-    pub fn new(id: TaskId, context: ContextId, agent: AgentName, hidden: bool, now: Timestamp) -> Self {
-        let status = TaskStatus { state: TaskState::Submitted, message: None, timestamp: Some(now) };
+    pub fn new(
+        id: TaskId,
+        context: ContextId,
+        agent: AgentName,
+        hidden: bool,
+        now: Timestamp,
+    ) -> Self {
+        let status =
+            TaskStatus { state: TaskState::Submitted, message: None, timestamp: Some(now) };
         let task = Task {
             id,
             context_id: context,
@@ -262,11 +269,8 @@ pub fn apply(record: &mut Record, event: &Event, size: usize) {
     let task = Arc::make_mut(&mut record.task);
     match event {
         Event::Received(received) => {
-            let next = TaskStatus {
-                state: received.state,
-                message: None,
-                timestamp: Some(received.at),
-            };
+            let next =
+                TaskStatus { state: received.state, message: None, timestamp: Some(received.at) };
             retire_status(task, next);
             task.history.get_or_insert_default().push(received.message.clone());
         }
@@ -288,8 +292,7 @@ fn retire_status(task: &mut Task, next: TaskStatus) {
 }
 
 fn merge(artifacts: &mut Vec<Artifact>, chunk: &Chunk) {
-    let known =
-        artifacts.iter_mut().find(|known| known.artifact_id == chunk.artifact.artifact_id);
+    let known = artifacts.iter_mut().find(|known| known.artifact_id == chunk.artifact.artifact_id);
     match known {
         Some(known) if chunk.append => {
             known.parts.extend(chunk.artifact.parts.iter().cloned());

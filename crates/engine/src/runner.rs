@@ -15,9 +15,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use herald_protocol::{
-    ArtifactId, Error, ErrorKind, Message, Metadata, Task, TaskState,
-};
+use herald_protocol::{ArtifactId, Error, ErrorKind, Message, Metadata, Task, TaskState};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -265,8 +263,12 @@ impl Engine {
             Err(error) => {
                 tracing::error!(task = %live.key.task, %error, "a turn could not be prepared");
                 let failed = failure(AGENT_FAILED, "the turn could not be prepared");
-                self.settle(live, record.run.epoch, Command::Report(TaskState::Failed, Some(failed)))
-                    .await;
+                self.settle(
+                    live,
+                    record.run.epoch,
+                    Command::Report(TaskState::Failed, Some(failed)),
+                )
+                .await;
                 return None;
             }
         };
@@ -283,7 +285,8 @@ impl Engine {
             stopper.token.cancel();
         }
         let words: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
-        let turn = Turn::new(assignment, words, stopper.token.clone(), Arc::clone(&stopper.metadata));
+        let turn =
+            Turn::new(assignment, words, stopper.token.clone(), Arc::clone(&stopper.metadata));
         let outcome = self.supervise(post, &sink, &record, stopper, &turn).await;
         let last = self.conclude(live, &sink, outcome).await?;
         if last.run.holder.is_some() || last.run.unread.is_empty() || last.is_closed() {
@@ -342,9 +345,8 @@ impl Engine {
     /// Writes how the turn ended, unless the agent already did.
     async fn conclude(&self, live: &Arc<Live>, sink: &Local, outcome: Outcome) -> Option<Record> {
         let task = &live.key.task;
-        let failed = |reason, text: &str| {
-            Command::Report(TaskState::Failed, Some(failure(reason, text)))
-        };
+        let failed =
+            |reason, text: &str| Command::Report(TaskState::Failed, Some(failure(reason, text)));
         let command = match outcome {
             Outcome::Returned(Ok(())) => {
                 let record = self.record(live).await.ok().flatten()?;

@@ -47,8 +47,7 @@ impl Engine {
             let Some(limit) = post.profile.paused_timeout else { continue };
             let before = self.ago(limit);
             let name = &post.profile.name;
-            let waiting =
-                self.inner.store.paused(name, before, BATCH).await.map_err(refuse)?;
+            let waiting = self.inner.store.paused(name, before, BATCH).await.map_err(refuse)?;
             for key in waiting {
                 self.fail(key, UNANSWERED, "nobody answered in time").await;
             }

@@ -170,8 +170,46 @@ impl Config {
 
     /// Reads the text of a file.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        toml::from_str(text).map_err(|fault| anyhow!("{}", fault.to_string().trim_end()))
+        toml::from_str(text).map_err(|fault| anyhow!("{}", without_values(&fault.to_string())))
     }
+}
+
+/// The text of a fault without what stands in quotes in the file: it may be a secret, and what is
+/// said about a fault ends up in logs.
+fn without_values(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.trim_end().lines() {
+        let quoting = line.trim_start().split_once(" | ");
+        match quoting.filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit())) {
+            Some((_, source)) => {
+                let (before, _) = line.split_at(line.len() - source.len());
+                lines.push(format!("{before}{}", masked(source)));
+            }
+            None => match line.strip_prefix("invalid type: string \"") {
+                Some(rest) => {
+                    let (_, expected) = rest.rsplit_once("\", expected").unwrap_or_default();
+                    lines.push(format!("invalid type: string, expected{expected}"));
+                }
+                None => lines.push(line.to_owned()),
+            },
+        }
+    }
+    lines.join("\n")
+}
+
+/// A line with a star for every character in quotes, so that what points at it still fits.
+fn masked(line: &str) -> String {
+    let mut quote = None;
+    let mask = |char| {
+        match (char, quote) {
+            ('"' | '\'', None) => quote = Some(char),
+            (_, Some(open)) if open == char => quote = None,
+            (_, Some(_)) => return '*',
+            (_, None) => {}
+        }
+        char
+    };
+    line.chars().map(mask).collect()
 }
 
 impl AgentSection {
@@ -232,9 +270,9 @@ impl<'de> Deserialize<'de> for Secret {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text)
-            .map(Self)
-            .map_err(|_| de::Error::custom(format!("{text:?} is no length of time; write 30s, 10m, 12h or 30d")))
+        humantime::parse_duration(&text).map(Self).map_err(|_| {
+            de::Error::custom(format!("{text:?} is no length of time; write 30s, 10m, 12h or 30d"))
+        })
     }
 }
 

@@ -1,7 +1,11 @@
 //! Structured logs, on standard error.
 
 use tracing_subscriber::{
-    Layer, filter::{LevelFilter, Targets}, fmt, layer::SubscriberExt, util::SubscriberInitExt,
+    Layer,
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
 };
 
 use crate::args::{LogFormat, LogLevel};
@@ -16,12 +20,10 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     // Our own words at the level asked for; those of libraries only when they warn.
-    let targets = Targets::new()
-        .with_default(level.min(LevelFilter::WARN))
-        .with_targets(
-            ["herald", "herald_agents", "herald_engine", "herald_protocol", "herald_server"]
-                .map(|target| (target, level)),
-        );
+    let targets = Targets::new().with_default(level.min(LevelFilter::WARN)).with_targets(
+        ["herald", "herald_agents", "herald_engine", "herald_protocol", "herald_server"]
+            .map(|target| (target, level)),
+    );
     let layer = fmt::layer().with_writer(std::io::stderr);
     let layer = match format {
         LogFormat::Text => {

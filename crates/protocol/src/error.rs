@@ -218,7 +218,7 @@ impl Error {
 
     /// The task does not exist, or not for this caller. Both look the same.
     pub fn task_not_found() -> Self {
-        Self::new(ErrorKind::TaskNotFound, "no such task")
+        Self::new(ErrorKind::TaskNotFound, "task not found")
     }
 }
 

@@ -8,9 +8,10 @@ pub(crate) mod sse;
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use herald_engine::{Caller, Reply, Subscription, Via, store::Owner};
 use herald_protocol::{
-    AgentName, Dialect, Error, ErrorKind, MessageId, Request, TenantId,
+    AgentName, Dialect, Error, ErrorKind, MessageId, Operation, Request, TenantId,
     request::SendMessage,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER, extensions},
 };
@@ -37,7 +38,7 @@ pub(crate) struct Exchange<'a> {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// An encoded result.
-    Result(Vec<u8>),
+    Result(Bytes),
     /// A stream, and its place among the caller's.
     Stream(Subscription, Option<Slot<Owner>>),
 }
@@ -69,21 +70,26 @@ impl Exchange<'_> {
         };
         let cursor = self.complete(dialect, &mut request)?;
         note_request(&request);
-        let slot = match request.operation().is_streaming() {
+        let operation = request.operation();
+        let slot = match operation.is_streaming() {
             true => Some(self.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?),
             false => None,
         };
         let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
-        let reply = self.shared.engine.call(&caller, &via, request).await?;
+        let reply = self.shared.engine.call(&caller, &via, request).await;
+        let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
         if let Reply::Stream(events) = &reply {
             Cursor::check(cursor.as_ref(), events.task_id())?;
         }
         note_reply(&reply);
         Ok(match reply {
             Reply::Stream(events) => Outcome::Stream(events, slot),
-            Reply::Sent(result) => Outcome::Result(dialect.encode_send_result(&result)),
-            Reply::Task(task) => Outcome::Result(dialect.encode_task(&task)),
-            Reply::Tasks(page) => Outcome::Result(dialect.encode_page(&page)),
+            Reply::Sent(result) => Outcome::Result(dialect.encode_send_result(&result).into()),
+            Reply::Task(task) => Outcome::Result(match dialect {
+                Dialect::V1 => task.into_bytes(),
+                Dialect::V03 | Dialect::V03Rest => dialect.encode_task(&task.decode()?).into(),
+            }),
+            Reply::Tasks(page) => Outcome::Result(dialect.encode_page(&page).into()),
         })
     }
 
@@ -194,13 +200,22 @@ pub(crate) fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
 pub(crate) fn respond(
     status: StatusCode,
     content_type: &'static str,
-    body: impl Into<bytes::Bytes>,
+    body: impl Into<Bytes>,
 ) -> Response<Body> {
     let mut response = Response::new(Body::whole(body));
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static(content_type);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
+}
+
+/// 0.3 has no capability to lack: an agent without an extended card has none configured.
+fn in_its_terms(dialect: Dialect, operation: Operation, mut error: Error) -> Error {
+    let card = operation == Operation::GetExtendedAgentCard;
+    if dialect != Dialect::V1 && card && error.kind == ErrorKind::UnsupportedOperation {
+        error.kind = ErrorKind::ExtendedAgentCardNotConfigured;
+    }
+    error
 }
 
 fn too_many() -> Error {
@@ -243,13 +258,15 @@ fn note_reply(reply: &Reply) {
     }
     let span = Span::current();
     match reply {
-        Reply::Sent(herald_protocol::SendResult::Task(task)) | Reply::Task(task) => {
+        Reply::Sent(herald_protocol::SendResult::Task(task)) => {
             span.record("task", task.id.as_str());
             span.record("context", task.context_id.as_str());
         }
         Reply::Stream(events) => {
             span.record("task", events.task_id().as_str());
         }
-        Reply::Sent(herald_protocol::SendResult::Message(_)) | Reply::Tasks(_) => {}
+        // The request already named what these are about.
+        Reply::Sent(herald_protocol::SendResult::Message(_)) | Reply::Task(_) | Reply::Tasks(_) => {
+        }
     }
 }

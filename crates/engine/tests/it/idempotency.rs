@@ -33,7 +33,8 @@ async fn a_repeated_uuid_runs_the_agent_once_however_often_and_wherever_it_is_re
     let task = {
         let store = file(directory.path());
         let bench =
-            Bench::on(store, counting(&runs), profile(), Settings::default(), Clock::system()).await;
+            Bench::on(store, counting(&runs), profile(), Settings::default(), Clock::system())
+                .await;
         let mut sends = tokio::task::JoinSet::new();
         for _ in 0..50 {
             let (bench, message) = (bench.clone(), message.clone());

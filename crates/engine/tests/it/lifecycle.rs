@@ -87,7 +87,10 @@ async fn an_unknown_task_is_not_found_by_any_operation() {
 async fn nothing_changes_a_task_that_has_ended() {
     let outcomes = [
         (echo(), TaskState::Completed),
-        (Script::new(|_| Box::pin(async { Err(AgentError::failed("no luck")) })), TaskState::Failed),
+        (
+            Script::new(|_| Box::pin(async { Err(AgentError::failed("no luck")) })),
+            TaskState::Failed,
+        ),
         (
             Script::new(|turn| {
                 Box::pin(async move {
@@ -148,13 +151,19 @@ async fn a_task_asks_is_answered_and_remembers() {
     assert_eq!(done.status.state, TaskState::Completed);
     let words: Vec<_> = done.history.unwrap().iter().map(|message| message.text()).collect();
     assert_eq!(words, ["one", "what else?", "two", "what else?", "done"]);
-    for (length, expected) in [(0, None), (1, Some(vec!["done"])), (2, Some(vec!["what else?", "done"]))] {
-        let mut get = herald_protocol::request::GetTask { id: task.id.clone(), ..Default::default() };
+    for (length, expected) in
+        [(0, None), (1, Some(vec!["done"])), (2, Some(vec!["what else?", "done"]))]
+    {
+        let mut get =
+            herald_protocol::request::GetTask { id: task.id.clone(), ..Default::default() };
         get.history_length = Some(length);
-        let herald_engine::Reply::Task(task) = bench.call(Request::GetTask(get)).await.unwrap() else {
+        let herald_engine::Reply::Task(task) = bench.call(Request::GetTask(get)).await.unwrap()
+        else {
             panic!("expected a task");
         };
-        let words = task.history.map(|history| history.iter().map(|m| m.text()).collect::<Vec<_>>());
+        let task = task.decode().unwrap();
+        let words =
+            task.history.map(|history| history.iter().map(|m| m.text()).collect::<Vec<_>>());
         assert_eq!(words, expected.map(|words| words.into_iter().map(str::to_owned).collect()));
     }
 }
@@ -327,10 +336,8 @@ async fn a_caller_that_hangs_up_changes_nothing() {
     }))
     .await;
     let message = say("work");
-    let hung_up = tokio::time::timeout(
-        std::time::Duration::from_millis(50),
-        bench.send(message.clone()),
-    );
+    let hung_up =
+        tokio::time::timeout(std::time::Duration::from_millis(50), bench.send(message.clone()));
     assert!(hung_up.await.is_err());
     gate.add_permits(1);
     let task = bench.send(message).await.unwrap();

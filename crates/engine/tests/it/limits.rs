@@ -7,10 +7,9 @@ use crate::support::{Bench, Script, profile, say, text};
 
 #[tokio::test]
 async fn a_flooding_agent_fails_its_task_at_the_limit() {
-    for limits in [
-        Limits { events: 50, ..Limits::default() },
-        Limits { bytes: 10_000, ..Limits::default() },
-    ] {
+    for limits in
+        [Limits { events: 50, ..Limits::default() }, Limits { bytes: 10_000, ..Limits::default() }]
+    {
         let flood = Script::new(|turn| {
             Box::pin(async move {
                 loop {

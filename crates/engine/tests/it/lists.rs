@@ -1,7 +1,5 @@
 use herald_engine::{Caller, Reply};
-use herald_protocol::{
-    Error, ErrorKind, Request, TaskId, TaskPage, TaskState, request::ListTasks,
-};
+use herald_protocol::{Error, ErrorKind, Request, TaskId, TaskPage, TaskState, request::ListTasks};
 
 use crate::support::{Bench, Script, say, text};
 

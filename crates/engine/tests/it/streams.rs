@@ -26,7 +26,9 @@ async fn a_stream_is_a_task_then_its_events_in_order_then_the_end() {
     let bench = Bench::new(chunks(10)).await;
     let items = rest(&mut bench.stream(say("go")).await.unwrap()).await;
     assert_eq!(seqs(&items), (1..=13).collect::<Vec<_>>());
-    assert!(matches!(&items[0].1, StreamEvent::Task(task) if task.status.state == TaskState::Submitted));
+    assert!(
+        matches!(&items[0].1, StreamEvent::Task(task) if task.status.state == TaskState::Submitted)
+    );
     let mut appended = String::new();
     let mut id = None;
     for (seq, event) in &items[1..] {

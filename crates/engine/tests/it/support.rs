@@ -152,7 +152,7 @@ impl Bench {
 
 fn task(reply: Result<Reply, Error>) -> Result<Task, Error> {
     match reply? {
-        Reply::Task(task) => Ok(task),
+        Reply::Task(task) => task.decode(),
         other => panic!("expected a task, not {other:?}"),
     }
 }

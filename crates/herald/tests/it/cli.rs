@@ -1,0 +1,404 @@
+//! What the binary says: help, greetings and refusals.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use rusqlite::Connection;
+use tokio::{net::TcpListener, process::Command};
+
+use crate::{
+    http::Call,
+    support::{AGENTS, CONFORMANCE, Ended, Herald, Options, SOON, ended, herald},
+    wire::{self, Draft, Wire, id, state},
+};
+
+/// It says so in one go, to standard error, and serves nobody.
+#[track_caller]
+fn says(ended: &Ended, words: &[&str]) {
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert_eq!(ended.stdout, "");
+    let sentence = ended.stderr.lines().find(|line| line.starts_with("herald: "));
+    assert!(sentence.is_some(), "no sentence in {:?}", ended.stderr);
+    for word in words {
+        assert!(ended.stderr.contains(word), "no {word:?} in {:?}", ended.stderr);
+    }
+}
+
+async fn refused(config: &str, words: &[&str]) {
+    says(&Options::config(config).refused().await, words);
+}
+
+#[tokio::test]
+async fn help_names_every_flag_and_nothing_that_is_not_there() {
+    let help = herald(&["--help"]).await;
+    assert!(help.status.success());
+    assert!(help.stdout.contains("serve"), "{help:?}");
+    let help = herald(&["serve", "--help"]).await;
+    assert!(help.status.success());
+    for flag in [
+        "--host",
+        "--port",
+        "--data",
+        "--ephemeral",
+        "--config",
+        "--public-url",
+        "--log-level",
+        "--log-format",
+        "HERALD_PORT",
+        "[default: 8000]",
+        "curl ",
+    ] {
+        assert!(help.stdout.contains(flag), "no {flag} in {}", help.stdout);
+    }
+    for absent in ["--stdio", "--exec", "worker", "postgres"] {
+        assert!(!help.stdout.contains(absent), "{absent} in {}", help.stdout);
+    }
+    let bare = herald(&[]).await;
+    assert!(!bare.status.success() && bare.stderr.contains("Usage"), "{bare:?}");
+    let version = herald(&["--version"]).await;
+    assert_eq!(version.stdout, format!("herald {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[tokio::test]
+async fn a_flag_that_does_not_exist_is_refused() {
+    for arguments in [&["serve", "--prot", "80"][..], &["serv"], &["serve", "--port", "x"]] {
+        let refused = herald(arguments).await;
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("error: "), "{refused:?}");
+    }
+    let both = herald(&["serve", "--ephemeral", "--data", "x"]).await;
+    assert!(both.stderr.contains("--ephemeral") && both.stderr.contains("--data"), "{both:?}");
+    let stdio = herald(&["serve", "--stdio"]).await;
+    says(&stdio, &["--stdio is not part of this version"]);
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_exist_is_refused_with_its_line() {
+    refused("[server]\nport = 0\nprot = 8000\n", &["herald.toml", "line 3", "prot"]).await;
+    refused("\n\n[sever]\nport = 0\n", &["line 3", "sever"]).await;
+    refused("[[agents]]\nname = \"a\"\nkind = \"echo\"\ncolour = 1\n", &["line 4", "colour"]).await;
+    refused("[server]\nport = \"many\"\n", &["line 2", "port"]).await;
+    refused("[server]\ndrain = \"soon\"\n", &["line 2", "soon", "30s"]).await;
+    refused("[limits]\nbody = \"4 apples\"\n", &["line 2", "4 apples"]).await;
+    refused("[server\n", &["line 1"]).await;
+    let missing = Options::default().arguments(["--config", "nowhere.toml"]).refused().await;
+    says(&missing, &["nowhere.toml", "cannot read"]);
+}
+
+// proves: SEC-008
+#[tokio::test]
+async fn no_secret_is_repeated_when_the_file_is_at_fault() {
+    for (config, words) in [
+        ("tokens = [{ token = \"hush\", tenannt = \"x\", principal = \"p\" }]", &["tenannt"][..]),
+        (
+            "tokens = [{ token = 'hush', tenant = 'x', principal = 'p', scopes = ['all'] }]",
+            &["all"],
+        ),
+        ("tokens = \"hush\"", &["tokens", "expected a sequence"]),
+        ("tokens = [{ token = \"hush", &["token"]),
+        ("secret = \"hush\"", &["secret", "unknown field"]),
+    ] {
+        let refused = Options::config(format!("[auth]\n{config}\n")).refused().await;
+        says(&refused, words);
+        says(&refused, &["line 2"]);
+        assert!(!refused.stderr.contains("hush"), "{}", refused.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_there_is_refused_by_name() {
+    let agent = |kind: &str| format!("[[agents]]\nname = \"mine\"\nkind = \"{kind}\"\n");
+    refused(&agent("eccho"), &["mine", "unknown kind \"eccho\"", "\"echo\""]).await;
+    for kind in ["exec", "worker", "claude-code", "a2a", "llm"] {
+        refused(&agent(kind), &["mine", kind, "not part of this version"]).await;
+    }
+    let twice = format!("{}{}", agent("echo"), agent("echo"));
+    refused(&twice, &["\"mine\"", "twice"]).await;
+    refused("[[agents]]\nname = \"Mine!\"\nkind = \"echo\"\n", &["Mine!", "a-z"]).await;
+    let two = "[[agents]]\nname = \"a\"\nkind = \"echo\"\ndefault = true\n\
+               [[agents]]\nname = \"b\"\nkind = \"echo\"\ndefault = true\n";
+    refused(two, &["\"a\"", "\"b\"", "default"]).await;
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_there_is_refused_by_name() {
+    for (url, words) in [
+        ("postgres://localhost/herald", &["PostgreSQL is not part of this version", "sqlite:"][..]),
+        ("postgresql://localhost/herald", &["PostgreSQL is not part of this version"]),
+        ("mysql://localhost", &["[store] url", "sqlite:", "memory:"]),
+    ] {
+        let config = format!("[store]\nurl = \"{url}\"\n");
+        says(&Options::config(config).no_data().refused().await, words);
+    }
+}
+
+#[tokio::test]
+async fn beyond_loopback_it_wants_credentials_or_a_word_that_none_are_wanted() {
+    let open = Options::default().arguments(["--host", "0.0.0.0"]).refused().await;
+    says(&open, &["0.0.0.0", "no credentials", "required = false", "[auth]", "tokens"]);
+    let open = Options::config("[server]\nhost = \"::\"\n").refused().await;
+    says(&open, &["no credentials", "required = false"]);
+    refused("[auth]\nrequired = true\n", &["[auth]", "tokens"]).await;
+    let both = "[auth]\nrequired = false\ntokens = [{ token = \"t\", tenant = \"a\", principal = \"p\" }]\n";
+    refused(both, &["required = false", "tokens"]).await;
+
+    let allowed = Options::config("[auth]\nrequired = false\n").arguments(["--host", "0.0.0.0"]);
+    let herald = Herald::start(allowed).await;
+    assert!(herald.greeting.contains("http://0.0.0.0:"), "{}", herald.greeting);
+    herald.ready().await;
+}
+
+const TOKENS: &str = r#"
+[auth]
+tokens = [
+  { token = "env:ONE_TOKEN", tenant = "one", principal = "a" },
+  { token = "env:OTHER_TOKEN", tenant = "other", principal = "a" },
+  { token = "env:READ_TOKEN", tenant = "one", principal = "a", scopes = ["read"] },
+]
+"#;
+
+// proves: ERR-067, ERR-068, ERR-069, ERR-070, SEC-001, SEC-005, LIST-001
+#[tokio::test]
+async fn a_token_opens_the_tasks_of_its_tenant_and_no_others() {
+    let options = Options::config(format!("{TOKENS}{AGENTS}"));
+    says(&options.refused().await, &["ONE_TOKEN is not set"]);
+    let options = options
+        .environment("ONE_TOKEN", "one-secret")
+        .environment("OTHER_TOKEN", "other-secret")
+        .environment("READ_TOKEN", "read-secret");
+    let herald = Herald::start(options).await;
+    let with = |call: Call, token: &str| call.header("authorization", format!("Bearer {token}"));
+    let ask = async |call: Call, token: &str| herald.call(&with(call, token)).await;
+    for wire in Wire::ALL {
+        let draft = Draft::new("m", "hello");
+        let send = || wire.send("", &draft, false);
+        for call in [send(), with(send(), "guess"), with(send(), "one-secre")] {
+            let answer = herald.call(&call).await;
+            assert_eq!(answer.status, 401);
+            let challenge = answer.headers.get("www-authenticate").unwrap();
+            assert!(challenge.to_str().unwrap().starts_with("Bearer"));
+            assert!(wire.result(&answer).is_err());
+        }
+        let sent = wire.sent(&ask(send(), "one-secret").await).unwrap();
+        assert_eq!(state(&sent), "completed");
+        let get = || wire.get(id(&sent));
+        assert_eq!(wire.result(&ask(get(), "one-secret").await).unwrap(), sent);
+        assert_eq!(wire.result(&ask(get(), "read-secret").await).unwrap(), sent);
+        // A foreign task and one that never was look the same.
+        let foreign = wire.result(&ask(get(), "other-secret").await).unwrap_err();
+        let never = wire.get(&uuid::Uuid::new_v4().to_string());
+        let never = wire.result(&ask(never, "other-secret").await).unwrap_err();
+        assert_eq!(foreign.reason, "TASK_NOT_FOUND");
+        assert_eq!(foreign, never);
+        let foreign = ask(wire.cancel(id(&sent)), "other-secret").await;
+        assert_eq!(wire.result(&foreign).unwrap_err().reason, "TASK_NOT_FOUND");
+        let unallowed = ask(send(), "read-secret").await;
+        assert_eq!(unallowed.status, 403, "{unallowed:?}");
+    }
+    for (token, count) in [("one-secret", 4), ("other-secret", 0)] {
+        let page = ask(wire::list(None, 10, ""), token).await.json();
+        assert_eq!(page["totalSize"], count, "{page}");
+    }
+    // The card is for everybody and says what is wanted; no secret is ever said.
+    let card = herald.call(&Call::get("/.well-known/agent-card.json")).await;
+    assert_eq!(card.status, 200);
+    assert!(card.text().contains("Bearer"), "{card:?}");
+    assert!(!herald.log().contains("secret") && !herald.greeting.contains("-secret"));
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_refused_by_number() {
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = other.local_addr().unwrap().port().to_string();
+    let refused = Options::default().no_port().arguments(["--port", &port]).refused().await;
+    says(&refused, &[&format!("127.0.0.1:{port}"), "another server", "--port"]);
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_data_is_refused() {
+    let first = Herald::start(Options::default()).await;
+    let data = first.database();
+    let second = Options::default().data(data.parent().unwrap());
+    says(&second.refused().await, &["in use by another herald", "--data"]);
+    // The first has not noticed.
+    let sent = first.call(&Wire::Rpc.send("", &Draft::new("m", "hello"), false)).await;
+    assert_eq!(state(&Wire::Rpc.sent(&sent).unwrap()), "completed");
+}
+
+/// A database with something in it, left behind by a server that has ended.
+async fn left_behind() -> (tempfile::TempDir, Options) {
+    let data = tempfile::tempdir().unwrap();
+    let options = Options::default().data(data.path());
+    let mut herald = Herald::start(options.clone()).await;
+    for _ in 0..20 {
+        herald.call(&Wire::Rpc.send("", &Draft::new("m", "hello"), false)).await;
+    }
+    herald.terminate().await;
+    assert!(herald.wait(SOON).await.success());
+    (data, options)
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_refused_and_left_as_it_is() {
+    let (data, options) = left_behind().await;
+    let path = data.path().join("herald.db");
+    let whole = fs::read(&path).unwrap();
+    let half = whole[..whole.len() / 2].to_vec();
+    let mut scrambled = whole.clone();
+    scrambled[..64].fill(0xa5);
+    for damaged in [b"no database at all".to_vec(), vec![7; 100_000], half, scrambled] {
+        fs::write(&path, &damaged).unwrap();
+        let refused = options.refused().await;
+        says(&refused, &["herald.db cannot be read", "backup"]);
+        assert!(fs::read(&path).unwrap() == damaged);
+    }
+    fs::write(&path, &whole).unwrap();
+    let herald = Herald::start(options).await;
+    assert_eq!(herald.call(&wire::list(None, 1, "")).await.json()["totalSize"], 20);
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_version_is_refused_by_number() {
+    let (data, options) = left_behind().await;
+    let conn = Connection::open(data.path().join("herald.db")).unwrap();
+    conn.execute_batch(
+        "INSERT INTO refinery_schema_history VALUES (999, 'later', '2030-01-01T00:00:00Z', '1');
+         UPDATE meta SET value = '9.8.7' WHERE key = 'version';",
+    )
+    .unwrap();
+    drop(conn);
+    let refused = options.refused().await;
+    says(&refused, &["herald 9.8.7", env!("CARGO_PKG_VERSION"), "too old", "install"]);
+}
+
+#[tokio::test]
+async fn a_place_that_cannot_be_written_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let refused = Options::default().data(file.join("data")).refused().await;
+    says(&refused, &["file/data"]);
+
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    // Permissions do not bind every user.
+    let binds = fs::write(directory.path().join("probe"), b"").is_err();
+    if binds {
+        let below = Options::default().data(directory.path().join("data")).refused().await;
+        says(&below, &["cannot make the data directory", "data"]);
+        let itself = Options::default().data(directory.path()).refused().await;
+        says(&itself, &["cannot be written", "--data"]);
+    }
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Does what a person would: pastes the line into a shell.
+async fn paste(line: &str, token: &str) -> serde_json::Value {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("TOKEN", token);
+    let ended = ended(command).await;
+    assert!(ended.status.success(), "{line}: {ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+}
+
+/// The line as a call, for machines without curl.
+fn read_curl(line: &str, address: std::net::SocketAddr) -> Call {
+    let mut words = Vec::new();
+    for (index, piece) in line.split('\'').enumerate() {
+        // Every other piece is quoted.
+        match index % 2 {
+            0 => words.extend(piece.split_whitespace()),
+            _ => words.push(piece),
+        }
+    }
+    let url = words.iter().find_map(|word| word.strip_prefix(&format!("http://{address}")));
+    let after = |flag| {
+        let pairs = words.windows(2).filter(move |pair| pair[0] == flag);
+        pairs.map(|pair| pair[1]).collect::<Vec<_>>()
+    };
+    assert!(after("-H").contains(&"A2A-Version: 1.0"), "{line}");
+    let body: serde_json::Value = serde_json::from_str(after("-d")[0]).unwrap();
+    Call::post(url.unwrap(), &body).header("a2a-version", "1.0")
+}
+
+#[tokio::test]
+async fn the_line_it_prints_works_when_it_is_pasted() {
+    let line = |herald: &Herald| {
+        let line = herald.greeting.lines().find_map(|line| line.trim().strip_prefix("try "));
+        line.unwrap().trim().to_owned()
+    };
+    let check = |answer: &serde_json::Value| {
+        let task = &answer["result"]["task"];
+        assert_eq!(state(task), "completed", "{answer}");
+        assert_eq!(task["artifacts"][0]["parts"][0]["text"], "Echo: hello");
+    };
+    let curl = Command::new("curl").arg("--version").output().await.is_ok();
+    let open = Herald::start(Options::default()).await;
+    match curl {
+        true => check(&paste(&line(&open), "").await),
+        false => check(&open.call(&read_curl(&line(&open), open.address)).await.json()),
+    }
+    let tokens = "[auth]\ntokens = [{ token = \"tell-me\", tenant = \"a\", principal = \"p\" }]\n";
+    let closed = Herald::start(Options::config(tokens)).await;
+    assert!(line(&closed).contains("$TOKEN") && !closed.greeting.contains("tell-me"));
+    if curl {
+        check(&paste(&line(&closed), "tell-me").await);
+        let refused = paste(&line(&closed), "wrong").await;
+        assert!(refused["error"]["code"].is_i64(), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn without_any_settings_it_echoes_and_keeps_what_it_is_told_beside_it() {
+    let mut herald = Herald::start(Options::default().no_data()).await;
+    assert!(herald.greeting.contains("serves echo"), "{}", herald.greeting);
+    assert!(herald.greeting.contains("herald-data/herald.db"), "{}", herald.greeting);
+    let sent = herald.call(&Wire::Rest.send("", &Draft::new("m", "hello"), false)).await;
+    let sent = Wire::Rest.sent(&sent).unwrap();
+    assert!(herald.home().join("herald-data/herald.db").exists());
+    herald.restart_cleanly().await;
+    let kept = Wire::Rest.result(&herald.call(&Wire::Rest.get(id(&sent))).await).unwrap();
+    assert_eq!(kept, sent);
+    // From now on there is a file where it looks for one.
+    fs::write(herald.home().join("herald.toml"), AGENTS).unwrap();
+    herald.restart_cleanly().await;
+    assert!(herald.greeting.contains("serves echo, conformance"), "{}", herald.greeting);
+    let card = herald.call(&Call::get(format!("{CONFORMANCE}/.well-known/agent-card.json"))).await;
+    assert_eq!(card.status, 200);
+}
+
+#[tokio::test]
+async fn flags_win_over_the_environment_and_that_over_the_file() {
+    let config = "[store]\nurl = \"sqlite:from-file/herald.db\"\n";
+    let where_ = async |options: Options| {
+        let herald = Herald::start(options).await;
+        let line = herald.greeting.lines().find(|line| line.trim().starts_with("tasks "));
+        line.unwrap().to_owned()
+    };
+    let options = Options::config(config).no_data();
+    assert!(where_(options.clone()).await.contains("from-file/herald.db"));
+    let options = options.environment("HERALD_DATA", "from-environment");
+    assert!(where_(options.clone()).await.contains("from-environment/herald.db"));
+    let options = options.arguments(["--data", "from-flag"]);
+    assert!(where_(options).await.contains("from-flag/herald.db"));
+}
+
+#[tokio::test]
+async fn without_a_place_to_keep_tasks_it_says_so_and_forgets() {
+    let options = Options::default().no_data().arguments(["--ephemeral"]);
+    let mut herald = Herald::start(options).await;
+    assert!(herald.greeting.contains("in memory only"), "{}", herald.greeting);
+    assert!(herald.greeting.contains("lost when this stops"), "{}", herald.greeting);
+    let sent = herald.call(&Wire::Rpc.send("", &Draft::new("m", "hello"), false)).await;
+    let sent = Wire::Rpc.sent(&sent).unwrap();
+    let found = herald.call(&Wire::Rpc.get(id(&sent))).await;
+    assert_eq!(Wire::Rpc.result(&found).unwrap(), sent);
+    herald.restart_cleanly().await;
+    let gone = herald.call(&Wire::Rpc.get(id(&sent))).await;
+    assert_eq!(Wire::Rpc.result(&gone).unwrap_err().reason, "TASK_NOT_FOUND");
+    let left: Vec<_> = files(herald.home());
+    assert_eq!(left, ["log"]);
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}

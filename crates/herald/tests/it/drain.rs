@@ -1,0 +1,174 @@
+//! Told to stop: streams end cleanly, tasks are kept, and the process goes in time.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    http::{Call, Client, Stream},
+    support::{AGENTS, CONFORMANCE, Herald, Options, SOON, eventually, uuid},
+    wire::{Draft, Frame, Wire, id, is_terminal, state},
+};
+
+fn drains_within(limit: &str) -> Options {
+    Options::config(format!("[server]\ndrain = \"{limit}\"\n{AGENTS}"))
+}
+
+/// Begins a task and returns its name without waiting for it.
+async fn begin(herald: &Herald, text: &str) -> String {
+    let call = Wire::Rest.send(CONFORMANCE, &Draft::new(uuid(), text), true);
+    let sent = Wire::Rest.sent(&herald.call(&call).await).unwrap();
+    id(&sent).to_owned()
+}
+
+async fn look(herald: &Herald, task: &str) -> String {
+    state(&Wire::Rest.result(&herald.call(&Wire::Rest.get(task)).await).unwrap())
+}
+
+/// Followers of these tasks, and the last frame each has seen.
+async fn follow(herald: &Herald, tasks: &[String], count: usize) -> Vec<(Wire, Stream, Frame)> {
+    let mut streams = Vec::new();
+    for (wire, task) in Wire::ALL.into_iter().cycle().zip(tasks.iter().cycle()).take(count) {
+        let client = herald.client().await;
+        let mut stream = client.open(&wire.subscribe(task)).await.unwrap();
+        let event = stream.next().await.unwrap().expect("the task as it is");
+        let frame = wire.frame(&event);
+        streams.push((wire, stream, frame));
+    }
+    streams
+}
+
+/// No answer at all, or one that says that it does not serve.
+async fn is_away(herald: &Herald) -> bool {
+    let Ok(mut client) = Client::connect(herald.address).await else { return true };
+    client.call(&Call::get("/readyz")).await.map_or(true, |answer| answer.status == 503)
+}
+
+// proves: SEND-027
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn told_to_stop_it_ends_every_stream_and_keeps_every_task() {
+    let mut herald = Herald::start(drains_within("3s")).await;
+    let mut tasks = Vec::new();
+    for _ in 0..10 {
+        tasks.push(begin(&herald, "tck-cancel").await);
+    }
+    let paused = begin(&herald, "tck-input-required").await;
+    eventually(SOON, "it asks", async || look(&herald, &paused).await == "input-required").await;
+    tasks.push(paused.clone());
+    let streams = follow(&herald, &tasks, 50).await;
+    // One who waits for an outcome is answered too, with the task as it stands.
+    let (address, draft) = (herald.address, Draft::new(uuid(), "tck-cancel"));
+    let call = Wire::Rpc.send(CONFORMANCE, &draft, false);
+    let mut waiting = tokio::task::JoinSet::new();
+    waiting
+        .spawn(async move { Client::connect(address).await.unwrap().call(&call).await.unwrap() });
+    eventually(SOON, "all of them are at work", async || {
+        let call = crate::wire::list(Some("WORKING"), 1, "");
+        herald.call(&call).await.json()["totalSize"] == 11
+    })
+    .await;
+
+    herald.terminate().await;
+    let told = Instant::now();
+    eventually(Duration::from_secs(1), "it is not ready", async || is_away(&herald).await).await;
+    let mut seen = Vec::new();
+    for (wire, mut stream, first) in streams {
+        // A stream that was cut would be an error here.
+        let rest = timeout(Duration::from_secs(2), wire.rest_of(&mut stream)).await;
+        let rest = rest.expect("the stream ends").unwrap();
+        seen.push((wire, rest.last().unwrap_or(&first).clone()));
+    }
+    assert!(told.elapsed() < Duration::from_secs(2), "streams took {:?}", told.elapsed());
+    let answer = waiting.join_next().await.unwrap().unwrap();
+    let waited = Wire::Rpc.sent(&answer).unwrap();
+    assert_eq!(state(&waited), "working");
+    tasks.push(id(&waited).to_owned());
+    let status = herald.wait(SOON).await;
+    assert!(status.success(), "{status}");
+    let took = told.elapsed();
+    assert!(took < Duration::from_millis(4500), "it took {took:?} of 3 s");
+
+    herald.restart().await;
+    herald.ready().await;
+    for task in &tasks {
+        let expected = if *task == paused { "input-required" } else { "working" };
+        assert_eq!(look(&herald, task).await, expected);
+    }
+    for (wire, last) in seen {
+        let call = wire.resume(&last.task, last.seq);
+        let mut stream = herald.client().await.open(&call).await.unwrap();
+        if last.task != paused {
+            // The next attempt has begun, or is about to.
+            let event = stream.next().await.unwrap().expect("the task goes on");
+            assert_eq!(wire.frame(&event).seq, last.seq + 1);
+        }
+    }
+    for task in &tasks {
+        let answer = herald.call(&Wire::Rest.cancel(task)).await;
+        assert_eq!(state(&Wire::Rest.result(&answer).unwrap()), "canceled");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_nothing_at_work_it_stops_at_once_whoever_listens() {
+    let mut herald = Herald::start(drains_within("20s")).await;
+    let paused = begin(&herald, "tck-input-required").await;
+    eventually(SOON, "it asks", async || look(&herald, &paused).await == "input-required").await;
+    let streams = follow(&herald, &[paused], 50).await;
+    // Kept-alive connections that nobody uses must not hold it up either.
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        let mut client = herald.client().await;
+        assert_eq!(client.call(&Call::get("/healthz")).await.unwrap().status, 200);
+        idle.push(client);
+    }
+    herald.signal("INT").await;
+    let told = Instant::now();
+    for (wire, mut stream, _) in streams {
+        assert_eq!(wire.rest_of(&mut stream).await.unwrap(), []);
+    }
+    assert!(herald.wait(SOON).await.success());
+    assert!(told.elapsed() < Duration::from_secs(2), "it took {:?}", told.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_can_finish_in_time_does() {
+    let mut herald = Herald::start(drains_within("20s")).await;
+    let task = begin(&herald, "tck-long-running delay_ms=700").await;
+    herald.terminate().await;
+    let told = Instant::now();
+    assert!(herald.wait(SOON).await.success());
+    let took = told.elapsed();
+    assert!(took < Duration::from_secs(5), "it waited for {took:?}, though the task was done");
+    herald.restart().await;
+    let answer = herald.call(&Wire::Rest.get(&task)).await;
+    let found = Wire::Rest.result(&answer).unwrap();
+    assert_eq!(state(&found), "completed");
+    // One attempt was enough: received, working, the result, the end.
+    let (_, log) = Wire::Rest.replay(herald.client().await, &task).await.unwrap();
+    assert_eq!(log.len(), 4, "{log:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_stops_it_at_once() {
+    for (first, second) in [("TERM", "TERM"), ("INT", "TERM"), ("INT", "INT")] {
+        let mut herald = Herald::start(drains_within("60s")).await;
+        let task = begin(&herald, "tck-cancel").await;
+        let mut streams = follow(&herald, std::slice::from_ref(&task), 4).await;
+        herald.signal(first).await;
+        // It has heard the first one once it ends the streams.
+        for (wire, stream, _) in &mut streams {
+            let rest = wire.rest_of(stream).await.unwrap();
+            assert!(rest.iter().all(|frame| !is_terminal(&frame.state().unwrap())));
+        }
+        herald.signal(second).await;
+        let told = Instant::now();
+        let status = herald.wait(SOON).await;
+        assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
+        assert!(status.success(), "{status}");
+        herald.restart().await;
+        eventually(SOON, "it is taken up", async || look(&herald, &task).await == "working").await;
+        let answer = herald.call(&Wire::Rest.cancel(&task)).await;
+        assert_eq!(state(&Wire::Rest.result(&answer).unwrap()), "canceled");
+    }
+}

@@ -108,8 +108,7 @@ impl Client {
     /// The events of a stream; anything else is an error that says what came instead.
     pub(crate) async fn open(mut self, call: &Call) -> Result<Stream, Cut> {
         let response = self.respond(call).await?;
-        let streams = response.headers().get(header::CONTENT_TYPE);
-        if streams.is_none_or(|found| found != "text/event-stream") {
+        if !is_stream(response.headers()) {
             panic!("no stream: {:?}", whole(response).await);
         }
         let (parser, events) = (Parser::new(64 << 20), VecDeque::new());
@@ -125,6 +124,10 @@ impl Client {
     }
 }
 
+fn is_stream(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|found| found == "text/event-stream")
+}
+
 async fn whole(response: Response<Incoming>) -> Result<Answer, Cut> {
     let (head, body) = response.into_parts();
     let body = timeout(SOON, body.collect()).await.expect("a body in time").map_err(cut)?;
@@ -132,8 +135,11 @@ async fn whole(response: Response<Incoming>) -> Result<Answer, Cut> {
 }
 
 impl Answer {
+    /// The body, or that of the only event in it.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        let only = self.text().strip_prefix("data: ").filter(|_| is_stream(&self.headers));
+        let text = only.unwrap_or(self.text());
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     pub(crate) fn text(&self) -> &str {

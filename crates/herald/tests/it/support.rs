@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    io::{AsyncBufReadExt, BufReader},
     process::{Child, ChildStdout, Command},
     time::{Instant, sleep, timeout},
 };
@@ -154,12 +154,7 @@ impl Options {
     /// Starts it and waits for it to end by itself, as it must when it refuses to serve.
     pub(crate) async fn refused(&self) -> Ended {
         let home = tempfile::tempdir().unwrap();
-        self.refused_at(home.path()).await
-    }
-
-    /// The same in a home that is already there.
-    pub(crate) async fn refused_at(&self, home: &Path) -> Ended {
-        let ended = ended(self.command(home)).await;
+        let ended = ended(self.command(home.path())).await;
         assert!(!ended.status.success(), "it started: {ended:?}");
         assert!(!ended.stderr.contains("panicked"), "{ended:?}");
         ended
@@ -310,13 +305,6 @@ async fn spawn(
     (child, stdout, address.parse().unwrap(), greeting)
 }
 
-/// Everything that is still to come from a pipe.
-pub(crate) async fn rest(mut pipe: impl tokio::io::AsyncRead + Unpin) -> String {
-    let mut text = String::new();
-    pipe.read_to_string(&mut text).await.unwrap();
-    text
-}
-
 /// Looks until it is so, or says what was waited for.
 pub(crate) async fn eventually(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + limit;
@@ -329,6 +317,11 @@ pub(crate) async fn eventually(limit: Duration, what: &str, mut look: impl Async
 /// A number from the environment, for the long version of a test.
 pub(crate) fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// A message id that no other message has.
+pub(crate) fn uuid() -> String {
+    uuid::Uuid::new_v4().to_string()
 }
 
 /// Numbers that look random and come out the same for the same seed.

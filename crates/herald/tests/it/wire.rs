@@ -104,7 +104,8 @@ impl Wire {
 
     /// The names are those of 1.0 and 0.3 on JSON-RPC, and the path on REST.
     fn post(self, agent: &str, names: [&str; 3], params: &Value) -> Call {
-        let envelope = |method| json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+        let envelope =
+            |method| json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
         let [new, old, path] = names;
         match self {
             Self::Rpc => Call::post(format!("{agent}/a2a/jsonrpc"), &envelope(new))
@@ -189,7 +190,11 @@ impl Wire {
     }
 
     /// The whole log of a task that has ended, from its first event on.
-    pub(crate) async fn replay(self, client: Client, task: &str) -> Result<(Client, Vec<Frame>), Cut> {
+    pub(crate) async fn replay(
+        self,
+        client: Client,
+        task: &str,
+    ) -> Result<(Client, Vec<Frame>), Cut> {
         let mut stream = client.open(&self.resume(task, 0)).await?;
         let frames = self.rest_of(&mut stream).await?;
         Ok((stream.done(), frames))
@@ -230,7 +235,8 @@ pub(crate) fn id(task: &Value) -> &str {
 /// The ids of a task's messages of its user, in order.
 pub(crate) fn asked(task: &Value) -> Vec<&str> {
     let history = task["history"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let users = history.iter().filter(|one| matches!(one["role"].as_str(), Some("ROLE_USER" | "user")));
+    let users =
+        history.iter().filter(|one| matches!(one["role"].as_str(), Some("ROLE_USER" | "user")));
     users.map(|message| message["messageId"].as_str().unwrap()).collect()
 }
 

@@ -24,6 +24,7 @@ pub(super) struct Role(message::Role);
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Message {
+    kind: Option<String>,
     #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
     message_id: MessageId,
     #[serde(alias = "context_id")]
@@ -39,6 +40,22 @@ pub(super) struct Message {
     extensions: Vec<String>,
     #[serde(default, alias = "reference_task_ids", deserialize_with = "null_as_default")]
     reference_task_ids: Vec<TaskId>,
+}
+
+impl Message {
+    /// What 0.3 requires of a message that says it is one of 0.3, by its `kind` or by the name the
+    /// protobuf has for its parts. Others are older and may leave both to the server.
+    pub(super) fn require(&self, at: &mut Violations<'_>) {
+        if self.kind.is_none() && self.content.is_none() {
+            return;
+        }
+        if self.message_id.is_empty() {
+            at.add("messageId", "is required");
+        }
+        if self.role.0 == message::Role::Unspecified {
+            at.add("role", "is required");
+        }
+    }
 }
 
 /// A part of any generation: tagged by `kind` or `type`, or told by its only member.
@@ -582,6 +599,7 @@ impl Item {
 
     fn into_message(self) -> Message {
         Message {
+            kind: None,
             message_id: self.message_id,
             context_id: self.context_id,
             task_id: self.task_id,

@@ -183,8 +183,8 @@ fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
     Violations::collect(|at| {
         let message = match message {
             Some(message) => at.within("message", |at| {
+                message.require(at);
                 let message = message.read(shape, at);
-                // No id and no role are fine here: one is made by the server, one was the user's.
                 let id = Some(message.message_id.as_str()).filter(|id| !id.is_empty());
                 at.optional_id("messageId", id);
                 at.optional_id("contextId", message.context_id.as_ref().map(ContextId::as_str));
@@ -200,7 +200,8 @@ fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
             }
         };
         let configuration = at.within("configuration", |at| configuration.read(shape, at));
-        SendMessage { message, configuration, metadata, ..SendMessage::default() }
+        let infer_task = true;
+        SendMessage { message, configuration, metadata, infer_task, ..SendMessage::default() }
     })
 }
 

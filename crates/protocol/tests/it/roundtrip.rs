@@ -257,6 +257,7 @@ mod lossy {
         match request {
             Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
                 message(dialect, &mut send.message);
+                send.infer_task = dialect != Dialect::V1;
             }
             Request::SubscribeToTask(subscribe) => {
                 subscribe.replay_finished = dialect != Dialect::V1;

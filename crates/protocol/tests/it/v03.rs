@@ -218,6 +218,20 @@ fn a_message_without_parts_is_refused_in_the_words_of_its_dialect() {
 }
 
 #[test]
+fn a_message_that_says_it_is_one_of_0_3_has_an_id_and_a_role() {
+    let bodies = [
+        (Dialect::V03, r#"{"message":{"kind":"message","parts":[{"kind":"text","text":"x"}]}}"#),
+        (Dialect::V03Rest, r#"{"message":{"content":[{"text":"x"}]}}"#),
+    ];
+    for (dialect, body) in bodies {
+        let error = dialect.decode(Operation::SendMessage, Some(body.as_bytes())).unwrap_err();
+        let violations = error.detail.unwrap().violations;
+        let fields: Vec<_> = violations.iter().map(|violation| violation.field.as_str()).collect();
+        assert_eq!(fields, ["message.messageId", "message.role"]);
+    }
+}
+
+#[test]
 fn a_message_may_be_as_short_as_the_first_clients_made_it() {
     let params = r#"{"message":{"parts":[{"type":"text","content":"Analyze this code"}]}}"#;
     for dialect in LEGACY {

@@ -191,7 +191,7 @@ impl Client {
     }
 
     async fn fill(&mut self) -> bool {
-        let mut buffer = [0; 16 << 10];
+        let mut buffer = [0; 4 << 10];
         let read = timeout(SOON, self.stream.read(&mut buffer)).await.expect("an answer in time");
         let read = read.unwrap_or(0);
         self.received.extend_from_slice(&buffer[..read]);

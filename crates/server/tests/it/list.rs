@@ -14,9 +14,9 @@ async fn list(hub: &Hub, params: Value) -> Value {
         .as_object()
         .unwrap()
         .iter()
-        .map(|(name, value)| match value {
-            Value::String(text) => format!("{name}={}", escape(text)),
-            other => format!("{name}={other}"),
+        .map(|(name, value)| match value.as_str() {
+            Some(text) => format!("{name}={}", escape(text)),
+            None => format!("{name}={value}"),
         })
         .collect();
     let rest = hub.call(Call::get(format!("/tasks?{}", query.join("&"))).v1()).await;

@@ -1,5 +1,8 @@
 //! A real server on port 0, a real engine over SQLite in memory, and clients that misbehave.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::disallowed_methods, reason = "json! is how tests write what they send")]
+
 mod agents;
 mod client;
 mod flaky;
