@@ -22,7 +22,8 @@ const USAGE: &str = "usage: cargo xtask <command>
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let (command, rest) = arguments.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let (command, rest) =
+        arguments.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let result = match command {
         "test" => test::run(rest),
         "bench" => bench::run(rest),

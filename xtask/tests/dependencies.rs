@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "herald",
         "anyhow bytesize clap herald-agents herald-engine herald-protocol herald-server humantime \
-         mimalloc serde tokio tokio-util toml tracing tracing-subscriber",
+         serde tokio tokio-util toml tracing tracing-subscriber",
     ),
     ("xtask", "anyhow serde serde_json"),
 ];

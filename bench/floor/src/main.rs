@@ -21,10 +21,6 @@ use tokio::net::TcpListener;
 
 use crate::{rpc::App, store::Store};
 
-/// Herald ships with this allocator. With another one here, the ratio would measure allocators.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 struct Args {
     port: u16,
     data: PathBuf,

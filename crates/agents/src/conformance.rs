@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
 use herald_protocol::{Artifact, Content, Message, Part, Role};
-use serde_json::json;
+use serde_json::Value;
 
 use crate::echo::input_modes;
 
@@ -104,7 +104,10 @@ impl Conformance {
     async fn otherwise(self, turn: &Turn) -> Result<(), AgentError> {
         match self.otherwise {
             Otherwise::Complete => {
-                turn.complete_with(text("answer", turn.message().text())).await?
+                let said = turn.message().text();
+                if !said.is_empty() {
+                    turn.complete_with(text("answer", said)).await?;
+                }
             }
             Otherwise::Ask => {
                 pause(turn, 500).await?;
@@ -136,7 +139,8 @@ impl Agent for Conformance {
                 turn.complete_with(file_artifact(file)).await?;
             }
             B::ArtifactData => {
-                let data = Content::Data(json!({ "key": "value", "count": 42 }));
+                let members = [("key", Value::from("value")), ("count", Value::from(42))];
+                let data = Content::Data(Value::from_iter(members));
                 turn.complete_with(artifact("data", Part::new(data))).await?;
             }
             B::MessageResponse => turn.reply(vec![Part::text("Direct message response")]).await?,

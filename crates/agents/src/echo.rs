@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
 use herald_protocol::{Artifact, Content, Part};
-use serde_json::json;
+use serde_json::Value;
 
 /// Answers `Echo: <text>`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,7 +44,7 @@ impl Agent for Echo {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         let answer = format!("Echo: {}", turn.message().text());
         let content = if wants_json(turn.accepted_output_modes()) {
-            Content::Data(json!({ "echo": answer }))
+            Content::Data(Value::from_iter([("echo", answer)]))
         } else {
             Content::Text(answer)
         };

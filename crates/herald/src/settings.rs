@@ -79,7 +79,7 @@ impl Settings {
         let agents = sections.into_iter().map(agent).collect::<anyhow::Result<_>>()?;
         let open = config.auth.required == Some(false);
         let mut server = herald_server::Config {
-            public_url: public_url.map(checked_url).transpose()?,
+            public_url: public_url.as_deref().map(checked_url).transpose()?,
             allowed_hosts: config.server.allowed_hosts,
             allowed_origins: config.server.allowed_origins,
             missing_version: match config.protocol.missing_version {
@@ -268,7 +268,7 @@ fn bytes(given: Option<u64>, otherwise: usize) -> usize {
     given.map_or(otherwise, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-fn checked_url(url: String) -> anyhow::Result<String> {
+fn checked_url(url: &str) -> anyhow::Result<String> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
         bail!("public_url must start with http:// or https:// and name a host, not {url:?}");

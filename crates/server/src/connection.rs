@@ -1,16 +1,26 @@
 //! One connection: HTTP/1.1 or HTTP/2 as its first bytes say, until it ends, idles or is stopped.
 
-use std::{convert::Infallible, future::Future, net::IpAddr, pin::Pin, pin::pin};
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::IpAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::{Request, Response};
-use hyper::{body::Incoming, rt::Executor, service::Service};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::conn::auto,
+use hyper::{
+    body::Incoming,
+    rt::Executor,
+    server::conn::{http1, http2},
+    service::Service,
 };
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -22,6 +32,8 @@ use crate::{
     socket::{Pulse, Socket, Wait},
 };
 
+/// How HTTP/2 begins, and no request of HTTP/1 does.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes a peer may send on one HTTP/2 request, and on all of a connection, before it must wait.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -35,11 +47,18 @@ const RESETS: usize = 20;
 /// Makes connections of sockets.
 #[derive(Debug)]
 pub(crate) struct Connections {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+}
+
+/// What all connections of a listener have in common.
+#[derive(Debug)]
+struct Shared {
     server: Server,
-    http: auto::Builder<Tracked>,
     /// Where the listener is bound.
     bound: IpAddr,
-    tasks: TaskTracker,
+    http1: http1::Builder,
+    http2: http2::Builder<Tracked>,
     /// Fires when connections are to finish what they are at.
     finish: CancellationToken,
     /// Fires when they are to end at once.
@@ -67,63 +86,36 @@ where
 impl Connections {
     pub(crate) fn new(server: Server, bound: IpAddr) -> Self {
         let (tasks, cut) = (TaskTracker::new(), CancellationToken::new());
-        let config = &server.shared.config;
         let tracked = Tracked { tasks: tasks.clone(), cut: cut.clone() };
-        let http = http(&config.limits, &config.timeouts, tracked);
-        Self { server, http, bound, tasks, finish: CancellationToken::new(), cut }
+        let config = &server.shared.config;
+        let http1 = http1(&config.limits);
+        let http2 = http2(&config.limits, &config.timeouts, tracked);
+        let finish = CancellationToken::new();
+        Self { shared: Arc::new(Shared { server, bound, http1, http2, finish, cut }), tasks }
     }
 
     /// Serves one socket in the background. `kept` is dropped when it closes.
     pub(crate) fn open(&self, stream: TcpStream, kept: impl Send + 'static) {
         let _ = stream.set_nodelay(true);
-        let timeouts = self.server.shared.config.timeouts.clone();
-        let pulse = Pulse::new();
-        let socket = Socket::new(stream, pulse.clone(), timeouts.stall);
-        let door = Door::Socket(self.bound);
-        let service = Requests { server: self.server.clone(), door, pulse: pulse.clone() };
-        let http = self.http.clone();
-        let (finish, cut) = (self.finish.clone(), self.cut.clone());
+        let (shared, accepted) = (Arc::clone(&self.shared), Instant::now());
         self.tasks.spawn(async move {
             let _kept = kept;
-            let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
-            let mut finishing = false;
-            // The next look is never further away than the shortest deadline that could begin
-            // meanwhile.
-            let mut look = pin!(sleep_until(Instant::now() + timeouts.head));
-            loop {
-                tokio::select! {
-                    ended = connection.as_mut() => {
-                        if let Err(error) = ended {
-                            tracing::debug!(error, "a connection broke off");
-                        }
-                        return;
-                    }
-                    () = cut.cancelled() => return,
-                    () = finish.cancelled(), if !finishing => {
-                        finishing = true;
-                        connection.as_mut().graceful_shutdown();
-                    }
-                    () = look.as_mut() => {
-                        let (now, next) = (Instant::now(), Instant::now() + timeouts.head);
-                        match pulse.deadline(&timeouts) {
-                            Some((Wait::Next, due)) if due <= now && !finishing => {
-                                finishing = true;
-                                connection.as_mut().graceful_shutdown();
-                                look.as_mut().reset(next);
-                            }
-                            Some((_, due)) if due <= now => return,
-                            Some((_, due)) => look.as_mut().reset(due.min(next)),
-                            None => look.as_mut().reset(next),
-                        }
-                    }
-                }
+            let told = tokio::select! {
+                told = timeout(shared.timeouts().head, is_http2(&stream)) => told,
+                () = shared.finish.cancelled() => return,
+            };
+            match told {
+                Ok(Ok(false)) => shared.serve_http1(stream, accepted).await,
+                // Rare, and large: not worth its room in every connection.
+                Ok(Ok(true)) => Box::pin(shared.serve_http2(stream)).await,
+                Ok(Err(_)) | Err(_) => {}
             }
         });
     }
 
     /// Asks every connection to finish what it is at.
     pub(crate) fn finish(&self) {
-        self.finish.cancel();
+        self.shared.finish.cancel();
         self.tasks.close();
     }
 
@@ -139,24 +131,49 @@ impl Connections {
 
     /// Ends every connection at once.
     pub(crate) fn cut(&self) {
-        self.cut.cancel();
+        self.shared.cut.cancel();
     }
 }
 
 /// Nobody is left to stop them, so they stop.
 impl Drop for Connections {
     fn drop(&mut self) {
-        self.cut.cancel();
+        self.shared.finish.cancel();
+        self.cut();
     }
 }
 
-fn http(limits: &Limits, timeouts: &Timeouts, tracked: Tracked) -> auto::Builder<Tracked> {
-    let mut http = auto::Builder::new(tracked);
+/// Whether the peer begins with HTTP/2. What it sent stays unread: hyper would keep twice the
+/// buffer for a beginning that is handed to it.
+async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
+    let mut start = [0; PREFACE.len()];
+    loop {
+        let length = stream.peek(&mut start).await?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if !PREFACE.starts_with(&start[..length]) {
+            return Ok(false);
+        }
+        if length == PREFACE.len() {
+            return Ok(true);
+        }
+        // Nothing tells when there is more of it, and hardly anybody sends it in pieces.
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn http1(limits: &Limits) -> http1::Builder {
+    let mut http = http1::Builder::new();
     // The time for headers is kept by the socket's pulse: hyper's own clock would also run while a
-    // connection idles, and not at all until the first bytes have told the version.
-    http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head);
-    http.http2()
-        .timer(TokioTimer::new())
+    // connection idles.
+    http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head);
+    http
+}
+
+fn http2(limits: &Limits, timeouts: &Timeouts, tracked: Tracked) -> http2::Builder<Tracked> {
+    let mut http = http2::Builder::new(tracked);
+    http.timer(TokioTimer::new())
         .max_concurrent_streams(limits.requests_per_connection)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -168,7 +185,91 @@ fn http(limits: &Limits, timeouts: &Timeouts, tracked: Tracked) -> auto::Builder
     http
 }
 
+impl Shared {
+    fn timeouts(&self) -> &Timeouts {
+        &self.server.shared.config.timeouts
+    }
+
+    async fn serve_http1(&self, stream: TcpStream, accepted: Instant) {
+        let pulse = Pulse::new(Wait::Head, accepted);
+        let (socket, service) = self.ends(stream, &pulse);
+        self.attend(self.http1.serve_connection(socket, service), &pulse).await;
+    }
+
+    async fn serve_http2(&self, stream: TcpStream) {
+        let pulse = Pulse::new(Wait::Request, Instant::now());
+        let (socket, service) = self.ends(stream, &pulse);
+        self.attend(self.http2.serve_connection(socket, service), &pulse).await;
+    }
+
+    fn ends(&self, stream: TcpStream, pulse: &Pulse) -> (TokioIo<Socket>, Requests) {
+        let socket = Socket::new(stream, pulse.clone(), self.timeouts().stall);
+        let (server, door) = (self.server.clone(), Door::Socket(self.bound));
+        (TokioIo::new(socket), Requests { server, door, pulse: pulse.clone() })
+    }
+
+    /// Drives a connection to its end.
+    async fn attend(&self, connection: impl Connection, pulse: &Pulse) {
+        let mut connection = pin!(connection);
+        let timeouts = self.timeouts();
+        let mut finishing = false;
+        // The next look is never further away than the shortest deadline that could begin
+        // meanwhile.
+        let mut look = pin!(sleep_until(Instant::now() + timeouts.head));
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a connection broke off");
+                    }
+                    return;
+                }
+                () = self.cut.cancelled() => return,
+                () = self.finish.cancelled(), if !finishing => {
+                    finishing = true;
+                    connection.as_mut().finish();
+                }
+                () = look.as_mut() => {
+                    let now = Instant::now();
+                    let next = now + timeouts.head;
+                    match pulse.deadline(timeouts) {
+                        Some((wait, due)) if due <= now => {
+                            if finishing || wait == Wait::Head {
+                                return;
+                            }
+                            finishing = true;
+                            connection.as_mut().finish();
+                            look.as_mut().reset(next);
+                        }
+                        Some((_, due)) => look.as_mut().reset(due.min(next)),
+                        None => look.as_mut().reset(next),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What hyper's two kinds of connections have in common.
+trait Connection: Future<Output = hyper::Result<()>> {
+    /// Has it end after what it is at.
+    fn finish(self: Pin<&mut Self>);
+}
+
+impl Connection for http1::Connection<TokioIo<Socket>, Requests> {
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl Connection for http2::Connection<TokioIo<Socket>, Requests, Tracked> {
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
 /// The requests of one connection.
+#[derive(Debug)]
 struct Requests {
     server: Server,
     door: Door,
@@ -182,7 +283,7 @@ impl Service<Request<Incoming>> for Requests {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let busy = self.pulse.begin(request.version());
+        let busy = self.pulse.begin();
         let (server, door) = (self.server.clone(), self.door);
         Box::pin(async move {
             let response = server.handle(request, door).await;

@@ -289,19 +289,18 @@ impl Shared {
         let host = self.guard.host(parts, door)?;
         let agent = place.agent.map(AgentName::from);
         let profile = self.engine.profile(agent.as_ref()).ok_or_else(Refusal::not_found)?;
-        let base = self.base(parts, host.as_ref());
-        let base = match &agent {
-            Some(agent) => format!("{base}/agents/{agent}"),
-            None => base,
-        };
         let exchange = Exchange { shared: self, parts, agent, id };
         if place.what == What::Card {
+            let base = self.base(&exchange, host.as_ref());
             return card_answer(&exchange, profile, &base);
         }
         let origin = self.guard.origin(&parts.headers, host.as_ref())?;
         let mut response = match (place.what, &parts.method) {
             (_, &Method::OPTIONS) => preflight(),
-            (What::Root, &Method::GET | &Method::HEAD) => self.page(&exchange, profile, &base),
+            (What::Root, &Method::GET | &Method::HEAD) => {
+                let base = self.base(&exchange, host.as_ref());
+                self.page(&exchange, profile, &base)
+            }
             (What::Root | What::JsonRpc, &Method::POST) => jsonrpc::answer(&exchange, body).await,
             (What::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
             (What::JsonRpc, _) => return Err(Refusal::method("POST, OPTIONS")),
@@ -318,13 +317,19 @@ impl Shared {
         Ok(response)
     }
 
-    /// The server's URL as its caller knows it.
-    fn base(&self, parts: &Parts, host: Option<&Authority>) -> String {
-        if let Some(url) = &self.public_url {
-            return url.clone();
+    /// The URL that the called endpoints are below, as the caller knows it.
+    fn base(&self, exchange: &Exchange<'_>, host: Option<&Authority>) -> String {
+        let server = match &self.public_url {
+            Some(url) => url.clone(),
+            None => {
+                let scheme = exchange.parts.uri.scheme_str().unwrap_or("http");
+                format!("{scheme}://{}", host.map_or("localhost", Authority::as_str))
+            }
+        };
+        match &exchange.agent {
+            Some(agent) => format!("{server}/agents/{agent}"),
+            None => server,
         }
-        let scheme = parts.uri.scheme_str().unwrap_or("http");
-        format!("{scheme}://{}", host.map_or("localhost", Authority::as_str))
     }
 
     fn page(&self, exchange: &Exchange<'_>, profile: &Profile, base: &str) -> Response<Body> {

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use http::Version;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -17,9 +16,6 @@ use tokio::{
 };
 
 use crate::config::Timeouts;
-
-/// How HTTP/2 begins, and no request of HTTP/1 does.
-const PREFACE: &[u8] = b"PRI * ";
 
 /// A socket that notes when requests begin and gives up on a peer that takes nothing.
 #[derive(Debug)]
@@ -41,19 +37,17 @@ struct State {
     /// What is waited for while none is.
     wait: Wait,
     since: Instant,
-    /// HTTP/2 has traffic of its own between requests.
-    multiplexed: bool,
 }
 
 /// What a connection without a request waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// The first byte.
-    First,
-    /// The end of the headers.
+    /// The end of the headers, on HTTP/1.
     Head,
-    /// The next request.
+    /// The first byte of the next request, on HTTP/1.
     Next,
+    /// A request, on HTTP/2, which has traffic of its own between requests.
+    Request,
 }
 
 /// A request under way, until its response is gone.
@@ -61,40 +55,36 @@ pub(crate) enum Wait {
 pub(crate) struct Busy(Pulse);
 
 impl Pulse {
-    pub(crate) fn new() -> Self {
-        let state = State { busy: 0, wait: Wait::First, since: Instant::now(), multiplexed: false };
-        Self(Arc::new(Mutex::new(state)))
+    /// Waits for this since then.
+    pub(crate) fn new(wait: Wait, since: Instant) -> Self {
+        Self(Arc::new(Mutex::new(State { busy: 0, wait, since })))
     }
 
     /// Notes that a request has arrived.
-    pub(crate) fn begin(&self, version: Version) -> Busy {
-        let mut state = self.lock();
-        state.busy += 1;
-        state.multiplexed |= version == Version::HTTP_2;
+    pub(crate) fn begin(&self) -> Busy {
+        self.lock().busy += 1;
         Busy(self.clone())
     }
 
-    /// When the connection has been waited for long enough, if nothing happens.
+    /// What has been waited for long enough then, if nothing happens.
     pub(crate) fn deadline(&self, timeouts: &Timeouts) -> Option<(Wait, Instant)> {
         let state = self.lock();
         if state.busy > 0 {
             return None;
         }
         let patience = match state.wait {
-            Wait::First | Wait::Head => timeouts.head,
-            Wait::Next => timeouts.idle,
+            Wait::Head => timeouts.head,
+            Wait::Next | Wait::Request => timeouts.idle,
         };
         Some((state.wait, state.since + patience))
     }
 
-    fn heard(&self, bytes: &[u8]) {
+    fn heard(&self) {
         let mut state = self.lock();
-        if state.busy > 0 || state.multiplexed || state.wait == Wait::Head {
-            return;
+        if state.busy == 0 && state.wait == Wait::Next {
+            state.wait = Wait::Head;
+            state.since = Instant::now();
         }
-        state.multiplexed = state.wait == Wait::First && bytes.starts_with(PREFACE);
-        state.wait = if state.multiplexed { Wait::Next } else { Wait::Head };
-        state.since = Instant::now();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -107,7 +97,9 @@ impl Drop for Busy {
         let mut state = self.0.lock();
         state.busy -= 1;
         if state.busy == 0 {
-            state.wait = Wait::Next;
+            if state.wait == Wait::Head {
+                state.wait = Wait::Next;
+            }
             state.since = Instant::now();
         }
     }
@@ -144,7 +136,7 @@ impl AsyncRead for Socket {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.pulse.heard(&buf.filled()[before..]);
+            self.pulse.heard();
         }
         read
     }

@@ -1,5 +1,11 @@
 //! The engine without a socket: a real store, real turns, and agents made of closures.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod idempotency;
 mod lifecycle;
 mod limits;

@@ -138,7 +138,8 @@ async fn beyond_loopback_it_wants_credentials_or_a_word_that_none_are_wanted() {
     let open = Options::config("[server]\nhost = \"::\"\n").refused().await;
     says(&open, &["no credentials", "required = false"]);
     refused("[auth]\nrequired = true\n", &["[auth]", "tokens"]).await;
-    let both = "[auth]\nrequired = false\ntokens = [{ token = \"t\", tenant = \"a\", principal = \"p\" }]\n";
+    let both = "[auth]\nrequired = false\n\
+                tokens = [{ token = \"t\", tenant = \"a\", principal = \"p\" }]\n";
     refused(both, &["required = false", "tokens"]).await;
 
     let allowed = Options::config("[auth]\nrequired = false\n").arguments(["--host", "0.0.0.0"]);

@@ -136,9 +136,6 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_under_load() {
         books.totals().kills_in_a_row = 1 + again;
         herald.restart().await;
         books.check(&herald, first).await;
-        let findings = books.findings();
-        let bad = findings.lost.len() + findings.duplicated.len() + findings.stuck.len();
-        assert_eq!(bad, 0, "in round {round}: {findings:#?}");
     }
     books.check_list(&herald).await;
     let (totals, findings) = (books.totals(), books.findings());
@@ -155,7 +152,6 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_under_load() {
         findings.duplicated.len(),
         findings.stuck.len(),
     );
-    assert!(findings.lost.is_empty() && findings.duplicated.is_empty(), "{findings:#?}");
     assert!(totals.resumed > 0 && totals.resent > 0, "nothing was cut: {totals:?}");
 }
 
@@ -274,6 +270,22 @@ impl Ledger {
         self.sent.iter().filter(|sent| sent.draft.task.is_none())
     }
 
+    /// The same, from number `first` on.
+    fn starts_since(&self, first: usize, wanted: impl Fn(Kind) -> bool) -> Vec<Sent> {
+        let starts = |sent: &&Sent| sent.draft.task.is_none() && wanted(sent.kind);
+        self.sent[first..].iter().filter(starts).cloned().collect()
+    }
+
+    /// The numbers of some messages, from `first` on.
+    fn numbers(&self, first: usize, wanted: impl Fn(&Sent) -> bool) -> impl Iterator<Item = usize> {
+        (first..self.sent.len()).filter(move |number| wanted(&self.sent[*number]))
+    }
+
+    fn works_until_cancelled(&self) -> HashSet<String> {
+        let sent = self.sent.iter().filter(|sent| sent.kind == Kind::Cancel);
+        sent.filter_map(|sent| sent.task.clone()).collect()
+    }
+
     /// The last event that was seen of a task.
     fn last_seen(&self, task: &str) -> u64 {
         self.frames.get(task).and_then(|seen| seen.keys().last().copied()).unwrap_or(0)
@@ -342,9 +354,11 @@ impl Books {
         herald.ready().await;
         let ready = Instant::now();
         self.check_tasks(address).await;
+        self.assert_clean();
         self.resume_streams(address, first).await;
         self.resend(address, first).await;
         self.wait_until_settled(herald, ready).await;
+        self.assert_clean();
         self.cancel_and_finish(address, first).await;
         self.check_logs(address, first).await;
         let total = total_in(herald, None).await;
@@ -360,6 +374,15 @@ impl Books {
                 self.findings().stuck.push(format!("{left} tasks are {state}"));
             }
         }
+        self.assert_clean();
+    }
+
+    #[track_caller]
+    fn assert_clean(&self) {
+        let findings = self.findings();
+        let Findings { lost, duplicated, stuck } = &*findings;
+        let (lost, duplicated, stuck) = (lost.len(), duplicated.len(), stuck.len());
+        assert_eq!((lost, duplicated, stuck), (0, 0, 0), "{findings:#?}");
     }
 
     /// Every task in an answer is there, and what had ended is exactly as it was.
@@ -425,11 +448,8 @@ impl Books {
     async fn resend(&self, address: SocketAddr, first: usize) {
         let mut numbers = self.unanswered(first, |kind| kind != Kind::Stream);
         self.totals().resent += numbers.len();
-        let ledger = self.ledger();
-        let answered = (first..ledger.sent.len()).filter(|number| ledger.sent[*number].answered);
-        let echoes = answered.filter(|number| ledger.sent[*number].kind == Kind::Echo);
-        numbers.extend(echoes.step_by(10));
-        drop(ledger);
+        let answered = |sent: &Sent| sent.answered && sent.kind == Kind::Echo;
+        numbers.extend(self.ledger().numbers(first, answered).step_by(10));
         let books = self.clone();
         lanes(address, numbers, move |mut client, number: usize| {
             let books = books.clone();
@@ -449,15 +469,8 @@ impl Books {
                 let answer = herald.call(&wire::list(Some(state), 100, "")).await;
                 left.extend(answer.json()["tasks"].as_array().unwrap().iter().cloned());
             }
-            let ledger = self.ledger();
-            let kept: HashSet<&str> = ledger
-                .sent
-                .iter()
-                .filter(|sent| sent.kind == Kind::Cancel)
-                .filter_map(|sent| sent.task.as_deref())
-                .collect();
+            let kept = self.ledger().works_until_cancelled();
             left.retain(|task| !kept.contains(id(task)));
-            drop(ledger);
             if left.is_empty() {
                 return;
             }
@@ -471,19 +484,15 @@ impl Books {
 
     /// Cancels what works until then, and ends what waits for an answer.
     async fn cancel_and_finish(&self, address: SocketAddr, first: usize) {
-        let ledger = self.ledger();
-        let open = ledger.sent[first..].iter().filter(|sent| match sent.kind {
-            Kind::Cancel => true,
-            Kind::Turns => sent.draft.task.is_none(),
+        let open = self.ledger().starts_since(first, |kind| match kind {
+            Kind::Cancel | Kind::Turns => true,
             Kind::Echo | Kind::Stream | Kind::Long => false,
         });
-        let open: Vec<_> =
-            open.map(|sent| (sent.kind, sent.wire, sent.task.clone().unwrap())).collect();
-        drop(ledger);
         let books = self.clone();
-        lanes(address, open, move |mut client, (kind, wire, task): (Kind, Wire, String)| {
+        lanes(address, open, move |mut client, Sent { kind, wire, task, .. }: Sent| {
             let books = books.clone();
             async move {
+                let task = task.expect("by now every message has its task");
                 let answer = client.call(&wire.get(&task)).await.unwrap();
                 let before = wire.result(&answer).unwrap();
                 if kind == Kind::Turns && !is_terminal(&state(&before)) {
@@ -495,15 +504,13 @@ impl Books {
                     let cancelled = books.ledger().cancelled.contains(&task);
                     let answer = client.call(&wire.cancel(&task)).await.unwrap();
                     match wire.result(&answer) {
-                        Ok(task) if !cancelled => assert_eq!(state(&task), "canceled"),
+                        Ok(task) if !cancelled => assert_eq!(state(&task), "canceled", "{task}"),
                         Ok(task) => books.lost(format!("the cancel of {task}")),
                         Err(fault) => {
-                            assert_eq!(
-                                fault.code.abs() % 1000,
-                                if fault.status == 200 { 2 } else { 400 },
-                                "{fault:?}"
-                            );
-                            assert_eq!(state(&before), "canceled", "{fault:?}");
+                            assert_eq!(fault.reason, "TASK_NOT_CANCELABLE", "{fault:?}");
+                            let end = state(&before);
+                            // It was cancelled after all, or cut too often.
+                            assert!(matches!(end.as_str(), "canceled" | "failed"), "{before}");
                         }
                     }
                 }
@@ -515,10 +522,7 @@ impl Books {
 
     /// Every log is whole, ends once, and says what streams were told.
     async fn check_logs(&self, address: SocketAddr, first: usize) {
-        let ledger = self.ledger();
-        let starts = ledger.sent[first..].iter().filter(|sent| sent.draft.task.is_none());
-        let starts: Vec<_> = starts.cloned().collect();
-        drop(ledger);
+        let starts = self.ledger().starts_since(first, |_| true);
         let books = self.clone();
         lanes(address, starts, move |client, sent: Sent| {
             let books = books.clone();
@@ -527,7 +531,9 @@ impl Books {
                 let (mut client, log) = sent.wire.replay(client, &task).await.unwrap();
                 books.check_log(&sent, &task, &log);
                 let answer = client.call(&Wire::Rest.get(&task)).await.unwrap();
-                books.check_outcome(&sent, &Wire::Rest.result(&answer).unwrap(), &log);
+                let found = Wire::Rest.result(&answer).unwrap();
+                books.check_messages(&found, first);
+                books.check_outcome(&sent, &found, &log);
                 client
             }
         })
@@ -568,17 +574,13 @@ impl Books {
         self.totals().events += log.len();
     }
 
-    fn check_outcome(&self, sent: &Sent, task: &Value, log: &[Frame]) {
-        let outcome = state(task);
-        assert_eq!(log.last().and_then(Frame::state).as_deref(), Some(outcome.as_str()), "{task}");
+    /// Every message is in its task, and only once.
+    fn check_messages(&self, task: &Value, first: usize) {
         let messages = asked(task);
         let ledger = self.ledger();
-        let expected: BTreeSet<&str> = ledger
-            .sent
-            .iter()
-            .filter(|other| other.task.as_deref() == Some(id(task)))
-            .map(|other| other.draft.id.as_str())
-            .collect();
+        let sent = ledger.sent[first..].iter();
+        let sent = sent.filter(|sent| sent.task.as_deref() == Some(id(task)));
+        let expected: BTreeSet<&str> = sent.map(|sent| sent.draft.id.as_str()).collect();
         let distinct: BTreeSet<&str> = messages.iter().copied().collect();
         if distinct.len() != messages.len() {
             self.duplicated(format!("messages {messages:?} of {task}"));
@@ -586,7 +588,11 @@ impl Books {
         if distinct != expected {
             self.lost(format!("messages {messages:?} of {task} are not {expected:?}"));
         }
-        drop(ledger);
+    }
+
+    fn check_outcome(&self, sent: &Sent, task: &Value, log: &[Frame]) {
+        let outcome = state(task);
+        assert_eq!(log.last().and_then(Frame::state).as_deref(), Some(outcome.as_str()), "{task}");
         let reason = &task["status"]["message"]["metadata"]["reason"];
         if outcome == "failed" && reason == "INTERRUPTED" {
             // The agents are run three times, so it takes as many cuts to end them.
@@ -639,12 +645,8 @@ impl Books {
     }
 
     fn unanswered(&self, first: usize, wanted: impl Fn(Kind) -> bool) -> Vec<usize> {
-        let ledger = self.ledger();
-        let open = |number: &usize| {
-            let sent = &ledger.sent[*number];
-            !sent.answered && wanted(sent.kind)
-        };
-        (first..ledger.sent.len()).filter(open).collect()
+        let open = |sent: &Sent| !sent.answered && wanted(sent.kind);
+        self.ledger().numbers(first, open).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 //! The long versions are the same code with bigger numbers: `HERALD_CRASH_ROUNDS`,
 //! `HERALD_CRASH_SEED` and `HERALD_RACES`.
 
+#![expect(clippy::disallowed_methods, reason = "json! is how tests write what they send")]
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -19,4 +20,5 @@ mod clients;
 mod crash;
 mod disk;
 mod drain;
+mod faults;
 mod resume;

@@ -180,7 +180,8 @@ async fn one_task_is_the_same_in_both_generations() {
         let last = &events.last().unwrap().body;
         match watch {
             Wire::OldRpc => {
-                assert_eq!((&last["kind"], &last["final"]), (&json!("status-update"), &json!(true)))
+                assert_eq!(last["kind"], "status-update");
+                assert_eq!(last["final"], true);
             }
             Wire::OldRest => assert_eq!(last["statusUpdate"]["final"], true),
             Wire::Rpc | Wire::Rest => assert_eq!(last["statusUpdate"].get("final"), None),

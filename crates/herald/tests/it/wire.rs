@@ -170,7 +170,7 @@ impl Wire {
     /// An event, taken out of its envelope.
     pub(crate) fn frame(self, event: &Event) -> Frame {
         assert_eq!(event.event, None, "the stream broke: {event:?}");
-        let id = event.id.as_deref().expect("every event has an id");
+        let id = event.id.as_deref().unwrap_or_else(|| panic!("no id: {event:?}"));
         let (task, seq) = id.rsplit_once(':').expect("an id names a task and a place in it");
         let mut body: Value = serde_json::from_str(&event.data).unwrap();
         if let Self::Rpc | Self::OldRpc = self {

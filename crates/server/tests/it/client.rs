@@ -273,9 +273,12 @@ impl Answer {
         std::str::from_utf8(&self.body).unwrap()
     }
 
+    /// The body, or the data of the only event in it.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{}", self.text()))
+        let text = self.text();
+        let text = text.strip_prefix("data: ").unwrap_or(text);
+        serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}"))
     }
 
     /// The result of a JSON-RPC call that must have one.

@@ -61,7 +61,9 @@ async fn a_send_that_does_not_block_returns_at_once() {
     params["configuration"] = json!({ "blocking": false });
     let task = hub.call(Call::old_rpc("message/send", &params)).await.result();
     assert!(["submitted", "working"].contains(&task["status"]["state"].as_str().unwrap()));
-    let rest = json!({ "message": { "role": "ROLE_USER", "content": [{ "text": "wait x" }] } });
+    let rest = json!({ "message": {
+        "messageId": "m", "role": "ROLE_USER", "content": [{ "text": "wait x" }]
+    } });
     let task = hub.call(Call::post("/v1/message:send", &rest)).await.json();
     let state = task["task"]["status"]["state"].as_str().unwrap();
     assert!(["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"].contains(&state), "{task}");
@@ -161,7 +163,9 @@ async fn rest_lives_under_v1_and_speaks_the_protobufs_json() {
 #[tokio::test]
 async fn rest_streams_wrap_each_event_and_mark_the_last() {
     let hub = Hub::start().await;
-    let body = json!({ "message": { "role": "ROLE_USER", "content": [{ "text": "hello" }] } });
+    let body = json!({ "message": {
+        "messageId": "m", "role": "ROLE_USER", "content": [{ "text": "hello" }]
+    } });
     for path in ["/v1/message:stream", "/a2a/rest/message:stream", "/a2a/rest/v1/message:stream"] {
         let mut stream = hub.client().await.open(Call::post(path, &body)).await;
         let events = data(&stream.rest().await);
@@ -191,7 +195,21 @@ async fn errors_of_0_3_are_numbered_as_0_3_does() {
         let answer = hub.call(Call::old_rpc(method, &params)).await;
         assert_eq!((answer.status(), answer.error().0), (200, code), "{method} {}", answer.text());
     }
-    let null: Value = Value::Null;
-    let answer = hub.call(Call::post("/rpc", &null)).await;
+    let answer = hub.call(Call::post("/rpc", &Value::Null)).await;
     assert_eq!(answer.error().0, -32600);
+}
+
+#[tokio::test]
+async fn a_stream_that_cannot_begin_is_refused_in_an_event() {
+    let hub = Hub::start().await;
+    for (method, params, code) in [
+        ("tasks/resubscribe", json!({ "id": "x" }), -32001),
+        ("tasks/resubscribe", json!({}), -32602),
+        ("message/stream", json!({ "message": { "parts": [] } }), -32602),
+    ] {
+        let answer = hub.call(Call::old_rpc(method, &params)).await;
+        assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+        assert_eq!((answer.status(), answer.error().0), (200, code), "{method}");
+        assert_eq!(answer.json()["id"], "call-1");
+    }
 }
