@@ -12,7 +12,8 @@ use bytes::Bytes;
 use herald_engine::{Clock, Engine, Profile, store::Owner};
 use herald_protocol::AgentName;
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts, uri::Authority,
+    HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
+    uri::Authority,
 };
 use tokio::time::Instant;
 use tracing::{Instrument, Level, Span};
@@ -246,6 +247,10 @@ fn finish(response: &mut Response<Body>, parts: &Parts, id: Uuid) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     let id = HeaderValue::try_from(id.to_string());
     headers.insert("x-request-id", id.expect("hex digits can stand in a header"));
+    if parts.version == Version::HTTP_2 {
+        // A connection with other requests on it does not end with one of them.
+        headers.remove(header::CONNECTION);
+    }
     if parts.method == Method::HEAD {
         use http_body::Body as _;
         if let Some(length) = response.body().size_hint().exact() {

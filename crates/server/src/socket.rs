@@ -17,6 +17,11 @@ use tokio::{
 
 use crate::config::Timeouts;
 
+/// How long, and for how many bytes, a peer may go on sending what nobody reads after the last
+/// response. Hanging up on it at once would reset the connection, and it might never see why.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 8 << 20;
+
 /// A socket that notes when requests begin and gives up on a peer that takes nothing.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -24,6 +29,10 @@ pub(crate) struct Socket {
     pulse: Pulse,
     limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Nothing more will be written.
+    shut: bool,
+    lingering: Option<Pin<Box<Sleep>>>,
+    discarded: usize,
 }
 
 /// What goes on on a connection.
@@ -107,7 +116,31 @@ impl Drop for Busy {
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream, pulse: Pulse, limit: Duration) -> Self {
-        Self { stream, pulse, limit, stalled: None }
+        Self { stream, pulse, limit, stalled: None, shut: false, lingering: None, discarded: 0 }
+    }
+
+    /// Discards what the peer is still sending, if it is sending now.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let mut buffer = [0; 4 << 10];
+            let mut buffer = ReadBuf::new(&mut buffer);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    self.discarded += buffer.filled().len();
+                    if self.discarded > LINGER_BYTES {
+                        return Poll::Ready(());
+                    }
+                    self.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => {
+                    return match &mut self.lingering {
+                        Some(patience) => patience.as_mut().poll(cx),
+                        None => Poll::Ready(()),
+                    };
+                }
+            }
+        }
     }
 
     /// Turns waiting to write into an error once it has taken too long.
@@ -170,6 +203,10 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        if !self.shut {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            self.shut = true;
+        }
+        self.poll_linger(cx).map(Ok)
     }
 }

@@ -47,7 +47,8 @@ async fn an_agent_that_panics_fails_its_own_task_and_no_other() {
     for (text, task) in sends.join_all().await {
         match text {
             "tck-crash" => {
-                assert_eq!((state(&task).as_str(), reason(&task)), ("failed", "AGENT_CRASHED"))
+                assert_eq!(state(&task), "failed");
+                assert_eq!(reason(&task), "AGENT_CRASHED");
             }
             _ => assert_eq!(state(&task), "completed"),
         }

@@ -15,6 +15,7 @@ mod http;
 mod support;
 mod wire;
 
+mod agents;
 mod cli;
 mod clients;
 mod crash;

@@ -97,7 +97,7 @@ async fn a_body_is_not_awaited_from_a_stranger() {
     assert_eq!(client.answer().await.status(), 401);
 }
 
-// proves: ERR-070
+// proves: ERR-070, SEC-006, SEC-007
 #[tokio::test]
 async fn a_token_allows_what_its_scopes_say() {
     let hub = guarded().await;
@@ -116,6 +116,9 @@ async fn a_token_allows_what_its_scopes_say() {
         );
         assert_eq!(answer.json()["id"], "call-1");
     }
+    let cancel = |id: &Value| as_("reader", Call::rpc("CancelTask", &json!({ "id": id })));
+    let (known, unknown) = (hub.call(cancel(&task)).await, hub.call(cancel(&json!("x"))).await);
+    assert_eq!(known.text(), unknown.text(), "nothing is looked up for who may not");
     let call = Call::old_rpc("message/send", &old_message("hello"));
     let answer = hub.call(as_("reader", call)).await;
     assert_eq!((answer.status(), answer.error().0), (403, -32009));

@@ -146,6 +146,20 @@ fn head(path: &str, framing: &str) -> String {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_it_all_first_still_learns_why_it_is_refused() {
+    let hub = quick().await;
+    for path in ["/a2a/jsonrpc", "/message:send"] {
+        let mut client = hub.client().await;
+        let body = vec![b'x'; 4 << 20];
+        client.write(head(path, &format!("Content-Length: {}", body.len()))).await;
+        // More than the buffers on the way hold: somebody has to take it.
+        client.write(&body).await;
+        assert!(client.answer().await.text().contains("TOO_LARGE"));
+        assert!(client.is_closed().await);
+    }
+}
+
+#[tokio::test]
 async fn expecting_clients_are_told_no_before_they_send() {
     let hub = quick().await;
     let mut client = hub.client().await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use herald_server::{Config, Timeouts};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Request, Response,
@@ -10,7 +11,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{net::TcpStream, task::JoinHandle, time::timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -21,11 +22,15 @@ use crate::{
 type Sender = SendRequest<Full<Bytes>>;
 
 async fn connect(hub: &Hub) -> Sender {
+    connection(hub).await.0
+}
+
+/// A connection, and the task that ends with it.
+async fn connection(hub: &Hub) -> (Sender, JoinHandle<hyper::Result<()>>) {
     let stream = TcpStream::connect(hub.address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    TaskTracker::new().spawn(connection);
-    sender
+    (sender, TaskTracker::new().spawn(connection))
 }
 
 fn call(hub: &Hub, method: &str, params: &Value) -> Request<Full<Bytes>> {
@@ -93,6 +98,24 @@ async fn a_stop_ends_its_streams_properly() {
     }
     hub.release(10);
     hub.stopped().await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
+    let (head, idle) = (Duration::from_millis(50), Duration::from_millis(100));
+    let timeouts = Timeouts { head, idle, ..Timeouts::default() };
+    let hub = Hub::with(Config { timeouts, ..Config::default() }).await;
+    let mut busy = connect(&hub).await;
+    let request = call(&hub, "SendStreamingMessage", &message("wait x"));
+    let response = busy.send_request(request).await.unwrap();
+    let (_unused, ended) = connection(&hub).await;
+    timeout(SOON, ended).await.unwrap().unwrap().unwrap();
+    let (mut used, ended) = connection(&hub).await;
+    let request = call(&hub, "SendMessage", &message("hello"));
+    assert_eq!(used.send_request(request).await.unwrap().status(), 200);
+    timeout(SOON, ended).await.unwrap().unwrap().unwrap();
+    hub.release(1);
+    assert!(String::from_utf8(body(response).await).unwrap().contains("TASK_STATE_COMPLETED"));
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ fn stream(text: &str) -> Call {
 async fn a_stop_ends_streams_properly_and_finishes_requests() {
     let mut hub = Hub::start().await;
     let mut streams = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..100 {
         let mut open = hub.client().await.open(stream("wait x")).await;
         open.json().await;
         streams.push(open);
@@ -49,7 +49,7 @@ async fn a_stop_ends_streams_properly_and_finishes_requests() {
     let mut fresh = fresh;
     assert!(fresh.is_closed().await);
     // Running turns hold the engine up, not the connections.
-    hub.release(21);
+    hub.release(101);
     hub.stopped().await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }

@@ -226,7 +226,7 @@ async fn every_method_of_0_3_is_there_and_a_send_returns_the_bare_object() {
     assert!(!hub.client().await.open(call).await.rest().await.is_empty());
 }
 
-// proves: RPC-017
+// proves: RPC-017, XC-002
 #[tokio::test]
 async fn the_extended_card_needs_no_parameters() {
     let hub = Hub::start().await;

@@ -92,6 +92,16 @@ async fn events_say_their_kind_and_the_last_one_is_final() {
     }
 }
 
+// proves: SEC-017
+#[tokio::test]
+async fn a_task_that_needs_credentials_says_so() {
+    let hub = Hub::start().await;
+    let task = hub.call(Call::old_rpc("message/send", &old_message("auth"))).await.result();
+    assert_eq!(task["status"]["state"], "auth-required");
+    assert_eq!(task["status"]["message"]["parts"][0]["text"], "log in first");
+    hub.release(1);
+}
+
 // proves: STR-020
 #[tokio::test]
 async fn a_dropped_stream_can_be_taken_up_again() {

@@ -1,0 +1,87 @@
+//! What the built-in agents do, and what no agent may be made to do.
+
+use serde_json::{Value, json};
+
+use crate::{
+    http::Call,
+    support::{Herald, Options},
+};
+
+const TOKENS: &str = r#"
+[auth]
+tokens = [{ token = "canary-token-5f3a", tenant = "acme", principal = "ci" }]
+"#;
+
+fn send(message: &Value, configuration: &Value) -> Call {
+    let body = json!({ "message": message, "configuration": configuration });
+    Call::post("/message:send", &body).header("a2a-version", "1.0")
+}
+
+fn message(text: &str) -> Value {
+    json!({ "messageId": "m1", "role": "ROLE_USER", "parts": [{ "text": text }] })
+}
+
+// proves: SEND-018
+#[tokio::test]
+async fn accepted_output_modes_shape_the_answer() {
+    let herald = Herald::start(Options::agents()).await;
+    for (modes, part) in [
+        (json!([]), json!({ "text": "Echo: hi" })),
+        (json!(["text/plain"]), json!({ "text": "Echo: hi" })),
+        (json!(["application/json"]), json!({ "data": { "echo": "Echo: hi" } })),
+    ] {
+        let call = send(&message("hi"), &json!({ "acceptedOutputModes": modes }));
+        let answer = herald.call(&call).await.json();
+        assert_eq!(answer["task"]["artifacts"][0]["parts"][0], part, "{modes}");
+    }
+}
+
+// proves: SEND-009, EXT-012
+#[tokio::test]
+async fn a_context_that_cannot_be_kept_is_refused_and_not_replaced() {
+    let herald = Herald::start(Options::agents()).await;
+    for context in ["", "a\u{0}b", "line\nbreak", &"x".repeat(2000)] {
+        let mut message = message("hi");
+        message["contextId"] = context.into();
+        let answer = herald.call(&send(&message, &json!({}))).await;
+        assert_eq!(answer.status, 400, "{context:?}");
+        let violation = &answer.json()["error"]["details"][1]["fieldViolations"][0];
+        assert_eq!(violation["field"], "message.contextId");
+    }
+    let mut message = message("hi");
+    message["metadata"] = json!("not an object");
+    assert_eq!(herald.call(&send(&message, &json!({}))).await.status, 400);
+    let listed = herald.call(&Call::get("/tasks").header("a2a-version", "1.0")).await.json();
+    assert_eq!(listed["totalSize"], 0, "nothing refused left a task");
+}
+
+// proves: XC-002
+#[tokio::test]
+async fn there_is_no_extended_card_in_the_terms_of_each_version() {
+    let herald = Herald::start(Options::agents()).await;
+    for (version, method, code) in
+        [("1.0", "GetExtendedAgentCard", -32004), ("", "agent/getAuthenticatedExtendedCard", -32007)]
+    {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method });
+        let answer = herald.call(&Call::post("/", &body).header("a2a-version", version)).await;
+        assert_eq!(answer.json()["error"]["code"], code, "{method}");
+    }
+}
+
+// proves: SEC-008
+#[tokio::test]
+async fn nothing_secret_reaches_the_log() {
+    let arguments = ["--log-level", "trace"];
+    let mut herald = Herald::start(Options::config(TOKENS).arguments(arguments)).await;
+    let bearer = "Bearer canary-token-5f3a";
+    let call = send(&message("canary-text-81bc"), &json!({})).header("authorization", bearer);
+    assert_eq!(herald.call(&call).await.status, 200);
+    let wrong = send(&message("x"), &json!({})).header("authorization", "Bearer canary-wrong-77");
+    assert_eq!(herald.call(&wrong).await.status, 401);
+    herald.restart_cleanly().await;
+    let log = herald.log();
+    assert!(log.contains("request"), "the log says something: {log}");
+    for canary in ["canary-token", "canary-text", "canary-wrong"] {
+        assert!(!log.contains(canary), "{canary} in the log");
+    }
+}
