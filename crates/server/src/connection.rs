@@ -7,10 +7,13 @@ use std::{
     net::IpAddr,
     pin::{Pin, pin},
     sync::Arc,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::{
     body::Incoming,
     rt::Executor,
@@ -285,9 +288,48 @@ impl Service<Request<Incoming>> for Requests {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let busy = self.pulse.begin();
         let (server, door) = (self.server.clone(), self.door);
+        let request = request.map(|body| Upload { body, whole: false, pulse: self.pulse.clone() });
         Box::pin(async move {
             let response = server.handle(request, door).await;
             Ok(response.map(|body| body.keeping(busy)))
         })
+    }
+}
+
+/// The body of a request, which notes whether it was read to its end.
+#[derive(Debug)]
+struct Upload {
+    body: Incoming,
+    whole: bool,
+    pulse: Pulse,
+}
+
+impl http_body::Body for Upload {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.whole = frame.is_none();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if !self.whole && !self.body.is_end_stream() {
+            self.pulse.leave_unread();
+        }
     }
 }

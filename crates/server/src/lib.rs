@@ -9,9 +9,11 @@
 pub mod auth;
 mod bind;
 mod body;
+mod builder;
 mod card;
 pub mod config;
 mod connection;
+mod cors;
 mod guard;
 mod health;
 mod limits;
@@ -24,6 +26,7 @@ mod socket;
 
 pub use auth::{Authenticate, Open, Tokens};
 pub use body::Body;
+pub use builder::{BuildError, ServerBuilder};
 pub use config::{Config, Limits, Timeouts, Token};
 pub use serve::ServeError;
-pub use server::{BuildError, Server, ServerBuilder};
+pub use server::Server;

@@ -9,22 +9,23 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Clock, Engine, Profile, store::Owner};
+use herald_engine::{Engine, Profile, store::Owner};
 use herald_protocol::AgentName;
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
-    uri::Authority,
+    HeaderValue, Method, Request, Response, Version, header, request::Parts, uri::Authority,
 };
 use tokio::time::Instant;
 use tracing::{Instrument, Level, Span};
 use uuid::Uuid;
 
 use crate::{
-    auth::{Authenticate, Open, Tokens},
+    auth::Authenticate,
     bind::{Exchange, jsonrpc, rest},
     body::Body,
+    builder::ServerBuilder,
     card,
     config::Config,
+    cors,
     guard::{Door, Guard},
     health,
     limits::Tally,
@@ -32,14 +33,6 @@ use crate::{
     refusal::Refusal,
     routes::{self, What},
 };
-
-/// Collects what a server is made of.
-#[derive(Debug)]
-pub struct ServerBuilder {
-    engine: Engine,
-    config: Config,
-    auth: Option<Arc<dyn Authenticate>>,
-}
 
 /// A2A over HTTP, for one engine. A cheap handle: clones share one server.
 ///
@@ -63,132 +56,10 @@ pub(crate) struct Shared {
     pub(crate) started: HeaderValue,
 }
 
-/// What is wrong with a server's make-up.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
-    /// The public URL is none.
-    #[error("the public URL {0:?} must be an absolute http or https URL without query")]
-    PublicUrl(String),
-    /// An allowed host is none.
-    #[error("the allowed host {0:?} must be a host name, an address or *")]
-    AllowedHost(String),
-    /// An allowed origin is none.
-    #[error("the allowed origin {0:?} must look like https://example.com")]
-    AllowedOrigin(String),
-    /// A token is empty or could not stand in a header.
-    #[error("the token of {0:?} must be visible ASCII without spaces, and not empty")]
-    Token(String),
-    /// Two tokens are the same.
-    #[error("the tokens of {0:?} and {1:?} are the same")]
-    SameToken(String, String),
-    /// Tokens are configured beside another authenticator, which would never look at them.
-    #[error("tokens are configured, but another authenticator is in use")]
-    UnusedTokens,
-    /// A limit is smaller than the server can work with.
-    #[error("the limit {0} must be at least {1}")]
-    Limit(&'static str, usize),
-}
-
-impl ServerBuilder {
-    /// Sets how the server behaves.
-    #[must_use]
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Has callers authenticated this way, instead of by the tokens in the configuration.
-    #[must_use]
-    pub fn authenticate(mut self, auth: impl Authenticate) -> Self {
-        self.auth = Some(Arc::new(auth));
-        self
-    }
-
-    /// The server. Every mistake in its configuration is found here.
-    pub fn build(self) -> Result<Server, BuildError> {
-        let Self { engine, config, auth } = self;
-        check(&config)?;
-        let public = config.public_url.as_deref().map(public_url).transpose()?;
-        let auth: Arc<dyn Authenticate> = match (auth, config.tokens.is_empty()) {
-            (Some(auth), true) => auth,
-            (Some(_), false) => return Err(BuildError::UnusedTokens),
-            (None, false) => Arc::new(Tokens::new(&config.tokens)),
-            (None, true) => Arc::new(Open),
-        };
-        let origin = public.as_ref().map(|(_, origin, _)| origin.clone());
-        let authority = public.as_ref().map(|(_, _, authority)| authority);
-        let guard = Guard::new(&config, authority, origin);
-        let started = card::http_date(Clock::system().now());
-        let streams = Tally::new(config.limits.streams_per_caller);
-        let public_url = public.map(|(url, _, _)| url);
-        let shared = Shared { engine, config, auth, guard, streams, public_url, started };
-        Ok(Server { shared: Arc::new(shared) })
-    }
-}
-
-fn check(config: &Config) -> Result<(), BuildError> {
-    for host in &config.allowed_hosts {
-        if host != "*" && (host.contains('@') || host.parse::<Authority>().is_err()) {
-            return Err(BuildError::AllowedHost(host.clone()));
-        }
-    }
-    for origin in &config.allowed_origins {
-        let uri = origin.parse::<Uri>().ok();
-        let exact = uri.is_some_and(|uri| match (uri.scheme_str(), uri.authority()) {
-            (Some(scheme @ ("http" | "https")), Some(authority)) => {
-                origin.eq_ignore_ascii_case(&format!("{scheme}://{authority}"))
-            }
-            _ => false,
-        });
-        if !exact {
-            return Err(BuildError::AllowedOrigin(origin.clone()));
-        }
-    }
-    for (index, token) in config.tokens.iter().enumerate() {
-        let secret = &token.secret;
-        if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(BuildError::Token(token.principal.clone()));
-        }
-        let earlier = config.tokens[..index].iter().find(|earlier| earlier.secret == *secret);
-        if let Some(earlier) = earlier {
-            let (first, second) = (earlier.principal.clone(), token.principal.clone());
-            return Err(BuildError::SameToken(first, second));
-        }
-    }
-    let limits = &config.limits;
-    for (name, value, least) in [
-        ("limits.head", limits.head, 8 << 10),
-        ("limits.body", limits.body, 1),
-        ("limits.connections", limits.connections, 1),
-        ("limits.requests_per_connection", limits.requests_per_connection as usize, 1),
-    ] {
-        if value < least {
-            return Err(BuildError::Limit(name, least));
-        }
-    }
-    Ok(())
-}
-
-/// A public URL without its final slash, its origin and its authority.
-fn public_url(url: &str) -> Result<(String, String, Authority), BuildError> {
-    let refused = || BuildError::PublicUrl(url.to_owned());
-    let uri = url.parse::<Uri>().map_err(|_| refused())?;
-    let (Some(scheme @ ("http" | "https")), Some(authority), None) =
-        (uri.scheme_str(), uri.authority(), uri.query())
-    else {
-        return Err(refused());
-    };
-    if authority.as_str().contains('@') || url.contains('#') {
-        return Err(refused());
-    }
-    let origin = format!("{scheme}://{authority}");
-    Ok((url.trim_end_matches('/').to_owned(), origin, authority.clone()))
-}
-
 impl Server {
     /// Starts to collect what a server is made of.
     pub fn builder(engine: Engine) -> ServerBuilder {
-        ServerBuilder { engine, config: Config::default(), auth: None }
+        ServerBuilder::new(engine)
     }
 
     /// A command line that calls the default agent of a server at `base`, such as
@@ -301,7 +172,7 @@ impl Shared {
         }
         let origin = self.guard.origin(&parts.headers, host.as_ref())?;
         let mut response = match (place.what, &parts.method) {
-            (_, &Method::OPTIONS) => preflight(),
+            (_, &Method::OPTIONS) => cors::preflight(),
             (What::Root, &Method::GET | &Method::HEAD) => {
                 let base = self.base(&exchange, host.as_ref());
                 self.page(&exchange, profile, &base)
@@ -317,7 +188,7 @@ impl Shared {
         };
         exchange.answer_extensions(response.headers_mut());
         if let Some(origin) = origin {
-            admit(&mut response, origin);
+            cors::admit(&mut response, origin);
         }
         Ok(response)
     }
@@ -375,7 +246,7 @@ fn card_answer(
     base: &str,
 ) -> Result<Response<Body>, Refusal> {
     let mut response = match exchange.parts.method {
-        Method::OPTIONS => preflight(),
+        Method::OPTIONS => cors::preflight(),
         _ => {
             reading(&exchange.parts.method)?;
             card::answer(exchange, profile, base)
@@ -384,32 +255,6 @@ fn card_answer(
     let any = HeaderValue::from_static("*");
     response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, any);
     Ok(response)
-}
-
-/// Tells a browser what it may send. Whether it may at all, the origin has decided.
-fn preflight() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    let headers = response.headers_mut();
-    let methods = HeaderValue::from_static("GET, HEAD, POST, DELETE, OPTIONS");
-    headers.insert(header::ALLOW, methods.clone());
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
-    let names = "A2A-Version, A2A-Extensions, X-A2A-Extensions, Authorization, Content-Type, \
-                 Idempotency-Key, Last-Event-ID";
-    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(names));
-    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-    response
-}
-
-/// Lets a page of an allowed origin read the response.
-fn admit(response: &mut Response<Body>, origin: &str) {
-    let headers = response.headers_mut();
-    if let Ok(origin) = HeaderValue::try_from(origin) {
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    }
-    headers.append(header::VARY, HeaderValue::from_static("Origin"));
-    let names = "A2A-Extensions, X-A2A-Extensions, X-Request-Id, Retry-After, WWW-Authenticate";
-    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(names));
 }
 
 impl<B> tower::Service<Request<B>> for Server

@@ -46,6 +46,8 @@ struct State {
     /// What is waited for while none is.
     wait: Wait,
     since: Instant,
+    /// Whether the peer may still be sending a body that nobody reads.
+    unread: bool,
 }
 
 /// What a connection without a request waits for.
@@ -66,7 +68,7 @@ pub(crate) struct Busy(Pulse);
 impl Pulse {
     /// Waits for this since then.
     pub(crate) fn new(wait: Wait, since: Instant) -> Self {
-        Self(Arc::new(Mutex::new(State { busy: 0, wait, since })))
+        Self(Arc::new(Mutex::new(State { busy: 0, wait, since, unread: false })))
     }
 
     /// Notes that a request has arrived.
@@ -86,6 +88,11 @@ impl Pulse {
             Wait::Next | Wait::Request => timeouts.idle,
         };
         Some((state.wait, state.since + patience))
+    }
+
+    /// Notes that the body of a request was not read to its end.
+    pub(crate) fn leave_unread(&self) {
+        self.lock().unread = true;
     }
 
     fn heard(&self) {
@@ -119,28 +126,26 @@ impl Socket {
         Self { stream, pulse, limit, stalled: None, shut: false, lingering: None, discarded: 0 }
     }
 
-    /// Discards what the peer is still sending, if it is sending now.
+    /// Discards what the peer is still sending.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let mut buffer = [0; 4 << 10];
+        if !self.pulse.lock().unread {
+            return Poll::Ready(());
+        }
+        let mut buffer = [0; 4 << 10];
+        while self.discarded < LINGER_BYTES {
             let mut buffer = ReadBuf::new(&mut buffer);
             match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                     self.discarded += buffer.filled().len();
-                    if self.discarded > LINGER_BYTES {
-                        return Poll::Ready(());
-                    }
-                    self.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
                 }
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => {
-                    return match &mut self.lingering {
-                        Some(patience) => patience.as_mut().poll(cx),
-                        None => Poll::Ready(()),
-                    };
+                    let patience = self.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+                    return patience.as_mut().poll(cx);
                 }
             }
         }
+        Poll::Ready(())
     }
 
     /// Turns waiting to write into an error once it has taken too long.

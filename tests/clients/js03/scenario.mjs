@@ -210,7 +210,11 @@ const steps = {
     const [text, echoed, attached] = mine[0].parts;
     equal(text.text, request.message.parts[0].text, 'text part');
     equal(echoed.data, data, 'data part');
-    equal(attached.file, file, 'file part');
+    // On REST the other official SDKs of 0.3 put base64 text into the protobuf's bytes, which its
+    // JSON form encodes again; Herald writes what most of them read, and this one sees it once more.
+    const received = { ...attached.file };
+    if (transport === 'rest') received.bytes = Buffer.from(received.bytes, 'base64').toString();
+    equal(received, file, 'file part');
   },
 };
 

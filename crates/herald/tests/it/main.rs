@@ -1,7 +1,8 @@
 //! The real binary, end to end: killed, drained, starved and misused.
 //!
-//! The long versions are the same code with bigger numbers: `HERALD_CRASH_ROUNDS`,
-//! `HERALD_CRASH_SEED` and `HERALD_RACES`.
+//! The long versions are the same code with bigger numbers: `HERALD_CRASH_ROUNDS` and
+//! `HERALD_RACES`. What is random is printed and can be set: `HERALD_CRASH_SEED` and the like.
+//! `TMPDIR` chooses the disk.
 
 #![expect(clippy::disallowed_methods, reason = "json! is how tests write what they send")]
 #![expect(

@@ -147,7 +147,8 @@ fn head(path: &str, framing: &str) -> String {
 
 #[tokio::test]
 async fn a_client_that_sends_it_all_first_still_learns_why_it_is_refused() {
-    let hub = quick().await;
+    let limits = Limits { body: 64 << 10, ..Limits::default() };
+    let hub = Hub::with(Config { limits, ..Config::default() }).await;
     for path in ["/a2a/jsonrpc", "/message:send"] {
         let mut client = hub.client().await;
         let body = vec![b'x'; 4 << 20];

@@ -189,7 +189,7 @@ async fn cancel(client: &Client) -> anyhow::Result<()> {
 }
 
 async fn subscribe(client: &Client) -> anyhow::Result<()> {
-    let message = says("tck-stream-chunked chunks=20 size=8 delay_ms=50");
+    let message = says("tck-stream-chunked chunks=20 size=12 delay_ms=50");
     let stream = client.send_streaming_message(&request(message)).await?;
     let (id, _, _) = follow(stream, 3).await?;
     let request = SubscribeToTaskRequest { id: id.clone(), tenant: None };

@@ -1,0 +1,149 @@
+//! Puts a server together, and finds what is wrong with it before it serves.
+
+use std::sync::Arc;
+
+use herald_engine::{Clock, Engine};
+use http::{Uri, uri::Authority};
+
+use crate::{
+    auth::{Authenticate, Open, Tokens},
+    card,
+    config::Config,
+    guard::Guard,
+    limits::Tally,
+    server::{Server, Shared},
+};
+
+/// Collects what a server is made of.
+#[derive(Debug)]
+pub struct ServerBuilder {
+    engine: Engine,
+    config: Config,
+    auth: Option<Arc<dyn Authenticate>>,
+}
+
+/// What is wrong with a server's make-up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// The public URL is none.
+    #[error("the public URL {0:?} must be an absolute http or https URL without query")]
+    PublicUrl(String),
+    /// An allowed host is none.
+    #[error("the allowed host {0:?} must be a host name, an address or *")]
+    AllowedHost(String),
+    /// An allowed origin is none.
+    #[error("the allowed origin {0:?} must look like https://example.com")]
+    AllowedOrigin(String),
+    /// A token is empty or could not stand in a header.
+    #[error("the token of {0:?} must be visible ASCII without spaces, and not empty")]
+    Token(String),
+    /// Two tokens are the same.
+    #[error("the tokens of {0:?} and {1:?} are the same")]
+    SameToken(String, String),
+    /// Tokens are configured beside another authenticator, which would never look at them.
+    #[error("tokens are configured, but another authenticator is in use")]
+    UnusedTokens,
+    /// A limit is smaller than the server can work with.
+    #[error("the limit {0} must be at least {1}")]
+    Limit(&'static str, usize),
+}
+
+impl ServerBuilder {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self { engine, config: Config::default(), auth: None }
+    }
+
+    /// Sets how the server behaves.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Has callers authenticated this way, instead of by the tokens in the configuration.
+    #[must_use]
+    pub fn authenticate(mut self, auth: impl Authenticate) -> Self {
+        self.auth = Some(Arc::new(auth));
+        self
+    }
+
+    /// The server. Every mistake in its configuration is found here.
+    pub fn build(self) -> Result<Server, BuildError> {
+        let Self { engine, config, auth } = self;
+        check(&config)?;
+        let public = config.public_url.as_deref().map(public_url).transpose()?;
+        let auth: Arc<dyn Authenticate> = match (auth, config.tokens.is_empty()) {
+            (Some(auth), true) => auth,
+            (Some(_), false) => return Err(BuildError::UnusedTokens),
+            (None, false) => Arc::new(Tokens::new(&config.tokens)),
+            (None, true) => Arc::new(Open),
+        };
+        let origin = public.as_ref().map(|(_, origin, _)| origin.clone());
+        let authority = public.as_ref().map(|(_, _, authority)| authority);
+        let guard = Guard::new(&config, authority, origin);
+        let started = card::http_date(Clock::system().now());
+        let streams = Tally::new(config.limits.streams_per_caller);
+        let public_url = public.map(|(url, _, _)| url);
+        let shared = Shared { engine, config, auth, guard, streams, public_url, started };
+        Ok(Server { shared: Arc::new(shared) })
+    }
+}
+
+fn check(config: &Config) -> Result<(), BuildError> {
+    for host in &config.allowed_hosts {
+        if host != "*" && (host.contains('@') || host.parse::<Authority>().is_err()) {
+            return Err(BuildError::AllowedHost(host.clone()));
+        }
+    }
+    for origin in &config.allowed_origins {
+        let uri = origin.parse::<Uri>().ok();
+        let exact = uri.is_some_and(|uri| match (uri.scheme_str(), uri.authority()) {
+            (Some(scheme @ ("http" | "https")), Some(authority)) => {
+                origin.eq_ignore_ascii_case(&format!("{scheme}://{authority}"))
+            }
+            _ => false,
+        });
+        if !exact {
+            return Err(BuildError::AllowedOrigin(origin.clone()));
+        }
+    }
+    for (index, token) in config.tokens.iter().enumerate() {
+        let secret = &token.secret;
+        if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(BuildError::Token(token.principal.clone()));
+        }
+        let earlier = config.tokens[..index].iter().find(|earlier| earlier.secret == *secret);
+        if let Some(earlier) = earlier {
+            let (first, second) = (earlier.principal.clone(), token.principal.clone());
+            return Err(BuildError::SameToken(first, second));
+        }
+    }
+    let limits = &config.limits;
+    for (name, value, least) in [
+        ("limits.head", limits.head, 8 << 10),
+        ("limits.body", limits.body, 1),
+        ("limits.connections", limits.connections, 1),
+        ("limits.requests_per_connection", limits.requests_per_connection as usize, 1),
+    ] {
+        if value < least {
+            return Err(BuildError::Limit(name, least));
+        }
+    }
+    Ok(())
+}
+
+/// A public URL without its final slash, its origin and its authority.
+fn public_url(url: &str) -> Result<(String, String, Authority), BuildError> {
+    let refused = || BuildError::PublicUrl(url.to_owned());
+    let uri = url.parse::<Uri>().map_err(|_| refused())?;
+    let (Some(scheme @ ("http" | "https")), Some(authority), None) =
+        (uri.scheme_str(), uri.authority(), uri.query())
+    else {
+        return Err(refused());
+    };
+    if authority.as_str().contains('@') || url.contains('#') {
+        return Err(refused());
+    }
+    let origin = format!("{scheme}://{authority}");
+    Ok((url.trim_end_matches('/').to_owned(), origin, authority.clone()))
+}
