@@ -466,7 +466,7 @@ impl Engine {
         }
         if !record.is_closed() {
             let events = Subscription::new(self.clone(), live, record.head, Until::TaskEnds);
-            return Ok(events.starting_with(&record.task));
+            return Ok(events.starting_with(&shown(record.task, None)));
         }
         if !subscribe.replay_finished {
             let text = "the task has ended; get it, or send Last-Event-ID to replay its events";
@@ -474,7 +474,8 @@ impl Engine {
             return Err(Error::new(ErrorKind::UnsupportedOperation, text).with("state", state));
         }
         let first = self.task_at(&key, 1).await?;
-        Ok(Subscription::new(self.clone(), live, 1, Until::TaskEnds).starting_with(&first))
+        let events = Subscription::new(self.clone(), live, 1, Until::TaskEnds);
+        Ok(events.starting_with(&shown(first, None)))
     }
 
     /// Puts a message into the log and sees to it that somebody works on it.
@@ -878,7 +879,8 @@ fn internal(cause: &str) -> Error {
 pub(crate) fn refuse(error: StoreError) -> Error {
     match error {
         StoreError::Unavailable(cause) => {
-            tracing::error!(cause, "the store is unavailable");
+            // The writer has reported it, once.
+            tracing::debug!(cause, "the store is unavailable");
             Error::new(ErrorKind::Unavailable, "nothing can be stored right now; try again later")
         }
         StoreError::Moved | StoreError::Fenced | StoreError::Duplicate(_) => {

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     agent::{AgentError, Recovery},
-    engine::{Engine, Refusal, Write, refuse},
+    engine::{Engine, Refusal, Write, Written, refuse},
     live::{Live, Stopper},
     log,
     post::{Post, Slot},
@@ -73,8 +73,7 @@ impl Sink for Local {
                 Say::Reply(message) => Command::Reply(message),
             })
             .collect();
-        let write = Write { fence: Some(self.epoch), commands, ..Write::default() };
-        let written = self.engine.shielded(Arc::clone(&self.live), write, |_, _| {}).await;
+        let written = self.engine.persist(&self.live, self.epoch, commands).await;
         let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.spoke.store(elapsed, Ordering::Relaxed);
         match written {
@@ -180,6 +179,12 @@ impl Engine {
                 Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)))
             }
         };
+        let task = &live.key.task;
+        if let Command::Report(..) = &command {
+            tracing::warn!(%task, "a turn was cut off too often or may not be repeated: it fails");
+        } else if again {
+            tracing::info!(%task, "takes up a turn that was cut off");
+        }
         let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
         let write = Write { commands: vec![command], ..Write::default() };
         let (engine, at_post, started) = (self.clone(), Arc::clone(post), Arc::clone(&live));
@@ -212,6 +217,7 @@ impl Engine {
                 return Ok(());
             }
             for key in orphans {
+                tracing::warn!(task = %key.task, "the agent of this task is gone: it fails");
                 self.fail(key, AGENT_GONE, "the agent of this task is no longer here").await;
             }
         }
@@ -381,25 +387,37 @@ impl Engine {
         self.settle(live, sink.epoch, Command::Release).await
     }
 
-    /// Writes the end of a turn, and keeps trying while the store is in trouble: no task may be
-    /// left at work that nobody works on.
+    /// Writes the end of a turn: no task may be left at work that nobody works on.
     async fn settle(&self, live: &Arc<Live>, epoch: Epoch, command: Command) -> Option<Record> {
+        let written = self.persist(live, epoch, vec![command]).await;
+        written.ok().map(|written| written.record)
+    }
+
+    /// Writes what a turn says, and keeps trying while the store is in trouble: a full disk is no
+    /// reason to lose the work of an agent.
+    async fn persist(
+        &self,
+        live: &Arc<Live>,
+        epoch: Epoch,
+        commands: Vec<Command>,
+    ) -> Result<Written, Refusal> {
         let mut wait = Duration::from_millis(50);
         loop {
-            let commands = vec![command.clone()];
-            let write = Write { fence: Some(epoch), commands, ..Write::default() };
-            match self.shielded(Arc::clone(live), write, |_, _| {}).await {
-                Ok(written) => return Some(written.record),
-                Err(Refusal::Error(error)) if error.kind == ErrorKind::Unavailable => {
-                    tokio::select! {
-                        () = sleep(wait) => {}
-                        // The claim dies with this process, and the next start settles the task.
-                        () = self.inner.draining.cancelled() => return None,
-                    }
-                    wait = (wait * 2).min(Duration::from_secs(5));
+            let fence = Some(epoch);
+            let write = Write { fence, commands: commands.clone(), ..Write::default() };
+            let written = self.shielded(Arc::clone(live), write, |_, _| {}).await;
+            match &written {
+                Err(Refusal::Error(error)) if error.kind == ErrorKind::Unavailable => {}
+                Ok(_) | Err(Refusal::Error(_) | Refusal::Fenced | Refusal::Duplicate(_)) => {
+                    return written;
                 }
-                Err(Refusal::Error(_) | Refusal::Fenced | Refusal::Duplicate(_)) => return None,
             }
+            tokio::select! {
+                () = sleep(wait) => {}
+                // The claim dies with this process, and the next start takes the turn up.
+                () = self.inner.draining.cancelled() => return written,
+            }
+            wait = (wait * 2).min(Duration::from_secs(5));
         }
     }
 

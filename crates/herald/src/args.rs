@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::FalseyValueParser};
 
 /// Makes anything that can work on a task into an A2A agent, and keeps every task it accepts.
 #[derive(Debug, Parser)]
@@ -29,8 +29,9 @@ Examples:
   herald serve --config herald.toml         agents, limits and tokens from a file
 
 Try it from another terminal:
-  curl http://127.0.0.1:8000/message:send -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' \\
-    -d '{\"message\":{\"messageId\":\"m1\",\"role\":\"ROLE_USER\",\"parts\":[{\"text\":\"Hello\"}]}}'";
+  curl http://127.0.0.1:8000/message:send -H 'A2A-Version: 1.0' \\
+    -H 'Content-Type: application/json' -d '{\"message\":
+      {\"messageId\":\"m1\",\"role\":\"ROLE_USER\",\"parts\":[{\"text\":\"Hello\"}]}}'";
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct Serve {
@@ -47,7 +48,7 @@ pub(crate) struct Serve {
     pub(crate) data: Option<PathBuf>,
 
     /// Keep tasks in memory only: all are lost when the server stops
-    #[arg(long, env = "HERALD_EPHEMERAL")]
+    #[arg(long, env = "HERALD_EPHEMERAL", value_parser = FalseyValueParser::new())]
     pub(crate) ephemeral: bool,
 
     /// Configuration file [default: herald.toml, if there is one]

@@ -174,8 +174,8 @@ impl Config {
     }
 }
 
-/// The text of a fault without what stands in quotes in the file: it may be a secret, and what is
-/// said about a fault ends up in logs.
+/// The text of a fault without what stands in quotes on a line that may hold a secret: what is said
+/// about a fault ends up in logs.
 fn without_values(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.trim_end().lines() {
@@ -183,7 +183,10 @@ fn without_values(text: &str) -> String {
         match quoting.filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit())) {
             Some((_, source)) => {
                 let (before, _) = line.split_at(line.len() - source.len());
-                lines.push(format!("{before}{}", masked(source)));
+                let secret =
+                    ["tok", "secret", "pass", "key"].iter().any(|hint| source.contains(hint));
+                let shown = if secret { masked(source) } else { source.to_owned() };
+                lines.push(format!("{before}{shown}"));
             }
             None => match line.strip_prefix("invalid type: string \"") {
                 Some(rest) => {

@@ -33,4 +33,6 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogFormat::Json => layer.json().flatten_event(true).boxed(),
     };
     tracing_subscriber::registry().with(layer.with_filter(targets)).init();
+    // A panic is a line of the log like any other, in the format of the others.
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }

@@ -61,7 +61,12 @@ impl Settings {
         }
         let source = config_path(args);
         let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-        Self::from_parts(args, config, source)
+        let file = source.as_ref().map(|path| path.display().to_string());
+        let merged = Self::from_parts(args, config, source);
+        match file {
+            Some(file) => merged.with_context(|| format!("in {file}")),
+            None => merged,
+        }
     }
 
     fn from_parts(args: &Serve, config: Config, source: Option<PathBuf>) -> anyhow::Result<Self> {
@@ -238,6 +243,9 @@ fn agent(section: AgentSection) -> anyhow::Result<AgentSettings> {
         }
         other => bail!("agent {name:?}: unknown kind {other:?}; use \"echo\" or \"conformance\""),
     };
+    if section.name != section.kind {
+        profile.title.clone_from(&section.name);
+    }
     if let Some(description) = section.description {
         profile.skills[0].description.clone_from(&description);
         profile.description = description;

@@ -222,7 +222,7 @@ impl Shared {
     pub(crate) fn curl(&self, base: &str) -> String {
         let credentials = match self.auth.schemes().is_empty() {
             true => "",
-            false => " -H \"Authorization: Bearer $TOKEN\"",
+            false => " -H \"Authorization: Bearer $HERALD_TOKEN\"",
         };
         format!(
             "curl -s {base}/a2a/jsonrpc -H 'A2A-Version: 1.0' -H 'Content-Type: application/json'\

@@ -213,7 +213,7 @@ const steps = {
     // On REST the other official SDKs of 0.3 put base64 text into the protobuf's bytes, which its
     // JSON form encodes again; Herald writes what most of them read, and this one sees it once more.
     const received = { ...attached.file };
-    if (transport === 'rest') received.bytes = Buffer.from(received.bytes, 'base64').toString();
+    if (values.transport === 'rest') received.bytes = Buffer.from(received.bytes, 'base64').toString();
     equal(received, file, 'file part');
   },
 };

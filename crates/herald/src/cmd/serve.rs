@@ -1,6 +1,11 @@
 //! `herald serve`.
 
-use std::{io::Write, net::SocketAddr, sync::Arc};
+use std::{
+    io::Write,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::unix::fs::DirBuilderExt,
+    sync::Arc,
+};
 
 use anyhow::Context;
 use herald_engine::{
@@ -40,6 +45,10 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     // Ready to be told before anybody can know that it runs.
     let mut signals = Signals::listen()?;
     greet(address, &settings, &server)?;
+    tracing::info!(%address, "listening");
+    if settings.server.open_to_network && !address.ip().is_loopback() {
+        tracing::warn!("everybody who can reach {address} is served: [auth] required = false");
+    }
     let stopping = CancellationToken::new();
     let served = server.serve(listener, stopping.clone().cancelled_owned());
     let stopped = async {
@@ -60,7 +69,9 @@ fn build_engine(settings: &Settings) -> anyhow::Result<Engine> {
         StoreKind::Memory => Arc::new(Sqlite::memory()?),
         StoreKind::Sqlite(path) => {
             if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                std::fs::create_dir_all(directory).with_context(|| {
+                // What people ask their agents is nobody else's business on this machine.
+                let mut builder = std::fs::DirBuilder::new();
+                builder.recursive(true).mode(0o700).create(directory).with_context(|| {
                     format!("cannot make the data directory {}", directory.display())
                 })?;
             }
@@ -78,10 +89,8 @@ fn build_engine(settings: &Settings) -> anyhow::Result<Engine> {
 
 /// Says where it is and how to try it.
 fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::Result<()> {
-    let base = match &settings.server.public_url {
-        Some(url) => url.clone(),
-        None => format!("http://{address}"),
-    };
+    let local = local_url(address);
+    let public = settings.server.public_url.as_ref().unwrap_or(&local);
     let kept = match &settings.store {
         StoreKind::Memory => "in memory only: all tasks are lost when this stops".to_owned(),
         StoreKind::Sqlite(path) => path.display().to_string(),
@@ -89,11 +98,24 @@ fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::R
     let names: Vec<_> = settings.agents.iter().map(|agent| agent.profile.name.as_str()).collect();
     let mut out = std::io::stdout().lock();
     writeln!(out, "herald {} serves {}", env!("CARGO_PKG_VERSION"), names.join(", "))?;
-    writeln!(out, "  card   {base}/.well-known/agent-card.json")?;
+    writeln!(out, "  card   {public}/.well-known/agent-card.json")?;
+    writeln!(out, "  listen {address}")?;
     writeln!(out, "  tasks  {kept}")?;
-    writeln!(out, "  try    {}", server.curl(&base))?;
+    writeln!(out, "  try    {}", server.curl(&local))?;
     out.flush()?;
     Ok(())
+}
+
+/// How to reach the address from this machine.
+fn local_url(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        let loopback: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        address.set_ip(loopback);
+    }
+    format!("http://{address}")
 }
 
 /// SIGTERM and SIGINT, one after the other.

@@ -59,9 +59,10 @@ async fn a_context_that_cannot_be_kept_is_refused_and_not_replaced() {
 #[tokio::test]
 async fn there_is_no_extended_card_in_the_terms_of_each_version() {
     let herald = Herald::start(Options::agents()).await;
-    for (version, method, code) in
-        [("1.0", "GetExtendedAgentCard", -32004), ("", "agent/getAuthenticatedExtendedCard", -32007)]
-    {
+    for (version, method, code) in [
+        ("1.0", "GetExtendedAgentCard", -32004),
+        ("", "agent/getAuthenticatedExtendedCard", -32007),
+    ] {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method });
         let answer = herald.call(&Call::post("/", &body).header("a2a-version", version)).await;
         assert_eq!(answer.json()["error"]["code"], code, "{method}");

@@ -144,7 +144,7 @@ async fn beyond_loopback_it_wants_credentials_or_a_word_that_none_are_wanted() {
 
     let allowed = Options::config("[auth]\nrequired = false\n").arguments(["--host", "0.0.0.0"]);
     let herald = Herald::start(allowed).await;
-    assert!(herald.greeting.contains("http://0.0.0.0:"), "{}", herald.greeting);
+    assert!(herald.greeting.contains("listen 0.0.0.0:"), "{}", herald.greeting);
     herald.ready().await;
 }
 
@@ -294,7 +294,7 @@ async fn a_place_that_cannot_be_written_is_refused_by_name() {
 /// Does what a person would: pastes the line into a shell.
 async fn paste(line: &str, token: &str) -> serde_json::Value {
     let mut command = Command::new("sh");
-    command.args(["-c", line]).env("TOKEN", token);
+    command.args(["-c", line]).env("HERALD_TOKEN", token);
     let ended = ended(command).await;
     assert!(ended.status.success(), "{line}: {ended:?}");
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
@@ -339,7 +339,7 @@ async fn the_line_it_prints_works_when_it_is_pasted() {
     }
     let tokens = "[auth]\ntokens = [{ token = \"tell-me\", tenant = \"a\", principal = \"p\" }]\n";
     let closed = Herald::start(Options::config(tokens)).await;
-    assert!(line(&closed).contains("$TOKEN") && !closed.greeting.contains("tell-me"));
+    assert!(line(&closed).contains("$HERALD_TOKEN") && !closed.greeting.contains("tell-me"));
     if curl {
         check(&paste(&line(&closed), "tell-me").await);
         let refused = paste(&line(&closed), "wrong").await;

@@ -78,6 +78,9 @@ statements! {
     PUT_META =
         "INSERT INTO meta (key, value) VALUES (?1, ?2) \
          ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+    PUT_RANDOM_META =
+        "INSERT INTO meta (key, value) VALUES (?1, randomblob(131072)) \
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
     DROP_META = "DELETE FROM meta WHERE key = ?1";
 
     // Point reads.

@@ -117,6 +117,7 @@ impl Writer {
         conn: &mut Connection,
         jobs: &[Job],
     ) -> Result<Vec<Result<u64, StoreError>>, Fault> {
+        let failing = self.failing;
         // Rolls back when it is dropped, and so on every early return.
         let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut batch = Batch {
@@ -131,7 +132,7 @@ impl Writer {
             outcomes.push(match &job.work {
                 Work::Append(append) => batch.append(append)?,
                 Work::Remove(rows) => Ok(batch.remove(rows, &mut swept)?),
-                Work::Probe => probe(&transaction).map(|()| Ok(0))?,
+                Work::Probe => probe(&transaction, failing).map(|()| Ok(0))?,
             });
         }
         let next = *batch.next;
@@ -146,8 +147,13 @@ impl Writer {
     }
 }
 
-/// Takes up some room and gives it back, as any append would have to.
-fn probe(conn: &Connection) -> Result<(), Fault> {
+/// Takes up some room, as any append would have to. While writes fail it takes up much, and new
+/// bytes each time: what a failed append left behind would have room for a small or an equal one.
+fn probe(conn: &Connection, failing: bool) -> Result<(), Fault> {
+    if failing {
+        run(conn, sql::PUT_RANDOM_META, ["probe"])?;
+        return Ok(());
+    }
     run(conn, sql::PUT_META, ("probe", [0_u8; 16384].as_slice()))?;
     run(conn, sql::DROP_META, ["probe"])?;
     Ok(())
