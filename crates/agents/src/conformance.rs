@@ -81,7 +81,6 @@ const WORDS: &[(&str, Behaviour)] = &[
     ("tck-multi-turn", B::MultiTurn),
     ("tck-auth-required", B::AuthRequired),
     ("test-resubscribe-message-id", B::StayActive),
-    ("tck-broken-agent", B::BrokenAgent),
     ("tck-broken-direct", B::BrokenAgent),
     ("tck-crash", B::Crash),
 ];
@@ -176,8 +175,7 @@ impl Agent for Conformance {
 
     fn answers_directly(&self, message: &Message) -> bool {
         let word = word(message);
-        word == Some(B::MessageResponse)
-            || word == Some(B::BrokenAgent) && message.text().starts_with("tck-broken-direct")
+        matches!(word, Some(B::MessageResponse | B::BrokenAgent))
     }
 }
 

@@ -358,13 +358,17 @@ impl Engine {
         send: SendMessage,
     ) -> Result<Subscription, Error> {
         let history = send.configuration.history_length;
-        let after = send.after;
+        let after = send.after.clone();
         let accepted = self.accept(caller, via, send, Operation::SendStreamingMessage).await?;
         let Accepted { live, seq, first, hidden } = accepted;
-        if let Some(after) = after.filter(|after| *after >= seq) {
+        // Only a send that was made before has a stream to go on with.
+        if let Some(after) = after.filter(|after| first.is_none() && after.seq >= seq) {
+            if after.task.is_some_and(|task| task != live.key.task) {
+                return Err(Error::field("Last-Event-ID", "belongs to another task"));
+            }
             let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
-            check_cursor(&record, after)?;
-            return Ok(Subscription::new(self.clone(), live, after, Until::TurnEnds));
+            check_cursor(&record, after.seq)?;
+            return Ok(Subscription::new(self.clone(), live, after.seq, Until::TurnEnds));
         }
         let events = Subscription::new(self.clone(), Arc::clone(&live), seq, Until::TurnEnds);
         if hidden {

@@ -200,9 +200,12 @@ impl Live {
         *self.stopper() = Some(stopper);
     }
 
-    /// Forgets the turn that ran.
-    pub(crate) fn finished(&self) {
-        *self.stopper() = None;
+    /// Forgets the turn that ran, unless the next one has already begun.
+    pub(crate) fn finished(&self, ended: &Stopper) {
+        let mut running = self.stopper();
+        if running.as_ref().is_some_and(|known| Arc::ptr_eq(&known.metadata, &ended.metadata)) {
+            *running = None;
+        }
     }
 
     /// Stops the turn that runs now, if any.

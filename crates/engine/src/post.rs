@@ -1,10 +1,16 @@
 //! An agent at its post: its profile, its slots, and a bell for work that waits.
 
-use std::sync::Arc;
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard},
+};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::agent::{Agent, Profile};
+use crate::{
+    agent::{Agent, Profile},
+    store::Key,
+};
 
 /// One agent and the room it has to work in.
 #[derive(Debug)]
@@ -13,6 +19,8 @@ pub(crate) struct Post {
     pub(crate) agent: Arc<dyn Agent>,
     slots: Arc<Semaphore>,
     waiting: Notify,
+    /// Tasks that cannot be taken up, because what is stored of them cannot be read.
+    unreadable: Mutex<HashSet<Key>>,
 }
 
 /// Room for one turn, until dropped.
@@ -21,7 +29,13 @@ pub(crate) type Slot = OwnedSemaphorePermit;
 impl Post {
     pub(crate) fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
         let slots = profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
-        Self { profile, agent, slots: Arc::new(Semaphore::new(slots)), waiting: Notify::new() }
+        Self {
+            profile,
+            agent,
+            slots: Arc::new(Semaphore::new(slots)),
+            waiting: Notify::new(),
+            unreadable: Mutex::default(),
+        }
     }
 
     /// Room for a turn, if there is some now.
@@ -33,6 +47,25 @@ impl Post {
     pub(crate) async fn take(&self) -> Slot {
         let slot = Arc::clone(&self.slots).acquire_owned().await;
         slot.expect("the slots are never closed")
+    }
+
+    /// Leaves a task alone from now on, so that it does not stand in the way of the others.
+    pub(crate) fn set_aside(&self, key: Key) {
+        self.unreadable().insert(key);
+    }
+
+    /// How many tasks were set aside.
+    pub(crate) fn aside(&self) -> usize {
+        self.unreadable().len()
+    }
+
+    /// Whether this one was.
+    pub(crate) fn is_aside(&self, key: &Key) -> bool {
+        self.unreadable().contains(key)
+    }
+
+    fn unreadable(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.unreadable.lock().expect("nothing panics while it holds this lock")
     }
 
     /// Says that work waits in the store.

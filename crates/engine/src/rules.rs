@@ -236,7 +236,9 @@ pub fn decide(
         }
         Command::Report(state, message) => {
             let state = reported(record, state)?;
-            if state.is_terminal() {
+            if !state.is_terminal() {
+                within(record, limits)?;
+            } else {
                 run = ended(run);
                 unhide = record.hidden;
             }

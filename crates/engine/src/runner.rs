@@ -40,6 +40,9 @@ pub(crate) const IDLE: &str = "IDLE";
 pub(crate) const UNANSWERED: &str = "UNANSWERED";
 pub(crate) const AGENT_GONE: &str = "AGENT_GONE";
 
+/// How many waiting tasks are looked through for those whose agent is gone.
+const ORPHANS: usize = 10_000;
+
 /// How a turn ended.
 enum Outcome {
     /// The agent returned.
@@ -145,8 +148,10 @@ impl Engine {
                     Ok(false) => break,
                     Err(_) => {
                         // The store is in trouble, which is already logged: come back later.
-                        sleep(Duration::from_secs(1)).await;
-                        post.wake();
+                        tokio::select! {
+                            () = sleep(Duration::from_secs(1)) => post.wake(),
+                            () = draining.cancelled() => return,
+                        }
                         break;
                     }
                 }
@@ -156,9 +161,18 @@ impl Engine {
 
     async fn take_up_next(&self, post: &Arc<Post>, slot: Slot) -> Result<bool, Error> {
         let name = &post.profile.name;
-        let due = self.inner.store.due(Some(name), self.inner.holder, 1).await.map_err(refuse)?;
-        let Some((key, _)) = due.into_iter().next() else { return Ok(false) };
-        self.take_up(key, post, slot).await.map(|()| true)
+        let limit = post.aside() + 1;
+        let due = self.inner.store.due(Some(name), self.inner.holder, limit).await;
+        let mut due = due.map_err(refuse)?.into_iter().map(|(key, _)| key);
+        let Some(key) = due.find(|key| !post.is_aside(key)) else { return Ok(false) };
+        match self.take_up(key.clone(), post, slot).await {
+            Err(error) if error.kind != ErrorKind::Unavailable => {
+                tracing::error!(task = %key.task, %error, "a task cannot be read and is set aside");
+                post.set_aside(key);
+                Ok(true)
+            }
+            taken => taken.map(|()| true),
+        }
     }
 
     /// Begins the next turn of a waiting task, or deals with the one its dead holder left.
@@ -196,9 +210,12 @@ impl Engine {
             })
             .await;
         match written {
+            Ok(written) if runs && !written.claimed => {
+                Err(Error::new(ErrorKind::Unavailable, "the task is not to be had right now"))
+            }
             Ok(_) => Ok(()),
             // Somebody cancelled it meanwhile, or another life has it: not ours any more.
-            Err(Refusal::Error(error)) if error.kind != ErrorKind::Unavailable => Ok(()),
+            Err(Refusal::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => Ok(()),
             Err(Refusal::Fenced | Refusal::Duplicate(_)) => Ok(()),
             Err(Refusal::Error(error)) => Err(error),
         }
@@ -206,16 +223,20 @@ impl Engine {
 
     /// Fails the tasks of agents that are no longer configured, so that none is left hanging.
     async fn fail_orphans(&self) -> Result<(), Error> {
+        let mut left = usize::MAX;
         loop {
-            let due = self.inner.store.due(None, self.inner.holder, 256).await.map_err(refuse)?;
+            let due = self.inner.store.due(None, self.inner.holder, ORPHANS).await;
+            let due = due.map_err(refuse)?;
             let orphans: Vec<Key> = due
                 .into_iter()
                 .filter(|(_, agent)| !self.inner.posts.contains_key(agent))
                 .map(|(key, _)| key)
                 .collect();
-            if orphans.is_empty() {
+            // Each round must end some of them, or the next one would find the same.
+            if orphans.is_empty() || orphans.len() == left {
                 return Ok(());
             }
+            left = orphans.len();
             for key in orphans {
                 tracing::warn!(task = %key.task, "the agent of this task is gone: it fails");
                 self.fail(key, AGENT_GONE, "the agent of this task is no longer here").await;
@@ -250,7 +271,7 @@ impl Engine {
             while let Some((record, received)) = next.take() {
                 next = engine.turn(&live, &post, &stopper, record, received).await;
             }
-            live.finished();
+            live.finished(&stopper);
             drop(slot);
         });
     }
@@ -299,8 +320,14 @@ impl Engine {
             return None;
         }
         let begin = Write { commands: vec![Command::Begin(self.inner.holder)], ..Write::default() };
-        let written = self.shielded(Arc::clone(live), begin, |_, _| {}).await.ok()?;
-        Some((written.record, None))
+        match self.shielded(Arc::clone(live), begin, |_, _| {}).await {
+            Ok(written) if written.claimed => Some((written.record, None)),
+            // The message is in the log and nobody is at it: the dispatcher finds it there.
+            Ok(_) | Err(_) => {
+                post.wake();
+                None
+            }
+        }
     }
 
     /// Waits for the agent, but not for ever.
@@ -355,7 +382,7 @@ impl Engine {
             |reason, text: &str| Command::Report(TaskState::Failed, Some(failure(reason, text)));
         let command = match outcome {
             Outcome::Returned(Ok(())) => {
-                let record = self.record(live).await.ok().flatten()?;
+                let record = self.readable(live).await?;
                 if record.is_closed() || record.run.epoch != sink.epoch {
                     return None;
                 }
@@ -385,6 +412,23 @@ impl Engine {
         }
         // Completed with a message unread: the turn is over, the task is not.
         self.settle(live, sink.epoch, Command::Release).await
+    }
+
+    /// The record, as soon as it can be read.
+    async fn readable(&self, live: &Live) -> Option<Record> {
+        let mut wait = Duration::from_millis(50);
+        loop {
+            match self.record(live).await {
+                Ok(record) => return record,
+                Err(error) if error.kind != ErrorKind::Unavailable => return None,
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.inner.draining.cancelled() => return None,
+            }
+            wait = (wait * 2).min(Duration::from_secs(5));
+        }
     }
 
     /// Writes the end of a turn: no task may be left at work that nobody works on.

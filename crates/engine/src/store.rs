@@ -187,7 +187,7 @@ pub struct ListQuery {
     pub since: Option<Timestamp>,
     /// Strictly after this place in the order.
     pub after: Option<Place>,
-    /// At most so many.
+    /// At most so many; fewer when they are large.
     pub limit: usize,
     /// Whether to read artifacts.
     pub artifacts: bool,

@@ -21,6 +21,10 @@ impl Engine {
                 () = tokio::time::sleep(self.inner.settings.sweep_every) => {}
                 () = self.inner.draining.cancelled() => return,
             }
+            // A net under every other way to learn of waiting work.
+            for post in self.inner.posts.values() {
+                post.wake();
+            }
             if let Err(error) = self.sweep().await {
                 tracing::warn!(%error, "upkeep was put off");
             }

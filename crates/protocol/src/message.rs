@@ -139,6 +139,38 @@ impl Validate for Message {
         if self.parts.is_empty() {
             at.add("parts", "must hold at least one part");
         }
+        check_depth(self, at);
+    }
+}
+
+/// Levels of nesting taken in open data. The parser takes 128, and what is stored and what other
+/// generations are sent stands a few levels deeper than what came in.
+const MAX_DEPTH: usize = 96;
+
+/// Refuses open data that could not be read again once it is wrapped.
+pub(crate) fn check_depth(message: &Message, at: &mut Violations<'_>) {
+    let too_deep = |metadata: &Option<Metadata>| {
+        metadata.iter().flat_map(Map::values).any(|value| !fits(value, MAX_DEPTH))
+    };
+    if too_deep(&message.metadata) {
+        at.add("metadata", "is nested too deeply");
+    }
+    for (index, part) in message.parts.iter().enumerate() {
+        let data = matches!(&part.content, Content::Data(value) if !fits(value, MAX_DEPTH));
+        if data || too_deep(&part.metadata) {
+            at.add(&format!("parts[{index}]"), "is nested too deeply");
+        }
+    }
+}
+
+/// Whether a value nests at most so deeply. The parser bounds the recursion.
+fn fits(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Array(items) => depth > 0 && items.iter().all(|item| fits(item, depth - 1)),
+        Value::Object(members) => {
+            depth > 0 && members.values().all(|member| fits(member, depth - 1))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
 

@@ -15,6 +15,15 @@ use crate::{
 /// A position in one task's log. Zero is "before the first event".
 pub type Seq = u64;
 
+/// A place in a task's log, as a client hands it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    /// The task it belongs to, where the client kept it.
+    pub task: Option<TaskId>,
+    /// The last event the client has seen.
+    pub seq: Seq,
+}
+
 /// Declares every operation once: the enums, the names and the JSON decoder follow from it.
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident($params:ty),)*) => {
@@ -130,9 +139,10 @@ pub struct SendMessage {
     /// The caller's `Idempotency-Key`; bindings fill it in from their own header.
     #[serde(skip)]
     pub idempotency_key: Option<String>,
-    /// The cursor of a stream that is opened again; bindings fill it in.
+    /// The cursor of a stream that is opened again; bindings fill it in. A send that is not a repeat
+    /// has none to go by.
     #[serde(skip)]
-    pub after: Option<Seq>,
+    pub after: Option<Cursor>,
     /// Whether a message that names only its context continues the one task there that waits for
     /// input; dialects before 1.0 set it.
     #[serde(skip)]

@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, req
 use tracing::{Level, Span};
 use uuid::Uuid;
 
-use crate::{bind::cursor::Cursor, body::Body, limits::Slot, server::Shared};
+use crate::{body::Body, limits::Slot, server::Shared};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
@@ -68,7 +68,7 @@ impl Exchange<'_> {
             Some(tenant) => self.caller(Some(tenant)).await?,
             None => caller,
         };
-        let cursor = self.complete(dialect, &mut request)?;
+        self.complete(dialect, &mut request)?;
         note_request(&request);
         let operation = request.operation();
         let slot = match operation.is_streaming() {
@@ -78,9 +78,6 @@ impl Exchange<'_> {
         let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
         let reply = self.shared.engine.call(&caller, &via, request).await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
-        if let Reply::Stream(events) = &reply {
-            Cursor::check(cursor.as_ref(), events.task_id())?;
-        }
         note_reply(&reply);
         Ok(match reply {
             Reply::Stream(events) => Outcome::Stream(events, slot),
@@ -93,30 +90,23 @@ impl Exchange<'_> {
         })
     }
 
-    /// Adds what a request carries outside its parameters. Returns the cursor if it is in use.
-    fn complete(&self, dialect: Dialect, request: &mut Request) -> Result<Option<Cursor>, Error> {
+    /// Adds what a request carries outside its parameters.
+    fn complete(&self, dialect: Dialect, request: &mut Request) -> Result<(), Error> {
         match request {
-            Request::SendMessage(send) => {
-                self.complete_send(dialect, send)?;
-                Ok(None)
-            }
+            Request::SendMessage(send) => self.complete_send(dialect, send),
             Request::SendStreamingMessage(send) => {
-                // Without a key the send is a new one, and an old cursor means nothing in it.
-                let known = self.parts.headers.contains_key(IDEMPOTENCY_KEY)
-                    || Uuid::try_parse(send.message.message_id.as_str()).is_ok();
                 self.complete_send(dialect, send)?;
-                let cursor = Cursor::of(self.parts)?.filter(|_| known);
-                if let Some(task) = &send.message.task_id {
-                    Cursor::check(cursor.as_ref(), task)?;
+                send.after = cursor::of(self.parts)?;
+                match &send.message.task_id {
+                    Some(task) => cursor::check(send.after.as_ref(), task),
+                    None => Ok(()),
                 }
-                send.after = cursor.as_ref().map(|cursor| cursor.seq);
-                Ok(cursor)
             }
             Request::SubscribeToTask(subscribe) => {
-                let cursor = Cursor::of(self.parts)?;
-                Cursor::check(cursor.as_ref(), &subscribe.id)?;
-                subscribe.after = cursor.as_ref().map(|cursor| cursor.seq);
-                Ok(cursor)
+                let cursor = cursor::of(self.parts)?;
+                cursor::check(cursor.as_ref(), &subscribe.id)?;
+                subscribe.after = cursor.map(|cursor| cursor.seq);
+                Ok(())
             }
             Request::GetTask(_)
             | Request::ListTasks(_)
@@ -125,7 +115,7 @@ impl Exchange<'_> {
             | Request::GetTaskPushNotificationConfig(_)
             | Request::ListTaskPushNotificationConfigs(_)
             | Request::DeleteTaskPushNotificationConfig(_)
-            | Request::GetExtendedAgentCard(_) => Ok(None),
+            | Request::GetExtendedAgentCard(_) => Ok(()),
         }
     }
 

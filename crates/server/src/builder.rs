@@ -5,11 +5,14 @@ use std::sync::Arc;
 use herald_engine::{Clock, Engine};
 use http::{Uri, uri::Authority};
 
+use tokio::sync::Semaphore;
+
 use crate::{
     auth::{Authenticate, Open, Tokens},
     card,
     config::Config,
     guard::Guard,
+    health::Pulse,
     limits::Tally,
     server::{Server, Shared},
 };
@@ -84,7 +87,10 @@ impl ServerBuilder {
         let started = card::http_date(Clock::system().now());
         let streams = Tally::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
-        let shared = Shared { engine, config, auth, guard, streams, public_url, started };
+        let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
+        let pulse = Pulse::default();
+        let shared =
+            Shared { engine, config, auth, guard, streams, pulse, bodies, public_url, started };
         Ok(Server { shared: Arc::new(shared) })
     }
 }

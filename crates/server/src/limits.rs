@@ -9,8 +9,10 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use herald_protocol::{Error, ErrorKind};
 use http_body::Body;
 use http_body_util::BodyExt;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,27 +23,47 @@ pub(crate) enum Unread {
     TooSlow,
     /// The connection broke off.
     Broken,
+    /// Too many bytes of other bodies are on their way in.
+    NoRoom,
 }
 
-/// Reads a whole body. One that declares too great a length is not read at all.
-pub(crate) async fn read_body<B>(body: B, limit: usize, wait: Duration) -> Result<Bytes, Unread>
+/// Reads a whole body, as long as all that are being read fit into `room`. One that declares too
+/// great a length is not read at all.
+pub(crate) async fn read_body<B>(
+    body: B,
+    limit: usize,
+    wait: Duration,
+    room: &Semaphore,
+) -> Result<Bytes, Unread>
 where
     B: Body<Data = Bytes>,
 {
     if body.size_hint().lower() > limit as u64 {
         return Err(Unread::TooLarge);
     }
-    tokio::time::timeout(wait, collect(body, limit)).await.unwrap_or(Err(Unread::TooSlow))
+    let read = collect(body, limit, room);
+    tokio::time::timeout(wait, read).await.unwrap_or(Err(Unread::TooSlow))
 }
 
-async fn collect<B: Body<Data = Bytes>>(body: B, limit: usize) -> Result<Bytes, Unread> {
+async fn collect<B: Body<Data = Bytes>>(
+    body: B,
+    limit: usize,
+    room: &Semaphore,
+) -> Result<Bytes, Unread> {
     let mut body = pin!(body);
+    let mut taken: Option<SemaphorePermit<'_>> = None;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
         if first.len() + rest.len() + data.len() > limit {
             return Err(Unread::TooLarge);
+        }
+        let size = u32::try_from(data.len()).map_err(|_| Unread::TooLarge)?;
+        let more = room.try_acquire_many(size).map_err(|_| Unread::NoRoom)?;
+        match &mut taken {
+            Some(taken) => taken.merge(more),
+            None => taken = Some(more),
         }
         // Most bodies come in one piece, which needs no copy.
         match (first.is_empty(), rest.is_empty()) {
@@ -54,6 +76,12 @@ async fn collect<B: Body<Data = Bytes>>(body: B, limit: usize) -> Result<Bytes, 
         }
     }
     Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// What a caller hears whose body does not fit in beside the others.
+pub(crate) fn no_room() -> Error {
+    let text = "too much is being sent to this server right now; try again later";
+    Error::new(ErrorKind::Unavailable, text)
 }
 
 /// Counts what is open per key, up to a limit.
@@ -105,13 +133,17 @@ mod tests {
 
     use super::*;
 
+    fn room() -> Semaphore {
+        Semaphore::new(1 << 20)
+    }
+
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test]
     async fn a_declared_length_over_the_limit_is_refused_unread() {
         let body = Full::new(Bytes::from_static(b"12345"));
-        assert_eq!(read_body(body.clone(), 4, SECOND).await, Err(Unread::TooLarge));
-        assert_eq!(read_body(body, 5, SECOND).await.unwrap(), "12345");
+        assert_eq!(read_body(body.clone(), 4, SECOND, &room()).await, Err(Unread::TooLarge));
+        assert_eq!(read_body(body, 5, SECOND, &room()).await.unwrap(), "12345");
     }
 
     #[tokio::test(start_paused = true)]
@@ -127,7 +159,7 @@ mod tests {
                 std::task::Poll::Pending
             }
         }
-        assert_eq!(read_body(Silent, 5, SECOND).await, Err(Unread::TooSlow));
+        assert_eq!(read_body(Silent, 5, SECOND, &room()).await, Err(Unread::TooSlow));
     }
 
     #[tokio::test]
@@ -136,11 +168,11 @@ mod tests {
             let mut texts = texts.iter();
             StreamBody::new(Pieces(move || texts.next().copied()))
         };
-        let read = read_body(pieces(&["ab", "c", "", "de"]), 5, SECOND).await;
+        let read = read_body(pieces(&["ab", "c", "", "de"]), 5, SECOND, &room()).await;
         assert_eq!(read.unwrap(), "abcde");
-        let read = read_body(pieces(&["ab", "c", "def"]), 5, SECOND).await;
+        let read = read_body(pieces(&["ab", "c", "def"]), 5, SECOND, &room()).await;
         assert_eq!(read, Err(Unread::TooLarge));
-        assert_eq!(read_body(pieces(&[]), 5, SECOND).await.unwrap(), "");
+        assert_eq!(read_body(pieces(&[]), 5, SECOND, &room()).await.unwrap(), "");
     }
 
     struct Pieces<F>(F);

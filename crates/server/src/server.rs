@@ -14,7 +14,7 @@ use herald_protocol::AgentName;
 use http::{
     HeaderValue, Method, Request, Response, Version, header, request::Parts, uri::Authority,
 };
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 use tracing::{Instrument, Level, Span};
 use uuid::Uuid;
 
@@ -27,7 +27,7 @@ use crate::{
     config::Config,
     cors,
     guard::{Door, Guard},
-    health,
+    health::{self, Pulse},
     limits::Tally,
     page,
     refusal::Refusal,
@@ -50,6 +50,9 @@ pub(crate) struct Shared {
     pub(crate) auth: Arc<dyn Authenticate>,
     pub(crate) guard: Guard,
     pub(crate) streams: Tally<Owner>,
+    pub(crate) pulse: Pulse,
+    /// Bytes of request bodies that may be on their way in at once.
+    pub(crate) bodies: Semaphore,
     /// The public URL without a slash at its end.
     pub(crate) public_url: Option<String>,
     /// When the server was made, which is when its cards last changed.

@@ -3,8 +3,11 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use herald_engine::{Clock, Settings};
-use herald_protocol::{ErrorKind, SendResult, request::SendMessage};
+use herald_engine::{Clock, Reply, Settings};
+use herald_protocol::{
+    ErrorKind, Request, SendResult,
+    request::{Cursor, SendMessage},
+};
 
 use crate::support::{Bench, Script, answer, file, profile, rest, say, text};
 
@@ -117,4 +120,27 @@ async fn keys_of_other_callers_do_not_count() {
     assert_ne!(mine.id, theirs.id);
     assert_eq!(other.get(&mine.id).await.unwrap_err().kind, ErrorKind::TaskNotFound);
     assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_cursor_means_something_only_to_a_send_that_was_made_before() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let bench = Bench::new(counting(&runs)).await;
+    let stream = async |message: &herald_protocol::Message, task: Option<&str>, seq| {
+        let after = Some(Cursor { task: task.map(Into::into), seq });
+        let send = SendMessage { message: message.clone(), after, ..SendMessage::default() };
+        match bench.call(Request::SendStreamingMessage(send)).await? {
+            Reply::Stream(mut stream) => Ok(rest(&mut stream).await),
+            other => panic!("expected a stream, not {other:?}"),
+        }
+    };
+    let message = say("go");
+    let first = stream(&message, Some("another-task"), 999).await.unwrap();
+    assert_eq!(first.len(), 4, "a new send starts at its beginning");
+    assert_eq!(stream(&message, None, 2).await.unwrap()[..], first[2..]);
+    for (task, seq) in [(Some("another-task"), 2), (None, 999)] {
+        let refused: Result<_, herald_protocol::Error> = stream(&message, task, seq).await;
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::InvalidParams);
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
 }

@@ -128,3 +128,32 @@ async fn a_list_holds_the_callers_own_tasks_and_nothing_else() {
     let page = list(&other, ListTasks::default()).await.unwrap();
     assert_eq!(page, TaskPage { page_size: 50, ..TaskPage::default() });
 }
+
+#[tokio::test]
+async fn a_page_of_large_tasks_ends_early_and_the_walk_goes_on() {
+    let bench = Bench::new(Script::new(|turn| {
+        Box::pin(async move {
+            turn.artifact(text("out", "x".repeat(3 << 20))).await?;
+            Ok(())
+        })
+    }))
+    .await;
+    for _ in 0..8 {
+        bench.send(say("go")).await.unwrap();
+    }
+    let (mut walked, mut pages, mut token) = (std::collections::HashSet::new(), 0, None);
+    loop {
+        let query =
+            ListTasks { include_artifacts: Some(true), page_token: token, ..ListTasks::default() };
+        let page = list(&bench, query).await.unwrap();
+        assert!(page.tasks.len() <= 4, "about eight megabytes a page");
+        assert_eq!(page.total_size, 8);
+        pages += 1;
+        walked.extend(page.tasks.into_iter().map(|task| task.id));
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        token = Some(page.next_page_token);
+    }
+    assert_eq!((walked.len(), pages), (8, 3));
+}

@@ -10,6 +10,7 @@ mod idempotency;
 mod lifecycle;
 mod limits;
 mod lists;
+mod outage;
 mod recovery;
 mod rules;
 mod streams;

@@ -1,4 +1,5 @@
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -6,10 +7,21 @@ use std::{
     time::Duration,
 };
 
-use herald_engine::{AgentError, Clock, Profile, Recovery, Settings};
+use herald_engine::{AgentError, Clock, Profile, Recovery, Settings, store::sqlite::Sqlite};
 use herald_protocol::{Task, TaskState};
 
 use crate::support::{Bench, Script, artifact_text, eventually, file, profile, say, text};
+
+/// The store, once the last thread of the old life has let go of its lock.
+async fn reopened(directory: &Path) -> Arc<Sqlite> {
+    let mut opened = None;
+    eventually(|| {
+        opened = Sqlite::open(&directory.join("test.db"), Default::default()).ok();
+        std::future::ready(opened.is_some())
+    })
+    .await;
+    Arc::new(opened.unwrap())
+}
 
 /// Runs an agent that hangs after its first words, pulls the plug, and starts again.
 async fn crash(recovery: Recovery) -> (Task, usize) {
@@ -55,15 +67,7 @@ async fn crash(recovery: Recovery) -> (Task, usize) {
         runtime.shutdown_background();
         task
     };
-    // The lock goes when the last thread of the old life has let go of it.
-    let path = directory.path().join("test.db");
-    let mut opened = None;
-    eventually(|| {
-        opened = herald_engine::store::sqlite::Sqlite::open(&path, Default::default()).ok();
-        std::future::ready(opened.is_some())
-    })
-    .await;
-    let store = Arc::new(opened.unwrap());
+    let store = reopened(directory.path()).await;
     let bench =
         Bench::on(store, agent(false), declared, Settings::default(), Clock::system()).await;
     eventually(|| async { bench.get(&task.id).await.unwrap().status.state.is_terminal() }).await;
@@ -150,4 +154,49 @@ async fn a_slot_is_held_until_a_cancelled_agent_is_gone() {
     gate.add_permits(1);
     eventually(|| async { state(second.id.clone()).await == TaskState::Working }).await;
     assert_eq!(running.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_cannot_be_read_does_not_hold_up_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let waits = || {
+        Script::new(|turn| {
+            Box::pin(async move {
+                turn.cancelled().cancelled().await;
+                Err(AgentError::Stopped)
+            })
+        })
+    };
+    let ids: Vec<_> = {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let path = directory.path().to_owned();
+        let ids = runtime
+            .spawn(async move {
+                let settings = Settings::default();
+                let bench =
+                    Bench::on(file(&path), waits(), profile(), settings, Clock::system()).await;
+                let mut ids = Vec::new();
+                for _ in 0..3 {
+                    ids.push(bench.post(say("work")).await.unwrap().id);
+                }
+                ids
+            })
+            .await
+            .unwrap();
+        runtime.shutdown_background();
+        ids
+    };
+    let store = reopened(directory.path()).await;
+    drop(store);
+    let damage = rusqlite::Connection::open(directory.path().join("test.db")).unwrap();
+    let hurt = "UPDATE events SET body = X'7B22' WHERE task = (SELECT min(row) FROM tasks)";
+    assert!(damage.execute(hurt, []).unwrap() > 0);
+    drop(damage);
+    let done = Script::new(|_| Box::pin(async { Ok(()) }));
+    let store = reopened(directory.path()).await;
+    let bench = Bench::on(store, done, profile(), Settings::default(), Clock::system()).await;
+    for id in &ids[1..] {
+        eventually(|| async { bench.get(id).await.unwrap().status.state.is_terminal() }).await;
+    }
+    assert!(bench.get(&ids[0]).await.is_err());
 }

@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     id::{ContextId, PushConfigId, TaskId},
     json,
-    message::Metadata,
+    message::{Metadata, check_depth},
     push::{PushAuthentication, PushConfig, PushConfigPage},
     request::{
         CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, Operation, PushConfigRef,
@@ -189,6 +189,7 @@ fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
                 at.optional_id("messageId", id);
                 at.optional_id("contextId", message.context_id.as_ref().map(ContextId::as_str));
                 at.optional_id("taskId", message.task_id.as_ref().map(TaskId::as_str));
+                check_depth(&message, at);
                 if message.parts.is_empty() {
                     at.add(shape.parts(), "must hold at least one part");
                 }

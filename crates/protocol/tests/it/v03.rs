@@ -1,8 +1,8 @@
 //! A2A 0.3 in both shapes, and the spellings of those who were there before.
 
 use herald_protocol::{
-    Content, Dialect, Error, Message, MissingVersion, Operation, Request, Role, SendResult,
-    StreamEvent, Task, TaskState,
+    Content, Dialect, Error, ErrorKind, Message, MissingVersion, Operation, Request, Role,
+    SendResult, StreamEvent, Task, TaskState,
     dialect::resolve,
     push::PushConfigPage,
     request::{ListPushConfigs, PushConfigRef},
@@ -215,6 +215,26 @@ fn a_message_without_parts_is_refused_in_the_words_of_its_dialect() {
     for dialect in LEGACY {
         assert_eq!(fields(&refuse(dialect, Operation::SendMessage, "{}")), ["message"]);
     }
+}
+
+#[test]
+fn open_data_is_taken_only_as_deep_as_every_generation_can_carry_it() {
+    let message = |depth: usize| {
+        let data = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        format!(
+            r#"{{"message":{{"messageId":"m","role":"user","kind":"message",
+            "parts":[{{"kind":"data","data":{{"x":{data}}}}}]}}}}"#
+        )
+    };
+    let decode =
+        |depth| Dialect::V03.decode(Operation::SendMessage, Some(message(depth).as_bytes()));
+    let Ok(Request::SendMessage(deep)) = decode(90) else { panic!("ninety levels are taken") };
+    for dialect in Dialect::ALL {
+        let sent = SendResult::Message(deep.message.clone());
+        let read = dialect.decode_send_result(&dialect.encode_send_result(&sent)).unwrap();
+        assert_eq!(read, sent, "{dialect:?}");
+    }
+    assert_eq!(decode(110).unwrap_err().kind, ErrorKind::InvalidParams);
 }
 
 #[test]

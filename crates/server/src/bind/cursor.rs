@@ -1,74 +1,62 @@
 //! Where a stream is taken up again: the `id:` of the last event that was seen.
 
-use herald_protocol::{Error, Seq, TaskId};
+use herald_protocol::{Error, TaskId, request::Cursor};
 use http::request::Parts;
 
 const FIELD: &str = "Last-Event-ID";
 
-/// A place in a task's log, as a client hands it back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cursor {
-    /// The task it belongs to, where the client kept it.
-    task: Option<String>,
-    pub(crate) seq: Seq,
+/// The cursor of a request: its `Last-Event-ID` header or, since not every client can set headers,
+/// its `lastEventId` parameter.
+pub(crate) fn of(parts: &Parts) -> Result<Option<Cursor>, Error> {
+    let text = match parts.headers.get("last-event-id") {
+        Some(value) => value.to_str().map_err(|_| malformed())?,
+        None => super::query(parts, "lastEventId").unwrap_or_default(),
+    };
+    if text.is_empty() {
+        return Ok(None);
+    }
+    parse(text).map(Some).ok_or_else(malformed)
 }
 
-impl Cursor {
-    /// The cursor of a request: its `Last-Event-ID` header or, since not every client can set
-    /// headers, its `lastEventId` parameter.
-    pub(crate) fn of(parts: &Parts) -> Result<Option<Self>, Error> {
-        let text = match parts.headers.get("last-event-id") {
-            Some(value) => value.to_str().map_err(|_| malformed())?,
-            None => super::query(parts, "lastEventId").unwrap_or_default(),
-        };
-        if text.is_empty() {
-            return Ok(None);
-        }
-        Self::parse(text).map(Some).ok_or_else(malformed)
+/// Refuses a cursor that belongs to another task.
+pub(crate) fn check(cursor: Option<&Cursor>, task: &TaskId) -> Result<(), Error> {
+    match cursor.and_then(|cursor| cursor.task.as_ref()) {
+        Some(named) if named != task => Err(Error::field(FIELD, "belongs to another task")),
+        Some(_) | None => Ok(()),
     }
+}
 
-    fn parse(text: &str) -> Option<Self> {
-        // In a query the colon itself may be escaped, and then the rest of the id is so twice.
-        let decoded;
-        let text = match text.contains(':') || !text.contains('%') {
-            true => text,
-            false => {
-                decoded = decode(text)?;
-                &decoded
+/// The text before the number in the `id:` of every event of a task.
+pub(crate) fn prefix(task: &TaskId) -> String {
+    let mut prefix = String::with_capacity(task.as_str().len() + 1);
+    for byte in task.as_str().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                prefix.push(char::from(byte));
             }
-        };
-        let (task, seq) = match text.rsplit_once(':') {
-            Some((task, seq)) => (Some(decode(task)?), seq),
-            None => (None, text),
-        };
-        let digits = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
-        Some(Self { task, seq: seq.parse().ok().filter(|_| digits)? })
-    }
-
-    /// Refuses a cursor that belongs to another task.
-    pub(crate) fn check(cursor: Option<&Self>, task: &TaskId) -> Result<(), Error> {
-        match cursor.and_then(|cursor| cursor.task.as_deref()) {
-            Some(named) if named != task.as_str() => {
-                Err(Error::field(FIELD, "belongs to another task"))
-            }
-            Some(_) | None => Ok(()),
+            _ => prefix.push_str(&format!("%{byte:02X}")),
         }
     }
+    prefix.push(':');
+    prefix
+}
 
-    /// The text before the number in the `id:` of every event of a task.
-    pub(crate) fn prefix(task: &TaskId) -> String {
-        let mut prefix = String::with_capacity(task.as_str().len() + 1);
-        for byte in task.as_str().bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                    prefix.push(char::from(byte));
-                }
-                _ => prefix.push_str(&format!("%{byte:02X}")),
-            }
+fn parse(text: &str) -> Option<Cursor> {
+    // In a query the colon itself may be escaped, and then the rest of the id is so twice.
+    let decoded;
+    let text = match text.contains(':') || !text.contains('%') {
+        true => text,
+        false => {
+            decoded = decode(text)?;
+            &decoded
         }
-        prefix.push(':');
-        prefix
-    }
+    };
+    let (task, seq) = match text.rsplit_once(':') {
+        Some((task, seq)) => (Some(TaskId::from(decode(task)?)), seq),
+        None => (None, text),
+    };
+    let digits = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
+    Some(Cursor { task, seq: seq.parse().ok().filter(|_| digits)? })
 }
 
 fn malformed() -> Error {
@@ -98,26 +86,26 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         for task in ["0198-ab", "a:b", "täsk/../%3A", " "] {
-            let id = format!("{}7", Cursor::prefix(&TaskId::from(task)));
+            let id = format!("{}7", prefix(&TaskId::from(task)));
             assert!(id.is_ascii() && !id.contains(char::is_whitespace), "{id}");
-            let cursor = Cursor::parse(&id).unwrap();
-            assert_eq!((cursor.task.as_deref(), cursor.seq), (Some(task), 7));
-            assert!(Cursor::check(Some(&cursor), &TaskId::from(task)).is_ok());
-            assert!(Cursor::check(Some(&cursor), &TaskId::from("other")).is_err());
+            let cursor = parse(&id).unwrap();
+            assert_eq!((cursor.task.clone(), cursor.seq), (Some(TaskId::from(task)), 7));
+            assert!(check(Some(&cursor), &TaskId::from(task)).is_ok());
+            assert!(check(Some(&cursor), &TaskId::from("other")).is_err());
         }
     }
 
     #[test]
     fn a_bare_number_and_an_escaped_colon_will_do() {
-        assert_eq!(Cursor::parse("12"), Some(Cursor { task: None, seq: 12 }));
-        assert_eq!(Cursor::parse("t%3A12"), Some(Cursor { task: Some("t".into()), seq: 12 }));
+        assert_eq!(parse("12"), Some(Cursor { task: None, seq: 12 }));
+        assert_eq!(parse("t%3A12"), Some(Cursor { task: Some("t".into()), seq: 12 }));
     }
 
     #[test]
     fn anything_else_is_malformed() {
         for text in ["x", "t:", "t:-1", "t:+1", "t:1x", "99999999999999999999", "%zz:1", "%:1", ":"]
         {
-            assert_eq!(Cursor::parse(text), None, "{text}");
+            assert_eq!(parse(text), None, "{text}");
         }
     }
 }

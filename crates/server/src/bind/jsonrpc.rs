@@ -44,7 +44,8 @@ where
         return response;
     }
     let limit = exchange.shared.config.limits.body;
-    let body = match limits::read_body(body, limit, exchange.shared.config.timeouts.body).await {
+    let (wait, room) = (exchange.shared.config.timeouts.body, &exchange.shared.bodies);
+    let body = match limits::read_body(body, limit, wait, room).await {
         Ok(body) => body,
         Err(Unread::TooLarge) => {
             let text = format!("the body is larger than {limit} bytes");
@@ -54,6 +55,7 @@ where
             return response;
         }
         Err(Unread::TooSlow) => return too_slow(),
+        Err(Unread::NoRoom) => return refuse(exchange, Failure::early(limits::no_room())),
         Err(Unread::Broken) => {
             let error = Error::new(ErrorKind::Parse, "the body broke off");
             return refuse(exchange, Failure::early(error));

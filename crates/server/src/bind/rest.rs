@@ -102,13 +102,15 @@ where
         return Err(Error::new(ErrorKind::ContentTypeNotSupported, text).into());
     }
     let limit = exchange.shared.config.limits.body;
-    let read = limits::read_body(body, limit, exchange.shared.config.timeouts.body).await;
+    let (wait, room) = (exchange.shared.config.timeouts.body, &exchange.shared.bodies);
+    let read = limits::read_body(body, limit, wait, room).await;
     read.map_err(|unread| match unread {
         Unread::TooLarge => {
             let text = format!("the body is larger than {limit} bytes");
             Error::new(ErrorKind::TooLarge, text).with("limit", limit).into()
         }
         Unread::TooSlow => Failure::TooSlow,
+        Unread::NoRoom => limits::no_room().into(),
         Unread::Broken => Error::new(ErrorKind::Parse, "the body broke off").into(),
     })
 }

@@ -19,7 +19,7 @@ use tracing::Span;
 use uuid::Uuid;
 
 use crate::{
-    bind::{cursor::Cursor, respond},
+    bind::{cursor, respond},
     body::Body,
     limits::Slot,
 };
@@ -160,7 +160,7 @@ impl Out {
 
 /// Writes events until there are no more.
 async fn follow(mut events: Subscription, framing: Framing, out: Out) {
-    let prefix = Cursor::prefix(events.task_id());
+    let prefix = cursor::prefix(events.task_id());
     loop {
         let framed = match events.next().await {
             Ok(Some(item)) => framing.item(&mut out.lock(), &prefix, &item),

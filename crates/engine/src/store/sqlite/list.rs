@@ -4,13 +4,16 @@
 use herald_protocol::Timestamp;
 use rusqlite::{Connection, params};
 
-use crate::store::{ListQuery, Listing, Place};
+use crate::store::{ListQuery, Listing, Place, Stored};
 
 use super::{
     reader::{find_agent, read_since},
     rows::{Fault, first, size, stored, uint},
     statements as sql,
 };
+
+/// Bytes after which a page ends, however few tasks it holds: the caller goes on with the next.
+const PAGE_BYTES: usize = 8 << 20;
 
 /// A place in the order: when the status changed, and the row.
 type Spot = (i64, i64);
@@ -39,20 +42,34 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
     let more = spots.len() > query.limit;
     spots.truncate(query.limit);
     let place = |(changed, row)| Place { changed: Timestamp::from_millis(changed), row };
-    let next = spots.last().filter(|_| more).copied().map(place);
+    let mut next = spots.last().filter(|_| more).copied();
     let item = if query.artifacts { sql::LIST_ITEM_WITH_ARTIFACTS } else { sql::LIST_ITEM };
     let mut find = conn.prepare_cached(item)?;
     let mut tasks = Vec::with_capacity(spots.len());
-    for (_, spot) in spots {
-        let mut rows = find.query([spot])?;
+    let mut bytes = 0;
+    for (index, spot) in spots.iter().enumerate() {
+        let mut rows = find.query([spot.1])?;
         let row = rows.next()?.ok_or_else(|| Fault::unreadable("an index without its task"))?;
         let (row, id, mut task) = stored(row)?;
         if !read_since(&conn, row, &mut task)? {
             return Err(Fault::unreadable("a log has gaps"));
         }
+        bytes += weight(&task);
         tasks.push((id, task));
+        if bytes > PAGE_BYTES && index + 1 < spots.len() {
+            next = Some(*spot);
+            break;
+        }
     }
-    Ok(Listing { tasks, next, total })
+    Ok(Listing { tasks, next: next.map(place), total })
+}
+
+/// Roughly the bytes that a task takes on the page.
+fn weight(task: &Stored) -> usize {
+    let snapshot = task.snapshot.as_ref().map_or(0, |snapshot| {
+        snapshot.status.len() + snapshot.history.len() + snapshot.artifacts.len()
+    });
+    snapshot + task.since.iter().map(|entry| entry.body.len()).sum::<usize>()
 }
 
 /// None if the owner or the agent has never had a task.
