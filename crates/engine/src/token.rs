@@ -65,3 +65,43 @@ fn filter(query: &ListQuery) -> [u8; FILTER_BYTES] {
     let hash = hasher.finalize();
     hash.as_bytes()[..FILTER_BYTES].try_into().expect("a hash is longer than that")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Owner;
+
+    fn query() -> ListQuery {
+        ListQuery {
+            owner: Owner { tenant: "t".into(), principal: "p".into() },
+            agent: None,
+            context: None,
+            state: None,
+            since: None,
+            after: None,
+            limit: 10,
+            artifacts: false,
+        }
+    }
+
+    #[test]
+    fn fuzz_only_our_own_tokens_are_taken() {
+        let secret = [7; 32];
+        let place = Place { changed: Timestamp::from_millis(1_700_000_000_000), row: 42 };
+        let ours = encode(&secret, &query(), place);
+        assert_eq!(decode(&secret, &query(), &ours), Ok(place));
+        assert!(decode(&[8; 32], &query(), &ours).is_err());
+        bolero::check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
+            let raw = String::from_utf8_lossy(bytes);
+            for token in [raw.into_owned(), URL_SAFE_NO_PAD.encode(bytes)] {
+                assert!(token == ours || decode(&secret, &query(), &token).is_err());
+            }
+        });
+        for at in 0..ours.len() {
+            let mut forged = ours.clone().into_bytes();
+            forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+            let forged = String::from_utf8(forged).unwrap();
+            assert!(decode(&secret, &query(), &forged).is_err(), "changed at {at}");
+        }
+    }
+}

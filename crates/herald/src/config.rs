@@ -301,3 +301,30 @@ impl<'de> Deserialize<'de> for Size {
         deserializer.deserialize_any(Bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzz_no_text_makes_it_panic() {
+        bolero::check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes);
+            let _ = Config::parse(&text);
+            let _ = Config::parse(&format!("[limits]\nbody = {text}\n"));
+            let _ = Config::parse(&format!("[[agents]]\nname = \"a\"\ntimeout = \"{text}\"\n"));
+        });
+    }
+
+    #[test]
+    fn sizes_and_spans_are_read_as_people_write_them() {
+        let text = "[limits]\nbody = \"4MiB\"\nsend_wait = \"90s\"\n\
+                    [store.retention]\nage = \"30d\"\nmax_tasks = 7\nbytes = 1024\n";
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.limits.body.unwrap().0, 4 << 20);
+        assert_eq!(config.limits.send_wait.unwrap().0.as_secs(), 90);
+        assert_eq!(config.store.retention.age.unwrap().0.as_secs(), 30 * 24 * 3600);
+        assert_eq!(config.store.retention.tasks, Some(7));
+        assert_eq!(config.store.retention.bytes.unwrap().0, 1024);
+    }
+}

@@ -86,3 +86,15 @@ async fn nothing_secret_reaches_the_log() {
         assert!(!log.contains(canary), "{canary} in the log");
     }
 }
+
+// proves: EXT-011, CARD-020
+#[tokio::test]
+async fn a_card_offers_no_extension_nobody_asked_for_and_only_bindings_with_a_name() {
+    let herald = Herald::start(Options::agents()).await;
+    let card = herald.call(&Call::get("/.well-known/agent-card.json")).await.json();
+    assert_eq!(card["capabilities"].get("extensions"), None);
+    for interface in card["supportedInterfaces"].as_array().unwrap() {
+        let binding = interface["protocolBinding"].as_str().unwrap();
+        assert!(matches!(binding, "JSONRPC" | "HTTP+JSON") || binding.contains("://"), "{binding}");
+    }
+}
