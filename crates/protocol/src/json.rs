@@ -42,6 +42,13 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Error {
     }
 }
 
+/// Bytes that are no JSON, and where they stop to be.
+pub(crate) fn malformed(fault: &serde_json::Error) -> Error {
+    let (line, column) = (fault.line(), fault.column());
+    let text = format!("Invalid JSON payload (line {line}, column {column})");
+    Error::new(ErrorKind::Parse, text)
+}
+
 /// Line and column count within the parameters alone and would mislead a reader of the body.
 fn without_position(text: &str) -> &str {
     text.rfind(" at line ").map_or(text, |end| &text[..end])

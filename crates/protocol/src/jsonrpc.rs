@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     error::{Error, ErrorKind},
-    status,
+    json, status,
 };
 
 /// The longest request id that is echoed, in bytes.
@@ -65,7 +65,7 @@ pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
             };
             return Err(refuse(ErrorKind::InvalidRequest, text));
         }
-        Err(_) => return Err(refuse(ErrorKind::Parse, "Invalid JSON payload")),
+        Err(fault) => return Err((RequestId::null(), json::malformed(&fault))),
     };
     let id = match wire.id {
         None => RequestId::null(),

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use crate::{
     dialect::Dialect,
-    error::{Error, ErrorKind},
+    error::Error,
     id::{PushConfigId, TaskId, TenantId},
     request::{
         GetExtendedAgentCard, GetTask, ListPushConfigs, ListTasks, Operation, PushConfigRef,
@@ -277,7 +277,7 @@ fn decode(route: &Route, body: &[u8]) -> Result<Request, Error> {
     route.dialect.decode_at(route.task.as_ref(), route.operation, body).map_err(|error| {
         match serde_json::from_slice::<IgnoredAny>(body) {
             Ok(_) => error,
-            Err(_) => Error::new(ErrorKind::Parse, "Invalid JSON payload"),
+            Err(fault) => crate::json::malformed(&fault),
         }
     })
 }
