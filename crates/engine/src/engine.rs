@@ -1,6 +1,6 @@
 //! The engine: everything a caller can do to a task.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use herald_protocol::{
@@ -11,19 +11,19 @@ use herald_protocol::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    agent::{Agent, Profile},
+    agent::Profile,
+    builder::Settings,
     caller::{Caller, Via},
     clock::Clock,
     idempotency,
     live::{Live, Lives},
     log,
     post::Post,
-    rules::{self, Command, Limits, Record},
-    store::{
-        Append, Dedup, Entry, Epoch, Holder, Key, ListQuery, Original, Page, Store, StoreError,
-    },
+    rules::{self, Command, Record},
+    store::{Holder, Key, ListQuery, Original, Page, Store, StoreError},
     subscription::{Subscription, Until},
     token,
+    write::{Refusal, Write},
 };
 
 /// What a call returns.
@@ -62,52 +62,6 @@ impl From<Task> for TaskJson {
     }
 }
 
-/// How the engine behaves.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// How large one task may grow.
-    pub limits: Limits,
-    /// How many bytes of running tasks are held in memory; beyond it they are read when needed.
-    pub memory: u64,
-    /// How long a blocking send waits before it returns the unsettled task.
-    pub send_wait: Duration,
-    /// Whether cancelling a cancelled task returns it instead of refusing.
-    pub repeat_cancel: bool,
-    /// Remove tasks that ended so long ago.
-    pub keep_for: Option<Duration>,
-    /// Keep at most so many tasks per tenant.
-    pub keep_tasks: Option<u64>,
-    /// Keep at most so many bytes of log per tenant.
-    pub keep_bytes: Option<u64>,
-    /// How often to look for what has expired.
-    pub sweep_every: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            limits: Limits::default(),
-            memory: 256 << 20,
-            send_wait: Duration::from_secs(600),
-            repeat_cancel: false,
-            keep_for: Some(Duration::from_secs(30 * 24 * 3600)),
-            keep_tasks: Some(1_000_000),
-            keep_bytes: Some(10 << 30),
-            sweep_every: Duration::from_secs(30),
-        }
-    }
-}
-
-/// Collects what an engine is made of.
-#[derive(Debug)]
-pub struct EngineBuilder {
-    store: Arc<dyn Store>,
-    posts: Vec<(Profile, Arc<dyn Agent>)>,
-    default: Option<AgentName>,
-    settings: Settings,
-    clock: Clock,
-}
-
 /// A cheap handle; clones share one engine.
 #[derive(Debug, Clone)]
 pub struct Engine {
@@ -126,44 +80,8 @@ pub(crate) struct Inner {
     pub(crate) holder: Holder,
     pub(crate) work: TaskTracker,
     pub(crate) draining: CancellationToken,
-    secret: [u8; 32],
-}
-
-/// One write of one task.
-#[derive(Debug, Default)]
-pub(crate) struct Write {
-    /// The claim it is made under.
-    pub(crate) fence: Option<Epoch>,
-    pub(crate) commands: Vec<Command>,
-    pub(crate) dedup: Option<Dedup>,
-    /// The task, if this write creates it.
-    pub(crate) fresh: Option<Record>,
-    /// Whether the caller wants the task as it was after the first event.
-    pub(crate) keep_first: bool,
-}
-
-/// What a write led to.
-#[derive(Debug)]
-pub(crate) struct Written {
-    /// Where the log ended before.
-    pub(crate) before: Seq,
-    /// The task after the first event, if asked for.
-    pub(crate) first: Option<Arc<Task>>,
-    /// Whether the write claimed a turn.
-    pub(crate) claimed: bool,
-    /// The record after all of them.
-    pub(crate) record: Record,
-}
-
-/// Why a write did not happen.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// The rules or the store refuse it.
-    Error(Error),
-    /// A newer claim exists.
-    Fenced,
-    /// The idempotency key is taken.
-    Duplicate(Original),
+    /// Signs page tokens.
+    pub(crate) secret: [u8; 32],
 }
 
 /// A message that is in the log.
@@ -177,106 +95,7 @@ struct Accepted {
     hidden: bool,
 }
 
-impl EngineBuilder {
-    /// Adds an agent. The first one is the default unless another is named.
-    #[must_use]
-    pub fn agent(mut self, profile: Profile, agent: impl Agent) -> Self {
-        self.posts.push((profile, Arc::new(agent)));
-        self
-    }
-
-    /// Adds an agent that is already shared.
-    #[must_use]
-    pub fn shared_agent(mut self, profile: Profile, agent: Arc<dyn Agent>) -> Self {
-        self.posts.push((profile, agent));
-        self
-    }
-
-    /// Names the agent that new tasks at the root go to.
-    #[must_use]
-    pub fn default_agent(mut self, name: impl Into<AgentName>) -> Self {
-        self.default = Some(name.into());
-        self
-    }
-
-    /// Changes how the engine behaves.
-    #[must_use]
-    pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = settings;
-        self
-    }
-
-    /// Sets the clock.
-    #[must_use]
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// The engine. Every mistake in its make-up is found here.
-    pub fn build(self) -> Result<Engine, BuildError> {
-        let first = self.posts.first().map(|(profile, _)| profile.name.clone());
-        let default = self.default.or(first).ok_or(BuildError::NoAgent)?;
-        let mut posts = HashMap::new();
-        for (profile, agent) in self.posts {
-            let name = profile.name.clone();
-            if !name.is_segment() {
-                return Err(BuildError::BadName(name));
-            }
-            if posts.insert(name.clone(), Arc::new(Post::new(profile, agent))).is_some() {
-                return Err(BuildError::Twice(name));
-            }
-        }
-        if !posts.contains_key(&default) {
-            return Err(BuildError::Unknown(default));
-        }
-        let secret = self.store.secret();
-        Ok(Engine {
-            inner: Arc::new(Inner {
-                store: self.store,
-                posts,
-                default,
-                lives: Arc::new(Lives::new(self.settings.memory)),
-                settings: self.settings,
-                clock: self.clock,
-                holder: Holder(uuid::Uuid::new_v4().as_u128()),
-                work: TaskTracker::new(),
-                draining: CancellationToken::new(),
-                secret,
-            }),
-        })
-    }
-}
-
-/// What is wrong with an engine's make-up.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
-    /// Nothing would work on tasks.
-    #[error("no agent is configured")]
-    NoAgent,
-    /// The name cannot stand in a URL.
-    #[error("the agent name {0:?} must be 1 to 63 characters of a-z, 0-9 and -")]
-    BadName(AgentName),
-    /// The name is used twice.
-    #[error("the agent name {0:?} is used twice")]
-    Twice(AgentName),
-    /// The default agent does not exist.
-    #[error("there is no agent named {0:?} to be the default")]
-    Unknown(AgentName),
-}
-
 impl Engine {
-    /// Starts to collect what an engine is made of.
-    pub fn builder(store: Arc<dyn Store>) -> EngineBuilder {
-        EngineBuilder {
-            store,
-            posts: Vec::new(),
-            default: None,
-            settings: Settings::default(),
-            clock: Clock::system(),
-        }
-    }
-
     /// The agents, by name.
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
         self.inner.posts.values().map(|post| &post.profile)
@@ -637,7 +456,7 @@ impl Engine {
         Ok(stored)
     }
 
-    async fn stored(&self, key: &Key) -> Result<Option<Record>, Error> {
+    pub(crate) async fn stored(&self, key: &Key) -> Result<Option<Record>, Error> {
         let stored = self.inner.store.load(key).await.map_err(refuse)?;
         let restored = stored.map(|stored| log::restore(key.task.clone(), stored));
         restored.transpose().map_err(refuse)
@@ -664,97 +483,6 @@ impl Engine {
 
     pub(crate) async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, Error> {
         self.inner.store.read(key, after, limit).await.map_err(refuse)
-    }
-
-    /// Writes on a task of its own, so that a caller who hangs up cannot leave it half done. `then`
-    /// runs once the write is durable.
-    pub(crate) async fn shielded(
-        &self,
-        live: Arc<Live>,
-        mut write: Write,
-        then: impl FnOnce(&Written, Option<rules::Received>) + Send + 'static,
-    ) -> Result<Written, Refusal> {
-        let engine = self.clone();
-        let work = async move {
-            let written = engine.execute(&live, &mut write).await?;
-            then(&written, written_message(&write, &written));
-            Ok(written)
-        };
-        match self.inner.work.spawn(work).await {
-            Ok(result) => result,
-            Err(_) => Err(Refusal::Error(internal("a write was cut off"))),
-        }
-    }
-
-    /// Decides, appends and wakes readers; decides again if another writer was first.
-    async fn execute(&self, live: &Arc<Live>, write: &mut Write) -> Result<Written, Refusal> {
-        let mut slot = live.record.lock().await;
-        loop {
-            let found = match slot.take() {
-                Some(record) => Some(record),
-                None if write.fresh.is_some() => None,
-                None => self.stored(&live.key).await?,
-            };
-            let mut record = match (found, &write.fresh) {
-                (Some(record), _) => record,
-                (None, Some(fresh)) => fresh.clone(),
-                (None, None) => return Err(Error::task_not_found().into()),
-            };
-            let (before, epoch) = (record.head, record.run.epoch);
-            let (mut events, mut first) = (Vec::new(), None);
-            for (index, command) in write.commands.iter().enumerate() {
-                let now = self.now();
-                let limits = &self.inner.settings.limits;
-                let decision = match rules::decide(&record, command.clone(), limits, now) {
-                    Ok(decision) => decision,
-                    Err(error) => {
-                        if index == 0 && before > 0 {
-                            *slot = Some(record);
-                        }
-                        return Err(error.into());
-                    }
-                };
-                record.run = decision.run;
-                record.hidden &= !decision.unhide;
-                if let Some(event) = decision.event {
-                    let (kind, body) = log::encode(&record.task, &event);
-                    rules::apply(&mut record, &event, body.len());
-                    events.push((kind, body));
-                    if write.keep_first && first.is_none() {
-                        first = Some(Arc::clone(&record.task));
-                    }
-                }
-            }
-            let pauses = write.commands.contains(&Command::Release);
-            let whole = (record.is_closed() || pauses) && !record.hidden;
-            let append = Append {
-                key: live.key.clone(),
-                expect: before,
-                fence: write.fence,
-                header: record.header(),
-                events: events.clone(),
-                snapshot: whole.then(|| log::snapshot(&record)),
-                dedup: write.dedup.clone(),
-            };
-            match self.inner.store.append(append).await {
-                Ok(head) => {
-                    let entries = numbered(before, events);
-                    live.publish(entries, head, record.is_closed());
-                    live.keep(&mut slot, record.clone());
-                    let claimed = record.run.epoch != epoch;
-                    return Ok(Written { before, first, claimed, record });
-                }
-                Err(StoreError::Moved) => {
-                    // The task exists after all, or another process wrote: look again.
-                    write.fresh = None;
-                }
-                Err(StoreError::Fenced) => return Err(Refusal::Fenced),
-                Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),
-                Err(error @ (StoreError::Unavailable(_) | StoreError::Corrupt(_))) => {
-                    return Err(refuse(error).into());
-                }
-            }
-        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -792,27 +520,6 @@ impl Record {
     fn is_shown(&self, via: &Via) -> bool {
         !self.hidden && via.leads_to(&self.agent)
     }
-}
-
-/// The message of a write that took one, as it now stands in the log.
-fn written_message(write: &Write, written: &Written) -> Option<rules::Received> {
-    let Some(Command::Receive { message: _, accepted_output_modes, metadata }) =
-        write.commands.first()
-    else {
-        return None;
-    };
-    let message = written.record.task.history.as_ref()?.last()?.clone();
-    Some(rules::Received {
-        message,
-        accepted_output_modes: accepted_output_modes.clone(),
-        metadata: metadata.clone(),
-        state: written.record.state(),
-        at: written.record.created,
-    })
-}
-
-fn numbered(before: Seq, events: Vec<(crate::store::Kind, Bytes)>) -> Vec<Entry> {
-    (before + 1..).zip(events).map(|(seq, (kind, body))| Entry { seq, kind, body }).collect()
 }
 
 /// The task as a caller sees it: empty lists are left out, and the history is cut to length.
@@ -874,7 +581,7 @@ fn no_push() -> Error {
     Error::new(ErrorKind::PushNotificationNotSupported, text)
 }
 
-fn internal(cause: &str) -> Error {
+pub(crate) fn internal(cause: &str) -> Error {
     tracing::error!(cause, "internal error");
     Error::new(ErrorKind::Internal, "Internal error")
 }
@@ -891,21 +598,5 @@ pub(crate) fn refuse(error: StoreError) -> Error {
             internal(&error.to_string())
         }
         StoreError::Corrupt(cause) => internal(&cause),
-    }
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
-
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Error(error) => error,
-            Refusal::Fenced => internal("a write without a claim was fenced"),
-            Refusal::Duplicate(_) => internal("a write without a key was a duplicate"),
-        }
     }
 }

@@ -4,6 +4,7 @@
 //! conditional [`store::Store::append`] makes it durable; readers follow the log.
 
 pub mod agent;
+mod builder;
 mod caller;
 mod clock;
 mod engine;
@@ -18,10 +19,12 @@ mod subscription;
 mod token;
 pub mod turn;
 mod upkeep;
+mod write;
 
 pub use agent::{Agent, AgentError, Profile, Recovery};
+pub use builder::{BuildError, EngineBuilder, Settings};
 pub use caller::{Caller, Scopes, Via};
 pub use clock::Clock;
-pub use engine::{BuildError, Engine, EngineBuilder, Reply, Settings, TaskJson};
+pub use engine::{Engine, Reply, TaskJson};
 pub use subscription::{Item, Subscription};
 pub use turn::{Stop, Turn};

@@ -21,13 +21,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     agent::{AgentError, Recovery},
-    engine::{Engine, Refusal, Write, Written, refuse},
+    engine::{Engine, refuse},
     live::{Live, Stopper},
     log,
     post::{Post, Slot},
     rules::{Command, Event, Received, Record},
     store::{Epoch, Key},
     turn::{Assignment, Say, Sink, Stop, Turn},
+    write::{Refusal, Write, Written},
 };
 
 /// Why a task failed, for programs: `status.message.metadata.reason`.

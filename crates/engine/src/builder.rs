@@ -1,0 +1,163 @@
+//! What an engine is made of, and how it behaves.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use herald_protocol::AgentName;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    agent::{Agent, Profile},
+    clock::Clock,
+    engine::{Engine, Inner},
+    live::Lives,
+    post::Post,
+    rules::Limits,
+    store::{Holder, Store},
+};
+
+/// How the engine behaves.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How large one task may grow.
+    pub limits: Limits,
+    /// How many bytes of running tasks are held in memory; beyond it they are read when needed.
+    pub memory: u64,
+    /// How long a blocking send waits before it returns the unsettled task.
+    pub send_wait: Duration,
+    /// Whether cancelling a cancelled task returns it instead of refusing.
+    pub repeat_cancel: bool,
+    /// Remove tasks that ended so long ago.
+    pub keep_for: Option<Duration>,
+    /// Keep at most so many tasks per tenant.
+    pub keep_tasks: Option<u64>,
+    /// Keep at most so many bytes of log per tenant.
+    pub keep_bytes: Option<u64>,
+    /// How often to look for what has expired.
+    pub sweep_every: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            memory: 256 << 20,
+            send_wait: Duration::from_secs(600),
+            repeat_cancel: false,
+            keep_for: Some(Duration::from_secs(30 * 24 * 3600)),
+            keep_tasks: Some(1_000_000),
+            keep_bytes: Some(10 << 30),
+            sweep_every: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Collects what an engine is made of.
+#[derive(Debug)]
+pub struct EngineBuilder {
+    store: Arc<dyn Store>,
+    posts: Vec<(Profile, Arc<dyn Agent>)>,
+    default: Option<AgentName>,
+    settings: Settings,
+    clock: Clock,
+}
+
+impl EngineBuilder {
+    /// Adds an agent. The first one is the default unless another is named.
+    #[must_use]
+    pub fn agent(mut self, profile: Profile, agent: impl Agent) -> Self {
+        self.posts.push((profile, Arc::new(agent)));
+        self
+    }
+
+    /// Adds an agent that is already shared.
+    #[must_use]
+    pub fn shared_agent(mut self, profile: Profile, agent: Arc<dyn Agent>) -> Self {
+        self.posts.push((profile, agent));
+        self
+    }
+
+    /// Names the agent that new tasks at the root go to.
+    #[must_use]
+    pub fn default_agent(mut self, name: impl Into<AgentName>) -> Self {
+        self.default = Some(name.into());
+        self
+    }
+
+    /// Changes how the engine behaves.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The engine. Every mistake in its make-up is found here.
+    pub fn build(self) -> Result<Engine, BuildError> {
+        let first = self.posts.first().map(|(profile, _)| profile.name.clone());
+        let default = self.default.or(first).ok_or(BuildError::NoAgent)?;
+        let mut posts = HashMap::new();
+        for (profile, agent) in self.posts {
+            let name = profile.name.clone();
+            if !name.is_segment() {
+                return Err(BuildError::BadName(name));
+            }
+            if posts.insert(name.clone(), Arc::new(Post::new(profile, agent))).is_some() {
+                return Err(BuildError::Twice(name));
+            }
+        }
+        if !posts.contains_key(&default) {
+            return Err(BuildError::Unknown(default));
+        }
+        let secret = self.store.secret();
+        Ok(Engine {
+            inner: Arc::new(Inner {
+                store: self.store,
+                posts,
+                default,
+                lives: Arc::new(Lives::new(self.settings.memory)),
+                settings: self.settings,
+                clock: self.clock,
+                holder: Holder(uuid::Uuid::new_v4().as_u128()),
+                work: TaskTracker::new(),
+                draining: CancellationToken::new(),
+                secret,
+            }),
+        })
+    }
+}
+
+/// What is wrong with an engine's make-up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// Nothing would work on tasks.
+    #[error("no agent is configured")]
+    NoAgent,
+    /// The name cannot stand in a URL.
+    #[error("the agent name {0:?} must be 1 to 63 characters of a-z, 0-9 and -")]
+    BadName(AgentName),
+    /// The name is used twice.
+    #[error("the agent name {0:?} is used twice")]
+    Twice(AgentName),
+    /// The default agent does not exist.
+    #[error("there is no agent named {0:?} to be the default")]
+    Unknown(AgentName),
+}
+
+impl Engine {
+    /// Starts to collect what an engine is made of.
+    pub fn builder(store: Arc<dyn Store>) -> EngineBuilder {
+        EngineBuilder {
+            store,
+            posts: Vec::new(),
+            default: None,
+            settings: Settings::default(),
+            clock: Clock::system(),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The one way a task changes: decide, append, wake the readers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use herald_protocol::{Error, Seq, Task};
+
+use crate::{
+    engine::{Engine, internal, refuse},
+    live::Live,
+    log,
+    rules::{self, Command, Record},
+    store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
+};
+
+/// One write of one task.
+#[derive(Debug, Default)]
+pub(crate) struct Write {
+    /// The claim it is made under.
+    pub(crate) fence: Option<Epoch>,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) dedup: Option<Dedup>,
+    /// The task, if this write creates it.
+    pub(crate) fresh: Option<Record>,
+    /// Whether the caller wants the task as it was after the first event.
+    pub(crate) keep_first: bool,
+}
+
+/// What a write led to.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Where the log ended before.
+    pub(crate) before: Seq,
+    /// The task after the first event, if asked for.
+    pub(crate) first: Option<Arc<Task>>,
+    /// Whether the write claimed a turn.
+    pub(crate) claimed: bool,
+    /// The record after all of them.
+    pub(crate) record: Record,
+}
+
+/// Why a write did not happen.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The rules or the store refuse it.
+    Error(Error),
+    /// A newer claim exists.
+    Fenced,
+    /// The idempotency key is taken.
+    Duplicate(Original),
+}
+
+impl Engine {
+    /// Writes on a task of its own, so that a caller who hangs up cannot leave it half done. `then`
+    /// runs once the write is durable.
+    pub(crate) async fn shielded(
+        &self,
+        live: Arc<Live>,
+        mut write: Write,
+        then: impl FnOnce(&Written, Option<rules::Received>) + Send + 'static,
+    ) -> Result<Written, Refusal> {
+        let engine = self.clone();
+        let work = async move {
+            let written = engine.execute(&live, &mut write).await?;
+            then(&written, written_message(&write, &written));
+            Ok(written)
+        };
+        match self.inner.work.spawn(work).await {
+            Ok(result) => result,
+            Err(_) => Err(Refusal::Error(internal("a write was cut off"))),
+        }
+    }
+
+    /// Decides, appends and wakes readers; decides again if another writer was first.
+    async fn execute(&self, live: &Arc<Live>, write: &mut Write) -> Result<Written, Refusal> {
+        let mut slot = live.record.lock().await;
+        loop {
+            let found = match slot.take() {
+                Some(record) => Some(record),
+                None if write.fresh.is_some() => None,
+                None => self.stored(&live.key).await?,
+            };
+            let mut record = match (found, &write.fresh) {
+                (Some(record), _) => record,
+                (None, Some(fresh)) => fresh.clone(),
+                (None, None) => return Err(Error::task_not_found().into()),
+            };
+            let (before, epoch) = (record.head, record.run.epoch);
+            let (mut events, mut first) = (Vec::new(), None);
+            for (index, command) in write.commands.iter().enumerate() {
+                let now = self.now();
+                let limits = &self.inner.settings.limits;
+                let decision = match rules::decide(&record, command.clone(), limits, now) {
+                    Ok(decision) => decision,
+                    Err(error) => {
+                        if index == 0 && before > 0 {
+                            *slot = Some(record);
+                        }
+                        return Err(error.into());
+                    }
+                };
+                record.run = decision.run;
+                record.hidden &= !decision.unhide;
+                if let Some(event) = decision.event {
+                    let (kind, body) = log::encode(&record.task, &event);
+                    rules::apply(&mut record, &event, body.len());
+                    events.push((kind, body));
+                    if write.keep_first && first.is_none() {
+                        first = Some(Arc::clone(&record.task));
+                    }
+                }
+            }
+            let pauses = write.commands.contains(&Command::Release);
+            let whole = (record.is_closed() || pauses) && !record.hidden;
+            let append = Append {
+                key: live.key.clone(),
+                expect: before,
+                fence: write.fence,
+                header: record.header(),
+                events: events.clone(),
+                snapshot: whole.then(|| log::snapshot(&record)),
+                dedup: write.dedup.clone(),
+            };
+            match self.inner.store.append(append).await {
+                Ok(head) => {
+                    let entries = numbered(before, events);
+                    live.publish(entries, head, record.is_closed());
+                    live.keep(&mut slot, record.clone());
+                    let claimed = record.run.epoch != epoch;
+                    return Ok(Written { before, first, claimed, record });
+                }
+                Err(StoreError::Moved) => {
+                    // The task exists after all, or another process wrote: look again.
+                    write.fresh = None;
+                }
+                Err(StoreError::Fenced) => return Err(Refusal::Fenced),
+                Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),
+                Err(error @ (StoreError::Unavailable(_) | StoreError::Corrupt(_))) => {
+                    return Err(refuse(error).into());
+                }
+            }
+        }
+    }
+}
+
+/// The message of a write that took one, as it now stands in the log.
+fn written_message(write: &Write, written: &Written) -> Option<rules::Received> {
+    let Some(Command::Receive { message: _, accepted_output_modes, metadata }) =
+        write.commands.first()
+    else {
+        return None;
+    };
+    let message = written.record.task.history.as_ref()?.last()?.clone();
+    Some(rules::Received {
+        message,
+        accepted_output_modes: accepted_output_modes.clone(),
+        metadata: metadata.clone(),
+        state: written.record.state(),
+        at: written.record.created,
+    })
+}
+
+fn numbered(before: Seq, events: Vec<(Kind, Bytes)>) -> Vec<Entry> {
+    (before + 1..).zip(events).map(|(seq, (kind, body))| Entry { seq, kind, body }).collect()
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Error(error) => error,
+            Refusal::Fenced => internal("a write without a claim was fenced"),
+            Refusal::Duplicate(_) => internal("a write without a key was a duplicate"),
+        }
+    }
+}
