@@ -2,6 +2,8 @@
 
 #[cfg(feature = "test-util")]
 pub mod conformance;
+#[cfg(feature = "test-util")]
+pub mod flaky;
 pub mod sqlite;
 
 use std::fmt;

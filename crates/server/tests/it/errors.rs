@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use herald_engine::{Engine, Profile, store::Store};
+use herald_engine::{
+    Engine, Profile,
+    store::{Store, flaky::Flaky},
+};
 use serde_json::{Value, json};
 
 use crate::{
     agents::Script,
     client::{Call, message},
-    flaky::Flaky,
     hub::Hub,
 };
 
@@ -31,7 +33,7 @@ async fn readiness(hub: &Hub, status: u16) {
 // proves: ERR-071
 #[tokio::test]
 async fn a_store_that_takes_no_writes_is_a_passing_fault_with_a_name() {
-    let store = Arc::new(Flaky::new());
+    let store = Arc::new(Flaky::new().unwrap());
     let hub = over(&store).await;
     assert_eq!(hub.call(Call::get("/readyz")).await.status(), 200);
     store.fail_writes(true);
@@ -55,7 +57,7 @@ async fn a_store_that_takes_no_writes_is_a_passing_fault_with_a_name() {
 // proves: STR-029
 #[tokio::test]
 async fn a_stream_that_breaks_off_says_so_in_its_last_event_and_can_be_resumed() {
-    let store = Arc::new(Flaky::new());
+    let store = Arc::new(Flaky::new().unwrap());
     let hub = over(&store).await;
     let call = Call::rpc("SendMessage", &message("chunks 100"));
     let task = hub.call(call).await.result()["task"]["id"].clone();

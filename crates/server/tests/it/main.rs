@@ -5,7 +5,6 @@
 
 mod agents;
 mod client;
-mod flaky;
 mod hub;
 
 mod auth;

@@ -1,36 +1,54 @@
-//! A store that fails when it is told to.
+//! A real store that fails when a test tells it to.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
 
 use async_trait::async_trait;
-use herald_engine::store::{
+use herald_protocol::{AgentName, Seq, Timestamp};
+
+use super::{
     Append, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store, StoreError, Stored,
     sqlite::Sqlite,
 };
-use herald_protocol::{AgentName, Seq, Timestamp};
 
+type Chosen = (fn(&Append) -> bool, usize);
+
+/// SQLite in memory, behind a disk that can be full or gone.
 #[derive(Debug)]
-pub(crate) struct Flaky {
+pub struct Flaky {
     store: Sqlite,
     writes_fail: AtomicBool,
+    /// Appends that fail, and how many of them still do.
+    chosen: Mutex<Chosen>,
     /// How many reads of a log succeed before they begin to fail.
     reads_left: AtomicUsize,
 }
 
 impl Flaky {
-    pub(crate) fn new() -> Self {
-        Self {
-            store: Sqlite::memory().unwrap(),
+    /// A store that works, so far.
+    pub fn new() -> Result<Self, super::sqlite::OpenError> {
+        Ok(Self {
+            store: Sqlite::memory()?,
             writes_fail: AtomicBool::new(false),
+            chosen: Mutex::new((|_| false, 0)),
             reads_left: AtomicUsize::new(usize::MAX),
-        }
+        })
     }
 
-    pub(crate) fn fail_writes(&self, fail: bool) {
+    /// Whether every write fails from now on.
+    pub fn fail_writes(&self, fail: bool) {
         self.writes_fail.store(fail, Ordering::Relaxed);
     }
 
-    pub(crate) fn fail_reads_after(&self, count: usize) {
+    /// The next `count` appends of this kind fail.
+    pub fn fail_appends(&self, which: fn(&Append) -> bool, count: usize) {
+        *self.chosen.lock().expect("nothing panics while it holds this lock") = (which, count);
+    }
+
+    /// Reads of a log fail after so many more.
+    pub fn fail_reads_after(&self, count: usize) {
         self.reads_left.store(count, Ordering::Relaxed);
     }
 
@@ -40,12 +58,22 @@ impl Flaky {
             false => Ok(()),
         }
     }
+
+    fn chosen(&self, append: &Append) -> Result<(), StoreError> {
+        let mut chosen = self.chosen.lock().expect("nothing panics while it holds this lock");
+        if chosen.1 > 0 && (chosen.0)(append) {
+            chosen.1 -= 1;
+            return Err(StoreError::Unavailable("the disk is full".into()));
+        }
+        Ok(())
+    }
 }
 
 #[async_trait]
 impl Store for Flaky {
     async fn append(&self, append: Append) -> Result<Seq, StoreError> {
         self.write()?;
+        self.chosen(&append)?;
         self.store.append(append).await
     }
 
