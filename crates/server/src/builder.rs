@@ -88,9 +88,21 @@ impl ServerBuilder {
         let streams = Tally::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
+        let responses = config.limits.responses.min(Semaphore::MAX_PERMITS);
+        let responses = Arc::new(Semaphore::new(responses));
         let pulse = Pulse::default();
-        let shared =
-            Shared { engine, config, auth, guard, streams, pulse, bodies, public_url, started };
+        let shared = Shared {
+            engine,
+            config,
+            auth,
+            guard,
+            streams,
+            pulse,
+            bodies,
+            responses,
+            public_url,
+            started,
+        };
         Ok(Server { shared: Arc::new(shared) })
     }
 }

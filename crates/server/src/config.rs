@@ -44,6 +44,8 @@ pub struct Limits {
     pub body: usize,
     /// Bytes of all request bodies that are on their way in.
     pub bodies: usize,
+    /// Bytes of large responses that are on their way out.
+    pub responses: usize,
     /// Bytes of a request's line and headers over HTTP/1; at least 8 KiB. It also bounds what is
     /// held for a reader that does not keep up.
     pub head: usize,
@@ -114,6 +116,7 @@ impl Default for Limits {
         Self {
             body: 4 << 20,
             bodies: 256 << 20,
+            responses: 256 << 20,
             head: 32 << 10,
             streams_per_caller: 1000,
             connections: 10_000,

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use herald_protocol::{Error, ErrorKind};
 use http_body::Body;
 use http_body_util::BodyExt;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// Why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,34 @@ async fn collect<B: Body<Data = Bytes>>(
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
+/// Responses up to this size go out without being counted.
+const SMALL: usize = 64 << 10;
+
+/// A body that takes up room until its last byte has been handed to the peer: what is not read must
+/// not pile up without end.
+pub(crate) fn hold(body: Bytes, room: &Arc<Semaphore>) -> Result<Bytes, Error> {
+    struct Held {
+        body: Bytes,
+        _room: OwnedSemaphorePermit,
+    }
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.body
+        }
+    }
+    if body.len() <= SMALL {
+        return Ok(body);
+    }
+    let size = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    match Arc::clone(room).try_acquire_many_owned(size) {
+        Ok(room) => Ok(Bytes::from_owner(Held { body, _room: room })),
+        Err(_) => {
+            let text = "too much is waiting to be read from this server; try again later";
+            Err(Error::new(ErrorKind::Unavailable, text))
+        }
+    }
+}
+
 /// What a caller hears whose body does not fit in beside the others.
 pub(crate) fn no_room() -> Error {
     let text = "too much is being sent to this server right now; try again later";
@@ -132,6 +160,21 @@ mod tests {
     use http_body_util::{Full, StreamBody};
 
     use super::*;
+
+    #[test]
+    fn responses_that_nobody_reads_do_not_pile_up() {
+        let room = Arc::new(Semaphore::new(200 << 10));
+        let body = || Bytes::from(vec![b'x'; 120 << 10]);
+        let first = hold(body(), &room).unwrap();
+        assert_eq!(first, body());
+        assert_eq!(hold(body(), &room).unwrap_err().kind, ErrorKind::Unavailable);
+        assert!(hold(Bytes::from_static(b"small"), &room).is_ok());
+        let half = first.slice(..1);
+        drop(first);
+        assert!(hold(body(), &room).is_err(), "a piece of it is still on its way");
+        drop(half);
+        assert!(hold(body(), &room).is_ok());
+    }
 
     fn room() -> Semaphore {
         Semaphore::new(1 << 20)

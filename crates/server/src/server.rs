@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) pulse: Pulse,
     /// Bytes of request bodies that may be on their way in at once.
     pub(crate) bodies: Semaphore,
+    /// Bytes of responses that may be on their way out at once.
+    pub(crate) responses: Arc<Semaphore>,
     /// The public URL without a slash at its end.
     pub(crate) public_url: Option<String>,
     /// When the server was made, which is when its cards last changed.

@@ -92,7 +92,13 @@ async fn call(
     match outcome {
         Ok(Outcome::Result(result)) => {
             let body = jsonrpc::result(&call.id, &result);
-            Ok(respond(StatusCode::OK, "application/json", body))
+            match limits::hold(body.into(), &exchange.shared.responses) {
+                Ok(body) => Ok(respond(StatusCode::OK, "application/json", body)),
+                Err(error) => {
+                    let dialect = Some(dialect);
+                    Err(Failure { call: call.id, dialect, streams: false, error })
+                }
+            }
         }
         Ok(Outcome::Stream(events, slot)) => {
             let framing = sse::Framing { dialect, call: Some(call.id), id: exchange.id };

@@ -81,7 +81,10 @@ where
     let body = read(exchange, body).await?;
     let request = rest::request(route, exchange.parts.uri.query(), &body)?;
     match exchange.perform(caller, route.dialect, request).await? {
-        Outcome::Result(result) => Ok(respond(StatusCode::OK, content_type(route.dialect), result)),
+        Outcome::Result(result) => {
+            let body = limits::hold(result, &exchange.shared.responses)?;
+            Ok(respond(StatusCode::OK, content_type(route.dialect), body))
+        }
         Outcome::Stream(events, slot) => {
             let framing = sse::Framing { dialect: route.dialect, call: None, id: exchange.id };
             let every = exchange.shared.config.timeouts.keep_alive;
