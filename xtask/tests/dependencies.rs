@@ -13,8 +13,9 @@ const ALLOWED: &[(&str, &str)] = &[
     ("herald-agents", "async-trait herald-engine herald-protocol serde_json tokio"),
     (
         "herald-server",
-        "async-trait blake3 bytes herald-engine herald-protocol http http-body http-body-util hyper \
-         hyper-util serde serde_json subtle thiserror tokio tokio-util tower tracing uuid",
+        "async-trait blake3 bytes futures-util herald-engine herald-protocol http http-body \
+         http-body-util hyper hyper-util serde serde_json subtle thiserror tokio tokio-tungstenite \
+         tokio-util tower tracing uuid",
     ),
     (
         "herald",

@@ -97,6 +97,12 @@ impl Subscription {
         &self.live.key.task
     }
 
+    /// Whether nothing can follow. A stream that ends because the engine shuts down is not over: it
+    /// goes on where it was when it is taken up again.
+    pub fn is_over(&self) -> bool {
+        self.done
+    }
+
     /// The next item, or `None` once the stream is over.
     ///
     /// Dropping the future loses nothing: the next call goes on where this one was.

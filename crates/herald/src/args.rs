@@ -27,6 +27,7 @@ Examples:
   herald serve                              an echo agent, data in ./herald-data
   herald serve --ephemeral --port 9000      nothing is kept after it stops
   herald serve --config herald.toml         agents, limits and tokens from a file
+  herald serve --stdio --ephemeral          one caller, over standard input and output
 
 Try it from another terminal:
   curl http://127.0.0.1:8000/message:send -H 'A2A-Version: 1.0' \\
@@ -67,8 +68,9 @@ pub(crate) struct Serve {
     #[arg(long, env = "HERALD_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 
-    /// Serve over standard input and output (not in this version)
-    #[arg(long, hide = true)]
+    /// Serve one caller over standard input and output instead of a port: one JSON-RPC message per
+    /// line each way, logs on standard error
+    #[arg(long)]
     pub(crate) stdio: bool,
 }
 

@@ -27,7 +27,9 @@ const DEFAULT_PORT: u16 = 8000;
 /// Everything `herald serve` needs to know.
 #[derive(Debug)]
 pub(crate) struct Settings {
+    /// Where to listen, unless standard input and output are served instead.
     pub(crate) address: SocketAddr,
+    pub(crate) stdio: bool,
     pub(crate) store: StoreKind,
     pub(crate) engine: herald_engine::Settings,
     pub(crate) server: herald_server::Config,
@@ -56,9 +58,6 @@ pub(crate) struct AgentSettings {
 impl Settings {
     /// Merges what was given. Flags and environment are already one, as clap reads both.
     pub(crate) fn merge(args: &Serve) -> anyhow::Result<Self> {
-        if args.stdio {
-            bail!("--stdio is not part of this version");
-        }
         let source = config_path(args);
         let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
         let file = source.as_ref().map(|path| path.display().to_string());
@@ -73,7 +72,11 @@ impl Settings {
         let address = address(args, &config)?;
         let store = store(args, config.store.url.as_deref())?;
         let engine = engine_settings(&config);
-        let tokens = tokens(&config.auth, address.ip())?;
+        // Whoever holds the other end of standard input started this process, or was given it.
+        let tokens = match args.stdio {
+            true => Vec::new(),
+            false => tokens(&config.auth, address.ip())?,
+        };
         let public_url = args.public_url.clone().or(config.server.public_url);
         let sections = if config.agents.is_empty() {
             vec![AgentSection::new("echo", "echo")]
@@ -101,7 +104,8 @@ impl Settings {
         limits.streams_per_caller =
             config.limits.streams_per_caller.unwrap_or(limits.streams_per_caller);
         server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
-        Ok(Self { address, store, engine, server, agents, default_agent, source })
+        let stdio = args.stdio;
+        Ok(Self { address, stdio, store, engine, server, agents, default_agent, source })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -13,8 +13,14 @@ use crate::{
 /// The longest request id that is echoed, in bytes.
 pub const MAX_ID_BYTES: usize = 1024;
 
+/// The notification by which a caller gives up a call, but not its task. The name is the one that
+/// the Language Server Protocol uses.
+pub const CANCEL_REQUEST: &str = "$/cancelRequest";
+/// The notification that says that nothing more follows on a call's stream.
+pub const STREAM_END: &str = "stream/end";
+
 /// A request id, kept exactly as the caller wrote it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RequestId(Box<str>);
 
 /// A call: which method, with which parameters.
@@ -26,6 +32,10 @@ pub struct Call<'a> {
     pub method: Cow<'a, str>,
     /// The parameters, unread.
     pub params: Option<&'a RawValue>,
+    /// Whether there was no id at all, so that a connection that lasts answers nothing.
+    pub is_notification: bool,
+    /// What stands in headers over HTTP, unread; only connections that last look at it.
+    pub service_parameters: Option<&'a RawValue>,
 }
 
 impl RequestId {
@@ -40,19 +50,22 @@ impl RequestId {
     }
 }
 
-/// Reads one call. On failure the id is the caller's where it could be read. A2A has no
-/// notifications, so a call without an id is answered like any other, to the id `null`.
+/// Reads one call. On failure the id is the caller's where it could be read. Over HTTP A2A has no
+/// notifications, so there a call without an id is answered like any other, to the id `null`.
 pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Wire<'a> {
         #[serde(borrow)]
         jsonrpc: Option<&'a RawValue>,
-        #[serde(borrow)]
+        #[serde(borrow, default, deserialize_with = "present")]
         id: Option<&'a RawValue>,
         #[serde(borrow)]
         method: Option<&'a RawValue>,
         #[serde(borrow)]
         params: Option<&'a RawValue>,
+        #[serde(borrow)]
+        service_parameters: Option<&'a RawValue>,
     }
     let refuse = |kind, message: &str| (RequestId::null(), Error::new(kind, message));
     let wire: Wire<'_> = match serde_json::from_slice(body) {
@@ -67,7 +80,8 @@ pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
         }
         Err(fault) => return Err((RequestId::null(), json::malformed(&fault))),
     };
-    let id = match wire.id {
+    let is_notification = wire.id.is_none();
+    let id = match wire.id.filter(|raw| raw.get() != "null") {
         None => RequestId::null(),
         Some(raw) => match read_id(raw.get()) {
             Ok(id) => id,
@@ -83,7 +97,18 @@ pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
     };
     let method = serde_json::from_str::<Name<'_>>(method.get())
         .map_err(|_| refuse(r#"the member "method" must be a string"#))?;
-    Ok(Call { id, method: method.0, params: wire.params })
+    Ok(Call {
+        id,
+        method: method.0,
+        params: wire.params,
+        is_notification,
+        service_parameters: wire.service_parameters,
+    })
+}
+
+/// A member that is there, be it `null`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -119,6 +144,59 @@ pub fn result(id: &RequestId, result: &[u8]) -> Vec<u8> {
     out.extend_from_slice(result);
     out.push(b'}');
     out
+}
+
+/// Frames one event of a stream over a connection that lasts: a result, and beside it the id by
+/// which the stream is taken up again.
+pub fn event(id: &RequestId, event_id: &str, item: &[u8]) -> Vec<u8> {
+    let event_id = serde_json::to_string(event_id).expect("a string can be written");
+    let mut out = result(id, item);
+    out.pop();
+    out.extend_from_slice(br#","eventId":"#);
+    out.extend_from_slice(event_id.as_bytes());
+    out.push(b'}');
+    out
+}
+
+/// Frames a notification. The parameters are copied, not encoded again.
+pub fn notification(method: &str, params: &[u8]) -> Vec<u8> {
+    let method = serde_json::to_string(method).expect("a string can be written");
+    let mut out = Vec::with_capacity(params.len() + method.len() + 40);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"#);
+    out.extend_from_slice(method.as_bytes());
+    out.extend_from_slice(br#","params":"#);
+    out.extend_from_slice(params);
+    out.push(b'}');
+    out
+}
+
+/// The end of a stream over a connection that lasts, told apart from a stream that was lost.
+pub fn stream_end(id: &RequestId) -> Vec<u8> {
+    notification(STREAM_END, format!(r#"{{"id":{}}}"#, id.0).as_bytes())
+}
+
+/// The answer to a call that its caller has given up. The number is the one that the Language
+/// Server Protocol uses.
+pub fn cancelled(id: &RequestId) -> Vec<u8> {
+    let text = "the call was cancelled by its caller; the task goes on";
+    format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32800,"message":"{text}"}}}}"#, id.0)
+        .into_bytes()
+}
+
+/// Which call a `$/cancelRequest` is about.
+pub fn read_cancel(params: Option<&RawValue>) -> Result<RequestId, Error> {
+    #[derive(Deserialize)]
+    struct Wire<'a> {
+        #[serde(borrow, deserialize_with = "present")]
+        id: Option<&'a RawValue>,
+    }
+    let wire = params.and_then(|params| serde_json::from_str::<Wire<'_>>(params.get()).ok());
+    let raw = wire.and_then(|wire| wire.id).map(RawValue::get);
+    match raw {
+        Some("null") => Ok(RequestId::null()),
+        Some(raw) => read_id(raw).map_err(|text| Error::field("id", text)),
+        None => Err(Error::field("id", "the id of the call to cancel is missing")),
+    }
 }
 
 /// Frames an error under a number: `data` is an array of typed details, as 1.0 asks.
@@ -171,6 +249,42 @@ mod tests {
         assert_eq!(code(r#"{"jsonrpc":"2.0","id":"\ud83d","method":"X"}"#), -32600);
         let huge = "9".repeat(MAX_ID_BYTES + 1);
         assert_eq!(code(&format!(r#"{{"jsonrpc":"2.0","id":{huge},"method":"X"}}"#)), -32600);
+    }
+
+    #[test]
+    fn only_a_call_without_an_id_is_a_notification() {
+        for (id, is_notification) in [(r#""id":null,"#, false), (r#""id":7,"#, false), ("", true)] {
+            let body = format!(r#"{{"jsonrpc":"2.0",{id}"method":"X"}}"#);
+            assert_eq!(parse(body.as_bytes()).unwrap().is_notification, is_notification, "{id}");
+        }
+    }
+
+    #[test]
+    fn what_a_connection_that_lasts_is_sent_is_json() {
+        let id = parse(br#"{"jsonrpc":"2.0","id":"a\"b","method":"X"}"#).unwrap().id;
+        for (framed, expected) in [
+            (event(&id, "t:3", br#"{"x":1}"#), r#""result":{"x":1},"eventId":"t:3""#),
+            (stream_end(&id), r#""method":"stream/end","params":{"id":"a\"b"}"#),
+            (cancelled(&id), r#""code":-32800"#),
+        ] {
+            assert!(is_json(&framed));
+            assert!(std::str::from_utf8(&framed).unwrap().contains(expected), "{expected}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_cancelled_by_its_id() {
+        for (params, id) in
+            [(r#"{"id":7}"#, "7"), (r#"{"id":"a"}"#, r#""a""#), (r#"{"id":null}"#, "null")]
+        {
+            let params: &RawValue = serde_json::from_str(params).unwrap();
+            assert_eq!(read_cancel(Some(params)).unwrap().as_json(), id);
+        }
+        for params in ["{}", "[]", r#"{"id":{}}"#, r#"{"id":1.5}"#] {
+            let params: &RawValue = serde_json::from_str(params).unwrap();
+            assert_eq!(read_cancel(Some(params)).unwrap_err().kind, ErrorKind::InvalidParams);
+        }
+        assert!(read_cancel(None).is_err());
     }
 
     // proves: RPC-003, RPC-005

@@ -4,7 +4,10 @@
 pub(crate) mod cursor;
 pub(crate) mod jsonrpc;
 pub(crate) mod rest;
+pub(crate) mod session;
 pub(crate) mod sse;
+mod stdio;
+pub(crate) mod ws;
 
 use std::borrow::Cow;
 
@@ -184,6 +187,22 @@ pub(crate) fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
     let pairs = parts.uri.query()?.split('&');
     let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+/// The body of an event in a dialect. The log holds what 1.0 puts on the wire; older generations are
+/// translated.
+pub(crate) fn translated(
+    dialect: Dialect,
+    body: &[u8],
+    closing: bool,
+) -> Result<Cow<'_, [u8]>, Error> {
+    match dialect {
+        Dialect::V1 => Ok(Cow::Borrowed(body)),
+        Dialect::V03 | Dialect::V03Rest => {
+            let event = Dialect::V1.decode_event(body)?;
+            Ok(Cow::Owned(dialect.encode_event(&event, closing)))
+        }
+    }
 }
 
 /// A response with a body of this type.

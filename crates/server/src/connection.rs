@@ -6,7 +6,7 @@ use std::{
     io,
     net::IpAddr,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, Mutex},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -28,6 +28,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    bind::ws::Upgrade,
     body::Body,
     config::{Limits, Timeouts},
     guard::Door,
@@ -196,7 +197,13 @@ impl Shared {
     async fn serve_http1(&self, stream: TcpStream, accepted: Instant) {
         let pulse = Pulse::new(Wait::Head, accepted);
         let (socket, service) = self.ends(stream, &pulse);
-        self.attend(self.http1.serve_connection(socket, service), &pulse).await;
+        let handed = Arc::clone(&service.handed);
+        self.attend(self.http1.serve_connection(socket, service).with_upgrades(), &pulse).await;
+        let upgrade = handed.lock().expect("nothing panics while it holds this lock").take();
+        if let Some(upgrade) = upgrade {
+            let serve = Box::pin(upgrade.serve(&self.server, &self.finish, &pulse));
+            self.cut.run_until_cancelled(serve).await;
+        }
     }
 
     async fn serve_http2(&self, stream: TcpStream) {
@@ -208,7 +215,8 @@ impl Shared {
     fn ends(&self, stream: TcpStream, pulse: &Pulse) -> (TokioIo<Socket>, Requests) {
         let socket = Socket::new(stream, pulse.clone(), self.timeouts().stall);
         let (server, door) = (self.server.clone(), Door::Socket(self.bound));
-        (TokioIo::new(socket), Requests { server, door, pulse: pulse.clone() })
+        let handed = Handed::default();
+        (TokioIo::new(socket), Requests { server, door, pulse: pulse.clone(), handed })
     }
 
     /// Drives a connection to its end.
@@ -259,7 +267,7 @@ trait Connection: Future<Output = hyper::Result<()>> {
     fn finish(self: Pin<&mut Self>);
 }
 
-impl Connection for http1::Connection<TokioIo<Socket>, Requests> {
+impl Connection for http1::UpgradeableConnection<TokioIo<Socket>, Requests> {
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
@@ -277,7 +285,11 @@ struct Requests {
     server: Server,
     door: Door,
     pulse: Pulse,
+    handed: Handed,
 }
+
+/// What the connection goes on as after its last response, if it does.
+type Handed = Arc<Mutex<Option<Upgrade>>>;
 
 impl Service<Request<Incoming>> for Requests {
     type Response = Response<Body>;
@@ -288,9 +300,13 @@ impl Service<Request<Incoming>> for Requests {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let busy = self.pulse.begin();
         let (server, door) = (self.server.clone(), self.door);
+        let handed = Arc::clone(&self.handed);
         let request = request.map(|body| Upload { body, whole: false, pulse: self.pulse.clone() });
         Box::pin(async move {
-            let response = server.handle(request, door).await;
+            let mut response = server.handle(request, door).await;
+            if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
+                *handed.lock().expect("nothing panics while it holds this lock") = Some(upgrade);
+            }
             Ok(response.map(|body| body.keeping(busy)))
         })
     }

@@ -16,6 +16,8 @@ pub(crate) enum What<'a> {
     Root,
     /// JSON-RPC.
     JsonRpc,
+    /// JSON-RPC both ways, over WebSocket.
+    Socket,
     /// REST, under its mount; whether there is something is for the REST table to say.
     Rest(Mount, &'a str),
     /// The agent's card.
@@ -77,6 +79,7 @@ fn below(path: &str) -> Option<What<'_>> {
         "/.well-known/agent-card.json" | "/.well-known/agent.json" | "/agent-card.json" => {
             What::Card
         }
+        "/ws" | "/ws/" => What::Socket,
         _ => match path.strip_prefix("/a2a/rest").filter(|rest| rest.starts_with('/')) {
             Some(rest) => What::Rest(Mount::Shared, rest),
             None => {

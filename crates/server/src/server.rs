@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::{
     auth::Authenticate,
-    bind::{Exchange, jsonrpc, rest},
+    bind::{Exchange, jsonrpc, rest, ws},
     body::Body,
     builder::ServerBuilder,
     card,
@@ -101,7 +101,7 @@ impl Server {
 /// What the log knows about a request. Writing it all down for each one is a good part of what a
 /// small request costs, so that without debug logging only the id is kept: it is what the caller
 /// was told, and every line that is logged says what it is about itself.
-fn span(parts: &Parts, id: Uuid) -> Span {
+pub(crate) fn span(parts: &Parts, id: Uuid) -> Span {
     if !tracing::enabled!(Level::DEBUG) {
         return tracing::error_span!("request", %id);
     }
@@ -165,7 +165,7 @@ impl Shared {
                 reading(&parts.method)?;
                 return Ok(health::ready(self).await);
             }
-            What::Root | What::JsonRpc | What::Rest(..) | What::Card => {}
+            What::Root | What::JsonRpc | What::Socket | What::Rest(..) | What::Card => {}
         }
         let host = self.guard.host(parts, door)?;
         let agent = place.agent.map(AgentName::from);
@@ -185,6 +185,8 @@ impl Shared {
             (What::Root | What::JsonRpc, &Method::POST) => jsonrpc::answer(&exchange, body).await,
             (What::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
             (What::JsonRpc, _) => return Err(Refusal::method("POST, OPTIONS")),
+            (What::Socket, &Method::GET) => ws::answer(&exchange).await,
+            (What::Socket, _) => return Err(Refusal::method("GET")),
             (What::Rest(mount, path), method) => {
                 let method = if *method == Method::HEAD { &Method::GET } else { method };
                 rest::answer(&exchange, method, mount, path, body).await

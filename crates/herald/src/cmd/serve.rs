@@ -17,6 +17,7 @@ use herald_engine::{
 };
 use herald_server::Server;
 use tokio::{
+    io::{stdin, stdout},
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
 };
@@ -36,21 +37,22 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         tracing::info!(file = %source.display(), "read the configuration");
     }
     let engine = build_engine(&settings)?;
-    let listener = TcpListener::bind(settings.address).await.with_context(|| {
-        let address = settings.address;
-        format!("cannot listen on {address}; is another server there? Try --port 0 for a free port")
-    })?;
-    let address = listener.local_addr()?;
+    let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
     let server = Server::builder(engine).config(settings.server.clone()).build()?;
     // Ready to be told before anybody can know that it runs.
     let mut signals = Signals::listen()?;
-    greet(address, &settings, &server)?;
-    tracing::info!(%address, "listening");
-    if settings.server.open_to_network && !address.ip().is_loopback() {
-        tracing::warn!("everybody who can reach {address} is served: [auth] required = false");
-    }
     let stopping = CancellationToken::new();
-    let served = server.serve(listener, stopping.clone().cancelled_owned());
+    let stop = stopping.clone().cancelled_owned();
+    match &listener {
+        Some(listener) => greet(listener.local_addr()?, &settings, &server)?,
+        None => tracing::info!("serving standard input and output"),
+    }
+    let served = async {
+        match listener {
+            Some(listener) => server.serve(listener, stop).await,
+            None => server.serve_lines(stdin(), stdout(), stop).await,
+        }
+    };
     let stopped = async {
         signals.next().await;
         tracing::info!("stopping; a second signal stops at once");
@@ -62,6 +64,12 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         () = stopped => tracing::warn!("stopped at once; the next start takes up what was left"),
     }
     Ok(())
+}
+
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}; is another server there? Try --port 0 for a free port")
+    })
 }
 
 fn build_engine(settings: &Settings) -> anyhow::Result<Engine> {
@@ -103,6 +111,10 @@ fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::R
     writeln!(out, "  tasks  {kept}")?;
     writeln!(out, "  try    {}", server.curl(&local))?;
     out.flush()?;
+    tracing::info!(%address, "listening");
+    if settings.server.open_to_network && !address.ip().is_loopback() {
+        tracing::warn!("everybody who can reach {address} is served: [auth] required = false");
+    }
     Ok(())
 }
 

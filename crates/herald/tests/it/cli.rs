@@ -43,13 +43,14 @@ async fn help_names_every_flag_and_nothing_that_is_not_there() {
         "--public-url",
         "--log-level",
         "--log-format",
+        "--stdio",
         "HERALD_PORT",
         "[default: 8000]",
         "curl ",
     ] {
         assert!(help.stdout.contains(flag), "no {flag} in {}", help.stdout);
     }
-    for absent in ["--stdio", "--exec", "worker", "postgres"] {
+    for absent in ["--exec", "worker", "postgres"] {
         assert!(!help.stdout.contains(absent), "{absent} in {}", help.stdout);
     }
     let bare = herald(&[]).await;
@@ -67,8 +68,6 @@ async fn a_flag_that_does_not_exist_is_refused() {
     }
     let both = herald(&["serve", "--ephemeral", "--data", "x"]).await;
     assert!(both.stderr.contains("--ephemeral") && both.stderr.contains("--data"), "{both:?}");
-    let stdio = herald(&["serve", "--stdio"]).await;
-    says(&stdio, &["--stdio is not part of this version"]);
 }
 
 #[tokio::test]

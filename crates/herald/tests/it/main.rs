@@ -24,3 +24,4 @@ mod disk;
 mod drain;
 mod faults;
 mod resume;
+mod stdio;

@@ -151,6 +151,13 @@ impl Options {
         command
     }
 
+    /// Starts it in this home with all three standard streams in our hands.
+    pub(crate) fn spawn_stdio(&self, home: &Path) -> Child {
+        let mut command = self.command(home);
+        command.arg("--stdio").stdin(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
     /// Starts it and waits for it to end by itself, as it must when it refuses to serve.
     pub(crate) async fn refused(&self) -> Ended {
         let home = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
-//! JSON-RPC over HTTP: one URL, every dialect, chosen per request.
+//! JSON-RPC: every dialect, chosen per call. HTTP answers one call per request at one URL;
+//! connections that last (`session`) have each of their calls performed here too.
 
 use bytes::Bytes;
-use herald_engine::Caller;
+use herald_engine::{Caller, Subscription, store::Owner};
 use herald_protocol::{
-    Dialect, Error, ErrorKind, dialect,
+    Dialect, Error, ErrorKind, MissingVersion, dialect,
     jsonrpc::{self, RequestId},
 };
 use http::{HeaderValue, Response, StatusCode, header};
@@ -12,20 +13,29 @@ use crate::{
     bind::{Exchange, Outcome, respond, sse},
     body::Body,
     guard,
-    limits::{self, Unread},
+    limits::{self, Slot, Unread},
     refusal::Refusal,
 };
 
+/// What a call led to.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The whole response.
+    Whole(Bytes),
+    /// A stream, in the dialect of the call.
+    Stream(Subscription, Option<Slot<Owner>>, Dialect),
+}
+
 /// Why a call failed, and as much as is known about it.
-struct Failure {
-    call: RequestId,
+#[derive(Debug)]
+pub(crate) struct Failure {
     dialect: Option<Dialect>,
     /// Whether a stream was asked for. Clients of 0.3 take nothing else for an answer then.
     streams: bool,
     error: Error,
 }
 
-/// Answers a call. The order of the checks is the one every conformance suite accepts: parse,
+/// Answers a request. The order of the checks is the one every conformance suite accepts: parse,
 /// envelope, method, version, parameters, capability, semantics.
 pub(crate) async fn answer<B>(exchange: &Exchange<'_>, body: B) -> Response<Body>
 where
@@ -33,13 +43,13 @@ where
 {
     let caller = match exchange.caller(None).await {
         Ok(caller) => caller,
-        Err(error) => return refuse(exchange, Failure::early(error)),
+        Err(error) => return refuse(exchange, &RequestId::null(), error.into()),
     };
     if !body.is_end_stream()
         && let Some(text) = guard::refuse_content(&exchange.parts.headers)
     {
         let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
-        let mut response = refuse(exchange, Failure::early(error));
+        let mut response = refuse(exchange, &RequestId::null(), error.into());
         *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return response;
     }
@@ -50,72 +60,82 @@ where
         Err(Unread::TooLarge) => {
             let text = format!("the body is larger than {limit} bytes");
             let error = Error::new(ErrorKind::TooLarge, text).with("limit", limit);
-            let mut response = refuse(exchange, Failure::early(error));
+            let mut response = refuse(exchange, &RequestId::null(), error.into());
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             return response;
         }
         Err(Unread::TooSlow) => return too_slow(),
-        Err(Unread::NoRoom) => return refuse(exchange, Failure::early(limits::no_room())),
+        Err(Unread::NoRoom) => {
+            return refuse(exchange, &RequestId::null(), limits::no_room().into());
+        }
         Err(Unread::Broken) => {
             let error = Error::new(ErrorKind::Parse, "the body broke off");
-            return refuse(exchange, Failure::early(error));
+            return refuse(exchange, &RequestId::null(), error.into());
         }
     };
-    match call(exchange, caller, &body).await {
-        Ok(response) => response,
-        Err(failure) => refuse(exchange, failure),
+    let call = match jsonrpc::parse(&body) {
+        Ok(call) => call,
+        Err((id, error)) => return refuse(exchange, &id, error.into()),
+    };
+    let policy = exchange.shared.config.missing_version;
+    let params = call.params.map(|params| params.get().as_bytes());
+    match perform(exchange, caller, policy, &call.id, &call.method, params).await {
+        Ok(Answer::Whole(body)) => respond(StatusCode::OK, "application/json", body),
+        Ok(Answer::Stream(events, slot, dialect)) => {
+            let framing = sse::Framing { dialect, call: Some(call.id), id: exchange.id };
+            let every = exchange.shared.config.timeouts.keep_alive;
+            sse::response(events, framing, every, slot)
+        }
+        Err(failure) => refuse(exchange, &call.id, failure),
     }
 }
 
-async fn call(
+/// Performs one call, over whatever it came.
+pub(crate) async fn perform(
     exchange: &Exchange<'_>,
     caller: Caller,
-    body: &[u8],
-) -> Result<Response<Body>, Failure> {
-    let call = jsonrpc::parse(body).map_err(|(call, error)| Failure {
-        call,
-        dialect: None,
-        streams: false,
-        error,
-    })?;
-    let policy = exchange.shared.config.missing_version;
-    let resolved = dialect::resolve(&call.method, exchange.version().as_deref(), policy);
-    let (dialect, operation) = match resolved {
-        Ok(resolved) => resolved,
-        Err(error) => return Err(Failure { call: call.id, dialect: None, streams: false, error }),
+    policy: MissingVersion,
+    id: &RequestId,
+    method: &str,
+    params: Option<&[u8]>,
+) -> Result<Answer, Failure> {
+    let (dialect, operation) = dialect::resolve(method, exchange.version().as_deref(), policy)?;
+    let failed = |error| {
+        let streams = operation.is_streaming();
+        Failure { dialect: Some(dialect), streams, error }
     };
-    let params = call.params.map(|params| params.get().as_bytes());
-    let outcome = match dialect.decode(operation, params) {
-        Ok(request) => exchange.perform(caller, dialect, request).await,
-        Err(error) => Err(error),
-    };
-    match outcome {
-        Ok(Outcome::Result(result)) => {
-            let body = jsonrpc::result(&call.id, &result);
-            match limits::hold(body.into(), &exchange.shared.responses) {
-                Ok(body) => Ok(respond(StatusCode::OK, "application/json", body)),
-                Err(error) => {
-                    let dialect = Some(dialect);
-                    Err(Failure { call: call.id, dialect, streams: false, error })
-                }
-            }
+    let request = dialect.decode(operation, params).map_err(failed)?;
+    match exchange.perform(caller, dialect, request).await.map_err(failed)? {
+        Outcome::Result(result) => {
+            let body = jsonrpc::result(id, &result).into();
+            let body = limits::hold(body, &exchange.shared.responses).map_err(failed)?;
+            Ok(Answer::Whole(body))
         }
-        Ok(Outcome::Stream(events, slot)) => {
-            let framing = sse::Framing { dialect, call: Some(call.id), id: exchange.id };
-            let every = exchange.shared.config.timeouts.keep_alive;
-            Ok(sse::response(events, framing, every, slot))
-        }
-        Err(error) => {
-            let streams = operation.is_streaming();
-            Err(Failure { call: call.id, dialect: Some(dialect), streams, error })
-        }
+        Outcome::Stream(events, slot) => Ok(Answer::Stream(events, slot, dialect)),
+    }
+}
+
+/// Before the call's dialect is known.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { dialect: None, streams: false, error }
     }
 }
 
 impl Failure {
-    /// Before anything of the body is known.
-    fn early(error: Error) -> Self {
-        Self { call: RequestId::null(), dialect: None, streams: false, error }
+    /// The response to the call, and the kind and the dialect of what went wrong.
+    pub(crate) fn encode(
+        self,
+        exchange: &Exchange<'_>,
+        call: &RequestId,
+    ) -> (Vec<u8>, ErrorKind, Dialect) {
+        let error = exchange.explain(self.error);
+        // Without a method to go by, the version says which generation is asking.
+        let dialect = self.dialect.unwrap_or_else(|| match exchange.version() {
+            Some(version) if !version.is_empty() && !version.starts_with("0.") => Dialect::V1,
+            Some(_) | None => Dialect::V03,
+        });
+        (dialect.encode_error(call, &error), error.kind, dialect)
     }
 }
 
@@ -126,10 +146,10 @@ pub(crate) fn too_slow() -> Response<Body> {
     response
 }
 
-fn refuse(exchange: &Exchange<'_>, failure: Failure) -> Response<Body> {
-    let Failure { call, dialect, streams, error } = failure;
-    let error = exchange.explain(error);
-    let status = match error.kind {
+fn refuse(exchange: &Exchange<'_>, call: &RequestId, failure: Failure) -> Response<Body> {
+    let streams = failure.streams;
+    let (body, kind, dialect) = failure.encode(exchange, call);
+    let status = match kind {
         ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
         ErrorKind::Forbidden => StatusCode::FORBIDDEN,
         ErrorKind::LimitExceeded => StatusCode::TOO_MANY_REQUESTS,
@@ -153,17 +173,11 @@ fn refuse(exchange: &Exchange<'_>, failure: Failure) -> Response<Body> {
         | ErrorKind::TooLarge
         | ErrorKind::Unavailable => StatusCode::OK,
     };
-    // Without a method to go by, the version says which generation is asking.
-    let dialect = dialect.unwrap_or_else(|| match exchange.version() {
-        Some(version) if !version.is_empty() && !version.starts_with("0.") => Dialect::V1,
-        Some(_) | None => Dialect::V03,
-    });
-    let body = dialect.encode_error(&call, &error);
     let mut response = if streams && dialect == Dialect::V03 {
         sse::refusal(status, &body)
     } else {
         respond(status, "application/json", body)
     };
-    exchange.mark(response.headers_mut(), error.kind);
+    exchange.mark(response.headers_mut(), kind);
     response
 }

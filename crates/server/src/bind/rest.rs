@@ -45,7 +45,7 @@ where
     };
     match answered {
         Ok(response) => response,
-        Err(Failure::Error(error)) => refuse(exchange, &route, error),
+        Err(Failure::Error(error)) => refuse(exchange, route.dialect, error),
         Err(Failure::TooSlow) => jsonrpc::too_slow(),
     }
 }
@@ -118,12 +118,12 @@ where
     })
 }
 
-fn refuse(exchange: &Exchange<'_>, route: &Route, error: Error) -> Response<Body> {
+/// An error under its own HTTP status.
+pub(crate) fn refuse(exchange: &Exchange<'_>, dialect: Dialect, error: Error) -> Response<Body> {
     let error = exchange.explain(error);
     let status = StatusCode::from_u16(error.kind.codes().http);
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response =
-        respond(status, content_type(route.dialect), route.dialect.encode_status(&error));
+    let mut response = respond(status, content_type(dialect), dialect.encode_status(&error));
     exchange.mark(response.headers_mut(), error.kind);
     if error.kind == ErrorKind::TooLarge {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

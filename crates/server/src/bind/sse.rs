@@ -19,7 +19,7 @@ use tracing::Span;
 use uuid::Uuid;
 
 use crate::{
-    bind::{cursor, respond},
+    bind::{cursor, respond, translated},
     body::Body,
     limits::Slot,
 };
@@ -53,16 +53,30 @@ pub(crate) struct Events {
 
 /// What the reader has written and the connection has not taken.
 #[derive(Debug, Clone, Default)]
-struct Out(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Out(Arc<Mutex<Vec<u8>>>);
 
-/// The response that carries a stream.
+/// The response that carries the stream of one task.
 pub(crate) fn response(
     events: Subscription,
     framing: Framing,
     every: Duration,
     slot: Option<Slot<Owner>>,
 ) -> Response<Body> {
-    let mut response = Response::new(Body::events(Events::new(events, framing, every, slot)));
+    carry(|out| follow(events, framing, out), every, slot)
+}
+
+/// The response that carries what `read` writes until it ends.
+pub(crate) fn carry<F>(
+    read: impl FnOnce(Out) -> F,
+    every: Duration,
+    slot: Option<Slot<Owner>>,
+) -> Response<Body>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let out = Out::default();
+    let reader = Box::pin(read(out.clone()));
+    let mut response = Response::new(Body::events(Events::new(reader, out, every, slot)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -81,14 +95,14 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> Response<Body> {
 
 impl Events {
     fn new(
-        events: Subscription,
-        framing: Framing,
+        reader: Pin<Box<dyn Future<Output = ()> + Send>>,
+        out: Out,
         every: Duration,
         slot: Option<Slot<Owner>>,
     ) -> Self {
-        let (out, now) = (Out::default(), Instant::now());
+        let now = Instant::now();
         Self {
-            reader: Box::pin(follow(events, framing, out.clone())),
+            reader,
             out,
             over: false,
             beat: Box::pin(sleep(every)),
@@ -147,13 +161,13 @@ impl fmt::Debug for Events {
 }
 
 impl Out {
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().expect("nothing panics while it holds this lock")
     }
 
     /// Waits until there is room. Nobody wakes the reader for it: whoever takes the bytes polls it
     /// next.
-    async fn room(&self) {
+    pub(crate) async fn room(&self) {
         poll_fn(|_| if self.lock().len() < BATCH { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }
@@ -178,21 +192,13 @@ async fn follow(mut events: Subscription, framing: Framing, out: Out) {
 impl Framing {
     fn item(&self, out: &mut Vec<u8>, prefix: &str, item: &Item) -> Result<(), Error> {
         let id = format!("{prefix}{}", item.seq);
-        // The log holds what 1.0 puts on the wire; older generations are translated.
-        let translated = match self.dialect {
-            Dialect::V1 => None,
-            Dialect::V03 | Dialect::V03Rest => {
-                let event = Dialect::V1.decode_event(&item.body)?;
-                Some(self.dialect.encode_event(&event, item.closing))
-            }
-        };
-        let body = translated.as_deref().unwrap_or(&item.body);
+        let body = translated(self.dialect, &item.body, item.closing)?;
         match &self.call {
             Some(call) => {
-                let body = herald_protocol::jsonrpc::result(call, body);
+                let body = herald_protocol::jsonrpc::result(call, &body);
                 sse::frame(out, Some(&id), None, &body);
             }
-            None => sse::frame(out, Some(&id), None, body),
+            None => sse::frame(out, Some(&id), None, &body),
         }
         Ok(())
     }

@@ -53,6 +53,15 @@ impl Agent for Script {
                     turn.append(piece, index == count).await?;
                 }
             }
+            "bulk" => {
+                let (count, size) = rest.split_once(' ').unwrap_or_default();
+                let count: usize = count.parse().map_err(AgentError::failed)?;
+                let filler = "x".repeat(size.parse().map_err(AgentError::failed)?);
+                for index in 1..=count {
+                    let piece = artifact("bulk", &format!("{index};{filler}"));
+                    turn.append(piece, index == count).await?;
+                }
+            }
             "big" => {
                 let megabytes: usize = rest.parse().map_err(AgentError::failed)?;
                 for index in 1..=megabytes {

@@ -21,3 +21,4 @@ mod send;
 mod stream;
 mod v03;
 mod version;
+mod ws;

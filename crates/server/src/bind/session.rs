@@ -1,0 +1,377 @@
+//! A JSON-RPC session: a connection that lasts, with calls that come one after the other and are
+//! answered as they are done. WebSocket and standard input differ only in how they frame messages.
+//!
+//! Nothing is dropped for a peer that does not keep up. What waits to be written is bounded; a
+//! stream takes the next event from the log only once the last one has a place there, and no call is
+//! read while too many are under way.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, hash_map::Entry},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use bytes::Bytes;
+use herald_engine::{Subscription, store::Owner};
+use herald_protocol::{
+    AgentName, Dialect, Error, ErrorKind, MissingVersion,
+    jsonrpc::{self, RequestId},
+    version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
+};
+use http::{HeaderName, HeaderValue, Uri, header, request::Parts};
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::JoinSet,
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use crate::{
+    bind::{
+        Exchange, IDEMPOTENCY_KEY, cursor,
+        jsonrpc::{Answer, Failure, perform},
+        query, translated,
+    },
+    limits::Slot,
+    server::{self, Server},
+};
+
+/// Bytes and messages that may wait to be written. A message that is larger waits alone.
+const WAITING_BYTES: usize = 64 << 10;
+const WAITING_MESSAGES: usize = 32;
+
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// What one call may say about itself beside its parameters, and over HTTP says in headers.
+const PARAMETERS: [&str; 7] = [
+    VERSION_HEADER,
+    EXTENSIONS_HEADER,
+    LEGACY_EXTENSIONS_HEADER,
+    IDEMPOTENCY_KEY,
+    LAST_EVENT_ID,
+    "traceparent",
+    "tracestate",
+];
+
+/// The calls of one session. Dropping it gives all of them up; their tasks go on.
+#[derive(Debug)]
+pub(crate) struct Session {
+    talk: Arc<Talk>,
+    calls: JoinSet<()>,
+}
+
+/// What there is to write.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    messages: mpsc::Receiver<Waiting>,
+    open: Arc<Mutex<Open>>,
+}
+
+/// A message that keeps its place until it is written.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) text: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+/// What all calls of a session have in common.
+#[derive(Debug)]
+struct Talk {
+    server: Server,
+    /// What the connection began with: who is calling, and in which version.
+    parts: Parts,
+    agent: Option<AgentName>,
+    /// How many calls may be under way, streams apart: those are counted by caller.
+    calls: Arc<Semaphore>,
+    open: Arc<Mutex<Open>>,
+    messages: mpsc::Sender<Waiting>,
+    room: Arc<Semaphore>,
+}
+
+/// The calls that have not been answered.
+#[derive(Debug)]
+struct Open {
+    calls: HashMap<RequestId, CancellationToken>,
+    /// Since when it was so.
+    since: Instant,
+}
+
+/// A call as it was read.
+#[derive(Debug)]
+struct Asked {
+    /// `None` if it is not to be answered.
+    id: Option<RequestId>,
+    method: String,
+    params: Option<Bytes>,
+    parameters: Option<Box<RawValue>>,
+}
+
+impl Session {
+    /// A session that began with this request, at this agent's endpoint.
+    pub(crate) fn new(server: Server, parts: Parts, agent: Option<AgentName>) -> (Self, Outgoing) {
+        let (messages, waiting) = mpsc::channel(WAITING_MESSAGES);
+        let at_once = server.shared.config.limits.requests_per_connection as usize;
+        let open = Open { calls: HashMap::new(), since: Instant::now() };
+        let open = Arc::new(Mutex::new(open));
+        let talk = Talk {
+            server,
+            parts: lasting(parts),
+            agent,
+            calls: Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS))),
+            open: Arc::clone(&open),
+            messages,
+            room: Arc::new(Semaphore::new(WAITING_BYTES)),
+        };
+        let session = Self { talk: Arc::new(talk), calls: JoinSet::new() };
+        (session, Outgoing { messages: waiting, open })
+    }
+
+    /// Takes one message. Waits for its turn while too many calls are under way.
+    pub(crate) async fn take(&mut self, text: Bytes) {
+        while self.calls.try_join_next().is_some() {}
+        let call = match jsonrpc::parse(&text) {
+            Ok(call) => call,
+            Err((id, error)) => return self.talk.refuse(&id, error).await,
+        };
+        if call.method == jsonrpc::CANCEL_REQUEST {
+            return self.talk.cancel(&call).await;
+        }
+        let asked = Asked {
+            id: (!call.is_notification).then_some(call.id),
+            method: call.method.into_owned(),
+            params: call.params.map(|params| text.slice_ref(params.get().as_bytes())),
+            parameters: call.service_parameters.map(ToOwned::to_owned),
+        };
+        let given_up = CancellationToken::new();
+        if let Some(id) = &asked.id
+            && !self.talk.begin(id, &given_up)
+        {
+            // Not to that id: it would look like the answer to the call that has it.
+            let text = format!("the id {} belongs to a call that is under way", id.as_json());
+            let error = Error::new(ErrorKind::InvalidRequest, text);
+            return self.talk.refuse(&RequestId::null(), error).await;
+        }
+        let turn = Arc::clone(&self.talk.calls).acquire_owned().await;
+        let turn = turn.expect("the semaphore is never closed");
+        self.calls.spawn(Arc::clone(&self.talk).answer(asked, turn, given_up));
+    }
+
+    /// Answers a message that could not even be read.
+    pub(crate) async fn refuse(&self, error: Error) {
+        self.talk.refuse(&RequestId::null(), error).await;
+    }
+
+    /// Waits until every call is answered.
+    pub(crate) async fn finish(&mut self) {
+        while self.calls.join_next().await.is_some() {}
+    }
+}
+
+impl Outgoing {
+    /// The next message, or `None` once the session is gone.
+    pub(crate) async fn next(&mut self) -> Option<Waiting> {
+        self.messages.recv().await
+    }
+
+    /// The next message, if it is there.
+    pub(crate) fn next_now(&mut self) -> Option<Waiting> {
+        self.messages.try_recv().ok()
+    }
+
+    /// Since when no call has been under way, if none is.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        let open = lock(&self.open);
+        open.calls.is_empty().then_some(open.since)
+    }
+}
+
+impl Talk {
+    async fn answer(
+        self: Arc<Self>,
+        asked: Asked,
+        turn: OwnedSemaphorePermit,
+        given_up: CancellationToken,
+    ) {
+        let request = Uuid::new_v4();
+        let span = server::span(&self.parts, request);
+        let answered = self.perform(&asked, request, turn).instrument(span);
+        if given_up.run_until_cancelled(answered).await.is_none()
+            && let Some(id) = &asked.id
+        {
+            self.send(jsonrpc::cancelled(id)).await;
+        }
+    }
+
+    async fn perform(&self, asked: &Asked, request: Uuid, turn: OwnedSemaphorePermit) {
+        let parts = self.parts_of(asked.parameters.as_deref());
+        let exchange = Exchange {
+            shared: &self.server.shared,
+            parts: parts.as_deref().unwrap_or(&self.parts),
+            agent: self.agent.clone(),
+            id: request,
+        };
+        let null = RequestId::null();
+        let id = asked.id.as_ref().unwrap_or(&null);
+        let performed = async {
+            let _ = parts.as_ref().map_err(Error::clone)?;
+            // With every call: credentials may have been withdrawn since the last one.
+            let caller = exchange.caller(None).await?;
+            // The method's name tells the version well enough.
+            let (policy, params) = (MissingVersion::Lenient, asked.params.as_deref());
+            perform(&exchange, caller, policy, id, &asked.method, params).await
+        };
+        let performed: Result<Answer, Failure> = performed.await;
+        let Some(id) = &asked.id else { return };
+        match performed {
+            Ok(Answer::Whole(body)) => self.end(id, body).await,
+            Ok(Answer::Stream(events, slot, dialect)) => {
+                drop(turn);
+                self.follow(&exchange, id, events, slot, dialect).await;
+            }
+            Err(failure) => self.end(id, failure.encode(&exchange, id).0).await,
+        }
+    }
+
+    /// Sends the events of a stream, each as an answer to the call.
+    async fn follow(
+        &self,
+        exchange: &Exchange<'_>,
+        id: &RequestId,
+        mut events: Subscription,
+        _slot: Option<Slot<Owner>>,
+        dialect: Dialect,
+    ) {
+        let prefix = cursor::prefix(events.task_id());
+        loop {
+            let item = match events.next().await {
+                Ok(Some(item)) => item,
+                Ok(None) if events.is_over() => return self.end(id, jsonrpc::stream_end(id)).await,
+                // The connection is about to end too, and the stream is to be taken up on the next.
+                Ok(None) => return self.done(id),
+                Err(error) => return self.broke(exchange, id, dialect, error).await,
+            };
+            match translated(dialect, &item.body, item.closing) {
+                Ok(body) => {
+                    let event = format!("{prefix}{}", item.seq);
+                    self.send(jsonrpc::event(id, &event, &body)).await;
+                }
+                Err(error) => return self.broke(exchange, id, dialect, error).await,
+            }
+        }
+    }
+
+    async fn broke(&self, exchange: &Exchange<'_>, id: &RequestId, dialect: Dialect, error: Error) {
+        tracing::warn!(%error, "a stream broke off");
+        let error = error.with("requestId", exchange.id);
+        self.end(id, dialect.encode_error(id, &error)).await;
+    }
+
+    async fn refuse(&self, id: &RequestId, error: Error) {
+        let exchange = Exchange {
+            shared: &self.server.shared,
+            parts: &self.parts,
+            agent: self.agent.clone(),
+            id: Uuid::new_v4(),
+        };
+        self.send(Failure::from(error).encode(&exchange, id).0).await;
+    }
+
+    /// Gives up the call that is named, if it is still under way.
+    async fn cancel(&self, call: &jsonrpc::Call<'_>) {
+        match jsonrpc::read_cancel(call.params) {
+            Ok(id) => {
+                let given_up = lock(&self.open).remove(&id);
+                if let Some(given_up) = given_up {
+                    given_up.cancel();
+                }
+                if !call.is_notification {
+                    self.send(jsonrpc::result(&call.id, b"null")).await;
+                }
+            }
+            Err(error) if !call.is_notification => self.refuse(&call.id, error).await,
+            Err(error) => tracing::debug!(%error, "a cancellation names no call"),
+        }
+    }
+
+    /// Notes a call, unless its id is taken.
+    fn begin(&self, id: &RequestId, given_up: &CancellationToken) -> bool {
+        let mut open = lock(&self.open);
+        match open.calls.entry(id.clone()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(given_up.clone());
+                true
+            }
+        }
+    }
+
+    /// Frees the id of a call. Before its last message goes out: the peer may use it again at once.
+    fn done(&self, id: &RequestId) {
+        lock(&self.open).remove(id);
+    }
+
+    /// The last message of a call.
+    async fn end(&self, id: &RequestId, text: impl Into<Bytes>) {
+        self.done(id);
+        self.send(text).await;
+    }
+
+    /// Waits for a place, and puts the message there.
+    async fn send(&self, text: impl Into<Bytes>) {
+        let text = text.into();
+        let size = u32::try_from(text.len().min(WAITING_BYTES)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(size).await;
+        let room = room.expect("the semaphore is never closed");
+        // Nobody writes any more: the connection has ended, and this call with it.
+        let _ = self.messages.send(Waiting { text, _room: room }).await;
+    }
+
+    /// The headers of one call: those of the session, and over them what the call says itself.
+    fn parts_of(&self, parameters: Option<&RawValue>) -> Result<Cow<'_, Parts>, Error> {
+        let Some(parameters) = parameters else { return Ok(Cow::Borrowed(&self.parts)) };
+        let refuse = |text: &str| Error::field("serviceParameters", text);
+        let given: HashMap<String, String> = serde_json::from_str(parameters.get())
+            .map_err(|_| refuse("must be an object of strings"))?;
+        let mut parts = self.parts.clone();
+        for (name, value) in given {
+            if name.eq_ignore_ascii_case(header::AUTHORIZATION.as_str()) {
+                return Err(refuse("cannot carry credentials: the connection has its own"));
+            }
+            // Others may mean something to somebody else, as unknown headers do.
+            let known = PARAMETERS.into_iter().find(|known| name.eq_ignore_ascii_case(known));
+            let Some(known) = known else { continue };
+            let value = HeaderValue::try_from(value);
+            let value = value.map_err(|_| refuse(&format!("{known} must be plain text")))?;
+            parts.headers.insert(HeaderName::from_static(known), value);
+        }
+        Ok(Cow::Owned(parts))
+    }
+}
+
+impl Open {
+    fn remove(&mut self, id: &RequestId) -> Option<CancellationToken> {
+        self.since = Instant::now();
+        self.calls.remove(id)
+    }
+}
+
+fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    open.lock().expect("nothing panics while it holds this lock")
+}
+
+/// What holds for every call of a session: not what is said about one, such as where it goes on.
+fn lasting(mut parts: Parts) -> Parts {
+    let version = query(&parts, VERSION_HEADER).map(HeaderValue::try_from);
+    if let Some(Ok(version)) = version
+        && !parts.headers.contains_key(VERSION_HEADER)
+    {
+        parts.headers.insert(VERSION_HEADER, version);
+    }
+    parts.headers.remove(IDEMPOTENCY_KEY);
+    parts.headers.remove(LAST_EVENT_ID);
+    parts.uri = Uri::try_from(parts.uri.path()).unwrap_or_default();
+    parts
+}

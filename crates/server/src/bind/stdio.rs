@@ -1,0 +1,196 @@
+//! Standard input and output: a session whose messages are lines.
+
+use std::{future::Future, io, pin::pin, time::Duration};
+
+use bytes::Bytes;
+use herald_protocol::{Error, ErrorKind};
+use http::Request;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter},
+    time::{Instant, timeout_at},
+};
+
+use crate::{
+    bind::session::{Outgoing, Session},
+    serve::ServeError,
+    server::Server,
+};
+
+/// How long the last answers may take to be written once the time to stop is over.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Why nothing more is read.
+enum End {
+    /// The input has ended.
+    Input,
+    /// Nobody reads the output any more.
+    Output,
+    /// It is told to stop.
+    Stop,
+}
+
+/// One line of the input.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Whole(Bytes),
+    TooLong,
+}
+
+struct Lines<R> {
+    input: BufReader<R>,
+    limit: usize,
+}
+
+impl Server {
+    /// Serves one peer over lines of JSON, each a whole message, until its input ends or `stop`
+    /// resolves.
+    ///
+    /// It has the engine take up its work first. When the input ends, what was asked is answered; on
+    /// `stop`, streams end where they are. Either way the engine then shuts down, and what is left
+    /// after the stop timeout is cut off.
+    pub async fn serve_lines(
+        self,
+        input: impl AsyncRead + Send + Unpin,
+        output: impl AsyncWrite + Send + Unpin,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        let engine = self.shared.engine.clone();
+        engine.start_work().await.map_err(ServeError::Engine)?;
+        let patience = self.shared.config.timeouts.stop;
+        let mut lines =
+            Lines { input: BufReader::new(input), limit: self.shared.config.limits.body };
+        // The endpoint that programs of this kind had from the beginning.
+        let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
+        let (mut session, outgoing) = Session::new(self, parts, None);
+        let mut stop = pin!(stop);
+        let mut writing = pin!(write(output, outgoing));
+        let end = tokio::select! {
+            () = read(&mut lines, &mut session) => End::Input,
+            _ = writing.as_mut() => End::Output,
+            () = stop.as_mut() => End::Stop,
+        };
+        let deadline = Instant::now() + patience;
+        let written = match end {
+            End::Output => true,
+            End::Stop => false,
+            End::Input => tokio::select! {
+                _ = timeout_at(deadline, session.finish()) => false,
+                _ = writing.as_mut() => true,
+                () = stop => false,
+            },
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let rest = async {
+            if written {
+                return drop(session);
+            }
+            let answered = async {
+                session.finish().await;
+                drop(session);
+            };
+            let rest = async { tokio::join!(answered, writing) };
+            if timeout_at(deadline.max(Instant::now() + LAST_WORDS), rest).await.is_err() {
+                tracing::warn!("some answers could not be written in time");
+            }
+        };
+        tokio::join!(engine.drain(left), rest);
+        Ok(())
+    }
+}
+
+/// Has the session take line after line until there are no more.
+async fn read(lines: &mut Lines<impl AsyncRead + Unpin>, session: &mut Session) {
+    loop {
+        match lines.next().await {
+            Ok(Some(Line::Whole(text))) => session.take(text).await,
+            Ok(Some(Line::TooLong)) => {
+                let text = format!("the line is larger than {} bytes", lines.limit);
+                let error = Error::new(ErrorKind::TooLarge, text).with("limit", lines.limit);
+                session.refuse(error).await;
+            }
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, "the input cannot be read");
+                return;
+            }
+        }
+    }
+}
+
+/// Writes what the session has to say until it is gone.
+async fn write(output: impl AsyncWrite + Unpin, mut outgoing: Outgoing) -> io::Result<()> {
+    let mut output = BufWriter::new(output);
+    while let Some(first) = outgoing.next().await {
+        let mut next = Some(first);
+        while let Some(waiting) = next {
+            output.write_all(&waiting.text).await?;
+            output.write_all(b"\n").await?;
+            next = outgoing.next_now();
+        }
+        output.flush().await?;
+    }
+    Ok(())
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// The next line that holds anything. What is over the limit is passed over as it comes.
+    async fn next(&mut self) -> io::Result<Option<Line>> {
+        let (mut line, mut skipping) = (Vec::new(), false);
+        loop {
+            let available = self.input.fill_buf().await?;
+            let over = available.is_empty();
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let part = &available[..end.unwrap_or(available.len())];
+            if line.len() + part.len() > self.limit {
+                (line, skipping) = (Vec::new(), true);
+            }
+            if !skipping {
+                line.extend_from_slice(part);
+            }
+            let used = part.len() + usize::from(end.is_some());
+            self.input.consume(used);
+            if !over && end.is_none() {
+                continue;
+            }
+            if std::mem::take(&mut skipping) {
+                return Ok(Some(Line::TooLong));
+            }
+            if !line.trim_ascii().is_empty() {
+                return Ok(Some(Line::Whole(line.into())));
+            }
+            if over {
+                return Ok(None);
+            }
+            line.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn lines(input: &[u8], buffer: usize) -> Vec<Option<String>> {
+        let input = BufReader::with_capacity(buffer, input);
+        let (mut lines, mut found) = (Lines { input, limit: 5 }, Vec::new());
+        while let Some(line) = lines.next().await.unwrap() {
+            found.push(match line {
+                Line::Whole(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
+                Line::TooLong => None,
+            });
+        }
+        found
+    }
+
+    #[tokio::test]
+    async fn lines_come_in_any_pieces_and_none_is_larger_than_the_limit() {
+        let input = b"a\n\n \r\n12345\n123456\nb\r\n1234567890123\nlast";
+        let whole = |text: &str| Some(text.to_owned());
+        let expected = [whole("a"), whole("12345"), None, whole("b\r"), None, whole("last")];
+        for buffer in 1..input.len() + 1 {
+            assert_eq!(lines(input, buffer).await, expected, "{buffer} bytes at a time");
+        }
+        assert_eq!(lines(b"123456", 2).await, [None]);
+        assert_eq!(lines(b"", 2).await, []);
+    }
+}

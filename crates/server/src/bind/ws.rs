@@ -1,0 +1,471 @@
+//! WebSocket: a session whose messages are text frames.
+
+use std::{
+    io,
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{
+    SinkExt, StreamExt,
+    stream::{SplitSink, SplitStream},
+};
+use herald_protocol::{AgentName, Dialect};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request::Parts};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    time::{Instant, MissedTickBehavior, interval_at, timeout},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        self, Message,
+        handshake::derive_accept_key,
+        protocol::{
+            CloseFrame, Role, WebSocketConfig,
+            frame::{
+                Frame,
+                coding::{CloseCode, Data, OpCode},
+            },
+        },
+    },
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    bind::{
+        Exchange, rest,
+        session::{Outgoing, Session, Waiting},
+    },
+    body::Body,
+    config::Timeouts,
+    refusal::Refusal,
+    server::Server,
+    socket::Pulse,
+};
+
+/// The subprotocol, for clients that ask for one.
+const PROTOCOL: &str = "a2a.jsonrpc";
+/// Bytes read at once, and bytes written at once.
+const READ: usize = 4 << 10;
+const WRITE: usize = 8 << 10;
+/// Larger messages go out in pieces, so that no connection keeps a buffer of the largest it ever
+/// sent.
+const PIECE: usize = 64 << 10;
+/// Bytes of one message that are taken without a place among all that are on their way in.
+const SMALL: usize = 64 << 10;
+/// Pings that a peer may leave unanswered.
+const PINGS: u32 = 2;
+/// How long a peer may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A connection that is to go on as a WebSocket once its response is out.
+#[derive(Debug, Clone)]
+pub(crate) struct Upgrade {
+    upgraded: OnUpgrade,
+    parts: Box<Parts>,
+    agent: Option<AgentName>,
+}
+
+/// How a socket came to its end.
+#[derive(Debug)]
+enum End {
+    /// The peer has closed it, or is not there any more.
+    Gone,
+    /// Everything is written.
+    Written,
+    /// We close it, and say why.
+    Close(CloseCode, &'static str),
+}
+
+type Stream = Metered<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// Answers the handshake.
+pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
+    let accepted = match accept(exchange.parts) {
+        Ok(accepted) => accepted,
+        Err(refusal) => {
+            let mut response = refusal.into_response();
+            if response.status() == StatusCode::UPGRADE_REQUIRED {
+                let headers = response.headers_mut();
+                headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+                headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            }
+            return response;
+        }
+    };
+    // Before anything is switched: credentials that are refused are refused as over HTTP.
+    if let Err(error) = exchange.caller(None).await {
+        return rest::refuse(exchange, Dialect::V1, error);
+    }
+    let Some(upgraded) = exchange.parts.extensions.get::<OnUpgrade>().cloned() else {
+        let text = "WebSockets are served on the server's own port only";
+        return Refusal::new(StatusCode::NOT_IMPLEMENTED, text).into_response();
+    };
+    let mut parts = exchange.parts.clone();
+    parts.extensions.remove::<OnUpgrade>();
+    let upgrade = Upgrade { upgraded, parts: Box::new(parts), agent: exchange.agent.clone() };
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
+    if words(&exchange.parts.headers, &header::SEC_WEBSOCKET_PROTOCOL).any(|one| one == PROTOCOL) {
+        let protocol = HeaderValue::from_static(PROTOCOL);
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    response.extensions_mut().insert(upgrade);
+    response
+}
+
+/// The answer to the peer's key, if it asks for a WebSocket as it should.
+fn accept(parts: &Parts) -> Result<HeaderValue, Refusal> {
+    if parts.version != Version::HTTP_11 {
+        let text = "WebSockets are served over HTTP/1.1 only";
+        return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text));
+    }
+    let headers = &parts.headers;
+    let asks = |name, word: &str| words(headers, name).any(|one| one.eq_ignore_ascii_case(word));
+    let current = headers.get(header::SEC_WEBSOCKET_VERSION).is_some_and(|one| one == "13");
+    if !asks(&header::CONNECTION, "upgrade") || !asks(&header::UPGRADE, "websocket") || !current {
+        let text = "this is a WebSocket: send Upgrade: websocket, Connection: upgrade and \
+                    Sec-WebSocket-Version: 13";
+        return Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, text));
+    }
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes);
+    // Sixteen bytes in base64.
+    let Some(key) = key.filter(|key| key.len() == 24 && key.ends_with(b"==")) else {
+        let text = "Sec-WebSocket-Key is missing or malformed";
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, text));
+    };
+    let accepted = HeaderValue::try_from(derive_accept_key(key));
+    Ok(accepted.expect("base64 can stand in a header"))
+}
+
+/// The words in all headers of this name.
+fn words<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+impl Upgrade {
+    /// Serves the socket to its end: until the peer leaves, it idles, or `finish` fires and what is
+    /// under way has been answered.
+    pub(crate) async fn serve(self, server: &Server, finish: &CancellationToken, pulse: &Pulse) {
+        let Ok(upgraded) = self.upgraded.await else { return };
+        let config = &server.shared.config;
+        let meter = Arc::new(Meter::new(server.clone()));
+        let stream = Metered { stream: TokioIo::new(upgraded), meter: Arc::clone(&meter) };
+        let limit = Some(config.limits.body);
+        let framing = WebSocketConfig::default()
+            .read_buffer_size(READ)
+            .write_buffer_size(WRITE)
+            .max_message_size(limit)
+            .max_frame_size(limit);
+        let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(framing)).await;
+        let (mut sink, mut stream) = socket.split();
+        let (mut session, outgoing) = Session::new(server.clone(), *self.parts, self.agent);
+        let end = {
+            let mut writing = pin!(write(&mut sink, outgoing, &meter, &config.timeouts));
+            let end = tokio::select! {
+                end = read(&mut stream, &mut session, &meter) => Some(end),
+                end = writing.as_mut() => Some(end),
+                () = finish.cancelled() => None,
+            };
+            match end {
+                Some(end) => end,
+                None => {
+                    meter.pause();
+                    let answered = async {
+                        session.finish().await;
+                        drop(session);
+                    };
+                    let ((), end) = tokio::join!(answered, writing);
+                    match end {
+                        End::Written => End::Close(CloseCode::Away, "the server is shutting down"),
+                        End::Gone | End::Close(..) => end,
+                    }
+                }
+            }
+        };
+        tracing::debug!(?end, "a WebSocket ends");
+        if let End::Close(code, reason) = end {
+            if code == CloseCode::Size {
+                pulse.leave_unread();
+            }
+            // Whether or not the peer answers, this is the end.
+            let _ = timeout(GOODBYE, close(&mut sink, &mut stream, code, reason)).await;
+        }
+        if let Ok(mut socket) = stream.reunite(sink) {
+            let _ = socket.get_mut().shutdown().await;
+        }
+    }
+}
+
+/// Has the session take what the peer sends.
+async fn read(
+    stream: &mut SplitStream<WebSocketStream<Stream>>,
+    session: &mut Session,
+    meter: &Meter,
+) -> End {
+    while let Some(message) = stream.next().await {
+        let text = match message {
+            Ok(Message::Text(text)) => Bytes::from(text),
+            // Some clients send all their bytes this way.
+            Ok(Message::Binary(bytes)) => bytes,
+            Ok(Message::Ping(data) | Message::Pong(data)) => {
+                meter.control(data.len());
+                continue;
+            }
+            Ok(Message::Close(_) | Message::Frame(_)) => continue,
+            Err(error) => return meter.fault(&error),
+        };
+        meter.message();
+        session.take(text).await;
+        meter.resume();
+    }
+    End::Gone
+}
+
+/// Writes what the session has to say, and shows that we live.
+async fn write(
+    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
+    mut outgoing: Outgoing,
+    meter: &Meter,
+    timeouts: &Timeouts,
+) -> End {
+    let mut beat = interval_at(Instant::now() + timeouts.keep_alive, timeouts.keep_alive);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let written = tokio::select! {
+            waiting = outgoing.next() => match waiting {
+                Some(waiting) => write_all(sink, waiting, &mut outgoing).await,
+                None => return End::Written,
+            },
+            _ = beat.tick() => {
+                if let Some(end) = meter.overdue(timeouts) {
+                    return end;
+                }
+                if outgoing.idle_since().is_some_and(|since| since.elapsed() >= timeouts.idle) {
+                    return End::Close(CloseCode::Normal, "nothing was asked for a long time");
+                }
+                sink.send(Message::Ping(Bytes::new())).await
+            }
+        };
+        if written.is_err() {
+            return End::Gone;
+        }
+    }
+}
+
+/// Writes one message and those that are there as well, and flushes once.
+async fn write_all(
+    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
+    first: Waiting,
+    outgoing: &mut Outgoing,
+) -> tungstenite::Result<()> {
+    let mut next = Some(first);
+    while let Some(waiting) = next {
+        let mut rest = waiting.text.clone();
+        let mut opcode = OpCode::Data(Data::Text);
+        loop {
+            let piece = rest.split_to(rest.len().min(PIECE));
+            let last = rest.is_empty();
+            sink.feed(Message::Frame(Frame::message(piece, opcode, last))).await?;
+            if last {
+                break;
+            }
+            opcode = OpCode::Data(Data::Continue);
+        }
+        next = outgoing.next_now();
+    }
+    sink.flush().await
+}
+
+/// Says goodbye, and waits until the peer has.
+async fn close(
+    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
+    stream: &mut SplitStream<WebSocketStream<Stream>>,
+    code: CloseCode,
+    reason: &'static str,
+) {
+    let frame = CloseFrame { code, reason: reason.into() };
+    if sink.send(Message::Close(Some(frame))).await.is_ok() {
+        while let Some(Ok(_)) = stream.next().await {}
+    }
+}
+
+/// A stream whose bytes are counted as they come.
+#[derive(Debug)]
+struct Metered<S> {
+    stream: S,
+    meter: Arc<Meter>,
+}
+
+/// What a peer is sending, which has a place among all bodies on their way in and takes only so
+/// long, and when it was last heard of.
+#[derive(Debug)]
+struct Meter {
+    server: Server,
+    arriving: Mutex<Arriving>,
+}
+
+#[derive(Debug)]
+struct Arriving {
+    /// Bytes of the message that is arriving, and those of them that have a place.
+    bytes: usize,
+    placed: usize,
+    /// Since when it has been arriving.
+    since: Option<Instant>,
+    /// Whether there was no place for it.
+    refused: bool,
+    /// Pings sent since the peer was last heard of.
+    unanswered: u32,
+    /// Whether nobody is listening now, so that silence means nothing.
+    paused: bool,
+}
+
+impl Meter {
+    fn new(server: Server) -> Self {
+        let (bytes, placed, since) = (0, 0, None);
+        let (refused, unanswered, paused) = (false, 0, false);
+        let arriving = Arriving { bytes, placed, since, refused, unanswered, paused };
+        Self { server, arriving: Mutex::new(arriving) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arriving> {
+        self.arriving.lock().expect("nothing panics while it holds this lock")
+    }
+
+    fn arrived(&self, bytes: usize) -> io::Result<()> {
+        let mut arriving = self.lock();
+        arriving.unanswered = 0;
+        arriving.bytes += bytes;
+        arriving.since.get_or_insert(Instant::now());
+        let unplaced = arriving.bytes - arriving.placed;
+        if arriving.bytes <= SMALL {
+            return Ok(());
+        }
+        let room = u32::try_from(unplaced).ok();
+        match room.and_then(|room| self.server.shared.bodies.try_acquire_many(room).ok()) {
+            Some(room) => {
+                room.forget();
+                arriving.placed += unplaced;
+                Ok(())
+            }
+            None => {
+                arriving.refused = true;
+                Err(io::Error::other("no room"))
+            }
+        }
+    }
+
+    /// A whole message has arrived, and is not read past until it is taken.
+    fn message(&self) {
+        let mut arriving = self.lock();
+        self.server.shared.bodies.add_permits(std::mem::take(&mut arriving.placed));
+        (arriving.bytes, arriving.since, arriving.paused) = (0, None, true);
+    }
+
+    /// A ping or a pong has arrived, perhaps between two pieces of a message.
+    fn control(&self, payload: usize) {
+        let mut arriving = self.lock();
+        // Its two bytes of header and four of mask belong to no message either.
+        arriving.bytes = arriving.bytes.saturating_sub(payload + 6).max(arriving.placed);
+        if arriving.bytes == 0 {
+            arriving.since = None;
+        }
+    }
+
+    fn pause(&self) {
+        self.lock().paused = true;
+    }
+
+    fn resume(&self) {
+        let mut arriving = self.lock();
+        (arriving.paused, arriving.unanswered) = (false, 0);
+    }
+
+    /// Whether the peer has been silent or slow for too long. It is asked before each ping.
+    fn overdue(&self, timeouts: &Timeouts) -> Option<End> {
+        let mut arriving = self.lock();
+        if arriving.paused {
+            return None;
+        }
+        if arriving.unanswered >= PINGS {
+            return Some(End::Gone);
+        }
+        arriving.unanswered += 1;
+        let slow = arriving.since.is_some_and(|since| since.elapsed() > timeouts.body);
+        slow.then_some(End::Close(CloseCode::Policy, "the message did not arrive in time"))
+    }
+
+    /// What a failed read means for the peer.
+    fn fault(&self, error: &tungstenite::Error) -> End {
+        use tungstenite::Error;
+        if self.lock().refused {
+            return End::Close(CloseCode::Again, "too much is being sent to this server right now");
+        }
+        match error {
+            Error::Capacity(_) => End::Close(CloseCode::Size, "the message is too large"),
+            Error::Utf8(_) => End::Close(CloseCode::Invalid, "text must be UTF-8"),
+            Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => {
+                End::Gone
+            }
+            Error::Protocol(_) => End::Close(CloseCode::Protocol, "that is no WebSocket frame"),
+            Error::ConnectionClosed
+            | Error::AlreadyClosed
+            | Error::Io(_)
+            | Error::Tls(_)
+            | Error::WriteBufferFull(_)
+            | Error::AttackAttempt
+            | Error::Url(_)
+            | Error::Http(_)
+            | Error::HttpFormat(_) => End::Gone,
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        let placed = self.lock().placed;
+        self.server.shared.bodies.add_permits(placed);
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let read = buf.filled().len() - before;
+        Poll::Ready(if read == 0 { Ok(()) } else { self.meter.arrived(read) })
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
