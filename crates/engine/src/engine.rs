@@ -1,11 +1,11 @@
 //! The engine: everything a caller can do to a task.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use herald_protocol::{
-    AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Request, SendResult,
-    Seq, Task, TaskId, TaskPage, TaskState, Timestamp,
+    AgentName, Content, ContextId, Error, ErrorKind, Operation, Part, Request, SendResult, Seq,
+    Task, TaskId, TaskPage, TaskState, Timestamp,
     request::{CancelTask, GetTask, ListTasks, SendMessage, SubscribeToTask},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -259,17 +259,26 @@ impl Engine {
         via: &Via,
         cancel: CancelTask,
     ) -> Result<TaskJson, Error> {
-        let found = self.find(caller, via, cancel.id).await?;
-        if found.state() == TaskState::Canceled && self.inner.settings.repeat_cancel {
-            return Ok(shown(found.task, None).into());
-        }
-        let live = self.inner.lives.get(&caller.key(found.task.id.clone()));
+        let id = self.find(caller, via, cancel.id).await?.task.id.clone();
+        let live = self.inner.lives.get(&caller.key(id.clone()));
         let metadata = cancel.metadata.clone();
         let commands = vec![Command::Cancel { metadata: cancel.metadata }];
         let write = Write { commands, ..Write::default() };
         let stopped = Arc::clone(&live);
         let written = self.shielded(live, write, move |_, _| stopped.stop(metadata)).await;
-        written.map(|written| shown(written.record.task, None).into()).map_err(Error::from)
+        let task = match written.map_err(Error::from) {
+            Ok(written) => written.record.task,
+            Err(error) if error.kind == ErrorKind::TaskNotCancelable => {
+                let ended = self.find(caller, via, id).await?;
+                let repeated = ended.state() == TaskState::Canceled;
+                match cancel.return_ended || (repeated && self.inner.settings.repeat_cancel) {
+                    true => ended.task,
+                    false => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(shown(task, None).into())
     }
 
     async fn subscribe(
@@ -312,10 +321,8 @@ impl Engine {
         if self.is_draining() {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
         }
-        let existing = match self.continued(caller, via, &send).await? {
-            Some(id) => Some(self.find(caller, via, id).await?),
-            None => None,
-        };
+        let via = &*self.chosen(via, &send)?;
+        let existing = self.continued(caller, via, &send).await?;
         let agent = match &existing {
             Some(record) => &record.agent,
             None => via.agent.as_ref().unwrap_or(&self.inner.default),
@@ -330,16 +337,17 @@ impl Engine {
             // A continued task may have ended since, and its rules would refuse the retry.
             let original = self.inner.store.original(&dedup.key).await.map_err(refuse)?;
             if let Some(original) = original {
-                return self.repeated(caller, original, &dedup.content).await;
+                return self.repeated(caller, original, &dedup.content, send.own_task).await;
             }
         }
         if let (Some(record), Some(context)) = (&existing, &send.message.context_id)
             && record.task.context_id != *context
         {
-            return Err(Error::field("message.contextId", "is not the context of the task"));
+            let field = if send.task_only { "sessionId" } else { "message.contextId" };
+            return Err(Error::field(field, "is not the context of the task"));
         }
         let content = dedup.as_ref().map(|dedup| dedup.content);
-        let fresh = existing.is_none().then(|| self.fresh(&post, &send.message));
+        let fresh = existing.is_none().then(|| self.fresh(&post, &send));
         let id = existing.as_ref().or(fresh.as_ref()).map(|record| record.task.id.clone());
         let live = self.inner.lives.get(&caller.key(id.unwrap_or_default()));
         let hidden = fresh.as_ref().is_some_and(|record| record.hidden);
@@ -371,10 +379,26 @@ impl Engine {
                 Ok(Accepted { live, seq: written.before + 1, first: written.first, hidden })
             }
             Err(Refusal::Duplicate(original)) => {
-                self.repeated(caller, original, &content.unwrap_or_default()).await
+                let content = content.unwrap_or_default();
+                self.repeated(caller, original, &content, send.own_task).await
             }
             Err(refusal) => Err(refusal.into()),
         }
+    }
+
+    /// The door of the agent that a send names, if it names one.
+    fn chosen<'a>(&self, via: &'a Via, send: &SendMessage) -> Result<Cow<'a, Via>, Error> {
+        let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(via)) };
+        if !via.leads_to(agent) || !self.inner.posts.contains_key(agent) {
+            let mut known: Vec<_> =
+                self.inner.posts.keys().filter(|name| via.leads_to(name)).collect();
+            known.sort_unstable();
+            let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
+            return Err(Error::field("handler", format!("must be one of: {}", known.join(", "))));
+        }
+        let chosen = Via { agent: Some(agent.clone()), ..via.clone() };
+        self.check_extensions(&chosen)?;
+        Ok(Cow::Owned(chosen))
     }
 
     /// The task a message continues: the one it names or, where its dialect infers it, the only one
@@ -384,9 +408,16 @@ impl Engine {
         caller: &Caller,
         via: &Via,
         send: &SendMessage,
-    ) -> Result<Option<TaskId>, Error> {
+    ) -> Result<Option<Record>, Error> {
         if let Some(task) = &send.message.task_id {
-            return Ok(Some(task.clone()));
+            return self.find(caller, via, task.clone()).await.map(Some);
+        }
+        if let Some(task) = &send.own_task {
+            let found = self.look(&caller.key(task.clone())).await?;
+            return match found {
+                Some(record) if !record.is_shown(via) => Err(taken()),
+                Some(_) | None => Ok(found),
+            };
         }
         let Some(context) = send.message.context_id.clone().filter(|_| send.infer_task) else {
             return Ok(None);
@@ -403,7 +434,10 @@ impl Engine {
         };
         let mut waiting = self.inner.store.list(query).await.map_err(refuse)?.tasks;
         let only = if waiting.len() == 1 { waiting.pop() } else { None };
-        Ok(only.map(|(id, _)| id))
+        match only {
+            Some((id, _)) => self.find(caller, via, id).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// A send that was made before: its task, from its message on.
@@ -412,8 +446,9 @@ impl Engine {
         caller: &Caller,
         original: Original,
         content: &[u8; 32],
+        own: Option<TaskId>,
     ) -> Result<Accepted, Error> {
-        if original.content != *content {
+        if original.content != *content || own.is_some_and(|own| own != original.task) {
             let text = "this idempotency key or message id was used for other content";
             return Err(Error::new(ErrorKind::IdempotencyConflict, text));
         }
@@ -424,23 +459,28 @@ impl Engine {
         Ok(Accepted { live, seq: original.seq, first: None, hidden })
     }
 
-    fn fresh(&self, post: &Post, message: &Message) -> Record {
-        let id = TaskId::new(uuid::Uuid::now_v7().to_string());
-        let context = message.context_id.clone();
+    fn fresh(&self, post: &Post, send: &SendMessage) -> Record {
+        let id = send.own_task.clone();
+        let id = id.unwrap_or_else(|| TaskId::new(uuid::Uuid::now_v7().to_string()));
+        let context = send.message.context_id.clone();
         let context = context.unwrap_or_else(|| ContextId::new(uuid::Uuid::now_v7().to_string()));
-        let hidden = post.agent.answers_directly(message);
+        let hidden = !send.task_only && post.agent.answers_directly(&send.message);
         Record::new(id, context, post.profile.name.clone(), hidden, self.now())
     }
 
     /// One of the caller's tasks. A foreign one, a hidden one and one of another agent's endpoint
     /// are all not there.
     async fn find(&self, caller: &Caller, via: &Via, id: TaskId) -> Result<Record, Error> {
-        let key = caller.key(id);
-        let found = match self.inner.lives.peek(&key) {
-            Some(live) => self.record(&live).await?,
-            None => self.stored(&key).await?,
-        };
+        let found = self.look(&caller.key(id)).await?;
         found.filter(|record| record.is_shown(via)).ok_or_else(Error::task_not_found)
+    }
+
+    /// A task by its full name, seen or not.
+    async fn look(&self, key: &Key) -> Result<Option<Record>, Error> {
+        match self.inner.lives.peek(key) {
+            Some(live) => self.record(&live).await,
+            None => self.stored(key).await,
+        }
     }
 
     /// The record as it is now, from memory where it is there.
@@ -500,7 +540,8 @@ impl Engine {
         if self.inner.posts.get(agent).is_none_or(|post| post.profile.streaming) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::UnsupportedOperation, "streaming is not supported by this agent"))
+        let text = "streaming is not supported by this agent";
+        Err(Error::new(ErrorKind::StreamingNotSupported, text))
     }
 
     fn check_extensions(&self, via: &Via) -> Result<(), Error> {
@@ -569,6 +610,11 @@ fn media_type(part: &Part) -> &str {
         Content::Data(_) => "application/json",
         Content::Raw(_) | Content::Url(_) => "application/octet-stream",
     })
+}
+
+/// What a caller hears who names a new task like one that it has elsewhere.
+pub(crate) fn taken() -> Error {
+    Error::field("id", "is taken by a task that is not to be found here; choose another")
 }
 
 fn broke_protocol(task: &Task) -> bool {

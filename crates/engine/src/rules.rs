@@ -311,8 +311,8 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
     let state = record.state().proto_name();
     let error = match command {
         Command::Receive { .. } => Error::new(
-            ErrorKind::UnsupportedOperation,
-            "the task has ended; send a new message with the same contextId to go on",
+            ErrorKind::TaskEnded,
+            "the task has ended; start a new one in the same context to go on",
         ),
         Command::Cancel { .. } => Error::new(ErrorKind::TaskNotCancelable, "the task has ended"),
         Command::Begin(_)

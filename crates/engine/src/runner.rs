@@ -60,6 +60,9 @@ struct Local {
     engine: Engine,
     live: Arc<Live>,
     epoch: Epoch,
+    /// Whether the agent answers directly where a task was asked for, which then ends with the
+    /// answer.
+    closes: bool,
     /// Milliseconds since `begun` of the last word.
     spoke: AtomicU64,
     begun: Instant,
@@ -74,6 +77,9 @@ impl Sink for Local {
             .map(|word| match word {
                 Say::Status(state, message) => Command::Report(state, message),
                 Say::Artifact(chunk) => Command::Write(chunk),
+                Say::Reply(message) if self.closes => {
+                    Command::Report(TaskState::Completed, Some(message))
+                }
                 Say::Reply(message) => Command::Reply(message),
             })
             .collect();
@@ -304,6 +310,7 @@ impl Engine {
             engine: self.clone(),
             live: Arc::clone(live),
             epoch: record.run.epoch,
+            closes: !record.hidden && post.agent.answers_directly(&assignment.message),
             spoke: AtomicU64::new(0),
             begun: Instant::now(),
             broke: AtomicBool::new(false),

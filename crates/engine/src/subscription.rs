@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use herald_protocol::{Error, Seq, Task, TaskState};
+use herald_protocol::{ArtifactId, Error, Seq, Task, TaskState};
 use tokio::sync::watch;
 
 use crate::{
@@ -101,6 +101,13 @@ impl Subscription {
     /// goes on where it was when it is taken up again.
     pub fn is_over(&self) -> bool {
         self.done
+    }
+
+    /// The artifacts that the task has by now, in their order, which never changes.
+    pub async fn artifacts(&self) -> Result<Vec<ArtifactId>, Error> {
+        let record = self.engine.record(&self.live).await?.ok_or_else(Error::task_not_found)?;
+        let artifacts = record.task.artifacts.iter().flatten();
+        Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
     }
 
     /// The next item, or `None` once the stream is over.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use herald_protocol::{Error, Seq, Task};
 
 use crate::{
-    engine::{Engine, internal, refuse},
+    engine::{Engine, internal, refuse, taken},
     live::Live,
     log,
     rules::{self, Command, Record},
@@ -56,12 +56,12 @@ impl Engine {
     pub(crate) async fn shielded(
         &self,
         live: Arc<Live>,
-        mut write: Write,
+        write: Write,
         then: impl FnOnce(&Written, Option<rules::Received>) + Send + 'static,
     ) -> Result<Written, Refusal> {
         let engine = self.clone();
         let work = async move {
-            let written = engine.execute(&live, &mut write).await?;
+            let written = engine.execute(&live, &write).await?;
             then(&written, written_message(&write, &written));
             Ok(written)
         };
@@ -72,15 +72,21 @@ impl Engine {
     }
 
     /// Decides, appends and wakes readers; decides again if another writer was first.
-    async fn execute(&self, live: &Arc<Live>, write: &mut Write) -> Result<Written, Refusal> {
+    async fn execute(&self, live: &Arc<Live>, write: &Write) -> Result<Written, Refusal> {
         let mut slot = live.record.lock().await;
+        let mut expected = write.fresh.is_none();
         loop {
             let found = match slot.take() {
                 Some(record) => Some(record),
-                None if write.fresh.is_some() => None,
+                None if !expected => None,
                 None => self.stored(&live.key).await?,
             };
             let mut record = match (found, &write.fresh) {
+                // Another send with the same id, which its caller made, was first.
+                (Some(record), Some(fresh)) if record.agent != fresh.agent => {
+                    *slot = Some(record);
+                    return Err(taken().into());
+                }
                 (Some(record), _) => record,
                 (None, Some(fresh)) => fresh.clone(),
                 (None, None) => return Err(Error::task_not_found().into()),
@@ -131,7 +137,7 @@ impl Engine {
                 }
                 Err(StoreError::Moved) => {
                     // The task exists after all, or another process wrote: look again.
-                    write.fresh = None;
+                    expected = true;
                 }
                 Err(StoreError::Fenced) => return Err(Refusal::Fenced),
                 Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),

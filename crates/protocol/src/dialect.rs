@@ -1,8 +1,8 @@
 //! The wires of every generation: bytes to and from the same types.
 //!
 //! A dialect is how bodies look. 1.0 is the types' own serde form; 0.3 has two shapes, one on
-//! JSON-RPC and one on REST, which share a reader and a writer. What 0.3 cannot say is lost on
-//! the way out:
+//! JSON-RPC and one on REST, and 0.1 is a third, which all share a reader and a writer. What 0.3
+//! cannot say is lost on the way out:
 //!
 //! - on REST a message's `referenceTaskIds` and a cancel's metadata, since the protobuf has no
 //!   such fields;
@@ -10,6 +10,9 @@
 //! - the page token of a JSON-RPC list of webhooks, which is a bare array;
 //! - a role that was not said, which becomes `user`;
 //! - in cards the device flow, the mark that PKCE is a must, and signatures.
+//!
+//! 0.1 loses more: the ids of messages and artifacts, of which the latter become numbers, the
+//! states `rejected` and `auth-required`, extensions, and the ids of webhooks.
 //!
 //! On the way in a webhook keeps the first of several authentication schemes, and a file on
 //! REST whose bytes are themselves base64 text is decoded, because that is how most SDKs write
@@ -20,6 +23,8 @@
 //! again on the way in; metadata of a part must not use these keys for anything else, and
 //! metadata that is empty without them comes back absent.
 
+mod stream;
+mod v01;
 mod v03;
 mod v03_read;
 mod v03_request;
@@ -41,6 +46,8 @@ use crate::{
     version::Version,
 };
 
+pub use stream::{StreamItem, StreamWriter};
+
 /// Marks a 0.3 data part whose value stands under `value`, since it is no object. The official
 /// SDKs use the same mark.
 pub const DATA_PART_COMPAT: &str = "data_part_compat";
@@ -50,9 +57,6 @@ pub const FILENAME_COMPAT: &str = "filename_compat";
 pub const MEDIA_TYPE_COMPAT: &str = "media_type_compat";
 
 /// How bodies look.
-///
-/// A2A 0.1 (`tasks/send`) will be one more variant: the compiler then names every place that
-/// has to answer for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dialect {
     /// A2A 1.0, the same on JSON-RPC and REST.
@@ -61,6 +65,20 @@ pub enum Dialect {
     V03,
     /// A2A 0.3 on REST: the JSON form of its protobuf messages. Both 0.3 shapes are read.
     V03Rest,
+    /// A2A 0.1 on JSON-RPC, which is all it had: `tasks/send`, and parts that say their `type`.
+    V01,
+}
+
+/// Where a JSON-RPC call comes in, because some methods have the same name in 0.1 and in 0.3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Entry {
+    /// Anywhere else than at the next: such a method is that of 0.3, and a `tasks/send` waits for
+    /// the task to settle.
+    #[default]
+    Main,
+    /// Where servers of 0.1 have it, which is `/rpc`, `/ws` and standard input: such a method is
+    /// that of 0.1, and a `tasks/send` returns at once.
+    V01,
 }
 
 /// What a 1.0 method without a version means.
@@ -73,16 +91,18 @@ pub enum MissingVersion {
     Lenient,
 }
 
-/// The two JSON shapes of 0.3.
+/// The JSON shapes before 1.0: the two of 0.3, and that of 0.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Rpc,
     Rest,
+    V01,
 }
 
 /// The dialect and the operation of a JSON-RPC method. An unknown method is refused before an
 /// unknown version.
 pub fn resolve(
+    entry: Entry,
     method: &str,
     version: Option<&str>,
     policy: MissingVersion,
@@ -91,7 +111,9 @@ pub fn resolve(
         Dialect::V1.check_version(version, policy)?;
         return Ok((Dialect::V1, operation));
     }
-    let Some(operation) = v03::operation(method) else { return Err(unknown_method(method)) };
+    let Some((dialect, operation)) = entry.find(method) else {
+        return Err(unknown_method(method));
+    };
     if Version::negotiate(version)? == Version::V1_0 {
         let name = operation.name();
         return Err(Error::new(
@@ -101,7 +123,30 @@ pub fn resolve(
         .with("method", method)
         .with("hint", format!("call {name}, or leave the A2A-Version header out to speak 0.3")));
     }
-    Ok((Dialect::V03, operation))
+    Ok((dialect, operation))
+}
+
+impl Entry {
+    /// A method of the generations before 1.0.
+    fn find(self, method: &str) -> Option<(Dialect, Operation)> {
+        let (first, later) = (v01::operation(method), v03::operation(method));
+        match (self, first, later) {
+            (Self::V01, Some(operation), _) | (Self::Main, Some(operation), None) => {
+                Some((Dialect::V01, operation))
+            }
+            (Self::V01, None, Some(operation)) | (Self::Main, _, Some(operation)) => {
+                Some((Dialect::V03, operation))
+            }
+            (_, None, None) => None,
+        }
+    }
+
+    /// Adds what the place says about a call that came in there.
+    pub fn complete(self, dialect: Dialect, request: &mut Request) {
+        if let (Self::V01, Dialect::V01, Request::SendMessage(send)) = (self, dialect, request) {
+            send.configuration.return_immediately = true;
+        }
+    }
 }
 
 fn unknown_method(method: &str) -> Error {
@@ -110,11 +155,8 @@ fn unknown_method(method: &str) -> Error {
     let hint = match (method, close) {
         (_, Some(operation)) => format!("did you mean {}?", operation.name()),
         ("tasks/list", _) => "call ListTasks with A2A-Version: 1.0".to_owned(),
-        ("tasks/send", _) => "call SendMessage with A2A-Version: 1.0, or message/send".to_owned(),
-        ("tasks/sendSubscribe", _) => {
-            "call SendStreamingMessage with A2A-Version: 1.0, or message/stream".to_owned()
-        }
-        _ => "1.0 methods look like SendMessage, 0.3 methods like message/send".to_owned(),
+        _ => "methods look like SendMessage in 1.0, message/send in 0.3 and tasks/send in 0.1"
+            .to_owned(),
     };
     Error::new(ErrorKind::MethodNotFound, format!("Method not found: {shown}"))
         .with("method", shown)
@@ -123,7 +165,7 @@ fn unknown_method(method: &str) -> Error {
 
 impl Dialect {
     /// Every dialect.
-    pub const ALL: [Self; 3] = [Self::V1, Self::V03, Self::V03Rest];
+    pub const ALL: [Self; 4] = [Self::V1, Self::V03, Self::V03Rest, Self::V01];
 
     /// A JSON-RPC error, to the call of this id.
     pub fn encode_error(self, call: &RequestId, error: &Error) -> Vec<u8> {
@@ -131,6 +173,7 @@ impl Dialect {
         let code = match self {
             Self::V1 => codes.json_rpc,
             Self::V03 | Self::V03Rest => codes.json_rpc_v03,
+            Self::V01 => codes.json_rpc_v01,
         };
         jsonrpc::error(call, code, error)
     }
@@ -139,7 +182,7 @@ impl Dialect {
     pub fn encode_status(self, error: &Error) -> Vec<u8> {
         match self {
             Self::V1 => status::body(error, false),
-            Self::V03 | Self::V03Rest => status::body(error, true),
+            Self::V03 | Self::V03Rest | Self::V01 => status::body(error, true),
         }
     }
 
@@ -147,7 +190,7 @@ impl Dialect {
     pub const fn mints_message_id(self) -> bool {
         match self {
             Self::V1 => false,
-            Self::V03 | Self::V03Rest => true,
+            Self::V03 | Self::V03Rest | Self::V01 => true,
         }
     }
 
@@ -156,6 +199,7 @@ impl Dialect {
         match self {
             Self::V1 => Version::V1_0,
             Self::V03 | Self::V03Rest => Version::V0_3,
+            Self::V01 => Version::V0_1,
         }
     }
 
@@ -165,6 +209,7 @@ impl Dialect {
             Self::V1 => Some(operation.name()),
             Self::V03 => v03::method(operation),
             Self::V03Rest => None,
+            Self::V01 => v01::method(operation),
         }
     }
 
@@ -188,7 +233,7 @@ impl Dialect {
                 "this belongs to A2A 1.0 and the request says 0.3: send A2A-Version: 1.0",
                 "set the header A2A-Version to 1.0",
             ),
-            Self::V03 | Self::V03Rest => (
+            Self::V03 | Self::V03Rest | Self::V01 => (
                 "this belongs to A2A 0.3 and the request says 1.0: send A2A-Version: 0.3",
                 "the paths of 1.0 do not begin with /v1",
             ),
@@ -237,6 +282,7 @@ impl Dialect {
             Self::V1 => v1::encode_request(request),
             Self::V03 => v03::encode_request(request),
             Self::V03Rest => v03_rest::encode_request(request),
+            Self::V01 => v01::encode_request(request),
         }
     }
 
@@ -246,6 +292,7 @@ impl Dialect {
             Self::V1 => json::write(result),
             Self::V03 => v03::encode_send_result(result),
             Self::V03Rest => v03_rest::encode_send_result(result),
+            Self::V01 => v01::encode_send_result(result),
         }
     }
 
@@ -262,13 +309,17 @@ impl Dialect {
         json::write(page)
     }
 
-    /// Writes one item of a stream. `closing` says that the stream ends with it, which 0.3 puts
-    /// into status updates as `final`.
+    /// Writes one item of a stream on its own, as webhooks do. `closing` says that the stream ends
+    /// with it, which 0.3 puts into status updates as `final`.
+    ///
+    /// In 0.1 an item is more than its event, so that streams need a [`StreamWriter`]; here every
+    /// artifact is the first of its task.
     pub fn encode_event(self, event: &StreamEvent, closing: bool) -> Vec<u8> {
         match self {
             Self::V1 => json::write(event),
             Self::V03 => v03::encode_event(event, closing),
             Self::V03Rest => v03_rest::encode_event(event, closing),
+            Self::V01 => v01::encode_event(event, closing),
         }
     }
 
@@ -278,6 +329,7 @@ impl Dialect {
             Self::V1 => json::write(config),
             Self::V03 => v03::encode_push_config(config),
             Self::V03Rest => v03_rest::encode_push_config(config),
+            Self::V01 => v01::encode_push_config(config),
         }
     }
 
@@ -287,6 +339,7 @@ impl Dialect {
             Self::V1 => json::write(page),
             Self::V03 => v03::encode_push_page(page),
             Self::V03Rest => v03_rest::encode_push_page(page),
+            Self::V01 => v01::encode_push_page(page),
         }
     }
 
@@ -294,15 +347,16 @@ impl Dialect {
     pub fn encode_deleted(self) -> Vec<u8> {
         match self {
             Self::V1 => b"{}".to_vec(),
-            Self::V03 | Self::V03Rest => b"null".to_vec(),
+            Self::V03 | Self::V03Rest | Self::V01 => b"null".to_vec(),
         }
     }
 
-    /// Writes a card. On 0.3 REST, too, it has the JSON-RPC shape: that is what clients read.
+    /// Writes a card. On 0.3 REST, too, it has the JSON-RPC shape: that is what clients read. It
+    /// holds all that a reader of 0.1 looks for.
     pub fn encode_card(self, card: &AgentCard) -> Vec<u8> {
         match self {
             Self::V1 => json::write(card),
-            Self::V03 | Self::V03Rest => card::v03(card),
+            Self::V03 | Self::V03Rest | Self::V01 => card::v03(card),
         }
     }
 
@@ -340,7 +394,7 @@ impl Dialect {
     pub fn decode_push_config(self, bytes: &[u8]) -> Result<PushConfig, Error> {
         reply(match self {
             Self::V1 => json::read(bytes),
-            Self::V03 | Self::V03Rest => v03_request::push_config(bytes),
+            Self::V03 | Self::V03Rest | Self::V01 => v03_request::push_config(bytes),
         })
     }
 
@@ -348,7 +402,7 @@ impl Dialect {
     pub fn decode_push_page(self, bytes: &[u8]) -> Result<PushConfigPage, Error> {
         reply(match self {
             Self::V1 => json::read(bytes),
-            Self::V03 | Self::V03Rest => v03_request::push_page(bytes),
+            Self::V03 | Self::V03Rest | Self::V01 => v03_request::push_page(bytes),
         })
     }
 
@@ -362,6 +416,7 @@ impl Dialect {
             Self::V1 => None,
             Self::V03 => Some(Shape::Rpc),
             Self::V03Rest => Some(Shape::Rest),
+            Self::V01 => Some(Shape::V01),
         }
     }
 }
@@ -385,7 +440,7 @@ impl Shape {
     /// The member of a message that holds its parts.
     const fn parts(self) -> &'static str {
         match self {
-            Self::Rpc => "parts",
+            Self::Rpc | Self::V01 => "parts",
             Self::Rest => "content",
         }
     }
@@ -393,7 +448,7 @@ impl Shape {
     /// The member of a file that holds its bytes.
     const fn bytes(self) -> &'static str {
         match self {
-            Self::Rpc => "bytes",
+            Self::Rpc | Self::V01 => "bytes",
             Self::Rest => "fileWithBytes",
         }
     }
@@ -401,7 +456,7 @@ impl Shape {
     /// The member of a file that says where its bytes are.
     const fn uri(self) -> &'static str {
         match self {
-            Self::Rpc => "uri",
+            Self::Rpc | Self::V01 => "uri",
             Self::Rest => "fileWithUri",
         }
     }
@@ -410,14 +465,14 @@ impl Shape {
     const fn push(self) -> &'static str {
         match self {
             Self::Rpc => "pushNotificationConfig",
-            Self::Rest => "pushNotification",
+            Self::Rest | Self::V01 => "pushNotification",
         }
     }
 
     /// The protobuf cannot tell zero from unset, so there zero sets no limit.
     fn history_length(self, length: Option<i32>) -> Option<i32> {
         match self {
-            Self::Rpc => length,
+            Self::Rpc | Self::V01 => length,
             Self::Rest => length.filter(|length| *length != 0),
         }
     }

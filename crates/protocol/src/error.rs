@@ -23,6 +23,11 @@ pub enum ErrorKind {
     PushNotificationNotSupported,
     /// The agent or the task's state does not allow it.
     UnsupportedOperation,
+    /// The agent's tasks cannot be followed. Since 0.2 it is one of the unsupported operations.
+    StreamingNotSupported,
+    /// The task has ended and takes no more messages. Since 0.2 it is one of the unsupported
+    /// operations.
+    TaskEnded,
     /// A part's media type is not among the agent's input modes.
     ContentTypeNotSupported,
     /// The agent broke the protocol.
@@ -57,6 +62,8 @@ pub struct Codes {
     /// The same in 0.3, which leaves numbers free that 1.0 has taken since; servers of its time use
     /// them for conditions of their own.
     pub json_rpc_v03: i32,
+    /// The same in 0.1, which gave other meanings to the numbers from -32006 on.
+    pub json_rpc_v01: i32,
     /// The HTTP status on the REST binding.
     pub http: u16,
     /// The gRPC status.
@@ -105,50 +112,78 @@ impl ErrorKind {
     /// outside the range the protocol reserves (-32001 to -32099).
     pub const fn codes(self) -> Codes {
         use Grpc as G;
-        let (json_rpc, json_rpc_v03, http, grpc, reason) = match self {
-            Self::Parse => (-32700, -32700, 400, G::InvalidArgument, "PARSE_ERROR"),
-            Self::InvalidRequest => (-32600, -32600, 400, G::InvalidArgument, "INVALID_REQUEST"),
-            Self::MethodNotFound => (-32601, -32601, 404, G::Unimplemented, "METHOD_NOT_FOUND"),
-            Self::InvalidParams => (-32602, -32602, 400, G::InvalidArgument, "INVALID_PARAMS"),
-            Self::Internal => (-32603, -32603, 500, G::Internal, "INTERNAL_ERROR"),
-            Self::TaskNotFound => (-32001, -32001, 404, G::NotFound, "TASK_NOT_FOUND"),
+        let (json_rpc, json_rpc_v03, json_rpc_v01, http, grpc, reason) = match self {
+            Self::Parse => (-32700, -32700, -32700, 400, G::InvalidArgument, "PARSE_ERROR"),
+            Self::InvalidRequest => {
+                (-32600, -32600, -32600, 400, G::InvalidArgument, "INVALID_REQUEST")
+            }
+            Self::MethodNotFound => {
+                (-32601, -32601, -32601, 404, G::Unimplemented, "METHOD_NOT_FOUND")
+            }
+            Self::InvalidParams => {
+                (-32602, -32602, -32602, 400, G::InvalidArgument, "INVALID_PARAMS")
+            }
+            Self::Internal => (-32603, -32603, -32603, 500, G::Internal, "INTERNAL_ERROR"),
+            Self::TaskNotFound => (-32001, -32001, -32001, 404, G::NotFound, "TASK_NOT_FOUND"),
             Self::TaskNotCancelable => {
-                (-32002, -32002, 400, G::FailedPrecondition, "TASK_NOT_CANCELABLE")
+                (-32002, -32002, -32002, 400, G::FailedPrecondition, "TASK_NOT_CANCELABLE")
             }
-            Self::PushNotificationNotSupported => {
-                (-32003, -32003, 400, G::FailedPrecondition, "PUSH_NOTIFICATION_NOT_SUPPORTED")
-            }
+            Self::PushNotificationNotSupported => (
+                -32003,
+                -32003,
+                -32003,
+                400,
+                G::FailedPrecondition,
+                "PUSH_NOTIFICATION_NOT_SUPPORTED",
+            ),
             Self::UnsupportedOperation => {
-                (-32004, -32004, 400, G::FailedPrecondition, "UNSUPPORTED_OPERATION")
+                (-32004, -32004, -32004, 400, G::FailedPrecondition, "UNSUPPORTED_OPERATION")
+            }
+            Self::StreamingNotSupported => {
+                (-32004, -32004, -32006, 400, G::FailedPrecondition, "UNSUPPORTED_OPERATION")
+            }
+            Self::TaskEnded => {
+                (-32004, -32004, -32009, 400, G::FailedPrecondition, "UNSUPPORTED_OPERATION")
             }
             Self::ContentTypeNotSupported => {
-                (-32005, -32005, 400, G::InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED")
+                (-32005, -32005, -32005, 400, G::InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED")
             }
             Self::InvalidAgentResponse => {
-                (-32006, -32006, 500, G::Internal, "INVALID_AGENT_RESPONSE")
+                (-32006, -32006, -32603, 500, G::Internal, "INVALID_AGENT_RESPONSE")
             }
-            Self::ExtendedAgentCardNotConfigured => {
-                (-32007, -32007, 400, G::FailedPrecondition, "EXTENDED_AGENT_CARD_NOT_CONFIGURED")
-            }
+            Self::ExtendedAgentCardNotConfigured => (
+                -32007,
+                -32007,
+                -32004,
+                400,
+                G::FailedPrecondition,
+                "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+            ),
             Self::ExtensionSupportRequired => {
-                (-32008, -32600, 400, G::FailedPrecondition, "EXTENSION_SUPPORT_REQUIRED")
+                (-32008, -32600, -32600, 400, G::FailedPrecondition, "EXTENSION_SUPPORT_REQUIRED")
             }
             Self::VersionNotSupported => {
-                (-32009, -32009, 400, G::FailedPrecondition, "VERSION_NOT_SUPPORTED")
+                (-32009, -32009, -32600, 400, G::FailedPrecondition, "VERSION_NOT_SUPPORTED")
             }
-            Self::AgentUnavailable => (-31010, -32007, 503, G::Unavailable, "AGENT_UNAVAILABLE"),
+            Self::AgentUnavailable => {
+                (-31010, -32007, -32011, 503, G::Unavailable, "AGENT_UNAVAILABLE")
+            }
             Self::Unauthenticated => {
-                (-31011, -32008, 401, G::Unauthenticated, "AUTHENTICATION_REQUIRED")
+                (-31011, -32008, -32007, 401, G::Unauthenticated, "AUTHENTICATION_REQUIRED")
             }
-            Self::Forbidden => (-31012, -32009, 403, G::PermissionDenied, "AUTHORIZATION_FAILED"),
+            Self::Forbidden => {
+                (-31012, -32009, -32008, 403, G::PermissionDenied, "AUTHORIZATION_FAILED")
+            }
             Self::IdempotencyConflict => {
-                (-31013, -31013, 409, G::AlreadyExists, "IDEMPOTENCY_CONFLICT")
+                (-31013, -31013, -31013, 409, G::AlreadyExists, "IDEMPOTENCY_CONFLICT")
             }
-            Self::LimitExceeded => (-31014, -31014, 429, G::ResourceExhausted, "LIMIT_EXCEEDED"),
-            Self::TooLarge => (-32600, -32600, 413, G::ResourceExhausted, "TOO_LARGE"),
-            Self::Unavailable => (-32603, -32603, 503, G::Unavailable, "UNAVAILABLE"),
+            Self::LimitExceeded => {
+                (-31014, -31014, -32010, 429, G::ResourceExhausted, "LIMIT_EXCEEDED")
+            }
+            Self::TooLarge => (-32600, -32600, -32600, 413, G::ResourceExhausted, "TOO_LARGE"),
+            Self::Unavailable => (-32603, -32603, -32011, 503, G::Unavailable, "UNAVAILABLE"),
         };
-        Codes { json_rpc, json_rpc_v03, http, grpc, reason }
+        Codes { json_rpc, json_rpc_v03, json_rpc_v01, http, grpc, reason }
     }
 
     /// Whether the same call may succeed a little later.

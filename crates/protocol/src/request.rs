@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::Error,
-    id::{ContextId, PushConfigId, TaskId, TenantId},
+    id::{AgentName, ContextId, PushConfigId, TaskId, TenantId},
     message::{Message, Metadata},
     push::PushConfig,
     task::TaskState,
@@ -147,6 +147,16 @@ pub struct SendMessage {
     /// input; dialects before 1.0 set it.
     #[serde(skip)]
     pub infer_task: bool,
+    /// The task that the message continues, or the id of the new one if there is no such task; in
+    /// 0.1 callers name their tasks themselves.
+    #[serde(skip)]
+    pub own_task: Option<TaskId>,
+    /// Whether the answer must be a task: 0.1 has no direct answers.
+    #[serde(skip)]
+    pub task_only: bool,
+    /// The agent that the caller names for a new task; only 0.1 has such a parameter.
+    #[serde(skip)]
+    pub agent: Option<AgentName>,
 }
 
 /// How a send is to be answered.
@@ -234,6 +244,10 @@ pub struct CancelTask {
     /// Open data for the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
+    /// Whether a task that has ended is returned as it stands instead of refused; dialects set it
+    /// for callers who expect that.
+    #[serde(skip)]
+    pub return_ended: bool,
 }
 
 /// Parameters of `SubscribeToTask`.

@@ -106,6 +106,8 @@ impl ErrorKind {
         Self::TaskNotCancelable,
         Self::PushNotificationNotSupported,
         Self::UnsupportedOperation,
+        Self::StreamingNotSupported,
+        Self::TaskEnded,
         Self::ContentTypeNotSupported,
         Self::InvalidAgentResponse,
         Self::ExtendedAgentCardNotConfigured,

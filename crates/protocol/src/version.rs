@@ -25,10 +25,15 @@ impl Version {
     pub const V1_0: Self = Self { major: 1, minor: 0 };
     /// A2A 0.3, which is also what a missing version means.
     pub const V0_3: Self = Self { major: 0, minor: 3 };
-    /// What this crate speaks, newest first.
+    /// A2A 0.2, which is spoken as 0.3.
+    pub const V0_2: Self = Self { major: 0, minor: 2 };
+    /// A2A 0.1, which is told by its methods.
+    pub const V0_1: Self = Self { major: 0, minor: 1 };
+    /// What a caller may ask for by name, newest first.
     pub const SUPPORTED: [Self; 2] = [Self::V1_0, Self::V0_3];
 
-    /// Reads the value of the version header: empty or absent means 0.3.
+    /// Reads the value of the version header: empty or absent means 0.3. Versions from before
+    /// there was such a header mean what its absence does.
     pub fn negotiate(value: Option<&str>) -> Result<Self, Error> {
         let value = value.map(str::trim).unwrap_or_default();
         if value.is_empty() {
@@ -36,6 +41,7 @@ impl Version {
         }
         match value.parse() {
             Ok(version) if Self::SUPPORTED.contains(&version) => Ok(version),
+            Ok(Self::V0_2 | Self::V0_1) => Ok(Self::V0_3),
             _ => Err(Self::unsupported(value)),
         }
     }

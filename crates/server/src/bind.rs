@@ -7,6 +7,7 @@ pub(crate) mod rest;
 pub(crate) mod session;
 pub(crate) mod sse;
 mod stdio;
+pub(crate) mod translate;
 pub(crate) mod ws;
 
 use std::borrow::Cow;
@@ -87,7 +88,9 @@ impl Exchange<'_> {
             Reply::Sent(result) => Outcome::Result(dialect.encode_send_result(&result).into()),
             Reply::Task(task) => Outcome::Result(match dialect {
                 Dialect::V1 => task.into_bytes(),
-                Dialect::V03 | Dialect::V03Rest => dialect.encode_task(&task.decode()?).into(),
+                Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {
+                    dialect.encode_task(&task.decode()?).into()
+                }
             }),
             Reply::Tasks(page) => Outcome::Result(dialect.encode_page(&page).into()),
         })
@@ -129,7 +132,9 @@ impl Exchange<'_> {
             send.idempotency_key = Some(key.to_owned());
         }
         if send.message.message_id.is_empty() && dialect.mints_message_id() {
-            send.message.message_id = MessageId::new(self.id.to_string());
+            // The repeat of a message has to be the same message.
+            let key = send.idempotency_key.clone();
+            send.message.message_id = MessageId::new(key.unwrap_or_else(|| self.id.to_string()));
         }
         Ok(())
     }
@@ -187,22 +192,6 @@ pub(crate) fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
     let pairs = parts.uri.query()?.split('&');
     let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-}
-
-/// The body of an event in a dialect. The log holds what 1.0 puts on the wire; older generations are
-/// translated.
-pub(crate) fn translated(
-    dialect: Dialect,
-    body: &[u8],
-    closing: bool,
-) -> Result<Cow<'_, [u8]>, Error> {
-    match dialect {
-        Dialect::V1 => Ok(Cow::Borrowed(body)),
-        Dialect::V03 | Dialect::V03Rest => {
-            let event = Dialect::V1.decode_event(body)?;
-            Ok(Cow::Owned(dialect.encode_event(&event, closing)))
-        }
-    }
 }
 
 /// A response with a body of this type.

@@ -1,5 +1,7 @@
 //! Which path is what. Fixed paths win; a tenant's come last.
 
+use herald_protocol::dialect::Entry;
+
 /// What a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place<'a> {
@@ -15,7 +17,7 @@ pub(crate) enum What<'a> {
     /// The page for people, and JSON-RPC for programs.
     Root,
     /// JSON-RPC.
-    JsonRpc,
+    JsonRpc(Entry),
     /// JSON-RPC both ways, over WebSocket.
     Socket,
     /// REST, under its mount; whether there is something is for the REST table to say.
@@ -75,7 +77,10 @@ pub(crate) fn find(path: &str) -> Option<Place<'_>> {
 fn below(path: &str) -> Option<What<'_>> {
     let what = match path {
         "/" => What::Root,
-        "/a2a" | "/a2a/" | "/a2a/jsonrpc" | "/a2a/jsonrpc/" | "/rpc" | "/rpc/" => What::JsonRpc,
+        "/a2a" | "/a2a/" | "/a2a/jsonrpc" | "/a2a/jsonrpc/" | "/v1/a2a" | "/v1/a2a/" => {
+            What::JsonRpc(Entry::Main)
+        }
+        "/rpc" | "/rpc/" => What::JsonRpc(Entry::V01),
         "/.well-known/agent-card.json" | "/.well-known/agent.json" | "/agent-card.json" => {
             What::Card
         }
@@ -108,8 +113,11 @@ mod tests {
         for prefix in ["", "/agents/echo"] {
             let agent = (!prefix.is_empty()).then_some("echo");
             check(&format!("{prefix}/"), agent, Some(What::Root));
-            for path in ["/a2a", "/a2a/", "/a2a/jsonrpc", "/a2a/jsonrpc/", "/rpc", "/rpc/"] {
-                check(&format!("{prefix}{path}"), agent, Some(What::JsonRpc));
+            for path in ["/a2a", "/a2a/", "/a2a/jsonrpc", "/a2a/jsonrpc/", "/v1/a2a"] {
+                check(&format!("{prefix}{path}"), agent, Some(What::JsonRpc(Entry::Main)));
+            }
+            for path in ["/rpc", "/rpc/"] {
+                check(&format!("{prefix}{path}"), agent, Some(What::JsonRpc(Entry::V01)));
             }
             for path in
                 ["/.well-known/agent-card.json", "/.well-known/agent.json", "/agent-card.json"]

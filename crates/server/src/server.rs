@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::{Engine, Profile, store::Owner};
-use herald_protocol::AgentName;
+use herald_protocol::{AgentName, dialect::Entry};
 use http::{
     HeaderValue, Method, Request, Response, Version, header, request::Parts, uri::Authority,
 };
@@ -165,7 +165,7 @@ impl Shared {
                 reading(&parts.method)?;
                 return Ok(health::ready(self).await);
             }
-            What::Root | What::JsonRpc | What::Socket | What::Rest(..) | What::Card => {}
+            What::Root | What::JsonRpc(_) | What::Socket | What::Rest(..) | What::Card => {}
         }
         let host = self.guard.host(parts, door)?;
         let agent = place.agent.map(AgentName::from);
@@ -182,9 +182,10 @@ impl Shared {
                 let base = self.base(&exchange, host.as_ref());
                 self.page(&exchange, profile, &base)
             }
-            (What::Root | What::JsonRpc, &Method::POST) => jsonrpc::answer(&exchange, body).await,
+            (What::Root, &Method::POST) => jsonrpc::answer(&exchange, Entry::Main, body).await,
+            (What::JsonRpc(entry), &Method::POST) => jsonrpc::answer(&exchange, entry, body).await,
             (What::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
-            (What::JsonRpc, _) => return Err(Refusal::method("POST, OPTIONS")),
+            (What::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
             (What::Socket, &Method::GET) => ws::answer(&exchange).await,
             (What::Socket, _) => return Err(Refusal::method("GET")),
             (What::Rest(mount, path), method) => {

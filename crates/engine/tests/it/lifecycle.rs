@@ -106,7 +106,7 @@ async fn nothing_changes_a_task_that_has_ended() {
         let task = bench.send(say("go")).await.unwrap();
         assert_eq!(task.status.state, state);
         let refused = bench.send(answer(&task, "more")).await.unwrap_err();
-        assert_eq!(refused.kind, ErrorKind::UnsupportedOperation);
+        assert_eq!(refused.kind, ErrorKind::TaskEnded);
         let refused = bench.cancel(&task.id).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::TaskNotCancelable);
         assert_eq!(bench.get(&task.id).await.unwrap(), task);

@@ -1,4 +1,4 @@
-//! Objects of A2A 0.3 and 0.2, read in either of their two JSON shapes.
+//! Objects of the generations before 1.0, read in any of their JSON shapes.
 //!
 //! The shapes' member names hardly overlap, so one tolerant reader serves both. What is wrong
 //! beyond the reach of serde is noted under the path the caller wrote.
@@ -106,6 +106,13 @@ pub(super) struct TaskStatus {
 pub(super) struct Artifact {
     #[serde(default, alias = "artifact_id", deserialize_with = "null_as_default")]
     artifact_id: ArtifactId,
+    /// Its number in 0.1, where pieces of it also say here how they fit together.
+    #[serde(default, deserialize_with = "null_as_default")]
+    index: u64,
+    #[serde(default, deserialize_with = "null_as_default")]
+    append: bool,
+    #[serde(default, alias = "last_chunk", deserialize_with = "null_as_default")]
+    last_chunk: bool,
     name: Option<String>,
     description: Option<String>,
     #[serde(default, deserialize_with = "null_as_default")]
@@ -122,6 +129,8 @@ pub(super) struct Task {
     id: TaskId,
     #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
     context_id: ContextId,
+    #[serde(alias = "session_id")]
+    session_id: Option<ContextId>,
     #[serde(default, deserialize_with = "null_as_default")]
     status: TaskStatus,
     artifacts: Option<Vec<Artifact>>,
@@ -175,6 +184,8 @@ pub(super) struct Item {
     task_id: Option<TaskId>,
     #[serde(alias = "context_id")]
     context_id: Option<ContextId>,
+    #[serde(alias = "session_id")]
+    session_id: Option<ContextId>,
     status: Option<TaskStatus>,
     artifacts: Option<Vec<Artifact>>,
     history: Option<Vec<Message>>,
@@ -332,7 +343,7 @@ impl Part {
     fn untagged(self, shape: Shape, at: &mut Violations<'_>) -> Option<Found> {
         let null = self.data == Some(Value::Null);
         let data = self.data.filter(|data| !data.is_null()).map(|data| match shape {
-            Shape::Rpc => data,
+            Shape::Rpc | Shape::V01 => data,
             Shape::Rest => unwrap_data_part(data),
         });
         let mut found = [
@@ -446,8 +457,12 @@ impl TaskStatus {
 
 impl Artifact {
     fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Artifact {
+        let artifact_id = match shape {
+            Shape::V01 if self.artifact_id.is_empty() => self.index.to_string().into(),
+            Shape::Rpc | Shape::Rest | Shape::V01 => self.artifact_id,
+        };
         task::Artifact {
-            artifact_id: self.artifact_id,
+            artifact_id,
             name: self.name,
             description: self.description,
             parts: read_parts(self.parts, "parts", shape, at),
@@ -472,7 +487,10 @@ impl Task {
             self.history.map(|all| all.into_iter().enumerate().map(&mut message).collect());
         task::Task {
             id: self.id,
-            context_id: self.context_id,
+            context_id: match self.session_id {
+                Some(session) if self.context_id.is_empty() => session,
+                Some(_) | None => self.context_id,
+            },
             status,
             artifacts,
             history,
@@ -497,9 +515,9 @@ impl ArtifactUpdate {
         task::ArtifactUpdate {
             task_id: self.task_id,
             context_id: self.context_id,
+            append: self.append || (shape == Shape::V01 && self.artifact.append),
+            last_chunk: self.last_chunk || (shape == Shape::V01 && self.artifact.last_chunk),
             artifact: at.within("artifact", |at| self.artifact.read(shape, at)),
-            append: self.append,
-            last_chunk: self.last_chunk,
             metadata: self.metadata,
         }
     }
@@ -507,6 +525,10 @@ impl ArtifactUpdate {
 
 impl Item {
     pub(super) fn send_result(self, shape: Shape, at: &mut Violations<'_>) -> Option<SendResult> {
+        // In 0.1 the answer is a task, however little of it there is.
+        if shape == Shape::V01 && self.status.is_some() {
+            return Some(SendResult::Task(self.into_task().read(shape, at)));
+        }
         match self.event(shape, at)? {
             StreamEvent::Task(task) => Some(SendResult::Task(task)),
             StreamEvent::Message(message) => Some(SendResult::Message(message)),
@@ -518,7 +540,7 @@ impl Item {
     }
 
     pub(super) fn event(self, shape: Shape, at: &mut Violations<'_>) -> Option<StreamEvent> {
-        let Some(kind) = self.kind.as_deref().or_else(|| self.guess()) else {
+        let Some(kind) = self.kind.as_deref().or_else(|| self.guess(shape)) else {
             return self.wrapped(shape, at);
         };
         match kind {
@@ -526,7 +548,7 @@ impl Item {
             "message" => Some(StreamEvent::Message(self.into_message().read(shape, at))),
             "status-update" => {
                 let update = StatusUpdate {
-                    task_id: self.task_id.unwrap_or_default(),
+                    task_id: self.task_id.or(self.id).unwrap_or_default(),
                     context_id: self.context_id.unwrap_or_default(),
                     status: self.status.unwrap_or_default(),
                     metadata: self.metadata,
@@ -535,7 +557,7 @@ impl Item {
             }
             "artifact-update" => {
                 let update = ArtifactUpdate {
-                    task_id: self.task_id.unwrap_or_default(),
+                    task_id: self.task_id.or(self.id).unwrap_or_default(),
                     context_id: self.context_id.unwrap_or_default(),
                     artifact: self.artifact.unwrap_or_default(),
                     append: self.append,
@@ -552,13 +574,21 @@ impl Item {
     }
 
     /// The kind of a bare object that does not say it.
-    fn guess(&self) -> Option<&'static str> {
+    fn guess(&self, shape: Shape) -> Option<&'static str> {
         if self.artifact.is_some() {
             Some("artifact-update")
         } else if self.parts.is_some() || self.content.is_some() {
             Some("message")
         } else if self.status.is_some() {
-            Some(if self.id.is_some() { "task" } else { "status-update" })
+            let task = match shape {
+                Shape::Rpc | Shape::Rest => self.id.is_some(),
+                // Both have an id in 0.1, and only a task has any of these.
+                Shape::V01 => {
+                    let more = self.artifacts.is_some() || self.history.is_some();
+                    more || self.session_id.is_some()
+                }
+            };
+            Some(if task { "task" } else { "status-update" })
         } else {
             None
         }
@@ -590,6 +620,7 @@ impl Item {
         Task {
             id: self.id.unwrap_or_default(),
             context_id: self.context_id.unwrap_or_default(),
+            session_id: self.session_id,
             status: self.status.unwrap_or_default(),
             artifacts: self.artifacts,
             history: self.history,

@@ -1,14 +1,14 @@
-//! Requests of A2A 0.3 and 0.2, read in either of their two JSON shapes and in the spellings of
-//! the servers and clients that were there before.
+//! Requests of the generations before 1.0, read in any of their JSON shapes and in the spellings
+//! of the servers and clients of their time.
 
 use serde::Deserialize;
 
-use super::{Shape, v03_read as read};
+use super::{Shape, v01, v03_read as read};
 use crate::{
     error::Error,
     id::{ContextId, PushConfigId, TaskId},
     json,
-    message::{Metadata, check_depth},
+    message::{Message, Metadata, check_depth},
     push::{PushAuthentication, PushConfig, PushConfigPage},
     request::{
         CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, Operation, PushConfigRef,
@@ -29,7 +29,7 @@ struct Send {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct Configuration {
+pub(super) struct Configuration {
     #[serde(default, alias = "accepted_output_modes", deserialize_with = "null_as_default")]
     accepted_output_modes: Vec<String>,
     #[serde(
@@ -88,7 +88,7 @@ struct PushResource {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Push {
+pub(super) struct Push {
     id: Option<PushConfigId>,
     #[serde(default, deserialize_with = "null_as_default")]
     url: String,
@@ -128,7 +128,10 @@ pub(super) fn decode(
         Operation::ListTasks => operation.decode(params),
         Operation::CancelTask => target(params, |mut target, at| {
             let id = target.task(path, at);
-            Request::CancelTask(CancelTask { tenant: None, id, metadata: target.metadata.take() })
+            // Servers that spell it so take a cancel of a task that has ended for done.
+            let return_ended = path.is_none() && target.task_id.is_some();
+            let metadata = target.metadata.take();
+            Request::CancelTask(CancelTask { tenant: None, id, metadata, return_ended })
         }),
         Operation::SubscribeToTask => target(params, |target, at| {
             let id = target.task(path, at);
@@ -142,8 +145,11 @@ pub(super) fn decode(
         Operation::CreateTaskPushNotificationConfig => {
             let resource: PushResource = json::read(params)?;
             Violations::collect(|at| {
-                let config = resource.read(path, at);
+                let mut config = resource.read(path, at);
                 at.required_id("taskId", config.task_id.as_ref().map_or("", TaskId::as_str));
+                if shape == Shape::V01 {
+                    v01::name_push(&mut config);
+                }
                 Request::CreateTaskPushNotificationConfig(config)
             })
         }
@@ -158,7 +164,7 @@ pub(super) fn decode(
         Operation::ListTaskPushNotificationConfigs => target(params, |mut target, at| {
             let task_id = target.task(path, at);
             // The answer on JSON-RPC is a bare array, which cannot say that there is more.
-            if shape == Shape::Rpc {
+            if shape != Shape::Rest {
                 return Request::ListTaskPushNotificationConfigs(ListPushConfigs {
                     task_id,
                     ..ListPushConfigs::default()
@@ -179,30 +185,42 @@ pub(super) fn decode(
 }
 
 fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
+    if shape == Shape::V01 {
+        return v01::send(params);
+    }
     let Send { message, configuration, metadata } = json::read(params)?;
     Violations::collect(|at| {
-        let message = match message {
-            Some(message) => at.within("message", |at| {
-                message.require(at);
-                let message = message.read(shape, at);
-                let id = Some(message.message_id.as_str()).filter(|id| !id.is_empty());
-                at.optional_id("messageId", id);
-                at.optional_id("contextId", message.context_id.as_ref().map(ContextId::as_str));
-                at.optional_id("taskId", message.task_id.as_ref().map(TaskId::as_str));
-                check_depth(&message, at);
-                if message.parts.is_empty() {
-                    at.add(shape.parts(), "must hold at least one part");
-                }
-                message
-            }),
-            None => {
-                at.add("message", "is required");
-                Default::default()
-            }
-        };
+        let message = sent(shape, message, at);
         let configuration = at.within("configuration", |at| configuration.read(shape, at));
         let infer_task = true;
         SendMessage { message, configuration, metadata, infer_task, ..SendMessage::default() }
+    })
+}
+
+/// The message of a send, which must be there and hold something.
+pub(super) fn sent(
+    shape: Shape,
+    message: Option<read::Message>,
+    at: &mut Violations<'_>,
+) -> Message {
+    let Some(message) = message else {
+        at.add("message", "is required");
+        return Message::default();
+    };
+    at.within("message", |at| {
+        if shape != Shape::V01 {
+            message.require(at);
+        }
+        let message = message.read(shape, at);
+        let id = Some(message.message_id.as_str()).filter(|id| !id.is_empty());
+        at.optional_id("messageId", id);
+        at.optional_id("contextId", message.context_id.as_ref().map(ContextId::as_str));
+        at.optional_id("taskId", message.task_id.as_ref().map(TaskId::as_str));
+        check_depth(&message, at);
+        if message.parts.is_empty() {
+            at.add(shape.parts(), "must hold at least one part");
+        }
+        message
     })
 }
 
@@ -215,11 +233,11 @@ fn target(
 }
 
 impl Configuration {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> SendConfiguration {
+    pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> SendConfiguration {
         at.not_negative("historyLength", self.history_length);
         let push = self.push_notification_config.map(|push| push.read(None, shape.push(), at));
         let blocking = self.blocking.unwrap_or(match shape {
-            Shape::Rpc => true,
+            Shape::Rpc | Shape::V01 => true,
             // The protobuf's plain boolean cannot tell unset from false, and false means now.
             Shape::Rest => false,
         });
@@ -259,7 +277,7 @@ impl Target {
 }
 
 /// The task that all spellings agree on.
-fn one_task<'a, const N: usize>(
+pub(super) fn one_task<'a, const N: usize>(
     spellings: [(&'static str, Option<&'a str>); N],
     at: &mut Violations<'_>,
 ) -> Option<&'a str> {
@@ -343,7 +361,7 @@ impl PushResource {
 
 impl Push {
     /// The webhook, without its task. Its own id goes before the one that stands around it.
-    fn read(
+    pub(super) fn read(
         self,
         outer_id: Option<PushConfigId>,
         member: &str,

@@ -1,11 +1,11 @@
-//! Objects of A2A 0.3 and 0.2, written in either of their two JSON shapes.
+//! Objects of the generations before 1.0, written in any of their JSON shapes.
 
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
-use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape};
+use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape, v01::Numbered};
 use crate::{
     message::{Content, Message, Metadata, Part, encode_base64},
     push::{PushAuthentication, PushConfig},
@@ -20,11 +20,19 @@ pub(super) struct Out<'a, T: ?Sized>(pub(super) Shape, pub(super) &'a T);
 pub(super) struct Closing<'a>(pub(super) Shape, pub(super) &'a StatusUpdate, pub(super) bool);
 
 /// Writes members that may be absent.
-trait Members: SerializeMap {
+pub(super) trait Members: SerializeMap {
     fn kind(&mut self, shape: Shape, kind: &'static str) -> Result<(), Self::Error> {
         match shape {
             Shape::Rpc => self.serialize_entry("kind", kind),
-            Shape::Rest => Ok(()),
+            Shape::Rest | Shape::V01 => Ok(()),
+        }
+    }
+
+    /// Only parts say in 0.1 what they are.
+    fn part_kind(&mut self, shape: Shape, kind: &'static str) -> Result<(), Self::Error> {
+        match shape {
+            Shape::Rpc | Shape::Rest => self.kind(shape, kind),
+            Shape::V01 => self.serialize_entry("type", kind),
         }
     }
 
@@ -54,9 +62,20 @@ impl Serialize for Out<'_, Task> {
         let mut map = serializer.serialize_map(None)?;
         map.kind(shape, "task")?;
         map.serialize_entry("id", &task.id)?;
-        map.serialize_entry("contextId", &task.context_id)?;
+        match shape {
+            Shape::Rpc | Shape::Rest => map.serialize_entry("contextId", &task.context_id)?,
+            Shape::V01 => {
+                map.some("sessionId", Some(&task.context_id).filter(|id| !id.is_empty()))?;
+            }
+        }
         map.serialize_entry("status", &Out(shape, &task.status))?;
-        map.some("artifacts", task.artifacts.as_deref().map(|all| Out(shape, all)).as_ref())?;
+        let artifacts = task.artifacts.as_deref();
+        match shape {
+            Shape::Rpc | Shape::Rest => {
+                map.some("artifacts", artifacts.map(|all| Out(shape, all)).as_ref())?;
+            }
+            Shape::V01 => map.some("artifacts", artifacts.map(Numbered::all).as_ref())?,
+        }
         map.some("history", task.history.as_deref().map(|all| Out(shape, all)).as_ref())?;
         map.some("metadata", task.metadata.as_ref())?;
         map.end()
@@ -77,6 +96,10 @@ impl Serialize for Out<'_, TaskStatus> {
 fn state_name(shape: Shape, state: TaskState) -> &'static str {
     match (shape, state) {
         (Shape::Rpc, state) => state.kebab_name(),
+        // What 0.1 has no word for is told by what it means to the caller.
+        (Shape::V01, TaskState::Rejected) => TaskState::Failed.kebab_name(),
+        (Shape::V01, TaskState::AuthRequired) => TaskState::InputRequired.kebab_name(),
+        (Shape::V01, state) => state.kebab_name(),
         // The 0.3 protobuf spells this one, and only this one, in the British way.
         (Shape::Rest, TaskState::Canceled) => "TASK_STATE_CANCELLED",
         (Shape::Rest, state) => state.proto_name(),
@@ -88,17 +111,22 @@ impl Serialize for Out<'_, Message> {
         let Self(shape, message) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.kind(shape, "message")?;
-        map.serialize_entry("messageId", &message.message_id)?;
-        map.some("contextId", message.context_id.as_ref())?;
-        map.some("taskId", message.task_id.as_ref())?;
+        // Messages had no names in 0.1.
+        if shape != Shape::V01 {
+            map.serialize_entry("messageId", &message.message_id)?;
+            map.some("contextId", message.context_id.as_ref())?;
+            map.some("taskId", message.task_id.as_ref())?;
+        }
         let role = match shape {
-            Shape::Rpc => message.role.kebab_name(),
+            Shape::Rpc | Shape::V01 => message.role.kebab_name(),
             Shape::Rest => message.role.proto_name(),
         };
         map.serialize_entry("role", role)?;
         map.serialize_entry(shape.parts(), &Out(shape, message.parts.as_slice()))?;
         map.some("metadata", message.metadata.as_ref())?;
-        map.filled("extensions", &message.extensions)?;
+        if shape != Shape::V01 {
+            map.filled("extensions", &message.extensions)?;
+        }
         // The 0.3 protobuf has no such field, and its readers refuse fields they do not know.
         if shape == Shape::Rpc {
             map.filled("referenceTaskIds", &message.reference_task_ids)?;
@@ -156,23 +184,23 @@ impl Serialize for Out<'_, Part> {
         let mut map = serializer.serialize_map(None)?;
         match &part.content {
             Content::Text(text) => {
-                map.kind(shape, "text")?;
+                map.part_kind(shape, "text")?;
                 map.serialize_entry("text", text)?;
             }
             Content::Raw(bytes) => {
-                map.kind(shape, "file")?;
+                map.part_kind(shape, "file")?;
                 let content = (shape.bytes(), Cow::Owned(file_bytes(shape, bytes)));
                 map.serialize_entry("file", &File { part, content })?;
             }
             Content::Url(url) => {
-                map.kind(shape, "file")?;
+                map.part_kind(shape, "file")?;
                 let content = (shape.uri(), Cow::Borrowed(url.as_str()));
                 map.serialize_entry("file", &File { part, content })?;
             }
             Content::Data(value) => {
-                map.kind(shape, "data")?;
+                map.part_kind(shape, "data")?;
                 match shape {
-                    Shape::Rpc => map.serialize_entry("data", &Struct(value))?,
+                    Shape::Rpc | Shape::V01 => map.serialize_entry("data", &Struct(value))?,
                     Shape::Rest => {
                         map.serialize_entry("data", &DataPart { data: Struct(value) })?;
                     }
@@ -190,7 +218,7 @@ impl Serialize for Out<'_, Part> {
 fn file_bytes(shape: Shape, bytes: &[u8]) -> String {
     let text = encode_base64(bytes);
     match shape {
-        Shape::Rpc => text,
+        Shape::Rpc | Shape::V01 => text,
         Shape::Rest => encode_base64(text.as_bytes()),
     }
 }
@@ -250,10 +278,10 @@ fn part_metadata(part: &Part) -> Option<Cow<'_, Metadata>> {
     Some(Cow::Owned(metadata))
 }
 
-/// A webhook without its task, the same in both shapes.
+/// A webhook without its task, the same in both shapes of 0.3.
 pub(super) struct Push<'a>(pub(super) &'a PushConfig);
 
-struct Authentication<'a>(&'a PushAuthentication);
+pub(super) struct Authentication<'a>(pub(super) &'a PushAuthentication);
 
 impl Serialize for Push<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

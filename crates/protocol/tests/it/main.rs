@@ -13,5 +13,6 @@ mod golden;
 mod rest;
 mod roundtrip;
 mod support;
+mod v01;
 mod v03;
 mod v1;

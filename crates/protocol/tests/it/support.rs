@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use herald_protocol::{
     Artifact, ArtifactUpdate, Content, Dialect, Error, Message, Metadata, Operation, Part, Request,
-    Role, StatusUpdate, Task, TaskState, TaskStatus,
+    Role, SendResult, StatusUpdate, Task, TaskState, TaskStatus,
     push::{PushAuthentication, PushConfig},
 };
 use serde_json::Value;
@@ -64,6 +64,15 @@ pub(crate) fn send_of(request: Request) -> herald_protocol::request::SendMessage
     match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => send,
         other => panic!("no send: {other:?}"),
+    }
+}
+
+/// The message of a direct answer, which 0.1 puts into a task.
+#[track_caller]
+pub(crate) fn reply_of(result: SendResult) -> Message {
+    match result {
+        SendResult::Message(message) => message,
+        SendResult::Task(task) => task.status.message.unwrap(),
     }
 }
 

@@ -2,12 +2,15 @@
 
 use herald_protocol::{
     Content, Dialect, Message, MissingVersion, Operation, Part, Request, Role, SendResult,
-    StreamEvent, Task, TaskState, TaskStatus, dialect::resolve, request::GetExtendedAgentCard,
+    StreamEvent, Task, TaskState, TaskStatus,
+    dialect::{Entry, resolve},
+    request::GetExtendedAgentCard,
 };
 use serde_json::Value;
 
 use crate::support::{
-    artifact_update, decode, fields, message, message_of, refuse, status_update, task, value,
+    artifact_update, decode, fields, message, message_of, refuse, reply_of, status_update, task,
+    value,
 };
 
 const V1: Dialect = Dialect::V1;
@@ -118,7 +121,7 @@ fn data_is_any_json() {
         let reply = SendResult::Message(Message { parts: vec![part], ..message() });
         for dialect in Dialect::ALL {
             let back = dialect.decode_send_result(&dialect.encode_send_result(&reply)).unwrap();
-            let SendResult::Message(back) = back else { panic!() };
+            let back = reply_of(back);
             assert_eq!(back.parts[0].content, Content::Data(value(json)), "{dialect:?}");
         }
     }
@@ -239,7 +242,8 @@ fn the_eleven_methods_of_1_0_are_those_of_grpc() {
     ];
     assert_eq!(Operation::ALL.len(), names.len());
     for name in names {
-        let (dialect, operation) = resolve(name, Some("1.0"), MissingVersion::Strict).unwrap();
+        let (dialect, operation) =
+            resolve(Entry::Main, name, Some("1.0"), MissingVersion::Strict).unwrap();
         assert_eq!((dialect, operation.name()), (V1, name));
         assert_eq!(V1.method(operation), Some(name));
     }

@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use herald_engine::{Caller, Subscription, store::Owner};
 use herald_protocol::{
-    Dialect, Error, ErrorKind, MissingVersion, dialect,
+    Dialect, Error, ErrorKind, MissingVersion, Operation,
+    dialect::{self, Entry},
     jsonrpc::{self, RequestId},
 };
 use http::{HeaderValue, Response, StatusCode, header};
@@ -30,26 +31,26 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Failure {
     dialect: Option<Dialect>,
-    /// Whether a stream was asked for. Clients of 0.3 take nothing else for an answer then.
+    /// Whether a stream was asked for. Clients before 1.0 take nothing else for an answer then.
     streams: bool,
     error: Error,
 }
 
-/// Answers a request. The order of the checks is the one every conformance suite accepts: parse,
+/// Answers a request at `entry`. The order of the checks is the one every conformance suite accepts: parse,
 /// envelope, method, version, parameters, capability, semantics.
-pub(crate) async fn answer<B>(exchange: &Exchange<'_>, body: B) -> Response<Body>
+pub(crate) async fn answer<B>(exchange: &Exchange<'_>, entry: Entry, body: B) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes>,
 {
     let caller = match exchange.caller(None).await {
         Ok(caller) => caller,
-        Err(error) => return refuse(exchange, &RequestId::null(), error.into()),
+        Err(error) => return refuse(exchange, entry, &RequestId::null(), error.into()),
     };
     if !body.is_end_stream()
         && let Some(text) = guard::refuse_content(&exchange.parts.headers)
     {
         let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
-        let mut response = refuse(exchange, &RequestId::null(), error.into());
+        let mut response = refuse(exchange, entry, &RequestId::null(), error.into());
         *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return response;
     }
@@ -60,51 +61,59 @@ where
         Err(Unread::TooLarge) => {
             let text = format!("the body is larger than {limit} bytes");
             let error = Error::new(ErrorKind::TooLarge, text).with("limit", limit);
-            let mut response = refuse(exchange, &RequestId::null(), error.into());
+            let mut response = refuse(exchange, entry, &RequestId::null(), error.into());
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             return response;
         }
         Err(Unread::TooSlow) => return too_slow(),
         Err(Unread::NoRoom) => {
-            return refuse(exchange, &RequestId::null(), limits::no_room().into());
+            return refuse(exchange, entry, &RequestId::null(), limits::no_room().into());
         }
         Err(Unread::Broken) => {
             let error = Error::new(ErrorKind::Parse, "the body broke off");
-            return refuse(exchange, &RequestId::null(), error.into());
+            return refuse(exchange, entry, &RequestId::null(), error.into());
         }
     };
     let call = match jsonrpc::parse(&body) {
         Ok(call) => call,
-        Err((id, error)) => return refuse(exchange, &id, error.into()),
+        Err((id, error)) => return refuse(exchange, entry, &id, error.into()),
     };
     let policy = exchange.shared.config.missing_version;
     let params = call.params.map(|params| params.get().as_bytes());
-    match perform(exchange, caller, policy, &call.id, &call.method, params).await {
+    match perform(exchange, entry, caller, policy, &call.id, &call.method, params).await {
         Ok(Answer::Whole(body)) => respond(StatusCode::OK, "application/json", body),
         Ok(Answer::Stream(events, slot, dialect)) => {
             let framing = sse::Framing { dialect, call: Some(call.id), id: exchange.id };
             let every = exchange.shared.config.timeouts.keep_alive;
             sse::response(events, framing, every, slot)
         }
-        Err(failure) => refuse(exchange, &call.id, failure),
+        Err(failure) => refuse(exchange, entry, &call.id, failure),
     }
 }
 
 /// Performs one call, over whatever it came.
 pub(crate) async fn perform(
     exchange: &Exchange<'_>,
+    entry: Entry,
     caller: Caller,
     policy: MissingVersion,
     id: &RequestId,
     method: &str,
     params: Option<&[u8]>,
 ) -> Result<Answer, Failure> {
-    let (dialect, operation) = dialect::resolve(method, exchange.version().as_deref(), policy)?;
+    let version = exchange.version();
+    let resolved = dialect::resolve(entry, method, version.as_deref(), policy);
+    let (dialect, operation) = resolved.map_err(|error| {
+        // A method of 1.0 is known by its name, also where its version is missing or wrong.
+        let dialect = Operation::from_name(method).map(|_| Dialect::V1);
+        Failure { dialect, streams: false, error }
+    })?;
     let failed = |error| {
         let streams = operation.is_streaming();
         Failure { dialect: Some(dialect), streams, error }
     };
-    let request = dialect.decode(operation, params).map_err(failed)?;
+    let mut request = dialect.decode(operation, params).map_err(failed)?;
+    entry.complete(dialect, &mut request);
     match exchange.perform(caller, dialect, request).await.map_err(failed)? {
         Outcome::Result(result) => {
             let body = jsonrpc::result(id, &result).into();
@@ -123,17 +132,20 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// The response to the call, and the kind and the dialect of what went wrong.
+    /// The response to a call at `entry`, and the kind and the dialect of what went wrong.
     pub(crate) fn encode(
         self,
         exchange: &Exchange<'_>,
+        entry: Entry,
         call: &RequestId,
     ) -> (Vec<u8>, ErrorKind, Dialect) {
         let error = exchange.explain(self.error);
-        // Without a method to go by, the version says which generation is asking.
-        let dialect = self.dialect.unwrap_or_else(|| match exchange.version() {
-            Some(version) if !version.is_empty() && !version.starts_with("0.") => Dialect::V1,
-            Some(_) | None => Dialect::V03,
+        // Without a method to go by, the version says which generation is asking, or the place.
+        let dialect = self.dialect.unwrap_or_else(|| match (exchange.version(), entry) {
+            (Some(version), _) if version.starts_with("0.") => Dialect::V03,
+            (Some(version), _) if !version.is_empty() => Dialect::V1,
+            (Some(_) | None, Entry::Main) => Dialect::V03,
+            (Some(_) | None, Entry::V01) => Dialect::V01,
         });
         (dialect.encode_error(call, &error), error.kind, dialect)
     }
@@ -146,9 +158,14 @@ pub(crate) fn too_slow() -> Response<Body> {
     response
 }
 
-fn refuse(exchange: &Exchange<'_>, call: &RequestId, failure: Failure) -> Response<Body> {
+fn refuse(
+    exchange: &Exchange<'_>,
+    entry: Entry,
+    call: &RequestId,
+    failure: Failure,
+) -> Response<Body> {
     let streams = failure.streams;
-    let (body, kind, dialect) = failure.encode(exchange, call);
+    let (body, kind, dialect) = failure.encode(exchange, entry, call);
     let status = match kind {
         ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
         ErrorKind::Forbidden => StatusCode::FORBIDDEN,
@@ -163,6 +180,8 @@ fn refuse(exchange: &Exchange<'_>, call: &RequestId, failure: Failure) -> Respon
         | ErrorKind::TaskNotCancelable
         | ErrorKind::PushNotificationNotSupported
         | ErrorKind::UnsupportedOperation
+        | ErrorKind::StreamingNotSupported
+        | ErrorKind::TaskEnded
         | ErrorKind::ContentTypeNotSupported
         | ErrorKind::InvalidAgentResponse
         | ErrorKind::ExtendedAgentCardNotConfigured
@@ -173,10 +192,11 @@ fn refuse(exchange: &Exchange<'_>, call: &RequestId, failure: Failure) -> Respon
         | ErrorKind::TooLarge
         | ErrorKind::Unavailable => StatusCode::OK,
     };
-    let mut response = if streams && dialect == Dialect::V03 {
-        sse::refusal(status, &body)
-    } else {
-        respond(status, "application/json", body)
+    let mut response = match dialect {
+        Dialect::V03 | Dialect::V01 if streams => sse::refusal(status, &body),
+        Dialect::V1 | Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {
+            respond(status, "application/json", body)
+        }
     };
     exchange.mark(response.headers_mut(), kind);
     response

@@ -134,6 +134,6 @@ pub(crate) fn refuse(exchange: &Exchange<'_>, dialect: Dialect, error: Error) ->
 const fn content_type(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::V1 => "application/a2a+json",
-        Dialect::V03 | Dialect::V03Rest => "application/json",
+        Dialect::V03 | Dialect::V03Rest | Dialect::V01 => "application/json",
     }
 }

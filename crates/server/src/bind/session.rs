@@ -7,7 +7,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, hash_map},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -15,6 +15,7 @@ use bytes::Bytes;
 use herald_engine::{Subscription, store::Owner};
 use herald_protocol::{
     AgentName, Dialect, Error, ErrorKind, MissingVersion,
+    dialect::Entry,
     jsonrpc::{self, RequestId},
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
 };
@@ -33,7 +34,8 @@ use crate::{
     bind::{
         Exchange, IDEMPOTENCY_KEY, cursor,
         jsonrpc::{Answer, Failure, perform},
-        query, translated,
+        query,
+        translate::Translator,
     },
     limits::Slot,
     server::{self, Server},
@@ -42,6 +44,9 @@ use crate::{
 /// Bytes and messages that may wait to be written. A message that is larger waits alone.
 const WAITING_BYTES: usize = 64 << 10;
 const WAITING_MESSAGES: usize = 32;
+
+/// Servers of 0.1 had these connections, so the methods it shares with 0.3 are its own here.
+const ENTRY: Entry = Entry::V01;
 
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -221,7 +226,7 @@ impl Talk {
             let caller = exchange.caller(None).await?;
             // The method's name tells the version well enough.
             let (policy, params) = (MissingVersion::Lenient, asked.params.as_deref());
-            perform(&exchange, caller, policy, id, &asked.method, params).await
+            perform(&exchange, ENTRY, caller, policy, id, &asked.method, params).await
         };
         let performed: Result<Answer, Failure> = performed.await;
         let Some(id) = &asked.id else { return };
@@ -231,7 +236,7 @@ impl Talk {
                 drop(turn);
                 self.follow(&exchange, id, events, slot, dialect).await;
             }
-            Err(failure) => self.end(id, failure.encode(&exchange, id).0).await,
+            Err(failure) => self.end(id, failure.encode(&exchange, ENTRY, id).0).await,
         }
     }
 
@@ -245,6 +250,10 @@ impl Talk {
         dialect: Dialect,
     ) {
         let prefix = cursor::prefix(events.task_id());
+        let mut translator = match Translator::new(dialect, &events).await {
+            Ok(translator) => translator,
+            Err(error) => return self.broke(exchange, id, dialect, error).await,
+        };
         loop {
             let item = match events.next().await {
                 Ok(Some(item)) => item,
@@ -253,12 +262,18 @@ impl Talk {
                 Ok(None) => return self.done(id),
                 Err(error) => return self.broke(exchange, id, dialect, error).await,
             };
-            match translated(dialect, &item.body, item.closing) {
-                Ok(body) => {
-                    let event = format!("{prefix}{}", item.seq);
-                    self.send(jsonrpc::event(id, &event, &body)).await;
-                }
+            let items = match translator.items(&item) {
+                Ok(items) => items,
                 Err(error) => return self.broke(exchange, id, dialect, error).await,
+            };
+            // Who has seen the id has seen the whole event.
+            let (event, last) = (format!("{prefix}{}", item.seq), items.len().saturating_sub(1));
+            for (index, (_, body)) in items.iter().enumerate() {
+                self.send(match index == last {
+                    true => jsonrpc::event(id, &event, body),
+                    false => jsonrpc::result(id, body),
+                })
+                .await;
             }
         }
     }
@@ -276,7 +291,7 @@ impl Talk {
             agent: self.agent.clone(),
             id: Uuid::new_v4(),
         };
-        self.send(Failure::from(error).encode(&exchange, id).0).await;
+        self.send(Failure::from(error).encode(&exchange, ENTRY, id).0).await;
     }
 
     /// Gives up the call that is named, if it is still under way.
@@ -300,8 +315,8 @@ impl Talk {
     fn begin(&self, id: &RequestId, given_up: &CancellationToken) -> bool {
         let mut open = lock(&self.open);
         match open.calls.entry(id.clone()) {
-            Entry::Occupied(_) => false,
-            Entry::Vacant(free) => {
+            hash_map::Entry::Occupied(_) => false,
+            hash_map::Entry::Vacant(free) => {
                 free.insert(given_up.clone());
                 true
             }

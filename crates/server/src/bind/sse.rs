@@ -19,7 +19,7 @@ use tracing::Span;
 use uuid::Uuid;
 
 use crate::{
-    bind::{cursor, respond, translated},
+    bind::{cursor, respond, translate::Translator},
     body::Body,
     limits::Slot,
 };
@@ -175,9 +175,13 @@ impl Out {
 /// Writes events until there are no more.
 async fn follow(mut events: Subscription, framing: Framing, out: Out) {
     let prefix = cursor::prefix(events.task_id());
+    let mut translator = match Translator::new(framing.dialect, &events).await {
+        Ok(translator) => translator,
+        Err(error) => return framing.failure(&mut out.lock(), events.task_id(), error),
+    };
     loop {
         let framed = match events.next().await {
-            Ok(Some(item)) => framing.item(&mut out.lock(), &prefix, &item),
+            Ok(Some(item)) => framing.item(&mut out.lock(), &mut translator, &prefix, &item),
             Ok(None) => return,
             Err(error) => Err(error),
         };
@@ -190,17 +194,29 @@ async fn follow(mut events: Subscription, framing: Framing, out: Out) {
 }
 
 impl Framing {
-    fn item(&self, out: &mut Vec<u8>, prefix: &str, item: &Item) -> Result<(), Error> {
+    fn item(
+        &self,
+        out: &mut Vec<u8>,
+        translator: &mut Translator,
+        prefix: &str,
+        item: &Item,
+    ) -> Result<(), Error> {
         let id = format!("{prefix}{}", item.seq);
-        let body = translated(self.dialect, &item.body, item.closing)?;
-        match &self.call {
-            Some(call) => {
-                let body = herald_protocol::jsonrpc::result(call, &body);
-                sse::frame(out, Some(&id), None, &body);
-            }
-            None => sse::frame(out, Some(&id), None, &body),
+        let items = translator.items(item)?;
+        // Who has seen the id has seen the whole event.
+        let last = items.len().saturating_sub(1);
+        for (index, (name, body)) in items.iter().enumerate() {
+            let id = Some(id.as_str()).filter(|_| index == last);
+            self.frame(out, id, *name, body);
         }
         Ok(())
+    }
+
+    fn frame(&self, out: &mut Vec<u8>, id: Option<&str>, name: Option<&str>, body: &[u8]) {
+        match &self.call {
+            Some(call) => sse::frame(out, id, name, &herald_protocol::jsonrpc::result(call, body)),
+            None => sse::frame(out, id, name, body),
+        }
     }
 
     /// The last event of a stream that broke. It has no id, so that a client resumes after the last

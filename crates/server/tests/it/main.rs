@@ -19,6 +19,7 @@ mod rest;
 mod rpc;
 mod send;
 mod stream;
+mod v01;
 mod v03;
 mod version;
 mod ws;

@@ -77,8 +77,12 @@ async fn events_say_their_kind_and_the_last_one_is_final() {
         let call = Call::old_rpc("message/stream", &old_message(text));
         let mut stream = hub.client().await.open(call).await;
         let events = stream.rest().await;
-        assert!(events.iter().all(|event| event.event.is_none() && event.id.is_some()));
+        assert!(events.iter().all(|event| event.id.is_some()));
+        let names: Vec<_> = events.iter().map(|event| event.event.clone()).collect();
         let events = data(&events);
+        for (name, event) in names.iter().zip(&events) {
+            assert_eq!(name.as_deref(), event["result"]["kind"].as_str(), "{event}");
+        }
         assert_eq!(events[0]["result"]["kind"], "task");
         for event in &events {
             assert_eq!((&event["jsonrpc"], &event["id"]), (&json!("2.0"), &json!("call-1")));
