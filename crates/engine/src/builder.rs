@@ -121,6 +121,7 @@ impl EngineBuilder {
                 posts,
                 default,
                 lives: Arc::new(Lives::new(self.settings.memory)),
+                bells: Arc::default(),
                 settings: self.settings,
                 clock: self.clock,
                 holder: Holder(uuid::Uuid::new_v4().as_u128()),

@@ -15,6 +15,7 @@ use crate::{
     builder::Settings,
     caller::{Caller, Via},
     clock::Clock,
+    feed::Bells,
     idempotency,
     live::{Live, Lives},
     log,
@@ -74,6 +75,7 @@ pub(crate) struct Inner {
     pub(crate) posts: HashMap<AgentName, Arc<Post>>,
     pub(crate) default: AgentName,
     pub(crate) lives: Arc<Lives>,
+    pub(crate) bells: Arc<Bells>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     /// This life of this process.
@@ -470,13 +472,18 @@ impl Engine {
 
     /// One of the caller's tasks. A foreign one, a hidden one and one of another agent's endpoint
     /// are all not there.
-    async fn find(&self, caller: &Caller, via: &Via, id: TaskId) -> Result<Record, Error> {
+    pub(crate) async fn find(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        id: TaskId,
+    ) -> Result<Record, Error> {
         let found = self.look(&caller.key(id)).await?;
         found.filter(|record| record.is_shown(via)).ok_or_else(Error::task_not_found)
     }
 
     /// A task by its full name, seen or not.
-    async fn look(&self, key: &Key) -> Result<Option<Record>, Error> {
+    pub(crate) async fn look(&self, key: &Key) -> Result<Option<Record>, Error> {
         match self.inner.lives.peek(key) {
             Some(live) => self.record(&live).await,
             None => self.stored(key).await,
@@ -536,7 +543,7 @@ impl Engine {
         })
     }
 
-    fn check_streaming(&self, agent: &AgentName) -> Result<(), Error> {
+    pub(crate) fn check_streaming(&self, agent: &AgentName) -> Result<(), Error> {
         if self.inner.posts.get(agent).is_none_or(|post| post.profile.streaming) {
             return Ok(());
         }
@@ -544,7 +551,7 @@ impl Engine {
         Err(Error::new(ErrorKind::StreamingNotSupported, text))
     }
 
-    fn check_extensions(&self, via: &Via) -> Result<(), Error> {
+    pub(crate) fn check_extensions(&self, via: &Via) -> Result<(), Error> {
         let Some(profile) = self.profile(via.agent.as_ref()) else { return Ok(()) };
         let missing = profile
             .extensions

@@ -126,6 +126,7 @@ impl Engine {
     pub async fn drain(&self, grace: Duration) {
         self.inner.draining.cancel();
         self.inner.lives.ring_all();
+        self.inner.bells.ring_all();
         self.inner.work.close();
         if tokio::time::timeout(grace, self.inner.work.wait()).await.is_err() {
             tracing::warn!("some turns did not finish in time; the next start takes them up");

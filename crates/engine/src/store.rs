@@ -66,6 +66,47 @@ pub struct Page {
 /// The fencing number of a run: it grows with every claim, and a smaller one can no longer write.
 pub type Epoch = u64;
 
+/// A place in the order in which the events of all tasks were committed. Positions grow and are
+/// never given out twice; there may be any number of them between two events.
+pub type Position = u64;
+
+/// Which events to follow across tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedQuery {
+    /// Whose.
+    pub owner: Owner,
+    /// Only those of this agent's tasks.
+    pub agent: Option<AgentName>,
+    /// Only those of these tasks; empty means of all.
+    pub tasks: Vec<TaskId>,
+    /// Strictly after this; `None` asks only where the end is.
+    pub after: Option<Position>,
+    /// At most so many; fewer when they are large.
+    pub limit: usize,
+}
+
+/// One event and where it belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedEntry {
+    /// Its place among all events.
+    pub position: Position,
+    /// Its task.
+    pub task: TaskId,
+    /// The agent of that task.
+    pub agent: AgentName,
+    /// The event.
+    pub entry: Entry,
+}
+
+/// One step through the events of everybody.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FeedPage {
+    /// What was asked for. It may be nothing while there is still more to look at.
+    pub entries: Vec<FeedEntry>,
+    /// Everything up to here has been looked at. A step that gets no further is at the end.
+    pub reached: Position,
+}
+
 /// What remains to be done on a task, and who is at it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Run {
@@ -254,6 +295,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Events strictly after `after`, in order; empty and closed for an unknown task. A page of big
     /// events may end before `limit`: only `closed` says that nothing follows.
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError>;
+
+    /// Events of all of the owner's tasks, in the order in which they were committed, without those
+    /// of hidden logs. One step looks at a bounded number of events, whosever they are.
+    async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError>;
 
     /// One page of the owner's tasks.
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError>;

@@ -57,7 +57,7 @@ pub struct Subscription {
 }
 
 impl Until {
-    fn stops_at(self, state: TaskState) -> bool {
+    pub(crate) fn stops_at(self, state: TaskState) -> bool {
         match self {
             Self::Settled => state.is_terminal() || state.is_interrupted(),
             Self::TurnEnds => state.is_terminal() || state == TaskState::InputRequired,

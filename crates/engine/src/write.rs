@@ -131,6 +131,7 @@ impl Engine {
                 Ok(head) => {
                     let entries = numbered(before, events);
                     live.publish(entries, head, record.is_closed());
+                    self.inner.bells.ring(&live.key.owner);
                     live.keep(&mut slot, record.clone());
                     let claimed = record.run.epoch != epoch;
                     return Ok(Written { before, first, claimed, record });

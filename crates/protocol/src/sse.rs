@@ -22,6 +22,14 @@ pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[u
     out.extend_from_slice(b"\n\n");
 }
 
+/// Tells a reader where the stream stands without an event: what has an `id:` and no `data:` is
+/// remembered and not shown.
+pub fn mark(out: &mut Vec<u8>, id: &str) {
+    out.extend_from_slice(b"id: ");
+    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(b"\n\n");
+}
+
 /// One event as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {

@@ -20,6 +20,8 @@ pub(crate) enum What<'a> {
     JsonRpc(Entry),
     /// JSON-RPC both ways, over WebSocket.
     Socket,
+    /// Everything that happens to the caller's tasks.
+    Events,
     /// REST, under its mount; whether there is something is for the REST table to say.
     Rest(Mount, &'a str),
     /// The agent's card.
@@ -85,6 +87,7 @@ fn below(path: &str) -> Option<What<'_>> {
             What::Card
         }
         "/ws" | "/ws/" => What::Socket,
+        "/events" | "/events/" => What::Events,
         _ => match path.strip_prefix("/a2a/rest").filter(|rest| rest.starts_with('/')) {
             Some(rest) => What::Rest(Mount::Shared, rest),
             None => {
@@ -124,6 +127,8 @@ mod tests {
             {
                 check(&format!("{prefix}{path}"), agent, Some(What::Card));
             }
+            check(&format!("{prefix}/ws"), agent, Some(What::Socket));
+            check(&format!("{prefix}/events"), agent, Some(What::Events));
             check(
                 &format!("{prefix}/a2a/rest/v1/message:send"),
                 agent,

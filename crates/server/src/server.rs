@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::{
     auth::Authenticate,
-    bind::{Exchange, jsonrpc, rest, ws},
+    bind::{Exchange, events, jsonrpc, rest, ws},
     body::Body,
     builder::ServerBuilder,
     card,
@@ -165,7 +165,12 @@ impl Shared {
                 reading(&parts.method)?;
                 return Ok(health::ready(self).await);
             }
-            What::Root | What::JsonRpc(_) | What::Socket | What::Rest(..) | What::Card => {}
+            What::Root
+            | What::JsonRpc(_)
+            | What::Socket
+            | What::Events
+            | What::Rest(..)
+            | What::Card => {}
         }
         let host = self.guard.host(parts, door)?;
         let agent = place.agent.map(AgentName::from);
@@ -187,7 +192,8 @@ impl Shared {
             (What::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
             (What::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
             (What::Socket, &Method::GET) => ws::answer(&exchange).await,
-            (What::Socket, _) => return Err(Refusal::method("GET")),
+            (What::Events, &Method::GET) => events::answer(&exchange).await,
+            (What::Socket | What::Events, _) => return Err(Refusal::method("GET, OPTIONS")),
             (What::Rest(mount, path), method) => {
                 let method = if *method == Method::HEAD { &Method::GET } else { method };
                 rest::answer(&exchange, method, mount, path, body).await

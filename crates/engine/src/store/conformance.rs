@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a broken promise is to panic")]
 
 mod append;
+mod feed;
 mod list;
 mod read;
 mod sweep;
@@ -73,6 +74,14 @@ where
             a_direct_answer_closes_its_log,
             an_unknown_log_is_empty_and_closed,
             big_events_are_all_read,
+        },
+        feed::{
+            a_feed_is_in_the_order_of_the_commits,
+            a_feed_can_be_narrowed,
+            a_feed_passes_over_what_is_others,
+            a_feed_never_shows_a_hidden_log,
+            a_feed_knows_its_end_also_when_events_are_gone,
+            a_feed_of_big_events_comes_in_small_pages,
         },
         list::{
             a_list_is_what_its_filters_say,

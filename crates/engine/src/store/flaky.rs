@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use herald_protocol::{AgentName, Seq, Timestamp};
 
 use super::{
-    Append, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store, StoreError, Stored,
-    sqlite::Sqlite,
+    Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store,
+    StoreError, Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -88,6 +88,10 @@ impl Store for Flaky {
         }
         self.reads_left.store(left.saturating_sub(1), Ordering::Relaxed);
         self.store.read(key, after, limit).await
+    }
+
+    async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError> {
+        self.store.feed(query).await
     }
 
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError> {

@@ -7,6 +7,7 @@
 mod append;
 mod checkpoint;
 mod error;
+mod feed;
 mod list;
 mod names;
 mod open;
@@ -29,7 +30,8 @@ use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
-    Append, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store, StoreError, Stored,
+    Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store,
+    StoreError, Stored,
 };
 
 pub use error::OpenError;
@@ -159,6 +161,10 @@ impl Store for Sqlite {
 
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {
         self.readers.with(|conn| reader::read(conn, key, after, limit))
+    }
+
+    async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError> {
+        self.readers.with(|conn| feed::read(conn, query))
     }
 
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError> {

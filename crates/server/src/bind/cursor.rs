@@ -3,6 +3,8 @@
 use herald_protocol::{Error, TaskId, request::Cursor};
 use http::request::Parts;
 
+use crate::bind::percent_decoded;
+
 const FIELD: &str = "Last-Event-ID";
 
 /// The cursor of a request: its `Last-Event-ID` header or, since not every client can set headers,
@@ -47,12 +49,12 @@ fn parse(text: &str) -> Option<Cursor> {
     let text = match text.contains(':') || !text.contains('%') {
         true => text,
         false => {
-            decoded = decode(text)?;
+            decoded = percent_decoded(text)?;
             &decoded
         }
     };
     let (task, seq) = match text.rsplit_once(':') {
-        Some((task, seq)) => (Some(TaskId::from(decode(task)?)), seq),
+        Some((task, seq)) => (Some(TaskId::from(percent_decoded(task)?)), seq),
         None => (None, text),
     };
     let digits = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
@@ -61,22 +63,6 @@ fn parse(text: &str) -> Option<Cursor> {
 
 fn malformed() -> Error {
     Error::field(FIELD, "must be the id of an event of this task")
-}
-
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        if byte == b'%' {
-            let (hex, after) = after.split_at_checked(2)?;
-            bytes.push(u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?);
-            rest = after;
-        } else {
-            bytes.push(byte);
-            rest = after;
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

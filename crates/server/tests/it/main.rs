@@ -11,6 +11,7 @@ mod auth;
 mod bytes;
 mod card;
 mod errors;
+mod events;
 mod guard;
 mod http2;
 mod lifecycle;

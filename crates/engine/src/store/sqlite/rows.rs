@@ -128,9 +128,11 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, TaskId, Stored), Fault> {
     Ok((row.get(0)?, TaskId::from(text(row, 1)?), stored))
 }
 
-pub(super) fn entry(row: &Row<'_>) -> Result<Entry, Fault> {
-    let kind = Kind::from_code(row.get(1)?).ok_or_else(|| Fault::unreadable("event kind"))?;
-    Ok(Entry { seq: uint(row.get(0)?), kind, body: bytes(row, 2)? })
+/// An entry from its number, kind and body, which stand in this column and the next two.
+pub(super) fn entry(row: &Row<'_>, column: usize) -> Result<Entry, Fault> {
+    let kind = Kind::from_code(row.get(column + 1)?);
+    let kind = kind.ok_or_else(|| Fault::unreadable("event kind"))?;
+    Ok(Entry { seq: uint(row.get(column)?), kind, body: bytes(row, column + 2)? })
 }
 
 /// Reads entries until they weigh more than `weight`; at least one.
@@ -142,7 +144,7 @@ pub(super) fn entries(
     let mut rows = statement.query(params)?;
     let (mut entries, mut weighed) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        let entry = entry(row)?;
+        let entry = entry(row, 0)?;
         weighed += entry.body.len();
         entries.push(entry);
         if weighed > weight {

@@ -96,6 +96,14 @@ statements! {
          ORDER BY seq LIMIT ?4";
     FIND_KIND = "SELECT kind FROM events WHERE task = ?1 AND seq = ?2";
 
+    // Feeds.
+    READ_FEED =
+        "SELECT e.position, t.owner, t.hidden, t.agent, t.id, a.name, e.seq, e.kind, e.body \
+         FROM events e CROSS JOIN tasks t ON t.row = e.task CROSS JOIN agents a ON a.id = t.agent \
+         WHERE e.position > ?1 ORDER BY e.position LIMIT ?2";
+    LAST_POSITION = "SELECT max(position) FROM events";
+    FIND_META = "SELECT value FROM meta WHERE key = ?1";
+
     // Lists.
     LIST_OWNER =
         "SELECT o.id FROM tenants n \

@@ -1,0 +1,203 @@
+//! Readers of all tasks of a caller: one log made of all their logs, in the order of the commits.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use herald_protocol::{ArtifactId, Error, Operation, TaskId};
+use tokio::sync::watch;
+
+use crate::{
+    caller::{Caller, Via},
+    engine::{Engine, refuse},
+    log,
+    store::{FeedEntry, FeedQuery, Key, Kind, Owner, Position},
+    subscription::Until,
+};
+
+/// Events taken from the store at once.
+const PAGE: usize = 16;
+
+/// How often a reader for whom nothing happens moves past what happened to others, so that it is
+/// not far behind when something does.
+const CATCH_UP: Duration = Duration::from_secs(10);
+
+/// One event of a caller's tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedItem {
+    /// Its place among all events.
+    pub position: Position,
+    /// The task it belongs to.
+    pub task: TaskId,
+    /// The 1.0 JSON of the item.
+    pub body: Bytes,
+    /// Whether its task ends or waits for the caller with it.
+    pub closing: bool,
+}
+
+/// A reader of all tasks of a caller.
+#[derive(Debug)]
+pub struct Feed {
+    engine: Engine,
+    query: FeedQuery,
+    cursor: Position,
+    ready: VecDeque<FeedEntry>,
+    ear: Ear,
+}
+
+/// Wakes those who follow the tasks of an owner. It carries no events: those are in the store.
+#[derive(Debug, Default)]
+pub(crate) struct Bells {
+    owners: Mutex<HashMap<Owner, watch::Sender<()>>>,
+}
+
+/// Hears the bell of one owner.
+#[derive(Debug)]
+struct Ear {
+    bells: Arc<Bells>,
+    owner: Owner,
+    bell: watch::Receiver<()>,
+}
+
+impl Engine {
+    /// Follows every task of the caller behind this door, or only `tasks`: from now on, or with
+    /// what came after a position that an earlier feed has shown.
+    ///
+    /// Tasks that retention has removed meanwhile are not shown; nothing else is left out.
+    pub async fn follow(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        tasks: Vec<TaskId>,
+        after: Option<Position>,
+    ) -> Result<Feed, Error> {
+        caller.authorise(Operation::SubscribeToTask)?;
+        self.check_extensions(via)?;
+        if let Some(agent) = &via.agent {
+            self.check_streaming(agent)?;
+        }
+        for task in &tasks {
+            self.find(caller, via, task.clone()).await?;
+        }
+        let (owner, agent) = (caller.owner().clone(), via.agent.clone());
+        let ear = self.inner.bells.listen(owner.clone());
+        let mut query = FeedQuery { owner, agent, tasks, after: None, limit: PAGE };
+        let head = self.inner.store.feed(&query).await.map_err(refuse)?.reached;
+        if after.is_some_and(|after| after > head) {
+            let text = "names an event that has not happened yet";
+            return Err(Error::field("Last-Event-ID", text));
+        }
+        let cursor = after.unwrap_or(head);
+        query.after = Some(cursor);
+        Ok(Feed { engine: self.clone(), query, cursor, ready: VecDeque::new(), ear })
+    }
+}
+
+impl Feed {
+    /// Everything up to here has been seen.
+    pub fn position(&self) -> Position {
+        self.cursor
+    }
+
+    /// The artifacts that one of the tasks has by now, in their order, which never changes. A task
+    /// that is gone has none.
+    pub async fn artifacts(&self, task: &TaskId) -> Result<Vec<ArtifactId>, Error> {
+        let key = Key { owner: self.query.owner.clone(), task: task.clone() };
+        let found = self.engine.look(&key).await?;
+        let artifacts = found.iter().flat_map(|record| record.task.artifacts.iter().flatten());
+        Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
+    }
+
+    /// The next event, or `None` once the engine shuts down.
+    ///
+    /// Dropping the future loses nothing: the next call goes on where this one was.
+    pub async fn next(&mut self) -> Result<Option<FeedItem>, Error> {
+        loop {
+            if let Some(entry) = self.ready.pop_front() {
+                self.cursor = entry.position;
+                match self.item(entry)? {
+                    Some(item) => return Ok(Some(item)),
+                    None => continue,
+                }
+            }
+            // Before the read, never after: a ring between the two must not be missed.
+            self.ear.bell.borrow_and_update();
+            let before = self.query.after;
+            let page = self.engine.inner.store.feed(&self.query).await.map_err(refuse)?;
+            self.query.after = Some(page.reached);
+            if !page.entries.is_empty() {
+                self.ready = page.entries.into();
+                continue;
+            }
+            self.cursor = page.reached;
+            if before != self.query.after {
+                // Others have had events, and there may be more of them to pass over.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            if self.engine.is_draining() {
+                return Ok(None);
+            }
+            // Only one who drops the engine could end the bell, and this is a handle to it.
+            let _ = tokio::time::timeout(CATCH_UP, self.ear.bell.changed()).await;
+        }
+    }
+
+    /// What a follower sees of an event; nothing, if its agent's tasks cannot be followed.
+    fn item(&self, found: FeedEntry) -> Result<Option<FeedItem>, Error> {
+        let FeedEntry { position, task, agent, entry } = found;
+        if self.engine.check_streaming(&agent).is_err() {
+            return Ok(None);
+        }
+        let closing = match entry.kind {
+            Kind::Status(state) => Until::TurnEnds.stops_at(state),
+            Kind::Received(_) | Kind::Artifact | Kind::Reply => false,
+        };
+        let body = match entry.kind {
+            Kind::Received(_) => log::received_as_status(&task, &entry).map_err(refuse)?,
+            Kind::Status(_) | Kind::Artifact => entry.body,
+            // Only the hidden log of a direct answer has one.
+            Kind::Reply => return Ok(None),
+        };
+        Ok(Some(FeedItem { position, task, body, closing }))
+    }
+}
+
+impl Bells {
+    fn listen(self: &Arc<Self>, owner: Owner) -> Ear {
+        let bell =
+            self.lock().entry(owner.clone()).or_insert_with(|| watch::Sender::new(())).subscribe();
+        Ear { bells: Arc::clone(self), owner, bell }
+    }
+
+    /// Something happened to a task of this owner.
+    pub(crate) fn ring(&self, owner: &Owner) {
+        if let Some(bell) = self.lock().get(owner) {
+            bell.send_replace(());
+        }
+    }
+
+    /// Everybody is to look again.
+    pub(crate) fn ring_all(&self) {
+        for bell in self.lock().values() {
+            bell.send_replace(());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, watch::Sender<()>>> {
+        self.owners.lock().expect("nothing panics while it holds the bells")
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        let mut owners = self.bells.lock();
+        // This one is still counted.
+        if owners.get(&self.owner).is_some_and(|bell| bell.receiver_count() <= 1) {
+            owners.remove(&self.owner);
+        }
+    }
+}

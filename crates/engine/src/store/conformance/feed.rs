@@ -1,0 +1,153 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use herald_protocol::TaskState;
+
+use super::{
+    super::{Append, FeedEntry, FeedQuery, Header, Kind, Position, Retention, Store},
+    Key, body, create, finish, finished, key, owner,
+};
+
+fn of(tenant: &str, principal: &str) -> FeedQuery {
+    FeedQuery {
+        owner: owner(tenant, principal),
+        agent: None,
+        tasks: Vec::new(),
+        after: Some(0),
+        limit: 3,
+    }
+}
+
+/// Every step up to the end, and where that is.
+async fn all(store: &dyn Store, mut query: FeedQuery) -> (Vec<FeedEntry>, Position) {
+    let mut found = Vec::new();
+    loop {
+        let page = store.feed(&query).await.unwrap();
+        assert!(page.entries.len() <= query.limit);
+        assert!(Some(page.reached) >= query.after);
+        let within = |entry: &FeedEntry| {
+            Some(entry.position) > query.after && entry.position <= page.reached
+        };
+        assert!(page.entries.iter().all(within));
+        found.extend(page.entries);
+        if query.after == Some(page.reached) {
+            return (found, page.reached);
+        }
+        query.after = Some(page.reached);
+    }
+}
+
+fn names(found: &[FeedEntry]) -> Vec<(String, u64)> {
+    found.iter().map(|one| (one.task.to_string(), one.entry.seq)).collect()
+}
+
+fn bobs(task: &str) -> Key {
+    Key { owner: owner("acme", "bob"), task: task.into() }
+}
+
+pub(super) async fn a_feed_is_in_the_order_of_the_commits(store: Arc<dyn Store>) {
+    store.append(create(key("a"), 1)).await.unwrap();
+    store.append(create(bobs("x"), 2)).await.unwrap();
+    store.append(create(key("b"), 3)).await.unwrap();
+    store.append(finish(key("a"), 4)).await.unwrap();
+    store.append(finish(bobs("x"), 5)).await.unwrap();
+    let (found, end) = all(&*store, of("acme", "ann")).await;
+    let expected = [("a", 1), ("b", 1), ("a", 2), ("a", 3), ("a", 4)];
+    assert_eq!(names(&found), expected.map(|(task, seq)| (task.to_owned(), seq)));
+    assert_eq!(found[1].entry.kind, Kind::Received(TaskState::Submitted));
+    assert_eq!(found[3].entry.body, body("result"));
+    assert_eq!(found[0].agent.as_str(), "echo");
+    assert!(found.windows(2).all(|pair| pair[0].position < pair[1].position));
+    // From anywhere on, the rest.
+    for (index, last) in found.iter().enumerate() {
+        let query = FeedQuery { after: Some(last.position), ..of("acme", "ann") };
+        assert_eq!(all(&*store, query).await, (found[index + 1..].to_vec(), end));
+    }
+    let (theirs, _) = all(&*store, of("acme", "bob")).await;
+    assert_eq!(names(&theirs).len(), 4);
+    assert_eq!(all(&*store, of("nobody", "ann")).await, (Vec::new(), end));
+}
+
+pub(super) async fn a_feed_can_be_narrowed(store: Arc<dyn Store>) {
+    for task in ["a", "b", "c"] {
+        let mut append = create(key(task), 1);
+        append.header.agent = if task == "b" { "other".into() } else { "echo".into() };
+        store.append(append).await.unwrap();
+    }
+    let agent = |name: &str| FeedQuery { agent: Some(name.into()), ..of("acme", "ann") };
+    let tasks = |ids: &[&str]| FeedQuery {
+        tasks: ids.iter().map(|id| (*id).into()).collect(),
+        ..of("acme", "ann")
+    };
+    for (query, expected) in [
+        (agent("echo"), &["a", "c"][..]),
+        (agent("other"), &["b"]),
+        (agent("nobody"), &[]),
+        (tasks(&["b", "c"]), &["b", "c"]),
+        (tasks(&["x"]), &[]),
+    ] {
+        let (found, end) = all(&*store, query).await;
+        let found: Vec<_> = found.iter().map(|one| one.task.as_str()).collect();
+        assert_eq!((found.as_slice(), end > 0), (expected, true));
+    }
+}
+
+pub(super) async fn a_feed_passes_over_what_is_others(store: Arc<dyn Store>) {
+    store.append(create(key("first"), 1)).await.unwrap();
+    let mut crowd = create(bobs("crowd"), 1);
+    crowd.events.extend((0..3000).map(|_| (Kind::Artifact, body("chunk"))));
+    store.append(crowd).await.unwrap();
+    store.append(create(key("last"), 2)).await.unwrap();
+    let (found, _) = all(&*store, of("acme", "ann")).await;
+    assert_eq!(names(&found), [("first".to_owned(), 1), ("last".to_owned(), 1)]);
+    let (found, _) = all(&*store, FeedQuery { limit: 1000, ..of("acme", "bob") }).await;
+    assert!(found.iter().map(|one| one.entry.seq).eq(1..=3001));
+}
+
+pub(super) async fn a_feed_never_shows_a_hidden_log(store: Arc<dyn Store>) {
+    let hidden = |append: Append| Append {
+        header: Header { hidden: true, ..append.header },
+        snapshot: None,
+        ..append
+    };
+    store.append(hidden(create(key("direct"), 1))).await.unwrap();
+    let mut reply = hidden(finish(key("direct"), 2));
+    reply.events = vec![(Kind::Reply, body("answer"))];
+    store.append(reply).await.unwrap();
+    store.append(create(key("shown"), 3)).await.unwrap();
+    let (found, _) = all(&*store, of("acme", "ann")).await;
+    assert_eq!(names(&found), [("shown".to_owned(), 1)]);
+}
+
+pub(super) async fn a_feed_knows_its_end_also_when_events_are_gone(store: Arc<dyn Store>) {
+    let end = async || {
+        let query = FeedQuery { after: None, ..of("acme", "ann") };
+        let page = store.feed(&query).await.unwrap();
+        assert!(page.entries.is_empty());
+        page.reached
+    };
+    assert_eq!(end().await, 0);
+    finished(&*store, key("old"), 1).await;
+    let before = end().await;
+    assert!(before >= 4);
+    assert_eq!(all(&*store, of("acme", "ann")).await.1, before);
+    let nothing = Retention { ended_before: None, tasks: Some(0), bytes: None };
+    assert_eq!(store.sweep(nothing, 10).await, Ok(1));
+    assert_eq!(end().await, before, "what was given out stays given out");
+    assert_eq!(all(&*store, of("acme", "ann")).await, (Vec::new(), before));
+    store.append(create(key("new"), 2)).await.unwrap();
+    let query = FeedQuery { after: Some(before), ..of("acme", "ann") };
+    let (found, after) = all(&*store, query).await;
+    assert_eq!(names(&found), [("new".to_owned(), 1)]);
+    assert!(after > before);
+}
+
+pub(super) async fn a_feed_of_big_events_comes_in_small_pages(store: Arc<dyn Store>) {
+    let chunk = Bytes::from(vec![b'x'; 1_000_000]);
+    let mut append = create(key("t"), 1);
+    append.events.extend((0..12).map(|_| (Kind::Artifact, chunk.clone())));
+    store.append(append).await.unwrap();
+    let query = FeedQuery { limit: 100, ..of("acme", "ann") };
+    assert!(store.feed(&query).await.unwrap().entries.len() < 6);
+    assert_eq!(all(&*store, query).await.0.len(), 13);
+}

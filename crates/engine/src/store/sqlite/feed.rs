@@ -1,0 +1,70 @@
+//! All events of one owner, in the order in which they were committed.
+//!
+//! They lie among everybody else's, in one table ordered by position. A step looks at so many rows
+//! and no more, and says how far it came; of what is not the owner's it reads no body.
+
+use rusqlite::{Connection, params};
+
+use crate::store::{FeedEntry, FeedPage, FeedQuery, Position};
+
+use super::{
+    reader::find_agent,
+    rows::{Fault, entry, first, int, text, uint},
+    statements as sql,
+};
+
+/// Rows that one step looks at.
+const STEP: i64 = 512;
+
+/// Bytes after which a page ends.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// One step.
+pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fault> {
+    // One view of names and events.
+    let conn = conn.unchecked_transaction()?;
+    let Some(after) = query.after else {
+        return Ok(FeedPage { reached: head(&conn)?, ..FeedPage::default() });
+    };
+    let owner = [query.owner.tenant.as_str(), &query.owner.principal];
+    let owner: Option<i64> = first(&conn, sql::LIST_OWNER, owner, |row| row.get(0))?;
+    let agent = match &query.agent {
+        Some(name) => find_agent(&conn, name)?.map(Some),
+        None => Some(None),
+    };
+    // Who never had a task, and an agent that never had one, have no events up to now.
+    let (Some(owner), Some(agent)) = (owner, agent) else {
+        return Ok(FeedPage { reached: head(&conn)?.max(after), ..FeedPage::default() });
+    };
+    let mut page = FeedPage { entries: Vec::new(), reached: after };
+    let mut weight = 0;
+    let mut find = conn.prepare_cached(sql::READ_FEED)?;
+    let mut rows = find.query(params![int(after), STEP])?;
+    while let Some(row) = rows.next()? {
+        let position = uint(row.get(0)?);
+        let shown = row.get::<_, i64>(1)? == owner
+            && !row.get::<_, bool>(2)?
+            && agent.is_none_or(|agent| row.get(3) == Ok(agent));
+        if shown {
+            let task = text(row, 4)?;
+            if query.tasks.is_empty() || query.tasks.iter().any(|one| one.as_str() == task) {
+                let (task, agent) = (task.into(), text(row, 5)?.into());
+                let entry = entry(row, 6)?;
+                weight += entry.body.len();
+                page.entries.push(FeedEntry { position, task, agent, entry });
+            }
+        }
+        page.reached = position;
+        if page.entries.len() >= query.limit || weight > PAGE_BYTES {
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// The last position that was given out and committed, also when its event is gone.
+fn head(conn: &Connection) -> Result<Position, Fault> {
+    let last: Option<Option<i64>> = first(conn, sql::LAST_POSITION, [], |row| row.get(0))?;
+    let mark: Option<i64> = first(conn, sql::FIND_META, ["position"], |row| row.get(0))?;
+    Ok(uint(last.flatten().unwrap_or(0).max(mark.unwrap_or(1) - 1)))
+}

@@ -1,0 +1,133 @@
+//! `GET /events`: everything that happens to the caller's tasks, as one stream of server-sent
+//! events. Each is a JSON-RPC notification, and its `id:` is its place among all events, so that the
+//! stream is taken up again across tasks.
+
+use herald_engine::{
+    Feed, Via,
+    store::{Owner, Position},
+};
+use herald_protocol::{
+    Dialect, Error, TaskId, TenantId, Version,
+    jsonrpc::{self, RequestId},
+    sse,
+};
+use http::{Response, request::Parts};
+use uuid::Uuid;
+
+use crate::{
+    bind::{self, Exchange, percent_decoded, query, rest, too_many, translate::Translators},
+    body::Body,
+    limits::Slot,
+};
+
+/// The shape of events for a caller who names no version: that of the servers that had this path.
+const UNNAMED: Dialect = Dialect::V01;
+
+/// The method of every notification.
+const METHOD: &str = "tasks/event";
+
+/// Tasks that one request may name.
+const MOST_TASKS: usize = 100;
+
+/// Answers a request for the caller's events.
+pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
+    let dialect = match dialect(exchange) {
+        Ok(dialect) => dialect,
+        Err(error) => return rest::refuse(exchange, UNNAMED, error),
+    };
+    match open(exchange).await {
+        Ok((feed, slot)) => {
+            let (request, every) = (exchange.id, exchange.shared.config.timeouts.keep_alive);
+            bind::sse::carry(|out| follow(feed, dialect, request, out), every, Some(slot))
+        }
+        Err(error) => rest::refuse(exchange, dialect, error),
+    }
+}
+
+fn dialect(exchange: &Exchange<'_>) -> Result<Dialect, Error> {
+    let version = exchange.version();
+    let version = version.as_deref().map(str::trim).filter(|version| !version.is_empty());
+    let Some(version) = version else { return Ok(UNNAMED) };
+    Ok(match Version::negotiate(Some(version))? == Version::V1_0 {
+        true => Dialect::V1,
+        false => Dialect::V03,
+    })
+}
+
+async fn open(exchange: &Exchange<'_>) -> Result<(Feed, Slot<Owner>), Error> {
+    let tenant = query(exchange.parts, "tenant").filter(|tenant| !tenant.is_empty());
+    let tenant = tenant.map(|text| decoded("tenant", text)).transpose()?.map(TenantId::from);
+    let caller = exchange.caller(tenant.as_ref()).await?;
+    let (tasks, after) = (tasks(exchange.parts)?, position(exchange.parts)?);
+    let slot = exchange.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?;
+    let via = Via { agent: exchange.agent.clone(), extensions: exchange.extensions() };
+    Ok((exchange.shared.engine.follow(&caller, &via, tasks, after).await?, slot))
+}
+
+/// The tasks that are named, as `task_ids=a,b` or `task_ids=a&task_ids=b`.
+fn tasks(parts: &Parts) -> Result<Vec<TaskId>, Error> {
+    const FIELD: &str = "task_ids";
+    let pairs = parts.uri.query().unwrap_or_default().split('&');
+    let values = pairs.filter_map(|pair| pair.split_once('=')).filter(|(name, _)| *name == FIELD);
+    let names = values.flat_map(|(_, value)| value.split(',')).filter(|name| !name.is_empty());
+    let tasks = names.map(|name| decoded(FIELD, name).map(TaskId::from));
+    let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
+    match tasks.len() > MOST_TASKS {
+        true => Err(Error::field(FIELD, format!("at most {MOST_TASKS} tasks can be named"))),
+        false => Ok(tasks),
+    }
+}
+
+/// The last event that the caller has seen.
+fn position(parts: &Parts) -> Result<Option<Position>, Error> {
+    let text = match parts.headers.get("last-event-id") {
+        Some(value) => value.to_str().unwrap_or("?"),
+        None => query(parts, "lastEventId").unwrap_or_default(),
+    };
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let position = text.parse().ok().filter(|_| digits);
+    let malformed = || Error::field("Last-Event-ID", "must be the id of an event of this stream");
+    position.map(Some).ok_or_else(malformed)
+}
+
+fn decoded(field: &str, text: &str) -> Result<String, Error> {
+    percent_decoded(text).ok_or_else(|| Error::field(field, "is not percent-encoded UTF-8"))
+}
+
+/// Writes events until the server shuts down.
+async fn follow(mut feed: Feed, dialect: Dialect, request: Uuid, out: bind::sse::Out) {
+    // One who hears of nothing before the connection breaks can still go on from here.
+    sse::mark(&mut out.lock(), &feed.position().to_string());
+    let mut translators = Translators::new(dialect);
+    loop {
+        let told = match feed.next().await {
+            Ok(Some(item)) => translators.items(&feed, &item).await.map(|items| (item, items)),
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        let (item, items) = match told {
+            Ok(told) => told,
+            Err(error) => return fail(&out, dialect, request, error),
+        };
+        // Who has seen the id has seen the whole event.
+        let (id, last) = (item.position.to_string(), items.len().saturating_sub(1));
+        for (index, (_, params)) in items.iter().enumerate() {
+            let id = Some(id.as_str()).filter(|_| index == last);
+            let notification = jsonrpc::notification(METHOD, params);
+            sse::frame(&mut out.lock(), id, None, &notification);
+        }
+        out.room().await;
+    }
+}
+
+/// The last event of a stream that broke. It has no id, so that a client goes on after the last real
+/// one.
+fn fail(out: &bind::sse::Out, dialect: Dialect, request: Uuid, error: Error) {
+    tracing::warn!(%error, "a feed broke off");
+    let error = error.with("requestId", request);
+    let body = dialect.encode_error(&RequestId::null(), &error);
+    sse::frame(&mut out.lock(), None, Some("error"), &body);
+}
