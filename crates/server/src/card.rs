@@ -14,6 +14,10 @@ use crate::{
     server::Shared,
 };
 
+/// Names our WebSocket binding, which docs/websocket.md describes. A change that breaks clients needs
+/// another name.
+const WEBSOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
+
 /// The card of one agent below `base`, the URL of its endpoints.
 pub(crate) fn build(shared: &Shared, profile: &Profile, base: &str) -> AgentCard {
     let schemes = shared.auth.schemes();
@@ -61,6 +65,8 @@ fn interfaces(base: &str) -> Vec<AgentInterface> {
         interface(base, "HTTP+JSON", Version::V1_0),
         interface(&json_rpc, "JSONRPC", Version::V0_3),
         interface(base, "HTTP+JSON", Version::V0_3),
+        // A base is an http or https URL, and the same with ws or wss is where a WebSocket is.
+        interface(&format!("{}/ws", base.replacen("http", "ws", 1)), WEBSOCKET, Version::V1_0),
     ]
 }
 

@@ -12,6 +12,7 @@ use crate::{
     hub::Hub,
 };
 
+const WEBSOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
 const CARD: &str = "/.well-known/agent-card.json";
 
 // proves: CARD-001, CARD-002, CARD-003, CARD-004, CARD-023, CARD-006, CARD-007, VER-006
@@ -47,6 +48,7 @@ async fn one_document_serves_readers_of_every_generation() {
         ("HTTP+JSON", "1.0", hub.url("")),
         ("JSONRPC", "0.3", hub.url("/a2a/jsonrpc")),
         ("HTTP+JSON", "0.3", hub.url("")),
+        (WEBSOCKET, "1.0", hub.url("/ws").replace("http", "ws")),
     ];
     let expected = expected.map(|(one, two, url)| (one.to_owned(), two.to_owned(), url));
     assert_eq!(interfaces, expected);
@@ -82,6 +84,11 @@ async fn every_interface_of_every_card_answers() {
         assert_eq!(card["capabilities"]["pushNotifications"], false);
         assert_eq!(card["capabilities"]["extendedAgentCard"], false);
         for one in card["supportedInterfaces"].as_array().unwrap() {
+            if one["protocolBinding"] == WEBSOCKET {
+                let socket = one["url"].as_str().unwrap();
+                assert_eq!(socket, hub.url(&format!("{prefix}/ws")).replace("http", "ws"));
+                continue;
+            }
             let path = one["url"].as_str().unwrap().strip_prefix(&hub.url("")).unwrap();
             let (binding, version) = (&one["protocolBinding"], &one["protocolVersion"]);
             let call = match (binding.as_str().unwrap(), version.as_str().unwrap()) {

@@ -180,6 +180,23 @@ async fn every_operation_is_there_and_answers_as_over_http() {
     }
 }
 
+// proves: CARD-005
+#[tokio::test]
+async fn the_card_says_where_it_is_and_that_answers_for_its_agent() {
+    let hub = Hub::start().await;
+    for prefix in ["", "/agents/files"] {
+        let card =
+            hub.call(Call::get(format!("{prefix}/.well-known/agent-card.json"))).await.json();
+        let interfaces = card["supportedInterfaces"].as_array().unwrap();
+        let url = interfaces.iter().find_map(|one| one["url"].as_str()?.strip_prefix("ws://"));
+        let path = url.unwrap().strip_prefix(&hub.address.to_string()).unwrap();
+        let mut socket = Socket::at(&hub, path, V1).await.unwrap();
+        let task = sent_task(&socket.call("SendMessage", &message("hello")).await);
+        let call = Call::rpc("GetTask", &json!({ "id": task })).at("/agents/files/rpc");
+        assert_eq!(hub.call(call).await.json().get("result").is_some(), !prefix.is_empty());
+    }
+}
+
 #[tokio::test]
 async fn the_method_tells_the_version_unless_the_handshake_or_the_call_does() {
     let hub = Hub::start().await;
