@@ -1,6 +1,6 @@
 //! The JSON-RPC 2.0 envelope, on borrowed data. HTTP, WebSocket and stdio share it.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashMap};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -197,6 +197,12 @@ pub fn read_cancel(params: Option<&RawValue>) -> Result<RequestId, Error> {
         Some(raw) => read_id(raw).map_err(|text| Error::field("id", text)),
         None => Err(Error::field("id", "the id of the call to cancel is missing")),
     }
+}
+
+/// What a call says beside its parameters: names, in any case, and their values.
+pub fn read_service_parameters(raw: &RawValue) -> Result<HashMap<String, String>, Error> {
+    serde_json::from_str(raw.get())
+        .map_err(|_| Error::field("serviceParameters", "must be an object of strings"))
 }
 
 /// Frames an error under a number: `data` is an array of typed details, as 1.0 asks.

@@ -396,6 +396,50 @@ fn json_rpc_envelope() {
     });
 }
 
+#[test]
+fn session_envelope() {
+    check!().with_iterations(iterations()).for_each(|bytes: &[u8]| {
+        let mut recipe = Recipe(bytes);
+        let made = format!(
+            r#"{{"jsonrpc":"2.0",{}"method":{},"params":{{"id":{}}},"serviceParameters":{}}}"#,
+            recipe.pick(&["", "\"id\":7,", "\"id\":null,", "\"id\":\"\\ud83d\","]),
+            recipe.pick(&["\"$/cancelRequest\"", "\"GetTask\""]),
+            recipe.any(),
+            match recipe.next() % 3 {
+                0 => format!(r#"{{"A2A-Version":{}}}"#, recipe.text()),
+                1 => recipe.object(3),
+                _ => recipe.any(),
+            },
+        );
+        for body in [bytes, made.as_bytes()] {
+            let Ok(call) = jsonrpc::parse(body) else { continue };
+            if call.is_notification {
+                assert_eq!(call.id.as_json(), "null");
+            }
+            if let Some(parameters) = call.service_parameters {
+                let read = jsonrpc::read_service_parameters(parameters).is_ok();
+                let object = serde_json::from_str::<Value>(parameters.get()).ok();
+                let strings = object.as_ref().and_then(Value::as_object);
+                let strings = strings.is_some_and(|all| all.values().all(Value::is_string));
+                assert_eq!(read, strings, "{parameters}");
+            }
+            let id = jsonrpc::read_cancel(call.params).unwrap_or(call.id);
+            let event = String::from_utf8_lossy(bytes);
+            for framed in [
+                jsonrpc::event(&id, &event, b"{}"),
+                jsonrpc::stream_end(&id),
+                jsonrpc::cancelled(&id),
+                jsonrpc::notification(&event, b"{}"),
+            ] {
+                let framed: Value = serde_json::from_slice(&framed).unwrap();
+                let id: Value = serde_json::from_str(id.as_json()).unwrap();
+                let named = framed.get("id").or_else(|| framed["params"].get("id"));
+                assert!(named.is_none_or(|named| *named == id), "{framed}");
+            }
+        }
+    });
+}
+
 // proves: STR-025
 #[test]
 fn sse_parser() {

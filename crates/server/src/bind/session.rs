@@ -348,10 +348,8 @@ impl Talk {
     fn parts_of(&self, parameters: Option<&RawValue>) -> Result<Cow<'_, Parts>, Error> {
         let Some(parameters) = parameters else { return Ok(Cow::Borrowed(&self.parts)) };
         let refuse = |text: &str| Error::field("serviceParameters", text);
-        let given: HashMap<String, String> = serde_json::from_str(parameters.get())
-            .map_err(|_| refuse("must be an object of strings"))?;
         let mut parts = self.parts.clone();
-        for (name, value) in given {
+        for (name, value) in jsonrpc::read_service_parameters(parameters)? {
             if name.eq_ignore_ascii_case(header::AUTHORIZATION.as_str()) {
                 return Err(refuse("cannot carry credentials: the connection has its own"));
             }
