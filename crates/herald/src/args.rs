@@ -14,7 +14,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve agents over A2A 1.0 and 0.3, on one port.
+    /// Serve agents over A2A 1.0, 0.3 and older, on one port.
     ///
     /// With no configuration this serves an echo agent on 127.0.0.1:8000 and keeps its data in
     /// ./herald-data. Flags win over environment variables, those over the configuration file.
@@ -34,8 +34,36 @@ Try it from another terminal:
     -H 'Content-Type: application/json' -d '{\"message\":
       {\"messageId\":\"m1\",\"role\":\"ROLE_USER\",\"parts\":[{\"text\":\"Hello\"}]}}'";
 
+/// Serves agents over A2A, with the flags of the server of that name.
+///
+/// It is `herald serve` with fewer flags: what cannot be said here is said in herald.toml.
+#[derive(Debug, Parser)]
+#[command(name = "a2a-server", version, after_long_help = A2A_SERVER_EXAMPLES)]
+pub(crate) struct A2aServer {
+    #[command(flatten)]
+    basics: Basics,
+}
+
+const A2A_SERVER_EXAMPLES: &str = "\
+Examples:
+  a2a-server                                an echo handler on 127.0.0.1:8000
+  a2a-server --port 9000 --log-level debug  more words, another port
+  a2a-server --list-handlers                what can work on tasks
+
+Try it from another terminal:
+  curl http://127.0.0.1:8000/rpc -H 'Content-Type: application/json' -d '{\"jsonrpc\":\"2.0\",
+      \"id\":1,\"method\":\"tasks/send\",\"params\":{\"message\":
+      {\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Hello\"}]}}}'";
+
+impl From<A2aServer> for Serve {
+    fn from(args: A2aServer) -> Self {
+        Self { basics: args.basics, ..Self::default() }
+    }
+}
+
+/// What `herald serve` and `a2a-server` have in common.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Serve {
+pub(crate) struct Basics {
     /// Address to listen on [default: 127.0.0.1]
     #[arg(long, env = "HERALD_HOST", value_name = "ADDRESS")]
     pub(crate) host: Option<String>,
@@ -43,6 +71,33 @@ pub(crate) struct Serve {
     /// Port to listen on; 0 picks a free one [default: 8000]
     #[arg(long, env = "HERALD_PORT", value_name = "PORT")]
     pub(crate) port: Option<u16>,
+
+    /// What to log, to standard error
+    #[arg(long, env = "HERALD_LOG_LEVEL", value_enum, ignore_case = true, value_name = "LEVEL")]
+    pub(crate) log_level: Option<LogLevel>,
+
+    /// Print the built-in handlers, which are kinds of agents, and exit
+    #[arg(long)]
+    pub(crate) list_handlers: bool,
+
+    /// Serve one caller over standard input and output instead of a port: one JSON-RPC message per
+    /// line each way, logs on standard error
+    #[arg(long)]
+    pub(crate) stdio: bool,
+
+    /// Look for handlers in this package (not in this version)
+    #[arg(long, hide = true, value_name = "PACKAGE")]
+    pub(crate) handler_package: Vec<String>,
+
+    /// Look for no handlers but the built-in ones, which is what this version does
+    #[arg(long)]
+    pub(crate) no_discovery: bool,
+}
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) basics: Basics,
 
     /// Directory to keep tasks in [default: herald-data]
     #[arg(long, env = "HERALD_DATA", value_name = "DIR", conflicts_with = "ephemeral")]
@@ -60,23 +115,16 @@ pub(crate) struct Serve {
     #[arg(long, env = "HERALD_PUBLIC_URL", value_name = "URL")]
     pub(crate) public_url: Option<String>,
 
-    /// What to log, to standard error
-    #[arg(long, env = "HERALD_LOG_LEVEL", value_enum, value_name = "LEVEL")]
-    pub(crate) log_level: Option<LogLevel>,
-
     /// How to log
     #[arg(long, env = "HERALD_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
-
-    /// Serve one caller over standard input and output instead of a port: one JSON-RPC message per
-    /// line each way, logs on standard error
-    #[arg(long)]
-    pub(crate) stdio: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum LogLevel {
+    #[value(alias = "critical")]
     Error,
+    #[value(alias = "warning")]
     Warn,
     #[default]
     Info,

@@ -14,7 +14,7 @@ use herald_protocol::{AgentName, MissingVersion, TenantId};
 use herald_server::Token;
 
 use crate::{
-    args::Serve,
+    args::{Basics, Serve},
     config::{
         AgentSection, AuthSection, Config, MissingVersionKey, OtherwiseKey, RepeatedCancel, Scope,
     },
@@ -73,7 +73,7 @@ impl Settings {
         let store = store(args, config.store.url.as_deref())?;
         let engine = engine_settings(&config);
         // Whoever holds the other end of standard input started this process, or was given it.
-        let tokens = match args.stdio {
+        let tokens = match args.basics.stdio {
             true => Vec::new(),
             false => tokens(&config.auth, address.ip())?,
         };
@@ -104,9 +104,27 @@ impl Settings {
         limits.streams_per_caller =
             config.limits.streams_per_caller.unwrap_or(limits.streams_per_caller);
         server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
-        let stdio = args.stdio;
+        let stdio = args.basics.stdio;
         Ok(Self { address, stdio, store, engine, server, agents, default_agent, source })
     }
+}
+
+impl Basics {
+    /// Refuses what is not part of this version.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if let Some(package) = self.handler_package.first() {
+            bail!(
+                "--handler-package {package}: handler packages are not part of this version; \
+                 --list-handlers names the built-in ones"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The kinds of agents that need nothing else, as each describes itself.
+pub(crate) fn built_in() -> [Profile; 2] {
+    [Echo::profile("echo"), Conformance::profile("conformance")]
 }
 
 fn config_path(args: &Serve) -> Option<PathBuf> {
@@ -115,8 +133,8 @@ fn config_path(args: &Serve) -> Option<PathBuf> {
 }
 
 fn address(args: &Serve, config: &Config) -> anyhow::Result<SocketAddr> {
-    let host = args.host.as_deref().or(config.server.host.as_deref()).unwrap_or("127.0.0.1");
-    let port = match args.port.or(config.server.port) {
+    let host = args.basics.host.as_deref().or(config.server.host.as_deref()).unwrap_or("127.0.0.1");
+    let port = match args.basics.port.or(config.server.port) {
         Some(port) => port,
         None => inherited_port()?.unwrap_or(DEFAULT_PORT),
     };

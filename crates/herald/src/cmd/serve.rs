@@ -26,12 +26,16 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::Serve,
     logging,
-    settings::{Settings, StoreKind},
+    settings::{Settings, StoreKind, built_in},
 };
 
 /// Serves until told to stop.
 pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
-    logging::start(args.log_level.unwrap_or_default(), args.log_format.unwrap_or_default());
+    args.basics.check()?;
+    if args.basics.list_handlers {
+        return list_handlers();
+    }
+    logging::start(args.basics.log_level.unwrap_or_default(), args.log_format.unwrap_or_default());
     let settings = Settings::merge(&args)?;
     if let Some(source) = &settings.source {
         tracing::info!(file = %source.display(), "read the configuration");
@@ -70,6 +74,17 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address}; is another server there? Try --port 0 for a free port")
     })
+}
+
+/// Says what can work on tasks without being installed.
+fn list_handlers() -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{:<12} DESCRIPTION", "HANDLER")?;
+    for profile in built_in() {
+        writeln!(out, "{:<12} {}", profile.name.as_str(), profile.description)?;
+    }
+    out.flush()?;
+    Ok(())
 }
 
 fn build_engine(settings: &Settings) -> anyhow::Result<Engine> {

@@ -44,13 +44,15 @@ async fn help_names_every_flag_and_nothing_that_is_not_there() {
         "--log-level",
         "--log-format",
         "--stdio",
+        "--list-handlers",
+        "--no-discovery",
         "HERALD_PORT",
         "[default: 8000]",
         "curl ",
     ] {
         assert!(help.stdout.contains(flag), "no {flag} in {}", help.stdout);
     }
-    for absent in ["--exec", "worker", "postgres"] {
+    for absent in ["--handler-package", "--exec", "worker", "postgres"] {
         assert!(!help.stdout.contains(absent), "{absent} in {}", help.stdout);
     }
     let bare = herald(&[]).await;

@@ -16,6 +16,7 @@ mod http;
 mod support;
 mod wire;
 
+mod a2a_server;
 mod agents;
 mod cli;
 mod clients;
@@ -24,4 +25,5 @@ mod disk;
 mod drain;
 mod faults;
 mod resume;
+mod seeds;
 mod stdio;

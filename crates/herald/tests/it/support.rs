@@ -46,6 +46,7 @@ pub(crate) struct Options {
     no_data: bool,
     no_port: bool,
     shell: Option<String>,
+    a2a_server: Option<PathBuf>,
 }
 
 /// A running server with a home of its own. It dies with this value.
@@ -110,6 +111,12 @@ impl Options {
         self
     }
 
+    /// Under its other name, as this program. The data and the settings are then in its home, as
+    /// there are no flags for them.
+    pub(crate) fn a2a_server(program: impl Into<PathBuf>) -> Self {
+        Self { a2a_server: Some(program.into()), no_data: true, ..Self::default() }
+    }
+
     /// After these shell commands, in the same process.
     pub(crate) fn shell(mut self, commands: &str) -> Self {
         self.shell = Some(commands.to_owned());
@@ -117,7 +124,8 @@ impl Options {
     }
 
     fn command(&self, home: &Path) -> Command {
-        let binary = env!("CARGO_BIN_EXE_herald");
+        let binary = Path::new(env!("CARGO_BIN_EXE_herald"));
+        let binary = self.a2a_server.as_deref().unwrap_or(binary);
         let mut command = match &self.shell {
             Some(commands) => {
                 let mut command = Command::new("sh");
@@ -133,7 +141,10 @@ impl Options {
                 command.env_remove(&*name);
             }
         }
-        command.current_dir(home).arg("serve");
+        command.current_dir(home);
+        if self.a2a_server.is_none() {
+            command.arg("serve");
+        }
         if !self.no_port {
             command.args(["--port", "0"]);
         }

@@ -1,0 +1,527 @@
+//! What the five documents print that Herald was asked to implement, sent as it stands there.
+//!
+//! Left out is what belongs to capabilities that are not there yet, and what the documents
+//! contradict each other in: the names in the card of the first, and the stream of the second
+//! without an envelope.
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::{
+    http::{Answer, Call, Stream},
+    support::{Herald, Options, ended},
+};
+
+/// One agent that answers at once, and one that asks back whatever it is told.
+const AGENTS: &str = r#"
+[[agents]]
+name = "echo"
+kind = "echo"
+default = true
+
+[[agents]]
+name = "asks"
+kind = "conformance"
+otherwise = "ask"
+"#;
+
+/// A call whose body is pasted from a document.
+fn pasted(path: &str, body: &str) -> Call {
+    Call::post(path, &serde_json::from_str(body).unwrap())
+}
+
+#[track_caller]
+fn result(answer: &Answer) -> Value {
+    let json = answer.json();
+    assert!(answer.status == 200 && json.get("error").is_none(), "{json}");
+    assert_eq!(json["jsonrpc"], "2.0");
+    json["result"].clone()
+}
+
+#[track_caller]
+fn code(answer: &Answer) -> i64 {
+    let json = answer.json();
+    json["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {json}"))
+}
+
+/// The names and the data of a stream's events.
+async fn events(mut stream: Stream) -> Vec<(Option<String>, Value)> {
+    let mut events = Vec::new();
+    while let Some(event) = stream.next().await.unwrap() {
+        events.push((event.event, serde_json::from_str(&event.data).unwrap()));
+    }
+    events
+}
+
+/// What a person gets who pastes the line into a shell, or nothing where there is no curl.
+async fn shell(line: &str) -> Option<String> {
+    Command::new("curl").arg("--version").output().await.ok()?;
+    let mut command = Command::new("sh");
+    command.args(["-c", line]);
+    let ended = ended(command).await;
+    assert!(ended.status.success(), "{line}: {ended:?}");
+    Some(ended.stdout)
+}
+
+/// The state of a task, which has to say when it came to be.
+#[track_caller]
+fn state(task: &Value) -> &str {
+    assert!(task["status"]["timestamp"].as_str().unwrap().ends_with('Z'), "{task}");
+    task["status"]["state"].as_str().unwrap()
+}
+
+mod first {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_card_is_where_it_is_fetched_from() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let url = format!("http://{}/.well-known/agent-card.json", herald.address);
+        let card: Value = match shell(&format!("curl -s {url}")).await {
+            Some(text) => serde_json::from_str(&text).unwrap(),
+            None => herald.call(&Call::get("/.well-known/agent-card.json")).await.json(),
+        };
+        for member in ["name", "description", "url", "version"] {
+            assert!(card[member].as_str().is_some_and(|text| !text.is_empty()), "{member}: {card}");
+        }
+        assert_eq!(card["capabilities"]["streaming"], true);
+        for member in ["id", "name", "description"] {
+            assert!(card["skills"][0][member].is_string(), "{card}");
+        }
+    }
+
+    const SEND: &str = r#"{
+      "jsonrpc": "2.0",
+      "method": "message/send",
+      "params": {
+        "message": {
+          "parts": [{"type": "text", "content": "Analyze this code"}]
+        }
+      },
+      "id": "1"
+    }"#;
+
+    const STREAM: &str = r#"{
+      "jsonrpc": "2.0",
+      "method": "message/stream",
+      "params": {
+        "message": {
+          "parts": [{"type": "text", "content": "Generate a report"}]
+        }
+      },
+      "id": "1"
+    }"#;
+
+    const GET: &str = r#"{
+      "jsonrpc": "2.0",
+      "method": "tasks/get",
+      "params": {
+        "task_id": "task-123"
+      },
+      "id": "2"
+    }"#;
+
+    const CANCEL: &str = r#"{
+      "jsonrpc": "2.0",
+      "method": "tasks/cancel",
+      "params": {
+        "task_id": "task-123"
+      },
+      "id": "3"
+    }"#;
+
+    #[tokio::test]
+    async fn the_four_methods_work_at_one_url() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        // The card's `url` may be the bare origin, so that calls come there too.
+        for path in ["/a2a/jsonrpc", "/"] {
+            let answer = herald.call(&pasted(path, SEND)).await;
+            assert_eq!(answer.json()["id"], "1");
+            let task = result(&answer);
+            assert_eq!(state(&task), "completed");
+            assert_eq!(task["artifacts"][0]["parts"][0]["text"], "Echo: Analyze this code");
+            let id = task["id"].as_str().unwrap();
+            let got = herald.call(&pasted(path, &GET.replace("task-123", id))).await;
+            assert_eq!((&got.json()["id"], result(&got)), (&json!("2"), task.clone()));
+            let cancel = herald.call(&pasted(path, &CANCEL.replace("task-123", id))).await;
+            assert_eq!((&cancel.json()["id"], code(&cancel)), (&json!("3"), -32002));
+            for unknown in [GET, CANCEL] {
+                assert_eq!(code(&herald.call(&pasted(path, unknown)).await), -32001);
+            }
+            let stream = herald.client().await.open(&pasted(path, STREAM)).await.unwrap();
+            let (_, last) = events(stream).await.pop().unwrap();
+            assert_eq!((&last["id"], &last["result"]["final"]), (&json!("1"), &json!(true)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_running_task_is_cancelled() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let path = "/agents/asks/a2a/jsonrpc";
+        let task = result(&herald.call(&pasted(path, SEND)).await);
+        assert_eq!(state(&task), "input-required");
+        let id = task["id"].as_str().unwrap();
+        let cancelled = herald.call(&pasted(path, &CANCEL.replace("task-123", id))).await;
+        assert_eq!(state(&result(&cancelled)), "canceled");
+    }
+
+    #[tokio::test]
+    async fn the_same_is_there_without_json_rpc() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let message = &serde_json::from_str::<Value>(SEND).unwrap()["params"];
+        let sent = herald.call(&Call::post("/a2a/rest/message:send", message)).await;
+        assert_eq!(sent.status, 200, "{sent:?}");
+        let id = sent.json()["task"]["id"].as_str().unwrap().to_owned();
+        let call = Call::post("/a2a/rest/message:stream", message);
+        let stream = events(herald.client().await.open(&call).await.unwrap()).await;
+        assert_eq!(stream.last().unwrap().1["statusUpdate"]["final"], true, "{stream:?}");
+        let got = herald.call(&Call::get(format!("/a2a/rest/tasks/{id}"))).await;
+        assert_eq!((got.status, &got.json()["id"]), (200, &json!(id)));
+        let cancel = Call::post(format!("/a2a/rest/tasks/{id}:cancel"), &json!({}));
+        let cancel = herald.call(&cancel).await;
+        assert_eq!(cancel.json()["error"]["details"][0]["reason"], "TASK_NOT_CANCELABLE");
+    }
+}
+
+mod second {
+    use super::*;
+
+    const PATH: &str = "/a2a/jsonrpc";
+
+    #[tokio::test]
+    async fn the_card_says_where_and_what() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let card = herald.call(&Call::get("/.well-known/agent-card.json")).await.json();
+        assert_eq!(card["protocolVersion"], "0.3.0");
+        assert_eq!(card["url"], format!("http://{}/a2a/jsonrpc", herald.address));
+        assert_eq!(card["capabilities"]["streaming"], true);
+        assert_eq!(card["capabilities"]["pushNotifications"], false);
+        for modes in ["defaultInputModes", "defaultOutputModes"] {
+            assert!(card[modes].as_array().unwrap().contains(&json!("text/plain")), "{card}");
+        }
+        assert!(!card["skills"][0]["tags"].as_array().unwrap().is_empty(), "{card}");
+    }
+
+    #[tokio::test]
+    async fn a_send_waits_for_the_end() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let send = r#"{
+          "jsonrpc": "2.0",
+          "id": 1,
+          "method": "message/send",
+          "params": {
+            "message": {
+              "kind": "message",
+              "messageId": "msg-uuid",
+              "role": "user",
+              "parts": [{ "kind": "text", "text": "Add a health check endpoint" }]
+            },
+            "configuration": {
+              "blocking": true
+            }
+          }
+        }"#;
+        for _ in 0..2 {
+            let answer = herald.call(&pasted(PATH, send)).await;
+            assert_eq!(answer.json()["id"], 1);
+            let task = result(&answer);
+            assert_eq!((&task["kind"], state(&task)), (&json!("task"), "completed"));
+            for member in ["id", "contextId"] {
+                assert!(!task[member].as_str().unwrap().is_empty());
+            }
+            assert!(task["artifacts"].is_array() && task["history"].is_array(), "{task}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_curl_line_streams() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let line = r#"curl -N -X POST http://localhost:41242/a2a/jsonrpc \
+          -H "Content-Type: application/json" \
+          -H "Accept: text/event-stream" \
+          -d '{
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "message/stream",
+            "params": {
+              "message": {
+                "kind": "message",
+                "messageId": "test-1",
+                "role": "user",
+                "parts": [{"kind": "text", "text": "Explain the main function in src/index.ts"}]
+              }
+            }
+          }'"#;
+        let body = line.split('\'').nth(1).unwrap();
+        let line = line.replace("localhost:41242", &herald.address.to_string());
+        let shown: Vec<Value> = match shell(&line).await {
+            Some(text) => text
+                .lines()
+                .filter_map(|line| line.strip_prefix("data: "))
+                .map(|data| serde_json::from_str(data).unwrap())
+                .collect(),
+            None => {
+                let call = pasted(PATH, body).header("accept", "text/event-stream");
+                let stream = herald.client().await.open(&call).await.unwrap();
+                events(stream).await.into_iter().map(|(_, data)| data).collect()
+            }
+        };
+        let shown: Vec<_> = shown.iter().map(|event| &event["result"]).collect();
+        for event in &shown[1..] {
+            assert!(event["taskId"].is_string() && event["contextId"].is_string(), "{event}");
+        }
+        let working = json!("working");
+        assert!(shown.iter().any(|event| event["status"]["state"] == working), "{shown:?}");
+        let artifact = shown.iter().find(|event| event["kind"] == "artifact-update").unwrap();
+        assert!(artifact["artifact"]["artifactId"].is_string(), "{artifact}");
+        assert_eq!(artifact["artifact"]["parts"][0]["kind"], "text");
+        let last = shown.last().unwrap();
+        assert_eq!((&last["kind"], &last["final"]), (&json!("status-update"), &json!(true)));
+        assert_eq!(last["status"]["state"], "completed");
+    }
+
+    #[tokio::test]
+    async fn a_task_is_looked_up_cancelled_and_answered() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let path = "/agents/asks/a2a/jsonrpc";
+        let first = r#"{"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": {
+            "kind": "message", "messageId": "msg-1", "role": "user",
+            "parts": [{ "kind": "text", "text": "Add a health check endpoint" }]}}}"#;
+        let task = result(&herald.call(&pasted(path, first)).await);
+        assert_eq!(state(&task), "input-required");
+        let id = task["id"].as_str().unwrap();
+        let get = r#"{
+          "jsonrpc": "2.0",
+          "id": 2,
+          "method": "tasks/get",
+          "params": { "taskId": "task-uuid" }
+        }"#;
+        assert_eq!(code(&herald.call(&pasted(path, get)).await), -32001);
+        let got = result(&herald.call(&pasted(path, &get.replace("task-uuid", id))).await);
+        assert_eq!((&got["kind"], &got["id"]), (&json!("task"), &task["id"]));
+        let answer = r#"{
+          "jsonrpc": "2.0",
+          "id": 4,
+          "method": "message/send",
+          "params": {
+            "message": {
+              "kind": "message",
+              "messageId": "msg-2",
+              "role": "user",
+              "contextId": "<same contextId>",
+              "parts": [{ "kind": "text", "text": "y" }]
+            }
+          }
+        }"#;
+        let answer = answer.replace("<same contextId>", task["contextId"].as_str().unwrap());
+        let answered = result(&herald.call(&pasted(path, &answer)).await);
+        assert_eq!(answered["id"], task["id"], "the task that waited goes on");
+        let cancel = r#"{
+          "jsonrpc": "2.0",
+          "id": 3,
+          "method": "tasks/cancel",
+          "params": { "taskId": "task-uuid" }
+        }"#;
+        assert_eq!(code(&herald.call(&pasted(path, cancel)).await), -32001);
+        let cancel = pasted(path, &cancel.replace("task-uuid", id));
+        let cancelled = result(&herald.call(&cancel).await);
+        assert_eq!(state(&cancelled), "canceled");
+        assert_eq!(result(&herald.call(&cancel).await), cancelled, "done is done");
+    }
+
+    #[tokio::test]
+    async fn mistakes_have_the_codes_it_lists() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let missing = pasted(PATH, r#"{"jsonrpc": "2.0", "id": 1}"#);
+        assert_eq!(code(&herald.call(&missing).await), -32600);
+        let unknown = pasted(PATH, r#"{"jsonrpc": "2.0", "id": 1, "method": "tasks/explode"}"#);
+        assert_eq!(code(&herald.call(&unknown).await), -32601);
+    }
+}
+
+mod third {
+    use super::*;
+
+    /// A call as a table describes it: a method and its parameters.
+    fn call(method: &str, params: &Value) -> Call {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        Call::post("/rpc", &call)
+    }
+
+    fn message() -> Value {
+        json!({ "role": "user", "parts": [{ "type": "text", "text": "tell me a joke" }] })
+    }
+
+    #[tokio::test]
+    async fn the_methods_work_with_the_parameters_it_lists() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let params = json!({ "message": message(), "session_id": "s" });
+        let task = result(&herald.call(&call("tasks/send", &params)).await);
+        assert!(uuid::Uuid::try_parse(task["id"].as_str().unwrap()).is_ok(), "{task}");
+        assert_eq!(task["sessionId"], "s");
+        let named = json!({ "id": task["id"] });
+        let stream = herald.client().await.open(&call("tasks/resubscribe", &named)).await.unwrap();
+        let (_, last) = events(stream).await.pop().unwrap();
+        assert_eq!(last["result"]["final"], true);
+        let got = result(&herald.call(&call("tasks/get", &named)).await);
+        assert_eq!(state(&got), "completed");
+        assert_eq!(got["artifacts"][0]["parts"][0]["text"], "Echo: tell me a joke");
+        assert_eq!(code(&herald.call(&call("tasks/cancel", &named)).await), -32002);
+
+        let params = json!({ "message": message(), "session_id": "s", "handler": "echo" });
+        let send = call("tasks/sendSubscribe", &params);
+        let shown = events(herald.client().await.open(&send).await.unwrap()).await;
+        let states: Vec<_> = shown
+            .iter()
+            .filter_map(|(_, event)| event["result"]["status"]["state"].as_str())
+            .collect();
+        assert_eq!(states, ["submitted", "working", "completed"]);
+        let params = json!({ "message": message(), "handler": "asks" });
+        let waiting = result(&herald.call(&call("tasks/send", &params)).await);
+        let cancel = call("tasks/cancel", &json!({ "id": waiting["id"] }));
+        assert_eq!(state(&result(&herald.call(&cancel).await)), "canceled");
+    }
+}
+
+mod fourth {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_event_has_a_name_and_an_envelope() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let body = json!({
+            "jsonrpc": "2.0", "id": "1", "method": "message/stream", "params": {
+                "message": { "kind": "message", "messageId": "m", "role": "user",
+                    "parts": [{ "kind": "text", "text": "hello" }] },
+                "metadata": { "a2a.trace": { "traceId": "abc123", "spanId": "def456" } }
+            }
+        });
+        let stream = herald.client().await.open(&Call::post("/a2a", &body)).await.unwrap();
+        let shown = events(stream).await;
+        assert_eq!(shown[0].0.as_deref(), Some("task"));
+        for (name, event) in &shown {
+            assert_eq!((&event["jsonrpc"], &event["id"]), (&json!("2.0"), &json!("1")));
+            assert_eq!(name.as_deref(), event["result"]["kind"].as_str(), "{event}");
+        }
+        let task = &shown[0].1["result"]["id"];
+        let old = json!({ "jsonrpc": "2.0", "id": "2", "method": "message/sendStream",
+            "params": body["params"] });
+        let alias = herald.client().await.open(&Call::post("/a2a", &old)).await.unwrap();
+        assert_eq!(events(alias).await.len(), shown.len());
+
+        // Until it is swept, a task that has ended can be looked up and followed.
+        let named = |method: &str| {
+            let params = json!({ "id": task });
+            let call = json!({ "jsonrpc": "2.0", "id": "3", "method": method, "params": params });
+            Call::post("/a2a", &call)
+        };
+        assert_eq!(state(&result(&herald.call(&named("tasks/get")).await)), "completed");
+        let again = herald.client().await.open(&named("tasks/resubscribe")).await.unwrap();
+        let again = events(again).await;
+        let results = |events: &[(Option<String>, Value)]| -> Vec<Value> {
+            events.iter().map(|(_, event)| event["result"].clone()).collect()
+        };
+        assert_eq!(results(&again), results(&shown));
+    }
+}
+
+mod fifth {
+    use super::*;
+
+    const SECURED: &str = r#"
+[auth]
+tokens = [{ token = "sk-test", tenant = "a", principal = "p" }]
+
+[limits]
+max_body_bytes = 4096
+
+[[agents]]
+name = "conformance"
+kind = "conformance"
+"#;
+
+    const SEND: &str = r#"{
+      "jsonrpc": "2.0",
+      "id": 1,
+      "method": "message/send",
+      "params": {
+        "message": {
+          "role": "user",
+          "parts": [{"kind": "text", "text": "Research quantum computing trends"}],
+          "messageId": "..."
+        }
+      }
+    }"#;
+
+    fn call(method: &str, params: &Value) -> Call {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        Call::post("/a2a", &call)
+    }
+
+    #[tokio::test]
+    async fn the_card_needs_no_credentials() {
+        let herald = Herald::start(Options::config(SECURED)).await;
+        let card = herald.call(&Call::get("/.well-known/agent.json")).await;
+        assert_eq!(card.status, 200);
+        let same = herald.call(&Call::get("/.well-known/agent-card.json")).await;
+        assert_eq!(card.body, same.body);
+        let card = card.json();
+        for member in ["protocolVersion", "name", "description", "url", "version"] {
+            assert!(card[member].is_string(), "{member}: {card}");
+        }
+        let skill = &card["skills"][0];
+        assert!(skill["id"].is_string() && !skill["tags"].as_array().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn both_sends_return_the_final_task() {
+        let herald = Herald::start(Options::config(AGENTS)).await;
+        let task = result(&herald.call(&pasted("/a2a", SEND)).await);
+        assert_eq!((&task["kind"], state(&task)), (&json!("task"), "completed"));
+        let artifact = &task["artifacts"][0];
+        assert!(artifact["artifactId"].is_string() && artifact["name"].is_string(), "{artifact}");
+        assert_eq!(artifact["parts"][0]["kind"], "text");
+        assert!(task["contextId"].is_string() && task["history"].is_array(), "{task}");
+        let legacy = SEND.replace("message/send", "tasks/send");
+        let legacy = result(&herald.call(&pasted("/a2a", &legacy)).await);
+        assert_eq!(state(&legacy), "completed");
+        assert_eq!(legacy["artifacts"][0]["parts"][0]["text"], artifact["parts"][0]["text"]);
+        for task in [&task, &legacy] {
+            let named = json!({ "id": task["id"] });
+            assert_eq!(result(&herald.call(&call("tasks/get", &named)).await)["id"], task["id"]);
+            assert_eq!(code(&herald.call(&call("tasks/cancel", &named)).await), -32002);
+        }
+        let parts = json!([
+            { "kind": "text", "text": "x" }, { "kind": "data", "data": { "a": 1 } },
+            { "kind": "file", "file": { "name": "a.bin", "bytes": "AAEC" } }
+        ]);
+        let mixed = call("message/send", &json!({ "message": { "role": "user", "parts": parts } }));
+        assert_eq!(state(&result(&herald.call(&mixed).await)), "completed");
+    }
+
+    #[tokio::test]
+    async fn conditions_lead_to_the_results_it_lists() {
+        let herald = Herald::start(Options::config(SECURED)).await;
+        let authorised = |call: Call| call.header("authorization", "Bearer sk-test");
+        let wrong = pasted("/a2a", SEND).header("authorization", "Bearer sk-wrong");
+        assert_eq!(herald.call(&wrong).await.status, 401);
+        assert_eq!(herald.call(&pasted("/a2a", SEND)).await.status, 401);
+        let large = call("message/send", &json!({ "x": "x".repeat(5000) }));
+        let cases = [
+            (large, -32600),
+            (Call::post("/a2a", &json!("no request")), -32600),
+            (call("tasks/explode", &json!({})), -32601),
+            (call("message/send", &json!({})), -32602),
+            (call("message/send", &json!({ "message": { "role": "user", "parts": [] } })), -32602),
+            (call("tasks/get", &json!({ "id": "evicted" })), -32001),
+            (call("tasks/cancel", &json!({ "id": "evicted" })), -32001),
+        ];
+        for (call, expected) in cases {
+            let answer = herald.call(&authorised(call)).await;
+            assert_eq!((answer.status, code(&answer)), (200, expected));
+        }
+        let failing = SEND.replace("Research quantum computing trends", "tck-task-failure");
+        let task = result(&herald.call(&authorised(pasted("/a2a", &failing))).await);
+        assert_eq!(state(&task), "failed", "a failure is no error of the call");
+    }
+}
