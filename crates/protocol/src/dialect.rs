@@ -266,7 +266,7 @@ impl Dialect {
             return Err(Error::field("", "the parameters must be an object"));
         }
         match self.shape() {
-            None => v1::decode(task, operation, params),
+            None => v1::decode(task, operation, params).map_err(|error| in_older(error, params)),
             Some(shape) => v03_request::decode(shape, task, operation, params),
         }
     }
@@ -419,6 +419,19 @@ impl Dialect {
             Self::V01 => Some(Shape::V01),
         }
     }
+}
+
+/// Tells a caller who mixes generations so: only objects before 1.0 say their kind.
+fn in_older(error: Error, params: &[u8]) -> Error {
+    const KIND: &[u8] = b"\"kind\"";
+    if !params.windows(KIND.len()).any(|window| window == KIND) {
+        return error;
+    }
+    error.with(
+        "hint",
+        "objects with a kind are those of A2A 0.3: write them as 1.0 does, or call a method of 0.3 \
+         without A2A-Version: 1.0",
+    )
 }
 
 fn read_item<T>(

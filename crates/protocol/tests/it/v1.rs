@@ -93,6 +93,16 @@ fn a_part_holds_exactly_one_content() {
     }
 }
 
+#[test]
+fn who_writes_as_0_3_does_is_told_so() {
+    let old = r#"{"message":{"kind":"message","messageId":"m","role":"user",
+        "parts":[{"kind":"text","text":"x"}]}}"#;
+    let error = refuse(V1, Operation::SendMessage, old);
+    assert!(error.detail.unwrap().metadata["hint"].contains("0.3"));
+    let plain = refuse(V1, Operation::SendMessage, r#"{"message":{"role":"ROLE_USER"}}"#);
+    assert!(!plain.detail.unwrap().metadata.contains_key("hint"));
+}
+
 // proves: FMT-008
 #[test]
 fn bytes_are_read_in_either_alphabet_and_written_in_one() {
