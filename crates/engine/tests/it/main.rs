@@ -11,6 +11,7 @@ mod lifecycle;
 mod limits;
 mod lists;
 mod outage;
+mod own_ids;
 mod recovery;
 mod rules;
 mod streams;
