@@ -23,7 +23,7 @@ use crate::{
     rules::{self, Command, Record},
     store::{Holder, Key, ListQuery, Original, Page, Store, StoreError},
     subscription::{Subscription, Until},
-    token,
+    token, trace,
     write::{Refusal, Write},
 };
 
@@ -357,6 +357,7 @@ impl Engine {
             message: send.message,
             accepted_output_modes: send.configuration.accepted_output_modes,
             metadata: send.metadata,
+            trace: send.trace,
         }];
         // A task with a turn under way is taken up again by that turn's own end.
         let idle = existing.as_ref().is_none_or(|record| !record.run.is_active());
@@ -378,6 +379,7 @@ impl Engine {
             .await;
         match written {
             Ok(written) => {
+                trace::found(&written.record.task, written.before + 1, existing.is_none());
                 Ok(Accepted { live, seq: written.before + 1, first: written.first, hidden })
             }
             Err(Refusal::Duplicate(original)) => {
@@ -458,6 +460,7 @@ impl Engine {
         let live = self.inner.lives.get(&key);
         let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
         let hidden = record.hidden;
+        trace::found(&record.task, original.seq, true);
         Ok(Accepted { live, seq: original.seq, first: None, hidden })
     }
 

@@ -9,7 +9,7 @@ use std::{borrow::Cow, sync::Arc};
 use bytes::Bytes;
 use herald_protocol::{
     Artifact, ContextId, Message, Metadata, StreamEvent, Task, TaskId, TaskState, TaskStatus,
-    Timestamp,
+    Timestamp, TraceContext,
 };
 use serde::{Deserialize, Serialize};
 
@@ -231,6 +231,8 @@ struct StoredReceived<'a> {
     accepted_output_modes: Cow<'a, [String]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     metadata: Option<Cow<'a, Metadata>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trace: Option<Cow<'a, TraceContext>>,
     at: Timestamp,
 }
 
@@ -241,6 +243,7 @@ impl<'a> From<&'a Received> for StoredReceived<'a> {
             message: Borrowed(&received.message),
             accepted_output_modes: Borrowed(&received.accepted_output_modes),
             metadata: received.metadata.as_ref().map(Borrowed),
+            trace: received.trace.as_ref().map(Borrowed),
             at: received.at,
         }
     }
@@ -252,6 +255,7 @@ impl StoredReceived<'_> {
             message: self.message.into_owned(),
             accepted_output_modes: self.accepted_output_modes.into_owned(),
             metadata: self.metadata.map(Cow::into_owned),
+            trace: self.trace.map(Cow::into_owned),
             state,
             at: self.at,
         }

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     agent::{Agent, Profile},
+    metrics::PostMetrics,
     store::Key,
 };
 
@@ -19,6 +20,7 @@ pub(crate) struct Post {
     pub(crate) agent: Arc<dyn Agent>,
     slots: Arc<Semaphore>,
     waiting: Notify,
+    pub(crate) metrics: PostMetrics,
     /// Tasks that cannot be taken up, because what is stored of them cannot be read.
     unreadable: Mutex<HashSet<Key>>,
 }
@@ -34,6 +36,7 @@ impl Post {
             agent,
             slots: Arc::new(Semaphore::new(slots)),
             waiting: Notify::new(),
+            metrics: PostMetrics::default(),
             unreadable: Mutex::default(),
         }
     }
@@ -47,6 +50,12 @@ impl Post {
     pub(crate) async fn take(&self) -> Slot {
         let slot = Arc::clone(&self.slots).acquire_owned().await;
         slot.expect("the slots are never closed")
+    }
+
+    /// How many turns run now.
+    pub(crate) fn running(&self) -> usize {
+        let slots = self.profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
+        slots.saturating_sub(self.slots.available_permits())
     }
 
     /// Leaves a task alone from now on, so that it does not stand in the way of the others.

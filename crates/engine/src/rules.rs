@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use herald_protocol::{
     AgentName, Artifact, ContextId, Error, ErrorKind, Message, Metadata, Role, Seq, Task, TaskId,
-    TaskState, TaskStatus, Timestamp,
+    TaskState, TaskStatus, Timestamp, TraceContext,
 };
 
 use crate::store::{Header, Holder, Run};
@@ -56,6 +56,8 @@ pub struct Received {
     pub accepted_output_modes: Vec<String>,
     /// The metadata of the send, beside the message's own.
     pub metadata: Option<Metadata>,
+    /// The span it was received in, which its turn belongs to.
+    pub trace: Option<TraceContext>,
     /// The state it left the task in.
     pub state: TaskState,
     /// When.
@@ -84,6 +86,8 @@ pub enum Command {
         accepted_output_modes: Vec<String>,
         /// The metadata of the send.
         metadata: Option<Metadata>,
+        /// The span it is received in.
+        trace: Option<TraceContext>,
     },
     /// End the task.
     Cancel {
@@ -198,7 +202,7 @@ pub fn decide(
     let mut run = record.run.clone();
     let mut unhide = false;
     let event = match command {
-        Command::Receive { message, accepted_output_modes, metadata } => {
+        Command::Receive { message, accepted_output_modes, metadata, trace } => {
             within(record, limits)?;
             if run.unread.len() >= limits.unread {
                 let text = format!("the task already has {} unread messages", run.unread.len());
@@ -208,7 +212,8 @@ pub fn decide(
             let working = record.state() == TaskState::Working;
             let state = if working { TaskState::Working } else { TaskState::Submitted };
             let message = placed(message, &record.task);
-            let received = Received { message, accepted_output_modes, metadata, state, at: now };
+            let at = now;
+            let received = Received { message, accepted_output_modes, metadata, trace, state, at };
             Some(Event::Received(received))
         }
         Command::Cancel { metadata } => {

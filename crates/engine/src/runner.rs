@@ -18,12 +18,13 @@ use async_trait::async_trait;
 use herald_protocol::{ArtifactId, Error, ErrorKind, Message, Metadata, Task, TaskState};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::Instrument;
 
 use crate::{
     agent::{AgentError, Recovery},
     engine::{Engine, refuse},
     live::{Live, Stopper},
-    log,
+    log, narration,
     post::{Post, Slot},
     rules::{Command, Event, Received, Record},
     store::{Epoch, Key},
@@ -293,7 +294,7 @@ impl Engine {
         record: Record,
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
-        let assignment = match self.assignment(live, post, &record, received).await {
+        let mut assignment = match self.assignment(live, post, &record, received).await {
             Ok(assignment) => assignment,
             Err(error) => {
                 tracing::error!(task = %live.key.task, %error, "a turn could not be prepared");
@@ -321,10 +322,26 @@ impl Engine {
             stopper.token.cancel();
         }
         let words: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
+        let parent = assignment.trace.take();
+        assignment.trace = self.span_below(parent.as_ref());
+        let span = self.turn_span(&live.key, &record, parent.as_ref(), assignment.trace.as_ref());
         let turn =
             Turn::new(assignment, words, stopper.token.clone(), Arc::clone(&stopper.metadata));
-        let outcome = self.supervise(post, &sink, &record, stopper, &turn).await;
-        let last = self.conclude(live, &sink, outcome).await?;
+        narration::begun(&live.key.task, turn.message());
+        let last = async {
+            let outcome = self.supervise(post, &sink, &record, stopper, &turn).await;
+            self.conclude(live, &sink, outcome).await
+        };
+        let last = last.instrument(span.clone()).await;
+        post.metrics.turns.took(sink.begun.elapsed());
+        narration::finished(&live.key.task);
+        if !span.is_disabled()
+            && let Ok(Some(record)) = self.record(live).await
+        {
+            span.record("state", record.state().proto_name());
+        }
+        drop(span);
+        let last = last?;
         if last.run.holder.is_some() || last.run.unread.is_empty() || last.is_closed() {
             return None;
         }
@@ -498,6 +515,7 @@ impl Engine {
             seq: run.turn,
             accepted_output_modes: received.accepted_output_modes,
             metadata: received.metadata,
+            trace: received.trace,
             attempt: run.attempt,
             resumed,
             continued,

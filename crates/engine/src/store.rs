@@ -12,6 +12,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Timestamp};
 
+use crate::metrics::StoreMetrics;
+
 /// Who owns a task: nobody else can name it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
@@ -330,6 +332,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Proves that a write would succeed now.
     async fn probe(&self) -> Result<(), StoreError>;
+
+    /// What it has counted, if it counts.
+    fn metrics(&self) -> Option<&StoreMetrics> {
+        None
+    }
 
     /// A secret that lives as long as the store, for signing page tokens.
     fn secret(&self) -> [u8; 32];

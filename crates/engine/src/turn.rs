@@ -9,6 +9,7 @@ use std::{
 use async_trait::async_trait;
 use herald_protocol::{
     Artifact, ArtifactId, ContextId, Message, Metadata, Part, Seq, Task, TaskId, TaskState,
+    TraceContext,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +55,8 @@ pub struct Assignment {
     pub accepted_output_modes: Vec<String>,
     /// The metadata of the send, beside the message's own.
     pub metadata: Option<Metadata>,
+    /// The span of the turn or, without tracing, the one its caller sent.
+    pub trace: Option<TraceContext>,
     /// Counts from 1; more means that an earlier attempt was cut off.
     pub attempt: u32,
     /// Whether to go on from what the earlier attempt wrote, instead of starting afresh.
@@ -113,6 +116,12 @@ impl Turn {
     /// The metadata of the send, beside the message's own.
     pub fn metadata(&self) -> Option<&Metadata> {
         self.assignment.metadata.as_ref()
+    }
+
+    /// Where the turn stands in its trace. Whatever the agent calls gets it as `traceparent` and
+    /// `tracestate`, so that the trace does not end here.
+    pub fn trace(&self) -> Option<&TraceContext> {
+        self.assignment.trace.as_ref()
     }
 
     /// Counts from 1; more means that an earlier attempt was cut off.

@@ -8,7 +8,7 @@ use herald_protocol::{Error, Seq, Task};
 use crate::{
     engine::{Engine, internal, refuse, taken},
     live::Live,
-    log,
+    log, narration,
     rules::{self, Command, Record},
     store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
 };
@@ -92,6 +92,7 @@ impl Engine {
                 (None, None) => return Err(Error::task_not_found().into()),
             };
             let (before, epoch) = (record.head, record.run.epoch);
+            let state = (before > 0).then(|| record.state());
             let (mut events, mut first) = (Vec::new(), None);
             for (index, command) in write.commands.iter().enumerate() {
                 let now = self.now();
@@ -130,6 +131,13 @@ impl Engine {
             match self.inner.store.append(append).await {
                 Ok(head) => {
                     let entries = numbered(before, events);
+                    if let Some(post) = self.inner.posts.get(&record.agent) {
+                        post.metrics.moved(state, &entries);
+                    }
+                    if before == 0 {
+                        narration::created(&record.task.id);
+                    }
+                    narration::written(&record.task.id, &write.commands, &entries);
                     live.publish(entries, head, record.is_closed());
                     self.inner.bells.ring(&live.key.owner);
                     live.keep(&mut slot, record.clone());
@@ -152,7 +160,7 @@ impl Engine {
 
 /// The message of a write that took one, as it now stands in the log.
 fn written_message(write: &Write, written: &Written) -> Option<rules::Received> {
-    let Some(Command::Receive { message: _, accepted_output_modes, metadata }) =
+    let Some(Command::Receive { message: _, accepted_output_modes, metadata, trace }) =
         write.commands.first()
     else {
         return None;
@@ -162,6 +170,7 @@ fn written_message(write: &Write, written: &Written) -> Option<rules::Received> 
         message,
         accepted_output_modes: accepted_output_modes.clone(),
         metadata: metadata.clone(),
+        trace: trace.clone(),
         state: written.record.state(),
         at: written.record.created,
     })

@@ -121,7 +121,7 @@ pub fn resolve(
             format!("A2A 1.0 has no method {method}; call {name} instead"),
         )
         .with("method", method)
-        .with("hint", format!("call {name}, or leave the A2A-Version header out to speak 0.3")));
+        .with("hint", format!("call {name}; {method} belongs to A2A 0.3")));
     }
     Ok((dialect, operation))
 }

@@ -18,6 +18,7 @@ pub mod sse;
 pub mod status;
 pub mod task;
 pub mod time;
+pub mod trace;
 pub mod validate;
 pub mod version;
 
@@ -32,4 +33,5 @@ pub use task::{
     TaskStatus,
 };
 pub use time::Timestamp;
+pub use trace::TraceContext;
 pub use version::Version;

@@ -9,6 +9,7 @@ use crate::{
     push::PushConfig,
     task::TaskState,
     time::Timestamp,
+    trace::TraceContext,
     validate::{Validate, Violations, null_as_default},
 };
 
@@ -157,6 +158,9 @@ pub struct SendMessage {
     /// The agent that the caller names for a new task; only 0.1 has such a parameter.
     #[serde(skip)]
     pub agent: Option<AgentName>,
+    /// The span the message was sent from, or the one it is received in; bindings fill it in.
+    #[serde(skip)]
+    pub trace: Option<TraceContext>,
 }
 
 /// How a send is to be answered.

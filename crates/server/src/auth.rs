@@ -10,6 +10,7 @@ use herald_protocol::{Error, TenantId, security::SecurityScheme};
 use http::request::Parts;
 
 pub use token::Tokens;
+pub(crate) use token::bearer;
 
 /// Makes a [`Caller`] of a request's headers. There is no other way to the engine.
 #[async_trait]

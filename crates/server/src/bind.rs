@@ -16,15 +16,17 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use herald_engine::{Caller, Reply, Subscription, Via, store::Owner};
 use herald_protocol::{
-    AgentName, Dialect, Error, ErrorKind, MessageId, Operation, Request, TenantId,
+    AgentName, ContextId, Dialect, Error, ErrorKind, MessageId, Operation, Request, TaskId,
+    TenantId, TraceContext, Version,
     request::SendMessage,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER, extensions},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
-use tracing::{Level, Span};
+use tokio::time::Instant;
+use tracing::Span;
 use uuid::Uuid;
 
-use crate::{body::Body, limits::Slot, server::Shared};
+use crate::{body::Body, limits::Slot, metrics::Call, server::Shared, trace};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
@@ -35,8 +37,37 @@ pub(crate) struct Exchange<'a> {
     pub(crate) parts: &'a Parts,
     /// The agent whose endpoint was called.
     pub(crate) agent: Option<AgentName>,
+    /// How it speaks.
+    pub(crate) binding: Binding,
     /// Names the request in the log and to its caller.
     pub(crate) id: Uuid,
+    begun: Instant,
+    /// The span the request was sent from, by its headers.
+    parent: Option<TraceContext>,
+    /// The span of the request itself.
+    span: Option<TraceContext>,
+}
+
+/// How a call reaches the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binding {
+    JsonRpc,
+    Rest,
+    WebSocket,
+    Stdio,
+}
+
+impl Binding {
+    pub(crate) const ALL: [Self; 4] = [Self::JsonRpc, Self::Rest, Self::WebSocket, Self::Stdio];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::JsonRpc => "jsonrpc",
+            Self::Rest => "rest",
+            Self::WebSocket => "websocket",
+            Self::Stdio => "stdio",
+        }
+    }
 }
 
 /// What a request led to.
@@ -48,7 +79,59 @@ pub(crate) enum Outcome {
     Stream(Subscription, Option<Slot<Owner>>),
 }
 
+impl<'a> Exchange<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        parts: &'a Parts,
+        agent: Option<AgentName>,
+        binding: Binding,
+        id: Uuid,
+    ) -> Self {
+        let begun = Instant::now();
+        Self { shared, parts, agent, binding, id, begun, parent: None, span: None }
+    }
+}
+
 impl Exchange<'_> {
+    /// Makes the request part of its caller's trace or, without one, the root of its own.
+    pub(crate) fn join(&mut self, parent: Option<TraceContext>) {
+        self.span = self.shared.engine.span_below(parent.as_ref());
+        herald_engine::trace::place(&Span::current(), parent.as_ref(), self.span.as_ref());
+        self.parent = parent;
+    }
+
+    /// Refuses a dialect that is switched off, in a sentence that says what to use instead.
+    pub(crate) fn serves(&self, dialect: Dialect, operation: Operation) -> Result<(), Error> {
+        let version = dialect.version();
+        if !self.shared.config.switched_off.contains(&version) {
+            return Ok(());
+        }
+        let hint = match self.binding {
+            Binding::JsonRpc | Binding::WebSocket | Binding::Stdio => {
+                format!("call {} with A2A-Version: 1.0", operation.name())
+            }
+            Binding::Rest => "use the paths of 1.0 with A2A-Version: 1.0".to_owned(),
+        };
+        let text = format!("A2A {version} is switched off here; {hint}");
+        let error = Error::new(ErrorKind::VersionNotSupported, text);
+        Err(error.with("requestedVersion", version).with("hint", hint))
+    }
+
+    /// Counts a call that was answered, and says now and then that an old version is in use.
+    pub(crate) fn count(&self, dialect: Dialect, operation: Operation, error: Option<&Error>) {
+        let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
+        let (agent, version, binding) = (&profile.name, dialect.version(), self.binding);
+        let took = self.begun.elapsed();
+        let call = Call { agent, operation, version, binding, took };
+        let first = self.shared.metrics.called(&call, error);
+        if first {
+            let client = self.parts.headers.get(header::USER_AGENT);
+            let client = client.and_then(|client| client.to_str().ok()).unwrap_or("unknown");
+            let (client, binding) = (client.get(..80).unwrap_or(client), binding.name());
+            tracing::info!(%agent, binding, client, "a caller still speaks A2A {version}");
+        }
+    }
+
     /// The version the request names, in its header or in its query.
     pub(crate) fn version(&self) -> Option<Cow<'_, str>> {
         match self.parts.headers.get(VERSION_HEADER) {
@@ -67,6 +150,18 @@ impl Exchange<'_> {
         &self,
         caller: Caller,
         dialect: Dialect,
+        request: Request,
+    ) -> Result<Outcome, Error> {
+        let operation = request.operation();
+        let outcome = self.performed(caller, dialect, request).await;
+        self.count(dialect, operation, outcome.as_ref().err());
+        outcome
+    }
+
+    async fn performed(
+        &self,
+        caller: Caller,
+        dialect: Dialect,
         mut request: Request,
     ) -> Result<Outcome, Error> {
         let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
@@ -74,7 +169,7 @@ impl Exchange<'_> {
             None => caller,
         };
         self.complete(dialect, &mut request)?;
-        note_request(&request);
+        self.note_request(dialect, &caller, &request);
         let operation = request.operation();
         let slot = match operation.is_streaming() {
             true => Some(self.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?),
@@ -83,7 +178,6 @@ impl Exchange<'_> {
         let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
         let reply = self.shared.engine.call(&caller, &via, request).await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
-        note_reply(&reply);
         Ok(match reply {
             Reply::Stream(events) => Outcome::Stream(events, slot),
             Reply::Sent(result) => Outcome::Result(dialect.encode_send_result(&result).into()),
@@ -99,6 +193,10 @@ impl Exchange<'_> {
 
     /// Adds what a request carries outside its parameters.
     fn complete(&self, dialect: Dialect, request: &mut Request) -> Result<(), Error> {
+        let span = self.joined(request);
+        if let Request::SendMessage(send) | Request::SendStreamingMessage(send) = request {
+            send.trace = span;
+        }
         match request {
             Request::SendMessage(send) => self.complete_send(dialect, send),
             Request::SendStreamingMessage(send) => {
@@ -124,6 +222,19 @@ impl Exchange<'_> {
             | Request::DeleteTaskPushNotificationConfig(_)
             | Request::GetExtendedAgentCard(_) => Ok(()),
         }
+    }
+
+    /// The span of the request, once its parameters are known: they may name the caller's span
+    /// where the headers do not.
+    fn joined(&self, request: &Request) -> Option<TraceContext> {
+        let named = match self.parent {
+            Some(_) => None,
+            None => trace::in_metadata(request),
+        };
+        let Some(parent) = named else { return self.span.clone() };
+        let span = self.shared.engine.span_below(Some(&parent));
+        herald_engine::trace::place(&Span::current(), Some(&parent), span.as_ref());
+        span
     }
 
     fn complete_send(&self, dialect: Dialect, send: &mut SendMessage) -> Result<(), Error> {
@@ -167,9 +278,38 @@ impl Exchange<'_> {
     /// An error as its caller sees it: what is our fault is named, so that it can be found in the
     /// log.
     pub(crate) fn explain(&self, error: Error) -> Error {
-        match error.kind == ErrorKind::Internal || error.kind == ErrorKind::Unavailable {
-            true => error.with("requestId", self.id),
-            false => error,
+        Span::current().record("error", error.kind.codes().reason);
+        if error.kind == ErrorKind::Internal || error.kind == ErrorKind::Unavailable {
+            return error.with("requestId", self.id);
+        }
+        if error.kind == ErrorKind::VersionNotSupported {
+            let off = &self.shared.config.switched_off;
+            let served = Version::SUPPORTED.iter().filter(|version| !off.contains(version));
+            let served: Vec<_> = served.map(Version::to_string).collect();
+            return error.with("supportedVersions", served.join(", "));
+        }
+        error
+    }
+
+    /// Puts the names in a request into its span.
+    fn note_request(&self, dialect: Dialect, caller: &Caller, request: &Request) {
+        if !self.shared.engine.has_spans() {
+            return;
+        }
+        let span = Span::current();
+        let (task, context) = names(request);
+        span.record("operation", request.operation().name());
+        span.record("version", tracing::field::display(dialect.version()));
+        span.record("binding", self.binding.name());
+        span.record("tenant", caller.owner().tenant.as_str());
+        if let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) {
+            span.record("agent", profile.name.as_str());
+        }
+        if let Some(task) = task {
+            span.record("task", task.as_str());
+        }
+        if let Some(context) = context {
+            span.record("context", context.as_str());
         }
     }
 
@@ -238,13 +378,9 @@ fn too_many() -> Error {
     Error::new(ErrorKind::LimitExceeded, "too many open streams; close one and try again")
 }
 
-/// Puts the names in a request into its span.
-fn note_request(request: &Request) {
-    if !tracing::enabled!(Level::DEBUG) {
-        return;
-    }
-    let span = Span::current();
-    let (task, context) = match request {
+/// The task and the context that a request names.
+fn names(request: &Request) -> (Option<&TaskId>, Option<&ContextId>) {
+    match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
             (send.message.task_id.as_ref(), send.message.context_id.as_ref())
         }
@@ -257,32 +393,5 @@ fn note_request(request: &Request) {
         | Request::DeleteTaskPushNotificationConfig(config) => (Some(&config.task_id), None),
         Request::ListTaskPushNotificationConfigs(list) => (Some(&list.task_id), None),
         Request::GetExtendedAgentCard(_) => (None, None),
-    };
-    span.record("operation", request.operation().name());
-    if let Some(task) = task {
-        span.record("task", task.as_str());
-    }
-    if let Some(context) = context {
-        span.record("context", context.as_str());
-    }
-}
-
-/// Puts the names that only the answer knows into the request's span.
-fn note_reply(reply: &Reply) {
-    if !tracing::enabled!(Level::DEBUG) {
-        return;
-    }
-    let span = Span::current();
-    match reply {
-        Reply::Sent(herald_protocol::SendResult::Task(task)) => {
-            span.record("task", task.id.as_str());
-            span.record("context", task.context_id.as_str());
-        }
-        Reply::Stream(events) => {
-            span.record("task", events.task_id().as_str());
-        }
-        // The request already named what these are about.
-        Reply::Sent(herald_protocol::SendResult::Message(_)) | Reply::Task(_) | Reply::Tasks(_) => {
-        }
     }
 }

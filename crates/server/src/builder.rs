@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use herald_engine::{Clock, Engine};
+use herald_protocol::Version;
 use http::{Uri, uri::Authority};
 
 use tokio::sync::Semaphore;
@@ -10,10 +11,11 @@ use tokio::sync::Semaphore;
 use crate::{
     auth::{Authenticate, Open, Tokens},
     card,
-    config::Config,
+    config::{Config, MetricsAccess},
     guard::Guard,
     health::Pulse,
     limits::Tally,
+    metrics::Metrics,
     server::{Server, Shared},
 };
 
@@ -46,6 +48,9 @@ pub enum BuildError {
     /// Tokens are configured beside another authenticator, which would never look at them.
     #[error("tokens are configured, but another authenticator is in use")]
     UnusedTokens,
+    /// The current version cannot be switched off, and one that is not spoken need not be.
+    #[error("A2A {0} cannot be switched off; older versions that are spoken can: {1}")]
+    SwitchedOff(Version, String),
     /// A limit is smaller than the server can work with.
     #[error("the limit {0} must be at least {1}")]
     Limit(&'static str, usize),
@@ -84,7 +89,9 @@ impl ServerBuilder {
         let origin = public.as_ref().map(|(_, origin, _)| origin.clone());
         let authority = public.as_ref().map(|(_, _, authority)| authority);
         let guard = Guard::new(&config, authority, origin);
-        let started = card::http_date(Clock::system().now());
+        let now = Clock::system().now();
+        let started = card::http_date(now);
+        let metrics = Metrics::new(&engine, now);
         let streams = Tally::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
@@ -97,6 +104,7 @@ impl ServerBuilder {
             auth,
             guard,
             streams,
+            metrics,
             pulse,
             bodies,
             responses,
@@ -135,6 +143,17 @@ fn check(config: &Config) -> Result<(), BuildError> {
             let (first, second) = (earlier.principal.clone(), token.principal.clone());
             return Err(BuildError::SameToken(first, second));
         }
+    }
+    if let MetricsAccess::Token(secret) = &config.metrics
+        && (secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()))
+    {
+        return Err(BuildError::Token("metrics".to_owned()));
+    }
+    let older = Version::SPOKEN.iter().filter(|version| **version < Version::V1_0);
+    let older: Vec<_> = older.copied().collect();
+    if let Some(version) = config.switched_off.iter().find(|version| !older.contains(version)) {
+        let older: Vec<_> = older.iter().map(Version::to_string).collect();
+        return Err(BuildError::SwitchedOff(*version, older.join(", ")));
     }
     let limits = &config.limits;
     for (name, value, least) in [

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use herald_engine::Scopes;
-use herald_protocol::{MissingVersion, TenantId, card::AgentProvider};
+use herald_protocol::{MissingVersion, TenantId, Version, card::AgentProvider};
 
 /// How a server behaves.
 #[derive(Debug, Clone)]
@@ -19,10 +19,14 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// What a 1.0 method without a version means.
     pub missing_version: MissingVersion,
+    /// Versions before 1.0 that are not served.
+    pub switched_off: Vec<Version>,
     /// The bearer tokens that are taken. None means that no credentials are needed.
     pub tokens: Vec<Token>,
     /// Whether to serve without credentials beyond loopback.
     pub open_to_network: bool,
+    /// Who may read `/metrics`.
+    pub metrics: MetricsAccess,
     /// Who runs the agents, for their cards.
     pub provider: Option<AgentProvider>,
     /// Where to read more about the agents, for their cards.
@@ -79,6 +83,18 @@ pub struct Timeouts {
     pub stop: Duration,
 }
 
+/// Who may read `/metrics`.
+#[derive(Clone, Default)]
+pub enum MetricsAccess {
+    /// Everybody, on a loopback listener of a server that needs no credentials; else nobody.
+    #[default]
+    Loopback,
+    /// Whoever presents this bearer token, which opens nothing else.
+    Token(String),
+    /// Everybody.
+    Everybody,
+}
+
 /// A bearer token and whom it stands for.
 #[derive(Clone)]
 pub struct Token {
@@ -99,8 +115,10 @@ impl Default for Config {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             missing_version: MissingVersion::Strict,
+            switched_off: Vec::new(),
             tokens: Vec::new(),
             open_to_network: false,
+            metrics: MetricsAccess::default(),
             provider: None,
             documentation_url: None,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -137,6 +155,16 @@ impl Default for Timeouts {
             ping: Duration::from_secs(20),
             stop: Duration::from_secs(10),
         }
+    }
+}
+
+impl fmt::Debug for MetricsAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loopback => "Loopback",
+            Self::Token(_) => "Token(…)",
+            Self::Everybody => "Everybody",
+        })
     }
 }
 

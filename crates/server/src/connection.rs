@@ -103,7 +103,7 @@ impl Connections {
         let _ = stream.set_nodelay(true);
         let (shared, accepted) = (Arc::clone(&self.shared), Instant::now());
         self.tasks.spawn(async move {
-            let _kept = kept;
+            let _kept = (kept, shared.server.shared.metrics.connection());
             let told = tokio::select! {
                 told = timeout(shared.timeouts().head, is_http2(&stream)) => told,
                 () = shared.finish.cancelled() => return,

@@ -45,7 +45,8 @@ pub(crate) async fn ready(shared: &Shared) -> Response<Body> {
     })
 }
 
-fn fresh(mut response: Response<Body>) -> Response<Body> {
+/// The same, never to be had from a cache.
+pub(crate) fn fresh(mut response: Response<Body>) -> Response<Body> {
     let never = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, never);
     response

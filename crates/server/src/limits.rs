@@ -141,6 +141,11 @@ impl<K: Hash + Eq + Clone> Tally<K> {
         *count += 1;
         Some(Slot { key, open: Arc::clone(&self.open) })
     }
+
+    /// How many are open, of all keys.
+    pub(crate) fn count(&self) -> usize {
+        self.open.lock().expect("nothing panics while it holds this lock").values().sum()
+    }
 }
 
 impl<K: Hash + Eq> Drop for Slot<K> {

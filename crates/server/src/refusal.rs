@@ -62,6 +62,7 @@ fn name(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "NOT_FOUND",
         StatusCode::METHOD_NOT_ALLOWED => "UNIMPLEMENTED",
+        StatusCode::UNAUTHORIZED => "UNAUTHENTICATED",
         StatusCode::FORBIDDEN => "PERMISSION_DENIED",
         StatusCode::REQUEST_TIMEOUT => "DEADLINE_EXCEEDED",
         StatusCode::SERVICE_UNAVAILABLE => "UNAVAILABLE",

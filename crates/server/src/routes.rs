@@ -30,6 +30,8 @@ pub(crate) enum What<'a> {
     Live,
     /// Whether a call would be served.
     Ready,
+    /// Numbers for operators.
+    Metrics,
 }
 
 /// Where REST is mounted.
@@ -70,6 +72,7 @@ pub(crate) fn find(path: &str) -> Option<Place<'_>> {
     let what = match path {
         "/healthz" => What::Live,
         "/readyz" => What::Ready,
+        "/metrics" => What::Metrics,
         _ => below(path)?,
     };
     Some(Place { agent: None, what })
@@ -143,6 +146,7 @@ mod tests {
         check("/agents/echo", Some("echo"), Some(What::Root));
         check("/healthz", None, Some(What::Live));
         check("/readyz", None, Some(What::Ready));
+        check("/metrics", None, Some(What::Metrics));
     }
 
     #[test]

@@ -15,12 +15,12 @@ use http::{
     HeaderValue, Method, Request, Response, Version, header, request::Parts, uri::Authority,
 };
 use tokio::{sync::Semaphore, time::Instant};
-use tracing::{Instrument, Level, Span};
+use tracing::{Instrument, Span, field::Empty};
 use uuid::Uuid;
 
 use crate::{
     auth::Authenticate,
-    bind::{Exchange, events, jsonrpc, rest, ws},
+    bind::{Binding, Exchange, events, jsonrpc, rest, ws},
     body::Body,
     builder::ServerBuilder,
     card,
@@ -29,9 +29,11 @@ use crate::{
     guard::{Door, Guard},
     health::{self, Pulse},
     limits::Tally,
+    metrics::{self, Metrics},
     page,
     refusal::Refusal,
     routes::{self, What},
+    trace,
 };
 
 /// A2A over HTTP, for one engine. A cheap handle: clones share one server.
@@ -50,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) auth: Arc<dyn Authenticate>,
     pub(crate) guard: Guard,
     pub(crate) streams: Tally<Owner>,
+    pub(crate) metrics: Metrics,
     pub(crate) pulse: Pulse,
     /// Bytes of request bodies that may be on their way in at once.
     pub(crate) bodies: Semaphore,
@@ -81,11 +84,13 @@ impl Server {
         let begun = Instant::now();
         let id = Uuid::new_v4();
         let (parts, body) = request.into_parts();
-        let span = span(&parts, id);
+        let span = self.span(&parts, id);
         async {
             let mut response = self.shared.respond(id, &parts, body, door).await;
             finish(&mut response, &parts, id);
+            self.shared.metrics.responded(response.status());
             let (status, elapsed) = (response.status().as_u16(), begun.elapsed());
+            Span::current().record("status", status);
             if response.status().is_server_error() {
                 tracing::warn!(status, ?elapsed, "request failed");
             } else {
@@ -96,24 +101,33 @@ impl Server {
         .instrument(span)
         .await
     }
-}
 
-/// What the log knows about a request. Writing it all down for each one is a good part of what a
-/// small request costs, so that without debug logging only the id is kept: it is what the caller
-/// was told, and every line that is logged says what it is about itself.
-pub(crate) fn span(parts: &Parts, id: Uuid) -> Span {
-    if !tracing::enabled!(Level::DEBUG) {
-        return tracing::error_span!("request", %id);
+    /// What the log knows about a request. Writing it all down for each one is a good part of what
+    /// a small request costs, so that only the id is kept unless somebody looks at the rest: it is
+    /// what the caller was told, and every line that is logged says what it is about itself.
+    pub(crate) fn span(&self, parts: &Parts, id: Uuid) -> Span {
+        if !self.shared.engine.has_spans() {
+            return tracing::error_span!("request", %id);
+        }
+        tracing::error_span!(
+            "request",
+            %id,
+            method = %parts.method,
+            path = parts.uri.path(),
+            agent = Empty,
+            tenant = Empty,
+            operation = Empty,
+            version = Empty,
+            binding = Empty,
+            task = Empty,
+            context = Empty,
+            seq = Empty,
+            status = Empty,
+            error = Empty,
+            trace = Empty,
+            parent = Empty,
+        )
     }
-    tracing::debug_span!(
-        "request",
-        %id,
-        method = %parts.method,
-        path = parts.uri.path(),
-        operation = tracing::field::Empty,
-        task = tracing::field::Empty,
-        context = tracing::field::Empty,
-    )
 }
 
 /// Adds what every response has.
@@ -170,17 +184,33 @@ impl Shared {
             | What::Socket
             | What::Events
             | What::Rest(..)
-            | What::Card => {}
+            | What::Card
+            | What::Metrics => {}
         }
         let host = self.guard.host(parts, door)?;
+        if place.what == What::Metrics {
+            reading(&parts.method)?;
+            return Ok(metrics::answer(self, parts, door).await);
+        }
         let agent = place.agent.map(AgentName::from);
         let profile = self.engine.profile(agent.as_ref()).ok_or_else(Refusal::not_found)?;
-        let exchange = Exchange { shared: self, parts, agent, id };
+        let binding = match place.what {
+            What::Rest(..) | What::Events => Binding::Rest,
+            What::Socket => Binding::WebSocket,
+            What::Root
+            | What::JsonRpc(_)
+            | What::Card
+            | What::Live
+            | What::Ready
+            | What::Metrics => Binding::JsonRpc,
+        };
+        let mut exchange = Exchange::new(self, parts, agent, binding, id);
         if place.what == What::Card {
             let base = self.base(&exchange, host.as_ref());
             return card_answer(&exchange, profile, &base);
         }
         let origin = self.guard.origin(&parts.headers, host.as_ref())?;
+        exchange.join(trace::of(&parts.headers));
         let mut response = match (place.what, &parts.method) {
             (_, &Method::OPTIONS) => cors::preflight(),
             (What::Root, &Method::GET | &Method::HEAD) => {
@@ -198,7 +228,9 @@ impl Shared {
                 let method = if *method == Method::HEAD { &Method::GET } else { method };
                 rest::answer(&exchange, method, mount, path, body).await
             }
-            (What::Card | What::Live | What::Ready, _) => return Err(Refusal::not_found()),
+            (What::Card | What::Live | What::Ready | What::Metrics, _) => {
+                return Err(Refusal::not_found());
+            }
         };
         exchange.answer_extensions(response.headers_mut());
         if let Some(origin) = origin {

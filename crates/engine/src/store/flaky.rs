@@ -8,6 +8,8 @@ use std::sync::{
 use async_trait::async_trait;
 use herald_protocol::{AgentName, Seq, Timestamp};
 
+use crate::metrics::StoreMetrics;
+
 use super::{
     Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store,
     StoreError, Stored, sqlite::Sqlite,
@@ -127,6 +129,10 @@ impl Store for Flaky {
     async fn probe(&self) -> Result<(), StoreError> {
         self.write()?;
         self.store.probe().await
+    }
+
+    fn metrics(&self) -> Option<&StoreMetrics> {
+        self.store.metrics()
     }
 
     fn secret(&self) -> [u8; 32] {

@@ -29,6 +29,8 @@ use herald_protocol::{AgentName, Seq, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::metrics::StoreMetrics;
+
 use super::{
     Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store,
     StoreError, Stored,
@@ -72,6 +74,7 @@ pub struct Sqlite {
     /// Last of what is connected: they hold the lock.
     readers: Arc<Readers>,
     long_reads: Semaphore,
+    metrics: Arc<StoreMetrics>,
     secret: [u8; 32],
 }
 
@@ -100,7 +103,8 @@ impl Sqlite {
     ) -> Result<Self, OpenError> {
         let Opened { conn, next, secret } = opened;
         let conn = Arc::new(Mutex::new(conn));
-        let writer = Writer::new(Arc::clone(&conn), checkpoints, next);
+        let metrics = Arc::new(StoreMetrics::default());
+        let writer = Writer::new(Arc::clone(&conn), checkpoints, next, Arc::clone(&metrics));
         let (jobs, queue) = mpsc::channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("herald-store".into())
@@ -115,6 +119,7 @@ impl Sqlite {
             #[cfg(feature = "test-util")]
             conn,
             long_reads: Semaphore::new(LONG_READS),
+            metrics,
             secret,
         })
     }
@@ -205,6 +210,10 @@ impl Store for Sqlite {
 
     async fn probe(&self) -> Result<(), StoreError> {
         self.write(Work::Probe).await.map(|_| ())
+    }
+
+    fn metrics(&self) -> Option<&StoreMetrics> {
+        Some(&self.metrics)
     }
 
     fn secret(&self) -> [u8; 32] {

@@ -16,3 +16,4 @@ mod recovery;
 mod rules;
 mod streams;
 mod support;
+mod traces;

@@ -16,6 +16,7 @@ fn command() -> impl Strategy<Value = Command> {
             message: say("x"),
             accepted_output_modes: Vec::new(),
             metadata: None,
+            trace: None,
         }),
         any::<bool>().prop_map(|_| Command::Cancel { metadata: None }),
         (0..3_u128).prop_map(|holder| Command::Begin(Holder(holder))),

@@ -72,7 +72,7 @@ impl Authenticate for Tokens {
 }
 
 /// The token of a request that has exactly one.
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = values.next().filter(|_| values.next().is_none())?.as_bytes();
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;

@@ -7,7 +7,7 @@ use herald_engine::{
     store::{Owner, Position},
 };
 use herald_protocol::{
-    Dialect, Error, TaskId, TenantId, Version,
+    Dialect, Error, Operation, TaskId, TenantId, Version,
     jsonrpc::{self, RequestId},
     sse,
 };
@@ -35,7 +35,11 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
         Ok(dialect) => dialect,
         Err(error) => return rest::refuse(exchange, UNNAMED, error),
     };
-    match open(exchange).await {
+    let opened = match exchange.serves(dialect, Operation::SubscribeToTask) {
+        Ok(()) => open(exchange).await,
+        Err(error) => Err(error),
+    };
+    match opened {
         Ok((feed, slot)) => {
             let (request, every) = (exchange.id, exchange.shared.config.timeouts.keep_alive);
             bind::sse::carry(|out| follow(feed, dialect, request, out), every, Some(slot))

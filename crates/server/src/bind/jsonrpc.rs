@@ -112,7 +112,11 @@ pub(crate) async fn perform(
         let streams = operation.is_streaming();
         Failure { dialect: Some(dialect), streams, error }
     };
-    let mut request = dialect.decode(operation, params).map_err(failed)?;
+    let request = exchange.serves(dialect, operation);
+    let request = request.and_then(|()| dialect.decode(operation, params)).inspect_err(|error| {
+        exchange.count(dialect, operation, Some(error));
+    });
+    let mut request = request.map_err(failed)?;
     entry.complete(dialect, &mut request);
     match exchange.perform(caller, dialect, request).await.map_err(failed)? {
         Outcome::Result(result) => {

@@ -39,9 +39,14 @@ where
         route.dialect = Dialect::V03Rest;
     }
     let policy = exchange.shared.config.missing_version;
-    let answered = match route.dialect.check_version(version.as_deref(), policy) {
+    let served = exchange.serves(route.dialect, route.operation);
+    let served = served.and_then(|()| route.dialect.check_version(version.as_deref(), policy));
+    let answered = match served {
         Ok(()) => perform(exchange, &route, body).await,
-        Err(error) => Err(error.into()),
+        Err(error) => {
+            exchange.count(route.dialect, route.operation, Some(&error));
+            Err(error.into())
+        }
     };
     match answered {
         Ok(response) => response,
@@ -79,7 +84,10 @@ where
 {
     let caller = exchange.caller(None).await?;
     let body = read(exchange, body).await?;
-    let request = rest::request(route, exchange.parts.uri.query(), &body)?;
+    let request = rest::request(route, exchange.parts.uri.query(), &body);
+    let request = request.inspect_err(|error| {
+        exchange.count(route.dialect, route.operation, Some(error));
+    })?;
     match exchange.perform(caller, route.dialect, request).await? {
         Outcome::Result(result) => {
             let body = limits::hold(result, &exchange.shared.responses)?;

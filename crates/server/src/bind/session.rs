@@ -32,13 +32,14 @@ use uuid::Uuid;
 
 use crate::{
     bind::{
-        Exchange, IDEMPOTENCY_KEY, cursor,
+        Binding, Exchange, IDEMPOTENCY_KEY, cursor,
         jsonrpc::{Answer, Failure, perform},
         query,
         translate::Translator,
     },
     limits::Slot,
-    server::{self, Server},
+    server::Server,
+    trace,
 };
 
 /// Bytes and messages that may wait to be written. A message that is larger waits alone.
@@ -89,6 +90,7 @@ struct Talk {
     /// What the connection began with: who is calling, and in which version.
     parts: Parts,
     agent: Option<AgentName>,
+    binding: Binding,
     /// How many calls may be under way, streams apart: those are counted by caller.
     calls: Arc<Semaphore>,
     open: Arc<Mutex<Open>>,
@@ -116,7 +118,12 @@ struct Asked {
 
 impl Session {
     /// A session that began with this request, at this agent's endpoint.
-    pub(crate) fn new(server: Server, parts: Parts, agent: Option<AgentName>) -> (Self, Outgoing) {
+    pub(crate) fn new(
+        server: Server,
+        parts: Parts,
+        agent: Option<AgentName>,
+        binding: Binding,
+    ) -> (Self, Outgoing) {
         let (messages, waiting) = mpsc::channel(WAITING_MESSAGES);
         let at_once = server.shared.config.limits.requests_per_connection as usize;
         let open = Open { calls: HashMap::new(), since: Instant::now() };
@@ -125,6 +132,7 @@ impl Session {
             server,
             parts: lasting(parts),
             agent,
+            binding,
             calls: Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS))),
             open: Arc::clone(&open),
             messages,
@@ -201,7 +209,7 @@ impl Talk {
         given_up: CancellationToken,
     ) {
         let request = Uuid::new_v4();
-        let span = server::span(&self.parts, request);
+        let span = self.server.span(&self.parts, request);
         let answered = self.perform(&asked, request, turn).instrument(span);
         if given_up.run_until_cancelled(answered).await.is_none()
             && let Some(id) = &asked.id
@@ -210,14 +218,14 @@ impl Talk {
         }
     }
 
+    fn exchange<'a>(&'a self, parts: &'a Parts, id: Uuid) -> Exchange<'a> {
+        Exchange::new(&self.server.shared, parts, self.agent.clone(), self.binding, id)
+    }
+
     async fn perform(&self, asked: &Asked, request: Uuid, turn: OwnedSemaphorePermit) {
         let parts = self.parts_of(asked.parameters.as_deref());
-        let exchange = Exchange {
-            shared: &self.server.shared,
-            parts: parts.as_deref().unwrap_or(&self.parts),
-            agent: self.agent.clone(),
-            id: request,
-        };
+        let mut exchange = self.exchange(parts.as_deref().unwrap_or(&self.parts), request);
+        exchange.join(trace::of(&exchange.parts.headers));
         let null = RequestId::null();
         let id = asked.id.as_ref().unwrap_or(&null);
         let performed = async {
@@ -285,12 +293,7 @@ impl Talk {
     }
 
     async fn refuse(&self, id: &RequestId, error: Error) {
-        let exchange = Exchange {
-            shared: &self.server.shared,
-            parts: &self.parts,
-            agent: self.agent.clone(),
-            id: Uuid::new_v4(),
-        };
+        let exchange = self.exchange(&self.parts, Uuid::new_v4());
         self.send(Failure::from(error).encode(&exchange, ENTRY, id).0).await;
     }
 

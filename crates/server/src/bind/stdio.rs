@@ -11,7 +11,10 @@ use tokio::{
 };
 
 use crate::{
-    bind::session::{Outgoing, Session},
+    bind::{
+        Binding,
+        session::{Outgoing, Session},
+    },
     serve::ServeError,
     server::Server,
 };
@@ -61,7 +64,7 @@ impl Server {
             Lines { input: BufReader::new(input), limit: self.shared.config.limits.body };
         // The endpoint that programs of this kind had from the beginning.
         let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
-        let (mut session, outgoing) = Session::new(self, parts, None);
+        let (mut session, outgoing) = Session::new(self, parts, None, Binding::Stdio);
         let mut stop = pin!(stop);
         let mut writing = pin!(write(output, outgoing));
         let end = tokio::select! {

@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     bind::{
-        Exchange, rest,
+        Binding, Exchange, rest,
         session::{Outgoing, Session, Waiting},
     },
     body::Body,
@@ -170,7 +170,8 @@ impl Upgrade {
             .max_frame_size(limit);
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(framing)).await;
         let (mut sink, mut stream) = socket.split();
-        let (mut session, outgoing) = Session::new(server.clone(), *self.parts, self.agent);
+        let (mut session, outgoing) =
+            Session::new(server.clone(), *self.parts, self.agent, Binding::WebSocket);
         let end = {
             let mut writing = pin!(write(&mut sink, outgoing, &meter, &config.timeouts));
             let end = tokio::select! {

@@ -76,6 +76,12 @@ impl Agent for Script {
                     turn.progress(format!("step {index}")).await?;
                 }
             }
+            "trace" => {
+                let trace = turn.trace();
+                let parent = trace.map(ToString::to_string).unwrap_or_default();
+                let state = trace.and_then(|trace| trace.state.as_deref()).unwrap_or_default();
+                turn.complete_with(artifact("echo", format!("{parent} {state}").trim())).await?;
+            }
             "fail" => return Err(AgentError::failed("it broke")),
             "panic" => panic!("secret internals"),
             "reject" => turn.reject("not this").await?,

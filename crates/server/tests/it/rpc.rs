@@ -281,7 +281,7 @@ async fn other_verbs_and_other_paths_are_refused_as_json() {
         );
         assert_eq!(answer.json()["error"]["code"], 405);
     }
-    for path in ["/nothing", "/a2a/nothing", "/agents", "/agents/", "/metrics", "//", "/v1/"] {
+    for path in ["/nothing", "/a2a/nothing", "/agents", "/agents/", "//", "/v1/"] {
         let answer = client.call(Call::get(path)).await;
         assert_eq!(answer.status(), 404, "{path}");
         assert_eq!(answer.json()["error"]["status"], "NOT_FOUND");

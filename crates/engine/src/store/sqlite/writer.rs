@@ -1,12 +1,18 @@
 //! The one writer. It takes whatever is queued into one transaction, so that one flush of the disk
 //! serves every caller who came while the last one was under way; there is no timer.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
 
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::store::{Append, StoreError};
+use crate::{
+    metrics::StoreMetrics,
+    store::{Append, StoreError},
+};
 
 use super::{
     append::{Batch, Next},
@@ -48,6 +54,7 @@ pub(super) struct Writer {
     checkpoints: Option<Checkpoints>,
     names: Names,
     next: Next,
+    metrics: Arc<StoreMetrics>,
     /// Whether the last transaction failed, so that a full disk is reported once and not with
     /// every attempt.
     failing: bool,
@@ -58,8 +65,9 @@ impl Writer {
         conn: Arc<Mutex<Connection>>,
         checkpoints: Option<Checkpoints>,
         next: Next,
+        metrics: Arc<StoreMetrics>,
     ) -> Self {
-        Self { conn, checkpoints, names: Names::default(), next, failing: false }
+        Self { conn, checkpoints, names: Names::default(), next, metrics, failing: false }
     }
 
     /// Serves until every sender is gone and the queue is empty.
@@ -82,8 +90,11 @@ impl Writer {
     fn write(&mut self, jobs: Vec<Job>) {
         let shared = Arc::clone(&self.conn);
         let mut conn = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = Instant::now();
         match self.commit(&mut conn, &jobs) {
             Ok(outcomes) => {
+                self.metrics.commits.took(begun.elapsed());
+                self.metrics.batches.observe(jobs.len() as u64);
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("the store can be written again");
                 }
@@ -96,6 +107,7 @@ impl Writer {
                 }
             }
             Err(Fault(error)) => {
+                self.metrics.errors.count();
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::error!(%error, "the store cannot be written");
                 }

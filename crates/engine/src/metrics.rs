@@ -1,0 +1,249 @@
+//! Numbers for operators, counted without locks and written as Prometheus text (0.0.4).
+//!
+//! Labels are closed sets: agents that are configured, operations, versions, states. Nothing that a
+//! caller can make up (a task, a tenant, a path) is ever one, so the number of series is bounded.
+
+use std::{
+    fmt::{Display, Write},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use herald_protocol::TaskState;
+
+use crate::{engine::Engine, post::Post, store::Entry};
+
+/// Something that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many there have been.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How many observations were at most so large.
+#[derive(Debug)]
+pub struct Histogram {
+    scale: &'static Scale,
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+/// The bounds of a histogram, in whole units.
+#[derive(Debug)]
+pub struct Scale {
+    /// The upper bounds, ascending.
+    pub bounds: &'static [u64],
+    /// How many units are one of what is written.
+    pub units: u64,
+}
+
+/// From a quarter of a millisecond to ten seconds.
+pub const LATENCY: Scale = Scale {
+    bounds: &[
+        250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
+        10_000_000,
+    ],
+    units: MICROS,
+};
+
+/// From ten milliseconds to an hour.
+const WORK: Scale = Scale {
+    bounds: &[10_000, 100_000, 1_000_000, 10_000_000, 60_000_000, 600_000_000, 3_600_000_000],
+    units: MICROS,
+};
+
+const BATCH: Scale = Scale { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256], units: 1 };
+
+const MICROS: u64 = 1_000_000;
+
+impl Histogram {
+    /// Without observations.
+    pub fn new(scale: &'static Scale) -> Self {
+        let counts = scale.bounds.iter().map(|_| AtomicU64::new(0)).chain([AtomicU64::new(0)]);
+        Self { scale, counts: counts.collect(), sum: AtomicU64::new(0) }
+    }
+
+    /// Adds an observation, in units of the scale.
+    pub fn observe(&self, value: u64) {
+        let place = self.scale.bounds.iter().position(|bound| value <= *bound);
+        let place = place.unwrap_or(self.scale.bounds.len());
+        self.counts[place].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// Adds a length of time, on a scale of microseconds.
+    pub fn took(&self, time: Duration) {
+        self.observe(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// Whether nothing was observed.
+    pub fn is_empty(&self) -> bool {
+        self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0)
+    }
+}
+
+/// The text that a scraper reads. What belongs to one metric is written in one go.
+#[derive(Debug, Default)]
+pub struct Text(String);
+
+/// The name and the value of a label.
+pub type Label<'a> = (&'a str, &'a str);
+
+impl Text {
+    /// Begins a metric. `kind` is `counter`, `gauge` or `histogram`.
+    pub fn metric(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// A value of the metric that was begun. Label values are names of our own, in which nothing
+    /// needs to be escaped.
+    pub fn value(&mut self, name: &str, labels: &[Label<'_>], value: impl Display) {
+        self.0.push_str(name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let before = if index == 0 { '{' } else { ',' };
+            let _ = write!(self.0, "{before}{label}=\"{text}\"");
+        }
+        if !labels.is_empty() {
+            self.0.push('}');
+        }
+        let _ = writeln!(self.0, " {value}");
+    }
+
+    /// A metric with one value.
+    pub fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.metric(name, kind, help);
+        self.value(name, &[], value);
+    }
+
+    /// A histogram of the metric that was begun.
+    pub fn histogram(&mut self, name: &str, labels: &[Label<'_>], histogram: &Histogram) {
+        let scaled = |value: u64| value as f64 / histogram.scale.units as f64;
+        let bounds = histogram.scale.bounds.iter().map(|bound| scaled(*bound).to_string());
+        let mut total = 0;
+        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(&histogram.counts) {
+            total += count.load(Ordering::Relaxed);
+            let labels: Vec<_> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            self.value(&format!("{name}_bucket"), &labels, total);
+        }
+        let sum = scaled(histogram.sum.load(Ordering::Relaxed));
+        self.value(&format!("{name}_sum"), labels, sum);
+        self.value(&format!("{name}_count"), labels, total);
+    }
+
+    /// All of it.
+    pub fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// What a store counts.
+#[derive(Debug)]
+pub struct StoreMetrics {
+    /// How long transactions took.
+    pub commits: Histogram,
+    /// How many writes shared one.
+    pub batches: Histogram,
+    /// Transactions that failed.
+    pub errors: Counter,
+}
+
+impl Default for StoreMetrics {
+    fn default() -> Self {
+        let (commits, batches) = (Histogram::new(&LATENCY), Histogram::new(&BATCH));
+        Self { commits, batches, errors: Counter::default() }
+    }
+}
+
+/// What is counted about one agent.
+#[derive(Debug)]
+pub(crate) struct PostMetrics {
+    /// How often a task came into each state.
+    entered: [Counter; STATES],
+    /// How long its turns took.
+    pub(crate) turns: Histogram,
+}
+
+/// One for each, and one for none.
+const STATES: usize = TaskState::ALL.len() + 1;
+
+impl Default for PostMetrics {
+    fn default() -> Self {
+        Self { entered: Default::default(), turns: Histogram::new(&WORK) }
+    }
+}
+
+impl PostMetrics {
+    /// Counts the changes of state among these events of a task that was in `state`.
+    pub(crate) fn moved(&self, mut state: Option<TaskState>, entries: &[Entry]) {
+        for next in entries.iter().filter_map(|entry| entry.kind.state()) {
+            if state.replace(next) != Some(next) {
+                self.entered[usize::from(next.number())].count();
+            }
+        }
+    }
+}
+
+/// How many waiting tasks are counted per agent; beyond it there are at least so many.
+const WAITING: usize = 1000;
+
+impl Engine {
+    /// Writes what the engine and its store have counted.
+    pub async fn write_metrics(&self, text: &mut Text) {
+        let mut posts: Vec<&Post> = self.inner.posts.values().map(AsRef::as_ref).collect();
+        posts.sort_by(|one, other| one.profile.name.cmp(&other.profile.name));
+        let name = "herald_task_states_total";
+        text.metric(name, "counter", "Changes of tasks into a state.");
+        for post in &posts {
+            for state in TaskState::ALL {
+                let entered = post.metrics.entered[usize::from(state.number())].get();
+                if entered > 0 {
+                    let labels = [agent(post), ("state", state.kebab_name())];
+                    text.value(name, &labels, entered);
+                }
+            }
+        }
+        let name = "herald_turns_running";
+        text.metric(name, "gauge", "Turns under way.");
+        for post in &posts {
+            text.value(name, &[agent(post)], post.running());
+        }
+        let name = "herald_tasks_waiting";
+        text.metric(name, "gauge", "Tasks that wait for a free slot of their agent, up to 1000.");
+        for post in &posts {
+            let due = self.inner.store.due(Some(&post.profile.name), self.inner.holder, WAITING);
+            // A store in trouble shows in its own metrics.
+            if let Ok(due) = due.await {
+                text.value(name, &[agent(post)], due.len());
+            }
+        }
+        let name = "herald_turn_seconds";
+        text.metric(name, "histogram", "How long turns took.");
+        for post in posts.iter().filter(|post| !post.metrics.turns.is_empty()) {
+            text.histogram(name, &[agent(post)], &post.metrics.turns);
+        }
+        if let Some(store) = self.inner.store.metrics() {
+            let name = "herald_store_commit_seconds";
+            text.metric(name, "histogram", "How long transactions of the store took.");
+            text.histogram(name, &[], &store.commits);
+            let name = "herald_store_commit_writes";
+            text.metric(name, "histogram", "How many writes shared a transaction.");
+            text.histogram(name, &[], &store.batches);
+            let help = "Transactions of the store that failed.";
+            text.single("herald_store_errors_total", "counter", help, store.errors.get());
+        }
+    }
+}
+
+fn agent(post: &Post) -> Label<'_> {
+    ("agent", post.profile.name.as_str())
+}

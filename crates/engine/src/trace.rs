@@ -1,0 +1,108 @@
+//! Spans: which one a call or a turn is, and which one it belongs to.
+//!
+//! A span's place in its trace is data that travels with the message, so that it outlives queues
+//! and restarts. The `tracing` spans of calls and turns carry it in two fields, `trace` (the span
+//! itself, as a `traceparent`) and `parent` (the span it belongs to), from which whoever exports
+//! them takes it.
+
+use std::num::{NonZeroU64, NonZeroU128};
+
+use herald_protocol::{Seq, Task, TraceContext};
+use tracing::{Level, Span, field::Empty};
+use uuid::Uuid;
+
+use crate::{engine::Engine, rules::Record, store::Key};
+
+impl Engine {
+    /// The place of a new span below `parent`. Without tracing there are no spans of our own, and
+    /// what the caller sent is passed on as it is.
+    pub fn span_below(&self, parent: Option<&TraceContext>) -> Option<TraceContext> {
+        let Some(share) = self.inner.settings.trace else { return parent.cloned() };
+        let random = Uuid::new_v4().as_u64_pair();
+        // Some bits of a UUID are always the same; each half has others.
+        let span = NonZeroU64::new(random.1 ^ random.0.rotate_left(32)).unwrap_or(NonZeroU64::MIN);
+        Some(match parent {
+            Some(parent) => parent.child(span),
+            None => {
+                let trace = NonZeroU128::new(Uuid::new_v4().as_u128()).unwrap_or(NonZeroU128::MIN);
+                TraceContext { trace, span, sampled: is_chosen(trace, share), state: None }
+            }
+        })
+    }
+
+    /// Whether spans are worth what they cost: somebody exports them, or logs them.
+    pub fn has_spans(&self) -> bool {
+        self.inner.settings.trace.is_some() || tracing::enabled!(Level::DEBUG)
+    }
+
+    /// The span of a turn.
+    pub(crate) fn turn_span(
+        &self,
+        key: &Key,
+        record: &Record,
+        parent: Option<&TraceContext>,
+        own: Option<&TraceContext>,
+    ) -> Span {
+        if !self.has_spans() {
+            return Span::none();
+        }
+        let span = tracing::error_span!(
+            "turn",
+            task = key.task.as_str(),
+            context = record.task.context_id.as_str(),
+            tenant = key.owner.tenant.as_str(),
+            agent = record.agent.as_str(),
+            seq = record.run.turn,
+            attempt = record.run.attempt,
+            state = Empty,
+            trace = Empty,
+            parent = Empty,
+        );
+        place(&span, parent, own);
+        span
+    }
+}
+
+/// Writes its place in the trace into a span.
+pub fn place(span: &Span, parent: Option<&TraceContext>, own: Option<&TraceContext>) {
+    if let Some(own) = own {
+        span.record("trace", tracing::field::display(own));
+    }
+    if let Some(parent) = parent {
+        span.record("parent", format_args!("{:016x}", parent.span));
+    }
+}
+
+/// Writes into the span of a call where its message went, as far as the call itself did not say so.
+pub(crate) fn found(task: &Task, seq: Seq, fresh: bool) {
+    let span = Span::current();
+    span.record("seq", seq);
+    if fresh {
+        span.record("task", task.id.as_str());
+        span.record("context", task.context_id.as_str());
+    }
+}
+
+/// Whether a new trace is among the share of them that is recorded. Everybody who looks at the same
+/// trace id comes to the same answer.
+fn is_chosen(trace: NonZeroU128, share: f64) -> bool {
+    // The low 53 bits are random, and as many as such a number can count.
+    let low = trace.get() & ((1 << 53) - 1);
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    let place = low as f64 / (1_u64 << 53) as f64;
+    place < share
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_none_or_about_a_share_of_new_traces_is_chosen() {
+        let traces: Vec<_> =
+            (0..2000).filter_map(|_| NonZeroU128::new(Uuid::new_v4().as_u128())).collect();
+        let chosen = |share| traces.iter().filter(|trace| is_chosen(**trace, share)).count();
+        assert_eq!((chosen(0.0), chosen(1.0)), (0, traces.len()));
+        assert!((100..500).contains(&chosen(0.15)), "{}", chosen(0.15));
+    }
+}
