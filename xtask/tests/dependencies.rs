@@ -19,8 +19,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "herald",
-        "anyhow bytesize clap herald-agents herald-engine herald-protocol herald-server humantime \
-         serde tokio tokio-util toml tracing tracing-subscriber",
+        "anyhow async-trait bytes bytesize clap herald-agents herald-engine herald-protocol \
+         herald-server http http-body-util humantime hyper hyper-util opentelemetry \
+         opentelemetry-http opentelemetry-otlp opentelemetry_sdk serde strsim tokio tokio-util toml \
+         tracing tracing-subscriber",
     ),
     ("xtask", "anyhow serde serde_json"),
 ];

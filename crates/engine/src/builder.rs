@@ -34,6 +34,8 @@ pub struct Settings {
     pub keep_bytes: Option<u64>,
     /// How often to look for what has expired.
     pub sweep_every: Duration,
+    /// Whether the debug log shows what callers and agents say, or only how much.
+    pub log_content: bool,
     /// The share of new traces that is recorded, from 0 to 1. Without it there are no spans of our
     /// own, and agents get the trace that callers sent.
     pub trace: Option<f64>,
@@ -50,6 +52,7 @@ impl Default for Settings {
             keep_tasks: Some(1_000_000),
             keep_bytes: Some(10 << 30),
             sweep_every: Duration::from_secs(30),
+            log_content: false,
             trace: None,
         }
     }

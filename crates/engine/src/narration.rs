@@ -1,12 +1,13 @@
 //! What happens to tasks, told in the log in the words, at the levels and under the name that
 //! operators of earlier A2A servers have their searches and alarms for.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
-use herald_protocol::{Message, Part, TaskId, TaskState};
+use herald_protocol::{Message, Part, TaskId};
 
 use crate::{
-    rules::{Chunk, Command},
+    engine::Engine,
+    rules::Command,
     store::{Entry, Kind},
 };
 
@@ -20,43 +21,47 @@ pub(crate) fn created(task: &TaskId) {
     tracing::info!(target: LOGGER, "Task created {task}, scheduling background runner");
 }
 
-/// These commands led to these events.
-pub(crate) fn written(task: &TaskId, commands: &[Command], entries: &[Entry]) {
-    if !tracing::enabled!(target: LOGGER, tracing::Level::DEBUG) {
-        return;
+impl Engine {
+    /// An agent is about to work on a message.
+    pub(crate) fn tell_begun(&self, task: &TaskId, message: &Message) {
+        let text = self.words(&message.parts);
+        tracing::debug!(target: LOGGER, "Task {task} initial text: {text:?}");
     }
-    let mut chunks = commands.iter().filter_map(|command| match command {
-        Command::Write(chunk) => Some(chunk),
-        Command::Receive { .. }
-        | Command::Cancel { .. }
-        | Command::Begin(_)
-        | Command::Retry(_)
-        | Command::Report(..)
-        | Command::Reply(_)
-        | Command::Release => None,
-    });
-    for entry in entries {
-        match entry.kind {
-            Kind::Status(state) => updating(task, state),
-            Kind::Artifact => {
-                if let Some(Chunk { artifact, .. }) = chunks.next() {
-                    let text = Shown(&artifact.parts);
+
+    /// These commands led to these events.
+    pub(crate) fn tell_written(&self, task: &TaskId, commands: &[Command], entries: &[Entry]) {
+        if !tracing::enabled!(target: LOGGER, tracing::Level::DEBUG) {
+            return;
+        }
+        let mut chunks = commands.iter().filter_map(|command| match command {
+            Command::Write(chunk) => Some(chunk),
+            Command::Receive { .. }
+            | Command::Cancel { .. }
+            | Command::Begin(_)
+            | Command::Retry(_)
+            | Command::Report(..)
+            | Command::Reply(_)
+            | Command::Release => None,
+        });
+        for entry in entries {
+            match entry.kind {
+                Kind::Status(state) => {
+                    let state = state.kebab_name();
+                    tracing::debug!(target: LOGGER, "Updating task {task} to {state}");
+                }
+                Kind::Artifact => {
+                    let Some(chunk) = chunks.next() else { continue };
+                    let text = self.words(&chunk.artifact.parts);
                     tracing::debug!(target: LOGGER, "Adding artifact to task {task}: {text}");
                 }
+                Kind::Received(_) | Kind::Reply => {}
             }
-            Kind::Received(_) | Kind::Reply => {}
         }
     }
-}
 
-fn updating(task: &TaskId, state: TaskState) {
-    tracing::debug!(target: LOGGER, "Updating task {task} to {}", state.kebab_name());
-}
-
-/// An agent is about to work on a message.
-pub(crate) fn begun(task: &TaskId, message: &Message) {
-    let text = Shown(&message.parts);
-    tracing::debug!(target: LOGGER, "Task {task} initial text: '{text}'");
+    fn words<'a>(&self, parts: &'a [Part]) -> Words<'a> {
+        Words { parts, shown: self.inner.settings.log_content }
+    }
 }
 
 /// An agent has finished a turn.
@@ -64,19 +69,38 @@ pub(crate) fn finished(task: &TaskId) {
     tracing::info!(target: LOGGER, "Background runner completed for task {task}");
 }
 
-/// The text of some parts, as much as fits a line of the log.
-struct Shown<'a>(&'a [Part]);
+/// The text of some parts, as much as fits a line of the log; or only how much it is.
+struct Words<'a> {
+    parts: &'a [Part],
+    shown: bool,
+}
 
-impl fmt::Display for Shown<'_> {
+impl Words<'_> {
+    fn letters(&self) -> impl Iterator<Item = char> {
+        self.parts.iter().filter_map(Part::as_text).flat_map(str::chars)
+    }
+}
+
+impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut letters = self.0.iter().filter_map(Part::as_text).flat_map(str::chars);
+        if !self.shown {
+            return write!(f, "{} characters", self.letters().count());
+        }
+        let mut letters = self.letters();
         for letter in letters.by_ref().take(SHOWN) {
             // Nothing a caller writes may look like a line of its own.
             match letter.is_control() {
                 true => write!(f, "{}", letter.escape_default())?,
-                false => write!(f, "{letter}")?,
+                false => f.write_char(letter)?,
             }
         }
-        if letters.next().is_some() { f.write_str("…") } else { Ok(()) }
+        if letters.next().is_some() { f.write_char('…') } else { Ok(()) }
+    }
+}
+
+/// In quotes, if it is shown.
+impl fmt::Debug for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.shown { write!(f, "'{self}'") } else { write!(f, "{self}") }
     }
 }

@@ -327,7 +327,7 @@ impl Engine {
         let span = self.turn_span(&live.key, &record, parent.as_ref(), assignment.trace.as_ref());
         let turn =
             Turn::new(assignment, words, stopper.token.clone(), Arc::clone(&stopper.metadata));
-        narration::begun(&live.key.task, turn.message());
+        self.tell_begun(&live.key.task, turn.message());
         let last = async {
             let outcome = self.supervise(post, &sink, &record, stopper, &turn).await;
             self.conclude(live, &sink, outcome).await

@@ -137,7 +137,7 @@ impl Engine {
                     if before == 0 {
                         narration::created(&record.task.id);
                     }
-                    narration::written(&record.task.id, &write.commands, &entries);
+                    self.tell_written(&record.task.id, &write.commands, &entries);
                     live.publish(entries, head, record.is_closed());
                     self.inner.bells.ring(&live.key.owner);
                     live.keep(&mut slot, record.clone());

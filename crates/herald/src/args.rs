@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::FalseyValueParser};
+use clap::{
+    Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    builder::{FalseyValueParser, Resettable},
+};
 
 /// Makes anything that can work on a task into an A2A agent, and keeps every task it accepts.
 #[derive(Debug, Parser)]
@@ -10,6 +13,22 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::FalseyValueParser};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Reads the command line and the environment. A variable that is empty is not set.
+pub(crate) fn read<T: CommandFactory + FromArgMatches>() -> T {
+    let command = T::command().mut_args(without_empty);
+    let command = command.mut_subcommands(|command| command.mut_args(without_empty));
+    let read = command.try_get_matches().and_then(|found| T::from_arg_matches(&found));
+    read.unwrap_or_else(|fault| fault.exit())
+}
+
+fn without_empty(arg: Arg) -> Arg {
+    let value = arg.get_env().and_then(std::env::var_os);
+    match value.is_some_and(|value| value.is_empty()) {
+        true => arg.env(Resettable::Reset),
+        false => arg,
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -57,7 +76,7 @@ Try it from another terminal:
 
 impl From<A2aServer> for Serve {
     fn from(args: A2aServer) -> Self {
-        Self { basics: args.basics, ..Self::default() }
+        Self { basics: args.basics, log_format: Some(LogFormat::Classic), ..Self::default() }
     }
 }
 
@@ -139,4 +158,6 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object per line, for programs
     Json,
+    /// Lines as earlier A2A servers wrote them, with what callers say at level debug
+    Classic,
 }

@@ -1,6 +1,6 @@
 //! `herald.toml`. Every key is optional; unknown ones are refused.
 
-use std::{path::Path, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Deserializer, de};
@@ -14,6 +14,10 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsSection,
     pub(crate) protocol: ProtocolSection,
     pub(crate) auth: AuthSection,
+    pub(crate) trace: TraceSection,
+    pub(crate) metrics: MetricsSection,
+    /// Which versions are served, by name: `"0.3" = false` switches one off.
+    pub(crate) dialects: BTreeMap<String, bool>,
     pub(crate) agents: Vec<AgentSection>,
 }
 
@@ -111,6 +115,28 @@ pub(crate) enum Scope {
     Cancel,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TraceSection {
+    /// The collector that spans are sent to.
+    pub(crate) otlp: Option<String>,
+    /// The share of new traces that is recorded.
+    pub(crate) sample: Option<f64>,
+    /// What the spans say they come from.
+    pub(crate) service: Option<String>,
+    /// Headers that the collector wants.
+    pub(crate) headers: BTreeMap<String, Secret>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MetricsSection {
+    /// What a scraper has to present.
+    pub(crate) token: Option<Secret>,
+    /// Whether everybody may read them.
+    pub(crate) open: bool,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentSection {
@@ -170,8 +196,24 @@ impl Config {
 
     /// Reads the text of a file.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        toml::from_str(text).map_err(|fault| anyhow!("{}", without_values(&fault.to_string())))
+        toml::from_str(text).map_err(|fault| {
+            let said = without_values(&fault.to_string());
+            match likely(fault.message()) {
+                Some(meant) => anyhow!("{said}\ndid you mean `{meant}`?"),
+                None => anyhow!("{said}"),
+            }
+        })
     }
+}
+
+/// The name that was probably meant, from a fault such as ``unknown field `prot`, expected one of
+/// `host`, `port` ``.
+fn likely(fault: &str) -> Option<&str> {
+    let mut names = fault.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
+    let given = names.next()?;
+    let alike = names.map(|name| (strsim::jaro_winkler(given, name), name));
+    let best = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    best.filter(|(alike, _)| *alike > 0.8).map(|(_, name)| name)
 }
 
 /// The text of a fault without what stands in quotes on a line that may hold a secret: what is said
@@ -314,6 +356,17 @@ mod tests {
             let _ = Config::parse(&format!("[limits]\nbody = {text}\n"));
             let _ = Config::parse(&format!("[[agents]]\nname = \"a\"\ntimeout = \"{text}\"\n"));
         });
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_recognised() {
+        let field =
+            |given: &str| format!("unknown field `{given}`, expected one of `host`, `port`");
+        assert_eq!(likely(&field("prot")), Some("port"));
+        assert_eq!(likely(&field("hosts")), Some("host"));
+        assert_eq!(likely(&field("colour")), None);
+        assert_eq!(likely("unknown variant `sent`, expected `send`"), Some("send"));
+        assert_eq!(likely("invalid type: string `prot`, expected `port`"), None);
     }
 
     #[test]

@@ -4,11 +4,10 @@ mod args;
 mod cmd;
 mod config;
 mod logging;
+mod otlp;
 mod settings;
 
 use std::{io::Write, path::Path, process::ExitCode};
-
-use clap::Parser;
 
 use crate::args::{A2aServer, Cli, Command};
 
@@ -20,12 +19,12 @@ pub fn main() -> ExitCode {
     if Path::new(&called).file_stem().is_some_and(|name| name == A2A_SERVER) {
         return a2a_server();
     }
-    run("herald", Cli::parse().command)
+    run("herald", args::read::<Cli>().command)
 }
 
 /// Runs `a2a-server`.
 pub fn a2a_server() -> ExitCode {
-    run(A2A_SERVER, Command::Serve(A2aServer::parse().into()))
+    run(A2A_SERVER, Command::Serve(args::read::<A2aServer>().into()))
 }
 
 fn run(name: &str, command: Command) -> ExitCode {

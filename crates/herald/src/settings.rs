@@ -1,6 +1,9 @@
 //! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
 
+mod trace;
+
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     path::{Path, PathBuf},
     sync::Arc,
@@ -10,15 +13,18 @@ use std::{
 use anyhow::{Context, bail};
 use herald_agents::{Conformance, Echo, Otherwise};
 use herald_engine::{Agent, Profile, Scopes, agent::Extension};
-use herald_protocol::{AgentName, MissingVersion, TenantId};
-use herald_server::Token;
+use herald_protocol::{AgentName, MissingVersion, TenantId, Version};
+use herald_server::{MetricsAccess, Token};
 
 use crate::{
-    args::{Basics, Serve},
+    args::{Basics, LogFormat, Serve},
     config::{
-        AgentSection, AuthSection, Config, MissingVersionKey, OtherwiseKey, RepeatedCancel, Scope,
+        AgentSection, AuthSection, Config, MetricsSection, MissingVersionKey, OtherwiseKey,
+        RepeatedCancel, Scope,
     },
 };
+
+pub(crate) use trace::TraceSettings;
 
 const DEFAULT_CONFIG: &str = "herald.toml";
 const DEFAULT_DATA: &str = "herald-data";
@@ -35,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) server: herald_server::Config,
     pub(crate) agents: Vec<AgentSettings>,
     pub(crate) default_agent: AgentName,
+    /// Where spans go, if anywhere.
+    pub(crate) trace: Option<TraceSettings>,
     /// The file that was read, if any.
     pub(crate) source: Option<PathBuf>,
 }
@@ -71,7 +79,12 @@ impl Settings {
     fn from_parts(args: &Serve, config: Config, source: Option<PathBuf>) -> anyhow::Result<Self> {
         let address = address(args, &config)?;
         let store = store(args, config.store.url.as_deref())?;
-        let engine = engine_settings(&config);
+        let mut engine = engine_settings(&config);
+        let trace = TraceSettings::merge(&config.trace)?;
+        engine.trace = trace.as_ref().map(|trace| trace.sample);
+        engine.log_content = args.log_format == Some(LogFormat::Classic);
+        let switched_off = switched_off(&config.dialects)?;
+        let metrics = metrics(&config.metrics)?;
         // Whoever holds the other end of standard input started this process, or was given it.
         let tokens = match args.basics.stdio {
             true => Vec::new(),
@@ -94,8 +107,10 @@ impl Settings {
                 MissingVersionKey::Strict => MissingVersion::Strict,
                 MissingVersionKey::Lenient => MissingVersion::Lenient,
             },
+            switched_off,
             tokens,
             open_to_network: open,
+            metrics,
             ..herald_server::Config::default()
         };
         let limits = &mut server.limits;
@@ -105,7 +120,7 @@ impl Settings {
             config.limits.streams_per_caller.unwrap_or(limits.streams_per_caller);
         server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
         let stdio = args.basics.stdio;
-        Ok(Self { address, stdio, store, engine, server, agents, default_agent, source })
+        Ok(Self { address, stdio, store, engine, server, agents, default_agent, trace, source })
     }
 }
 
@@ -146,10 +161,42 @@ fn address(args: &Serve, config: &Config) -> anyhow::Result<SocketAddr> {
         .with_context(|| format!("{host:?} is no address to listen on; try 127.0.0.1 or 0.0.0.0"))
 }
 
+/// A variable of the environment. One that is empty is not set.
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+fn metrics(section: &MetricsSection) -> anyhow::Result<MetricsAccess> {
+    match (&section.token, section.open) {
+        (None, false) => Ok(MetricsAccess::Loopback),
+        (None, true) => Ok(MetricsAccess::Everybody),
+        (Some(token), false) => Ok(MetricsAccess::Token(token.0.clone())),
+        (Some(_), true) => {
+            bail!("[metrics] has a token, but open = true would let everybody in without one")
+        }
+    }
+}
+
+/// The versions that are not to be served.
+fn switched_off(dialects: &BTreeMap<String, bool>) -> anyhow::Result<Vec<Version>> {
+    let mut off = Vec::new();
+    for (name, served) in dialects {
+        let known = name.parse().ok().filter(|version| Version::SUPPORTED.contains(version));
+        let Some(version) = known else {
+            let known = Version::SUPPORTED.map(|version| format!("\"{version}\"")).join(", ");
+            bail!("[dialects] {name:?} is not a version that is spoken; those are {known}");
+        };
+        if !served {
+            off.push(version);
+        }
+    }
+    Ok(off)
+}
+
 /// The port that platforms hand to the programs they run.
 fn inherited_port() -> anyhow::Result<Option<u16>> {
     for name in ["A2A_PORT", "PORT"] {
-        if let Ok(text) = std::env::var(name) {
+        if let Some(text) = environment(name) {
             let port = text.parse().with_context(|| format!("{name}={text:?} is no port"))?;
             return Ok(Some(port));
         }

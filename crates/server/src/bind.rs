@@ -278,7 +278,8 @@ impl Exchange<'_> {
     /// An error as its caller sees it: what is our fault is named, so that it can be found in the
     /// log.
     pub(crate) fn explain(&self, error: Error) -> Error {
-        Span::current().record("error", error.kind.codes().reason);
+        let codes = error.kind.codes();
+        Span::current().record("error", codes.reason).record("failed", codes.http >= 500);
         if error.kind == ErrorKind::Internal || error.kind == ErrorKind::Unavailable {
             return error.with("requestId", self.id);
         }

@@ -124,6 +124,7 @@ impl Server {
             seq = Empty,
             status = Empty,
             error = Empty,
+            failed = Empty,
             trace = Empty,
             parent = Empty,
         )

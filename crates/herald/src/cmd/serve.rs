@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::Serve,
     logging,
+    otlp::Exporter,
     settings::{Settings, StoreKind, built_in},
 };
 
@@ -35,8 +36,11 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     if args.basics.list_handlers {
         return list_handlers();
     }
-    logging::start(args.basics.log_level.unwrap_or_default(), args.log_format.unwrap_or_default());
     let settings = Settings::merge(&args)?;
+    let spans = settings.trace.as_ref().map(Exporter::start).transpose()?;
+    let level = args.basics.log_level.unwrap_or_default();
+    let format = args.log_format.unwrap_or_default();
+    logging::start(level, format, spans.clone());
     if let Some(source) = &settings.source {
         tracing::info!(file = %source.display(), "read the configuration");
     }
@@ -64,7 +68,12 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         signals.next().await;
     };
     tokio::select! {
-        result = served => result?,
+        result = served => {
+            result?;
+            if let Some(spans) = spans {
+                spans.finish().await;
+            }
+        }
         () = stopped => tracing::warn!("stopped at once; the next start takes up what was left"),
     }
     Ok(())

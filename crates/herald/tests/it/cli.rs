@@ -74,15 +74,66 @@ async fn a_flag_that_does_not_exist_is_refused() {
 
 #[tokio::test]
 async fn a_key_that_does_not_exist_is_refused_with_its_line() {
-    refused("[server]\nport = 0\nprot = 8000\n", &["herald.toml", "line 3", "prot"]).await;
-    refused("\n\n[sever]\nport = 0\n", &["line 3", "sever"]).await;
-    refused("[[agents]]\nname = \"a\"\nkind = \"echo\"\ncolour = 1\n", &["line 4", "colour"]).await;
+    let hint = "did you mean `port`?";
+    refused("[server]\nport = 0\nprot = 8000\n", &["herald.toml", "line 3", "prot", hint]).await;
+    refused("\n\n[sever]\nport = 0\n", &["line 3", "sever", "did you mean `server`?"]).await;
+    let colour = "[[agents]]\nname = \"a\"\nkind = \"echo\"\ncolour = 1\n";
+    refused(colour, &["line 4", "colour"]).await;
+    let ended = Options::config(colour).refused().await;
+    assert!(!ended.stderr.contains("did you mean"), "nothing there is like it: {ended:?}");
     refused("[server]\nport = \"many\"\n", &["line 2", "port"]).await;
     refused("[server]\ndrain = \"soon\"\n", &["line 2", "soon", "30s"]).await;
     refused("[limits]\nbody = \"4 apples\"\n", &["line 2", "4 apples"]).await;
     refused("[server\n", &["line 1"]).await;
     let missing = Options::default().arguments(["--config", "nowhere.toml"]).refused().await;
     says(&missing, &["nowhere.toml", "cannot read"]);
+}
+
+#[tokio::test]
+async fn an_empty_variable_is_not_set() {
+    let mut options = Options::default();
+    for name in ["HERALD_PORT", "HERALD_HOST", "HERALD_DATA", "HERALD_CONFIG", "HERALD_LOG_LEVEL"] {
+        options = options.environment(name, "");
+    }
+    for name in ["HERALD_PUBLIC_URL", "HERALD_LOG_FORMAT", "HERALD_EPHEMERAL", "PORT", "A2A_PORT"] {
+        options = options.environment(name, "");
+    }
+    let options = options.environment("OTEL_EXPORTER_OTLP_ENDPOINT", "");
+    let herald = Herald::start(options).await;
+    assert!(herald.greeting.contains("listen 127.0.0.1:"), "{}", herald.greeting);
+}
+
+#[tokio::test]
+async fn versions_are_switched_off_by_name() {
+    refused("[dialects]\n\"0.9\" = false\n", &["0.9", "\"1.0\", \"0.3\""]).await;
+    refused("[dialects]\n\"1.0\" = false\n", &["1.0 cannot be switched off", "0.3"]).await;
+    let config = format!("[dialects]\n\"0.3\" = false\n\"1.0\" = true\n{AGENTS}");
+    let herald = Herald::start(Options::config(config)).await;
+    for prefix in ["", CONFORMANCE] {
+        let card = herald.call(&Call::get(format!("{prefix}/.well-known/agent-card.json"))).await;
+        assert!(!card.text().contains("0.3"), "{card:?}");
+    }
+    let draft = Draft::new("m", "hello");
+    for wire in Wire::ALL {
+        let sent = wire.sent(&herald.call(&wire.send("", &draft, false)).await);
+        match matches!(wire, Wire::OldRpc | Wire::OldRest) {
+            true => assert_eq!(sent.unwrap_err().reason, "VERSION_NOT_SUPPORTED"),
+            false => assert_eq!(state(&sent.unwrap()), "completed"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_for_whoever_the_file_names() {
+    let both = "[metrics]\ntoken = \"t\"\nopen = true\n";
+    refused(both, &["[metrics]", "token", "open = true"]).await;
+    let config = format!("[metrics]\ntoken = \"env:SCRAPE\"\n{AGENTS}");
+    let herald = Herald::start(Options::config(config).environment("SCRAPE", "s3cret")).await;
+    let get = Call::get("/metrics");
+    assert_eq!(herald.call(&get).await.status, 401);
+    let scrape = get.header("authorization", "Bearer s3cret");
+    let answer = herald.call(&scrape).await;
+    assert!(answer.text().contains("herald_connections_open 1"), "{answer:?}");
 }
 
 // proves: SEC-008

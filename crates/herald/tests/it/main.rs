@@ -24,6 +24,8 @@ mod crash;
 mod disk;
 mod drain;
 mod faults;
+mod logs;
 mod resume;
 mod seeds;
 mod stdio;
+mod traces;

@@ -137,7 +137,11 @@ impl Options {
         // What is set where the tests run says nothing about the server.
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
-            if name.starts_with("HERALD_") || name == "PORT" || name == "A2A_PORT" {
+            if name.starts_with("HERALD_")
+                || name.starts_with("OTEL_")
+                || name == "PORT"
+                || name == "A2A_PORT"
+            {
                 command.env_remove(&*name);
             }
         }

@@ -1,0 +1,115 @@
+//! What the log says, and in which form.
+
+use serde_json::{Value, json};
+
+use crate::{
+    http::Call,
+    support::{Herald, Options, SOON, eventually},
+};
+
+/// Sends a message and returns its task once the log has told the whole story.
+async fn told(herald: &Herald, words: &str) -> String {
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {
+        "message": { "messageId": "m", "role": "ROLE_USER", "parts": [{ "text": words }] }
+    } });
+    let answer = herald.call(&Call::post("/rpc", &body).header("a2a-version", "1.0")).await.json();
+    let task = answer["result"]["task"]["id"].as_str().unwrap().to_owned();
+    let last = format!("Background runner completed for task {task}");
+    eventually(SOON, "the story is told", async || herald.log().contains(&last)).await;
+    task
+}
+
+#[tokio::test]
+async fn the_classic_format_tells_the_story_of_a_task_as_earlier_servers_did() {
+    let arguments = ["--log-level", "debug", "--log-format", "classic"];
+    let herald = Herald::start(Options::default().arguments(arguments)).await;
+    let task = told(&herald, "tell me a joke").await;
+    let log = herald.log();
+    let story: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("a2a.server.methods"))
+        .map(|line| {
+            // 2025-04-18 19:29:38,563
+            let (time, rest) = line.split_at(23);
+            let shape: String =
+                time.chars().map(|one| if one.is_ascii_digit() { '0' } else { one }).collect();
+            assert_eq!(shape, "0000-00-00 00:00:00,000", "{line}");
+            rest.trim_start()
+        })
+        .collect();
+    let expected = [
+        format!("INFO a2a.server.methods: Task created {task}, scheduling background runner"),
+        format!("DEBUG a2a.server.methods: Updating task {task} to working"),
+        format!("DEBUG a2a.server.methods: Task {task} initial text: 'tell me a joke'"),
+        format!("DEBUG a2a.server.methods: Adding artifact to task {task}: Echo: tell me a joke"),
+        format!("DEBUG a2a.server.methods: Updating task {task} to completed"),
+        format!("INFO a2a.server.methods: Background runner completed for task {task}"),
+    ];
+    assert_eq!(story, expected);
+}
+
+#[tokio::test]
+async fn a_text_with_line_breaks_stays_on_its_line_and_a_long_one_is_cut() {
+    let arguments = ["--log-level", "debug", "--log-format", "classic"];
+    let herald = Herald::start(Options::default().arguments(arguments)).await;
+    let task = told(&herald, &format!("one\nERROR forged: two{}", "x".repeat(500))).await;
+    let log = herald.log();
+    let line = log.lines().find(|line| line.contains(&format!("{task} initial text"))).unwrap();
+    assert!(line.contains(r"'one\nERROR forged: twox"), "{line}");
+    assert!(line.ends_with("x…'") && line.chars().count() < 400, "{line}");
+}
+
+#[tokio::test]
+async fn other_formats_tell_the_same_without_what_was_said() {
+    for format in ["text", "json"] {
+        let arguments = ["--log-level", "debug", "--log-format", format];
+        let herald = Herald::start(Options::default().arguments(arguments)).await;
+        let task = told(&herald, "tell me a joke").await;
+        let log = herald.log();
+        for words in [
+            format!("Task created {task}, scheduling background runner"),
+            format!("Task {task} initial text: 14 characters"),
+            format!("Adding artifact to task {task}: 20 characters"),
+            format!("Updating task {task} to completed"),
+            "a2a.server.methods".to_owned(),
+        ] {
+            assert!(log.contains(&words), "no {words:?} in {log}");
+        }
+        assert!(!log.contains("joke"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_line_of_json_names_its_span_once() {
+    let arguments = ["--log-level", "debug", "--log-format", "json"];
+    let herald = Herald::start(Options::default().arguments(arguments)).await;
+    let task = told(&herald, "hello").await;
+    let log = herald.log();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line.get("spans").is_none()), "{log}");
+    let answered = lines.iter().find(|line| line["message"] == "request answered").unwrap();
+    assert_eq!(answered["span"]["task"], task.as_str());
+    assert_eq!(answered["span"]["operation"], "SendMessage");
+    assert_eq!(answered["span"]["seq"], 1);
+}
+
+#[tokio::test]
+async fn the_use_of_an_old_version_is_logged_once_and_counted_always() {
+    let herald = Herald::start(Options::agents()).await;
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "message/send", "params": { "message": {
+        "kind": "message", "messageId": "m", "role": "user", "parts": [{ "kind": "text", "text": "x" }]
+    } } });
+    for _ in 0..3 {
+        let call = Call::post("/rpc", &body).header("user-agent", "old-client/0.1");
+        assert!(herald.call(&call).await.json()["result"].is_object());
+    }
+    herald.call(&Call::post("/agents/conformance/rpc", &body)).await;
+    let log = herald.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("still speaks A2A 0.3")).collect();
+    assert_eq!(lines.len(), 2, "one for each agent: {log}");
+    assert!(lines[0].contains("agent=echo") && lines[0].contains("old-client/0.1"), "{log}");
+    assert!(lines[1].contains("agent=conformance"), "{log}");
+    let metrics = herald.call(&Call::get("/metrics")).await;
+    let counted = r#"herald_calls_total{agent="echo",operation="SendMessage",version="0.3",binding="jsonrpc",outcome="ok"} 3"#;
+    assert!(metrics.text().contains(counted), "{}", metrics.text());
+}

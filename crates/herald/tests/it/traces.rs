@@ -1,0 +1,274 @@
+//! Spans, as a collector receives them.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::ExportTraceServiceRequest,
+    common::v1::{KeyValue, any_value},
+    resource::v1::Resource,
+    trace::v1::{Span, span::SpanKind, status::StatusCode},
+};
+use prost::Message;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinSet};
+
+use crate::{
+    http::Call,
+    support::{AGENTS, CONFORMANCE, Herald, Options, SOON, eventually, uuid},
+};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const SPAN: &str = "b7ad6b7169203331";
+
+/// Takes what exporters send, as a collector would.
+#[derive(Debug)]
+struct Collector {
+    address: SocketAddr,
+    received: Arc<Mutex<Received>>,
+    _serving: JoinSet<()>,
+}
+
+#[derive(Debug, Default)]
+struct Received {
+    spans: Vec<Span>,
+    resources: Vec<Resource>,
+    headers: Vec<HeaderMap>,
+}
+
+impl Collector {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let received = Arc::new(Mutex::new(Received::default()));
+        let (mut serving, noted) = (JoinSet::new(), Arc::clone(&received));
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let noted = Arc::clone(&noted);
+                let service = service_fn(move |request| take(Arc::clone(&noted), request));
+                connections.spawn(async move {
+                    let served =
+                        http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                    // An exporter that dies in the middle is what some tests are about.
+                    let _ = served.await;
+                });
+            }
+        });
+        Self { address, received, _serving: serving }
+    }
+
+    /// The settings of a server that sends its spans here, soon.
+    fn options(&self, more: &str) -> Options {
+        let trace = format!("[trace]\notlp = \"http://{}\"\n{more}\n{AGENTS}", self.address);
+        Options::config(trace).environment("OTEL_BSP_SCHEDULE_DELAY", "20")
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        self.received.lock().unwrap().spans.clone()
+    }
+
+    /// The first span that is like this, as soon as it is there.
+    async fn span(&self, what: &str, like: impl Fn(&Span) -> bool) -> Span {
+        let mut found = None;
+        eventually(SOON, what, async || {
+            found = self.spans().into_iter().find(|span| like(span));
+            found.is_some()
+        })
+        .await;
+        found.unwrap()
+    }
+}
+
+async fn take(
+    received: Arc<Mutex<Received>>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/v1/traces"));
+    assert_eq!(request.headers()["content-type"], "application/x-protobuf");
+    let (head, body) = request.into_parts();
+    let Ok(body) = body.collect().await else { return Ok(Response::default()) };
+    let batch = ExportTraceServiceRequest::decode(body.to_bytes()).unwrap();
+    let mut received = received.lock().unwrap();
+    received.headers.push(head.headers);
+    for spans in batch.resource_spans {
+        received.resources.extend(spans.resource);
+        received.spans.extend(spans.scope_spans.into_iter().flat_map(|scope| scope.spans));
+    }
+    Ok(Response::default())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An attribute as text; empty if there is none.
+fn text(attributes: &[KeyValue], key: &str) -> String {
+    let found = attributes.iter().find(|attribute| attribute.key == key);
+    match found.and_then(|found| found.value.clone()?.value) {
+        Some(any_value::Value::StringValue(text)) => text,
+        Some(any_value::Value::IntValue(number)) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// A send that does not wait.
+fn send(agent: &str, words: &str, metadata: &Value) -> Call {
+    let params = json!({
+        "message": { "messageId": uuid(), "role": "ROLE_USER", "parts": [{ "text": words }] },
+        "metadata": metadata,
+        "configuration": { "returnImmediately": true },
+    });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params });
+    Call::post(format!("{agent}/rpc"), &body).header("a2a-version", "1.0")
+}
+
+fn traceparent() -> String {
+    format!("00-{TRACE}-{SPAN}-01")
+}
+
+#[tokio::test]
+async fn a_turn_that_is_taken_up_after_a_kill_is_in_the_trace_of_its_caller() {
+    let collector = Collector::start().await;
+    let mut herald = Herald::start(collector.options("")).await;
+    let call = send(CONFORMANCE, "tck-long-running delay_ms=600000", &json!({}));
+    let answer = herald.call(&call.header("traceparent", traceparent())).await.json();
+    let task = answer["result"]["task"]["id"].as_str().unwrap().to_owned();
+    let call = collector.span("the call", |span| span.name == "SendMessage").await;
+    assert_eq!(hex(&call.trace_id), TRACE);
+    assert_eq!(hex(&call.parent_span_id), SPAN);
+    assert_eq!(call.kind, SpanKind::Server as i32);
+    herald.kill9().await;
+    herald.restart().await;
+    // The second attempt ends when it is cancelled, and with it its span.
+    let cancel =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "CancelTask", "params": { "id": task } });
+    eventually(SOON, "the turn is taken up", async || herald.log().contains("takes up a turn"))
+        .await;
+    let cancel = Call::post("/rpc", &cancel).header("a2a-version", "1.0");
+    assert!(herald.call(&cancel).await.json()["result"].is_object());
+    let turn = collector.span("the turn", |span| span.name == "invoke_agent conformance").await;
+    assert_eq!(hex(&turn.trace_id), TRACE);
+    assert_eq!(turn.parent_span_id, call.span_id);
+    assert_eq!(turn.kind, SpanKind::Internal as i32);
+    for (key, value) in [
+        ("a2a.task.id", task.as_str()),
+        ("a2a.attempt", "2"),
+        ("a2a.seq", "1"),
+        ("a2a.task.state", "TASK_STATE_CANCELED"),
+        ("gen_ai.agent.name", "conformance"),
+    ] {
+        assert_eq!(text(&turn.attributes, key), value, "{key} in {turn:#?}");
+    }
+    let context = &answer["result"]["task"]["contextId"];
+    for span in [&call, &turn] {
+        assert_eq!(&json!(text(&span.attributes, "gen_ai.conversation.id")), context);
+        assert_eq!(text(&span.attributes, "a2a.task.id"), task);
+        assert_eq!(text(&span.attributes, "a2a.seq"), "1");
+    }
+}
+
+#[tokio::test]
+async fn metadata_makes_a_span_a_child_and_without_any_it_is_a_root() {
+    let collector = Collector::start().await;
+    let herald = Herald::start(collector.options("")).await;
+    let ids = json!({ "a2a.trace": { "traceId": "abc123", "spanId": "def456" } });
+    herald.call(&send("", "child", &ids)).await;
+    let child = |span: &Span| hex(&span.trace_id) == format!("{:0>32}", "abc123");
+    let call = collector.span("the call", |span| child(span) && span.name == "SendMessage").await;
+    assert_eq!(hex(&call.parent_span_id), format!("{:0>16}", "def456"));
+    let turn =
+        collector.span("the turn", |span| child(span) && span.name == "invoke_agent echo").await;
+    assert_eq!(turn.parent_span_id, call.span_id);
+    herald.call(&send("", "root", &json!({})).header("traceparent", "nonsense")).await;
+    let root = |span: &Span| !child(span) && span.name == "SendMessage";
+    let call = collector.span("the root", root).await;
+    assert!(call.parent_span_id.is_empty(), "{call:#?}");
+    let turn = |span: &Span| span.trace_id == call.trace_id && span.name != "SendMessage";
+    assert_eq!(collector.span("its turn", turn).await.parent_span_id, call.span_id);
+}
+
+#[tokio::test]
+async fn the_last_spans_are_sent_before_it_ends_with_what_the_collector_wants_to_know() {
+    let collector = Collector::start().await;
+    let settings = "service = \"desk\"\nheaders = { authorization = \"env:COLLECTOR_KEY\" }";
+    let options = collector.options(settings).environment("COLLECTOR_KEY", "Basic canary");
+    let options = options.environment("OTEL_BSP_SCHEDULE_DELAY", "600000");
+    let options = options.environment("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test");
+    let mut herald = Herald::start(options).await;
+    let body =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": { "id": "none" } });
+    let get = Call::post("/rpc", &body).header("a2a-version", "1.0");
+    herald.call(&get.header("traceparent", traceparent())).await;
+    herald.call(&Call::get("/healthz")).await;
+    herald.terminate().await;
+    assert!(herald.wait(SOON).await.success());
+    let received = collector.received.lock().unwrap();
+    assert_eq!(received.spans.len(), 1, "probes have no spans: {:#?}", received.spans);
+    let call = &received.spans[0];
+    assert_eq!((call.name.as_str(), hex(&call.trace_id).as_str()), ("GetTask", TRACE));
+    assert_eq!(text(&call.attributes, "error.type"), "TASK_NOT_FOUND");
+    assert_eq!(text(&call.attributes, "http.response.status_code"), "200");
+    let status = call.status.clone().unwrap_or_default().code;
+    assert_eq!(status, StatusCode::Unset as i32, "the caller's mistake is not ours");
+    assert_eq!(received.headers[0]["authorization"], "Basic canary");
+    let resource = &received.resources[0].attributes;
+    assert_eq!(text(resource, "service.name"), "desk");
+    assert_eq!(text(resource, "service.version"), env!("CARGO_PKG_VERSION"));
+    assert_eq!(text(resource, "deployment.environment"), "test");
+    assert!(!herald.log().contains("canary"));
+}
+
+#[tokio::test]
+async fn what_the_caller_does_not_record_or_the_share_leaves_out_is_not_sent() {
+    let collector = Collector::start().await;
+    let mut herald = Herald::start(collector.options("sample = 0.0")).await;
+    herald.call(&send("", "left out", &json!({}))).await;
+    let unsampled = traceparent().replace("-01", "-00");
+    herald.call(&send("", "not recorded", &json!({})).header("traceparent", unsampled)).await;
+    herald.call(&send("", "recorded", &json!({})).header("traceparent", traceparent())).await;
+    herald.terminate().await;
+    assert!(herald.wait(SOON).await.success());
+    let spans = collector.spans();
+    let mut names: Vec<_> = spans.iter().map(|span| span.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["SendMessage", "invoke_agent echo"]);
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE));
+}
+
+#[tokio::test]
+async fn a_collector_that_is_gone_is_said_once_and_holds_nobody_up() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let options =
+        Options::agents().environment("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{gone}"));
+    let mut herald = Herald::start(options.environment("OTEL_BSP_SCHEDULE_DELAY", "20")).await;
+    for _ in 0..20 {
+        assert_eq!(herald.call(&send("", "hello", &json!({}))).await.status, 200);
+    }
+    eventually(SOON, "it is said", async || herald.log().contains("do not reach")).await;
+    herald.terminate().await;
+    assert!(herald.wait(SOON).await.success());
+    assert_eq!(herald.log().matches("do not reach").count(), 1);
+}
+
+#[tokio::test]
+async fn settings_of_traces_that_make_no_sense_are_refused() {
+    for (config, words) in [
+        ("otlp = \"https://collector:4318\"", "https"),
+        ("otlp = \"collector:4318\"", "http://127.0.0.1:4318"),
+        ("otlp = \"http://collector\"\nsample = 2.0", "from 0 to 1"),
+        ("olpt = \"http://collector\"", "did you mean `otlp`?"),
+    ] {
+        let refused = Options::config(format!("[trace]\n{config}\n")).refused().await;
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+}
