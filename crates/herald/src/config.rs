@@ -153,6 +153,9 @@ pub(crate) struct AgentSection {
     pub(crate) kill_grace: Option<Span>,
     #[serde(default)]
     pub(crate) extensions: Vec<ExtensionSection>,
+    /// As `[dialects]`, for this agent alone.
+    #[serde(default)]
+    pub(crate) dialects: BTreeMap<String, bool>,
     /// Only for `kind = "conformance"`.
     pub(crate) otherwise: Option<OtherwiseKey>,
 }
@@ -272,6 +275,7 @@ impl AgentSection {
             paused_timeout: None,
             kill_grace: None,
             extensions: Vec::new(),
+            dialects: BTreeMap::new(),
             otherwise: None,
         }
     }

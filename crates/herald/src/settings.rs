@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use herald_agents::{Conformance, Echo, Otherwise};
 use herald_engine::{Agent, Profile, Scopes, agent::Extension};
 use herald_protocol::{AgentName, MissingVersion, TenantId, Version};
-use herald_server::{MetricsAccess, Token};
+use herald_server::{MetricsAccess, SwitchedOff, Token};
 
 use crate::{
     args::{Basics, LogFormat, Serve},
@@ -83,7 +83,6 @@ impl Settings {
         let trace = TraceSettings::merge(&config.trace)?;
         engine.trace = trace.as_ref().map(|trace| trace.sample);
         engine.log_content = args.log_format == Some(LogFormat::Classic);
-        let switched_off = switched_off(&config.dialects)?;
         let metrics = metrics(&config.metrics)?;
         // Whoever holds the other end of standard input started this process, or was given it.
         let tokens = match args.basics.stdio {
@@ -97,6 +96,10 @@ impl Settings {
             config.agents
         };
         let default_agent = default_agent(&sections)?;
+        let mut switched_off = switched_off(None, &config.dialects)?;
+        for section in &sections {
+            switched_off.extend(self::switched_off(Some(&section.name), &section.dialects)?);
+        }
         let agents = sections.into_iter().map(agent).collect::<anyhow::Result<_>>()?;
         let open = config.auth.required == Some(false);
         let mut server = herald_server::Config {
@@ -178,16 +181,19 @@ fn metrics(section: &MetricsSection) -> anyhow::Result<MetricsAccess> {
 }
 
 /// The versions that are not to be served.
-fn switched_off(dialects: &BTreeMap<String, bool>) -> anyhow::Result<Vec<Version>> {
+fn switched_off(
+    agent: Option<&str>,
+    dialects: &BTreeMap<String, bool>,
+) -> anyhow::Result<Vec<SwitchedOff>> {
     let mut off = Vec::new();
     for (name, served) in dialects {
         let known = name.parse().ok().filter(|version| Version::SUPPORTED.contains(version));
         let Some(version) = known else {
             let known = Version::SUPPORTED.map(|version| format!("\"{version}\"")).join(", ");
-            bail!("[dialects] {name:?} is not a version that is spoken; those are {known}");
+            bail!("dialects: {name:?} is not a version that is spoken; those are {known}");
         };
         if !served {
-            off.push(version);
+            off.push(SwitchedOff { agent: agent.map(AgentName::new), version });
         }
     }
     Ok(off)

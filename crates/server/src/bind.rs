@@ -103,7 +103,8 @@ impl Exchange<'_> {
     /// Refuses a dialect that is switched off, in a sentence that says what to use instead.
     pub(crate) fn serves(&self, dialect: Dialect, operation: Operation) -> Result<(), Error> {
         let version = dialect.version();
-        if !self.shared.config.switched_off.contains(&version) {
+        // Nearly every server speaks them all.
+        if self.shared.config.switched_off.is_empty() || self.versions().contains(&version) {
             return Ok(());
         }
         let hint = match self.binding {
@@ -115,6 +116,12 @@ impl Exchange<'_> {
         let text = format!("A2A {version} is switched off here; {hint}");
         let error = Error::new(ErrorKind::VersionNotSupported, text);
         Err(error.with("requestedVersion", version).with("hint", hint))
+    }
+
+    /// The versions that the called agent speaks.
+    fn versions(&self) -> Vec<Version> {
+        let profile = self.shared.engine.profile(self.agent.as_ref());
+        profile.map(|profile| self.shared.config.versions(&profile.name)).unwrap_or_default()
     }
 
     /// Counts a call that was answered, and says now and then that an old version is in use.
@@ -284,10 +291,8 @@ impl Exchange<'_> {
             return error.with("requestId", self.id);
         }
         if error.kind == ErrorKind::VersionNotSupported {
-            let off = &self.shared.config.switched_off;
-            let served = Version::SUPPORTED.iter().filter(|version| !off.contains(version));
-            let served: Vec<_> = served.map(Version::to_string).collect();
-            return error.with("supportedVersions", served.join(", "));
+            let spoken: Vec<_> = self.versions().iter().map(Version::to_string).collect();
+            return error.with("supportedVersions", spoken.join(", "));
         }
         error
     }

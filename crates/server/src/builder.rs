@@ -151,9 +151,9 @@ fn check(config: &Config) -> Result<(), BuildError> {
     }
     let older = Version::SPOKEN.iter().filter(|version| **version < Version::V1_0);
     let older: Vec<_> = older.copied().collect();
-    if let Some(version) = config.switched_off.iter().find(|version| !older.contains(version)) {
+    if let Some(off) = config.switched_off.iter().find(|off| !older.contains(&off.version)) {
         let older: Vec<_> = older.iter().map(Version::to_string).collect();
-        return Err(BuildError::SwitchedOff(*version, older.join(", ")));
+        return Err(BuildError::SwitchedOff(off.version, older.join(", ")));
     }
     let limits = &config.limits;
     for (name, value, least) in [

@@ -27,7 +27,7 @@ pub(crate) fn build(shared: &Shared, profile: &Profile, base: &str) -> AgentCard
     AgentCard {
         name: profile.title.clone(),
         description: profile.description.clone(),
-        supported_interfaces: interfaces(base, &shared.config.switched_off),
+        supported_interfaces: interfaces(base, &shared.config.versions(&profile.name)),
         provider: shared.config.provider.clone(),
         version: shared.config.agent_version.clone(),
         documentation_url: shared.config.documentation_url.clone(),
@@ -50,9 +50,9 @@ pub(crate) fn build(shared: &Shared, profile: &Profile, base: &str) -> AgentCard
     }
 }
 
-/// Every binding and version, the preferred one first. A client of REST adds `/message:send` to the
+/// Every binding of these versions, the preferred one first. A client of REST adds `/message:send` to the
 /// URL, and one of 0.3 `/v1/message:send`, so both have the same.
-fn interfaces(base: &str, switched_off: &[Version]) -> Vec<AgentInterface> {
+fn interfaces(base: &str, versions: &[Version]) -> Vec<AgentInterface> {
     let json_rpc = format!("{base}/a2a/jsonrpc");
     let interface = |url: &str, binding: &str, version: Version| AgentInterface {
         url: url.to_owned(),
@@ -62,18 +62,15 @@ fn interfaces(base: &str, switched_off: &[Version]) -> Vec<AgentInterface> {
     };
     // A base is an http or https URL, and the same with ws or wss is a WebSocket's.
     let socket = format!("{}/ws", base.replacen("http", "ws", 1));
-    let mut all = vec![
-        interface(&json_rpc, "JSONRPC", Version::V1_0),
-        interface(base, "HTTP+JSON", Version::V1_0),
-        interface(&json_rpc, "JSONRPC", Version::V0_3),
-        interface(base, "HTTP+JSON", Version::V0_3),
-        interface(&socket, WEBSOCKET, Version::V1_0),
+    let all = [
+        (json_rpc.as_str(), "JSONRPC", Version::V1_0),
+        (base, "HTTP+JSON", Version::V1_0),
+        (&json_rpc, "JSONRPC", Version::V0_3),
+        (base, "HTTP+JSON", Version::V0_3),
+        (&socket, WEBSOCKET, Version::V1_0),
     ];
-    let off = |one: &AgentInterface| {
-        switched_off.iter().any(|version| version.to_string() == one.protocol_version)
-    };
-    all.retain(|one| !off(one));
-    all
+    let served = all.into_iter().filter(|(_, _, version)| versions.contains(version));
+    served.map(|(url, binding, version)| interface(url, binding, version)).collect()
 }
 
 fn extension(extension: &agent::Extension) -> AgentExtension {

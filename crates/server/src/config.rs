@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use herald_engine::Scopes;
-use herald_protocol::{MissingVersion, TenantId, Version, card::AgentProvider};
+use herald_protocol::{AgentName, MissingVersion, TenantId, Version, card::AgentProvider};
 
 /// How a server behaves.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub struct Config {
     /// What a 1.0 method without a version means.
     pub missing_version: MissingVersion,
     /// Versions before 1.0 that are not served.
-    pub switched_off: Vec<Version>,
+    pub switched_off: Vec<SwitchedOff>,
     /// The bearer tokens that are taken. None means that no credentials are needed.
     pub tokens: Vec<Token>,
     /// Whether to serve without credentials beyond loopback.
@@ -83,6 +83,15 @@ pub struct Timeouts {
     pub stop: Duration,
 }
 
+/// A version that is not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwitchedOff {
+    /// By which agent; `None` is all of them.
+    pub agent: Option<AgentName>,
+    /// Which.
+    pub version: Version,
+}
+
 /// Who may read `/metrics`.
 #[derive(Clone, Default)]
 pub enum MetricsAccess {
@@ -106,6 +115,16 @@ pub struct Token {
     pub principal: String,
     /// What it allows.
     pub scopes: Scopes,
+}
+
+impl Config {
+    /// The versions that an agent speaks, newest first.
+    pub fn versions(&self, agent: &AgentName) -> Vec<Version> {
+        let of_agent = |off: &&SwitchedOff| off.agent.as_ref().is_none_or(|one| one == agent);
+        let off: Vec<_> =
+            self.switched_off.iter().filter(of_agent).map(|off| off.version).collect();
+        Version::SUPPORTED.into_iter().filter(|version| !off.contains(version)).collect()
+    }
 }
 
 impl Default for Config {

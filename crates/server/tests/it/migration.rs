@@ -2,7 +2,7 @@
 //! promised by no card.
 
 use herald_protocol::Version;
-use herald_server::{BuildError, Config, Server};
+use herald_server::{BuildError, Config, Server, SwitchedOff};
 use serde_json::{Value, json};
 
 use crate::{
@@ -11,8 +11,13 @@ use crate::{
     hub::{Hub, engine},
 };
 
+fn off(agent: Option<&str>, version: Version) -> Config {
+    let off = SwitchedOff { agent: agent.map(Into::into), version };
+    Config { switched_off: vec![off], ..Config::default() }
+}
+
 async fn without_0_3() -> Hub {
-    Hub::with(Config { switched_off: vec![Version::V0_3], ..Config::default() }).await
+    Hub::with(off(None, Version::V0_3)).await
 }
 
 /// What an error says for programs.
@@ -81,11 +86,24 @@ async fn a_version_that_is_switched_off_is_not_in_the_card() {
 }
 
 #[tokio::test]
+async fn a_version_can_be_switched_off_for_one_agent() {
+    let hub = Hub::with(off(Some("files"), Version::V0_3)).await;
+    let call = Call::old_rpc("message/send", &old_message("hello"));
+    assert!(hub.call(call.clone()).await.result().is_object());
+    let refused = hub.call(call.at("/agents/files/rpc")).await;
+    assert_eq!(refused.error(), (-32009, "VERSION_NOT_SUPPORTED".into()));
+    for (path, legacy) in [("", true), ("/agents/silent", true), ("/agents/files", false)] {
+        let card = hub.call(Call::get(format!("{path}/.well-known/agent-card.json"))).await;
+        assert_eq!(card.text().contains("\"0.3\""), legacy, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn only_older_versions_can_be_switched_off() {
     let engine = engine(&Script::new());
     for version in [Version::V1_0, Version { major: 0, minor: 9 }] {
-        let config = Config { switched_off: vec![version], ..Config::default() };
-        let refused = Server::builder(engine.clone()).config(config).build().unwrap_err();
+        let refused =
+            Server::builder(engine.clone()).config(off(None, version)).build().unwrap_err();
         assert!(matches!(refused, BuildError::SwitchedOff(one, _) if one == version), "{refused}");
     }
 }
