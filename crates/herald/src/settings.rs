@@ -187,9 +187,9 @@ fn switched_off(
 ) -> anyhow::Result<Vec<SwitchedOff>> {
     let mut off = Vec::new();
     for (name, served) in dialects {
-        let known = name.parse().ok().filter(|version| Version::SUPPORTED.contains(version));
+        let known = name.parse().ok().filter(|version| Version::SPOKEN.contains(version));
         let Some(version) = known else {
-            let known = Version::SUPPORTED.map(|version| format!("\"{version}\"")).join(", ");
+            let known = Version::SPOKEN.map(|version| format!("\"{version}\"")).join(", ");
             bail!("dialects: {name:?} is not a version that is spoken; those are {known}");
         };
         if !served {

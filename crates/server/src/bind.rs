@@ -4,6 +4,7 @@
 pub(crate) mod cursor;
 pub(crate) mod events;
 pub(crate) mod jsonrpc;
+mod notes;
 pub(crate) mod rest;
 pub(crate) mod session;
 pub(crate) mod sse;
@@ -16,8 +17,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use herald_engine::{Caller, Reply, Subscription, Via, store::Owner};
 use herald_protocol::{
-    AgentName, ContextId, Dialect, Error, ErrorKind, MessageId, Operation, Request, TaskId,
-    TenantId, TraceContext, Version,
+    AgentName, Dialect, Error, ErrorKind, MessageId, Operation, Request, TenantId, TraceContext,
+    Version,
     request::SendMessage,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER, extensions},
 };
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
 
-use crate::{body::Body, limits::Slot, metrics::Call, server::Shared, trace};
+use crate::{body::Body, limits::Slot, server::Shared};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
@@ -93,13 +94,6 @@ impl<'a> Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Makes the request part of its caller's trace or, without one, the root of its own.
-    pub(crate) fn join(&mut self, parent: Option<TraceContext>) {
-        self.span = self.shared.engine.span_below(parent.as_ref());
-        herald_engine::trace::place(&Span::current(), parent.as_ref(), self.span.as_ref());
-        self.parent = parent;
-    }
-
     /// Refuses a dialect that is switched off, in a sentence that says what to use instead.
     pub(crate) fn serves(&self, dialect: Dialect, operation: Operation) -> Result<(), Error> {
         let version = dialect.version();
@@ -122,21 +116,6 @@ impl Exchange<'_> {
     fn versions(&self) -> Vec<Version> {
         let profile = self.shared.engine.profile(self.agent.as_ref());
         profile.map(|profile| self.shared.config.versions(&profile.name)).unwrap_or_default()
-    }
-
-    /// Counts a call that was answered, and says now and then that an old version is in use.
-    pub(crate) fn count(&self, dialect: Dialect, operation: Operation, error: Option<&Error>) {
-        let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
-        let (agent, version, binding) = (&profile.name, dialect.version(), self.binding);
-        let took = self.begun.elapsed();
-        let call = Call { agent, operation, version, binding, took };
-        let first = self.shared.metrics.called(&call, error);
-        if first {
-            let client = self.parts.headers.get(header::USER_AGENT);
-            let client = client.and_then(|client| client.to_str().ok()).unwrap_or("unknown");
-            let (client, binding) = (client.get(..80).unwrap_or(client), binding.name());
-            tracing::info!(%agent, binding, client, "a caller still speaks A2A {version}");
-        }
     }
 
     /// The version the request names, in its header or in its query.
@@ -231,19 +210,6 @@ impl Exchange<'_> {
         }
     }
 
-    /// The span of the request, once its parameters are known: they may name the caller's span
-    /// where the headers do not.
-    fn joined(&self, request: &Request) -> Option<TraceContext> {
-        let named = match self.parent {
-            Some(_) => None,
-            None => trace::in_metadata(request),
-        };
-        let Some(parent) = named else { return self.span.clone() };
-        let span = self.shared.engine.span_below(Some(&parent));
-        herald_engine::trace::place(&Span::current(), Some(&parent), span.as_ref());
-        span
-    }
-
     fn complete_send(&self, dialect: Dialect, send: &mut SendMessage) -> Result<(), Error> {
         if let Some(key) = self.parts.headers.get(IDEMPOTENCY_KEY) {
             let key = key.to_str();
@@ -291,32 +257,13 @@ impl Exchange<'_> {
             return error.with("requestId", self.id);
         }
         if error.kind == ErrorKind::VersionNotSupported {
-            let spoken: Vec<_> = self.versions().iter().map(Version::to_string).collect();
+            // Others cannot be asked for by name.
+            let spoken = self.versions();
+            let spoken = spoken.iter().filter(|version| Version::SUPPORTED.contains(version));
+            let spoken: Vec<_> = spoken.map(Version::to_string).collect();
             return error.with("supportedVersions", spoken.join(", "));
         }
         error
-    }
-
-    /// Puts the names in a request into its span.
-    fn note_request(&self, dialect: Dialect, caller: &Caller, request: &Request) {
-        if !self.shared.engine.has_spans() {
-            return;
-        }
-        let span = Span::current();
-        let (task, context) = names(request);
-        span.record("operation", request.operation().name());
-        span.record("version", tracing::field::display(dialect.version()));
-        span.record("binding", self.binding.name());
-        span.record("tenant", caller.owner().tenant.as_str());
-        if let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) {
-            span.record("agent", profile.name.as_str());
-        }
-        if let Some(task) = task {
-            span.record("task", task.as_str());
-        }
-        if let Some(context) = context {
-            span.record("context", context.as_str());
-        }
     }
 
     /// Adds the headers that go with an error.
@@ -382,22 +329,4 @@ fn in_its_terms(dialect: Dialect, operation: Operation, mut error: Error) -> Err
 
 fn too_many() -> Error {
     Error::new(ErrorKind::LimitExceeded, "too many open streams; close one and try again")
-}
-
-/// The task and the context that a request names.
-fn names(request: &Request) -> (Option<&TaskId>, Option<&ContextId>) {
-    match request {
-        Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
-            (send.message.task_id.as_ref(), send.message.context_id.as_ref())
-        }
-        Request::GetTask(get) => (Some(&get.id), None),
-        Request::ListTasks(list) => (None, list.context_id.as_ref()),
-        Request::CancelTask(cancel) => (Some(&cancel.id), None),
-        Request::SubscribeToTask(subscribe) => (Some(&subscribe.id), None),
-        Request::CreateTaskPushNotificationConfig(config) => (config.task_id.as_ref(), None),
-        Request::GetTaskPushNotificationConfig(config)
-        | Request::DeleteTaskPushNotificationConfig(config) => (Some(&config.task_id), None),
-        Request::ListTaskPushNotificationConfigs(list) => (Some(&list.task_id), None),
-        Request::GetExtendedAgentCard(_) => (None, None),
-    }
 }

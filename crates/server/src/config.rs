@@ -123,7 +123,7 @@ impl Config {
         let of_agent = |off: &&SwitchedOff| off.agent.as_ref().is_none_or(|one| one == agent);
         let off: Vec<_> =
             self.switched_off.iter().filter(of_agent).map(|off| off.version).collect();
-        Version::SUPPORTED.into_iter().filter(|version| !off.contains(version)).collect()
+        Version::SPOKEN.into_iter().filter(|version| !off.contains(version)).collect()
     }
 }
 

@@ -1,0 +1,85 @@
+//! What a call leaves behind for operators: its span, its place in the counts, a word in the log.
+
+use herald_engine::{Caller, trace::place};
+use herald_protocol::{ContextId, Dialect, Error, Operation, Request, TaskId, TraceContext};
+use http::header;
+use tracing::Span;
+
+use crate::{bind::Exchange, metrics::Call, trace};
+
+impl Exchange<'_> {
+    /// Makes the request part of its caller's trace or, without one, the root of its own.
+    pub(crate) fn join(&mut self, parent: Option<TraceContext>) {
+        self.span = self.shared.engine.span_below(parent.as_ref());
+        place(&Span::current(), parent.as_ref(), self.span.as_ref());
+        self.parent = parent;
+    }
+
+    /// The span of the request, once its parameters are known: they may name the caller's span
+    /// where the headers do not.
+    pub(super) fn joined(&self, request: &Request) -> Option<TraceContext> {
+        let named = match self.parent {
+            Some(_) => None,
+            None => trace::in_metadata(request),
+        };
+        let Some(parent) = named else { return self.span.clone() };
+        let span = self.shared.engine.span_below(Some(&parent));
+        place(&Span::current(), Some(&parent), span.as_ref());
+        span
+    }
+
+    /// Puts the names in a request into its span.
+    pub(super) fn note_request(&self, dialect: Dialect, caller: &Caller, request: &Request) {
+        if !self.shared.engine.has_spans() {
+            return;
+        }
+        let span = Span::current();
+        let (task, context) = names(request);
+        span.record("operation", request.operation().name());
+        span.record("version", tracing::field::display(dialect.version()));
+        span.record("binding", self.binding.name());
+        span.record("tenant", caller.owner().tenant.as_str());
+        if let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) {
+            span.record("agent", profile.name.as_str());
+        }
+        if let Some(task) = task {
+            span.record("task", task.as_str());
+        }
+        if let Some(context) = context {
+            span.record("context", context.as_str());
+        }
+    }
+
+    /// Counts a call that was answered, and says now and then that an old version is in use.
+    pub(crate) fn count(&self, dialect: Dialect, operation: Operation, error: Option<&Error>) {
+        let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
+        let (agent, version, binding) = (&profile.name, dialect.version(), self.binding);
+        let took = self.begun.elapsed();
+        let call = Call { agent, operation, version, binding, took };
+        let first = self.shared.metrics.called(&call, error);
+        if first {
+            let client = self.parts.headers.get(header::USER_AGENT);
+            let client = client.and_then(|client| client.to_str().ok()).unwrap_or("unknown");
+            let (client, binding) = (client.get(..80).unwrap_or(client), binding.name());
+            tracing::info!(%agent, binding, client, "a caller still speaks A2A {version}");
+        }
+    }
+}
+
+/// The task and the context that a request names.
+fn names(request: &Request) -> (Option<&TaskId>, Option<&ContextId>) {
+    match request {
+        Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
+            (send.message.task_id.as_ref(), send.message.context_id.as_ref())
+        }
+        Request::GetTask(get) => (Some(&get.id), None),
+        Request::ListTasks(list) => (None, list.context_id.as_ref()),
+        Request::CancelTask(cancel) => (Some(&cancel.id), None),
+        Request::SubscribeToTask(subscribe) => (Some(&subscribe.id), None),
+        Request::CreateTaskPushNotificationConfig(config) => (config.task_id.as_ref(), None),
+        Request::GetTaskPushNotificationConfig(config)
+        | Request::DeleteTaskPushNotificationConfig(config) => (Some(&config.task_id), None),
+        Request::ListTaskPushNotificationConfigs(list) => (Some(&list.task_id), None),
+        Request::GetExtendedAgentCard(_) => (None, None),
+    }
+}
