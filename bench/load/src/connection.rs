@@ -1,6 +1,6 @@
-//! One kept-alive HTTP/1.1 connection, without a pool in front of it.
+//! One kept-alive HTTP/1.1 connection or WebSocket, without a pool in front of it.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -12,13 +12,24 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use crate::socket::Socket;
+
 pub(crate) struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+    link: Link,
     url: Uri,
+}
+
+enum Link {
+    Http(SendRequest<Full<Bytes>>),
+    Socket(Box<Socket>),
 }
 
 impl Connection {
     pub(crate) async fn open(url: &Uri) -> anyhow::Result<Self> {
+        if is_socket(url) {
+            let socket = Box::new(Socket::open(url).await?);
+            return Ok(Self { link: Link::Socket(socket), url: url.clone() });
+        }
         let authority = url.authority().context("the URL has no host")?;
         let socket = TcpStream::connect(authority.as_str()).await?;
         // Requests are single writes, but the measurement must not depend on it.
@@ -26,12 +37,13 @@ impl Connection {
         let (sender, driver) = handshake(TokioIo::new(socket)).await?;
         // Its error is the error of the request that was under way, and is reported there.
         tokio::task::spawn_local(async move { drop(driver.await) });
-        Ok(Self { sender, url: url.clone() })
+        Ok(Self { link: Link::Http(sender), url: url.clone() })
     }
 
     /// Sends one JSON-RPC request; the answer's body is still to be read.
     pub(crate) async fn post(&mut self, body: Bytes, accept: &str) -> anyhow::Result<Incoming> {
-        self.sender.ready().await?;
+        let Link::Http(sender) = &mut self.link else { bail!("not over a WebSocket") };
+        sender.ready().await?;
         let path = self.url.path_and_query().context("the URL has no path")?;
         let authority = self.url.authority().context("the URL has no host")?;
         let request = Request::builder()
@@ -42,12 +54,19 @@ impl Connection {
             .header(ACCEPT, accept)
             .header("a2a-version", "1.0")
             .body(Full::new(body))?;
-        let response = self.sender.send_request(request).await?;
+        let response = sender.send_request(request).await?;
         ensure!(response.status() == StatusCode::OK, "HTTP status {}", response.status());
         Ok(response.into_body())
     }
 
     pub(crate) async fn call(&mut self, body: Bytes) -> anyhow::Result<Bytes> {
+        if let Link::Socket(socket) = &mut self.link {
+            return socket.call(&body).await;
+        }
         Ok(self.post(body, "application/json").await?.collect().await?.to_bytes())
     }
+}
+
+pub(crate) fn is_socket(url: &Uri) -> bool {
+    url.scheme_str() == Some("ws")
 }

@@ -6,14 +6,16 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, stdin};
 
 use crate::{
     args::Args,
-    connection::Connection,
+    connection::{Connection, is_socket},
     exchange::Frames,
+    socket::Socket,
     wire::{self, Event},
 };
 
@@ -23,9 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const OPENING: usize = 32;
 
 /// An open stream, and the connection that would close with it.
-struct Held {
-    frames: Frames,
-    _connection: Connection,
+enum Held {
+    Http { frames: Frames, _connection: Connection },
+    Socket(Box<Socket>),
 }
 
 #[derive(Serialize)]
@@ -76,12 +78,19 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
 /// the server does not wait for the end before it sends.
 async fn open(args: &Args, n: u64) -> anyhow::Result<Held> {
     let opening = async {
-        let mut connection = Connection::open(&args.url).await?;
         let body = wire::message("SendStreamingMessage", n, &format!("tck-cancel {n}"));
-        let mut frames = Frames::new(connection.post(body, "text/event-stream").await?);
-        let first = frames.next().await?.context("the stream ended at once")?;
+        let mut held = if is_socket(&args.url) {
+            let mut socket = Box::new(Socket::open(&args.url).await?);
+            socket.send(&body).await?;
+            Held::Socket(socket)
+        } else {
+            let mut connection = Connection::open(&args.url).await?;
+            let frames = Frames::new(connection.post(body, "text/event-stream").await?);
+            Held::Http { frames, _connection: connection }
+        };
+        let first = held.next().await?.context("the stream ended at once")?;
         let _: Event = wire::result(n, &first)?;
-        Ok(Held { frames, _connection: connection })
+        Ok(held)
     };
     let held = tokio::time::timeout(PATIENCE, opening).await;
     ensure!(held.is_ok(), "no first frame within {PATIENCE:?}");
@@ -89,10 +98,17 @@ async fn open(args: &Args, n: u64) -> anyhow::Result<Held> {
 }
 
 impl Held {
+    async fn next(&mut self) -> anyhow::Result<Option<Bytes>> {
+        match self {
+            Self::Http { frames, .. } => frames.next().await,
+            Self::Socket(socket) => socket.next().await,
+        }
+    }
+
     /// Whether the stream is still open, after everything that has arrived meanwhile.
     fn is_alive(&mut self) -> bool {
         loop {
-            match self.frames.next().now_or_never() {
+            match self.next().now_or_never() {
                 None => return true,
                 Some(Ok(Some(_))) => {}
                 Some(Ok(None) | Err(_)) => return false,

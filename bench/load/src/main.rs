@@ -9,6 +9,7 @@ mod connection;
 mod exchange;
 mod held;
 mod plan;
+mod socket;
 mod wire;
 
 use tokio::{runtime, task::LocalSet};

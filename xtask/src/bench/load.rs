@@ -10,7 +10,11 @@ use std::{
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{install::Bench, probe::Cpu, server::Running};
+use super::{
+    install::Bench,
+    probe::Cpu,
+    server::{Running, Subject},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -19,6 +23,8 @@ pub(crate) enum Kind {
     Get,
     List,
     Stream,
+    /// A send over a WebSocket.
+    Socket,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -93,7 +99,7 @@ impl Case {
         ids: &Path,
     ) -> Command {
         let mut load = bench.load();
-        load.args([self.kind.name(), "--url", &self.url(server)])
+        load.args([self.kind.mode(), "--url", &self.url(server)])
             .args(["--requests", &requests.to_string()])
             .args(["--concurrency", &self.concurrency.to_string()]);
         if self.kind == Kind::Get {
@@ -106,6 +112,7 @@ impl Case {
         match self.kind {
             Kind::Send | Kind::Get | Kind::List => server.url(),
             Kind::Stream => server.stream_url(),
+            Kind::Socket => server.socket_url("/"),
         }
     }
 }
@@ -117,6 +124,25 @@ impl Kind {
             Self::Get => "get",
             Self::List => "list",
             Self::Stream => "stream",
+            Self::Socket => "WebSocket send",
+        }
+    }
+
+    /// What the load generator calls it.
+    const fn mode(self) -> &'static str {
+        match self {
+            Self::Send | Self::Socket => "send",
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Stream => "stream",
+        }
+    }
+
+    /// Whether a server has it at all.
+    pub(crate) fn is_served_by(self, subject: Subject) -> bool {
+        match self {
+            Self::Socket => subject.has_sockets(),
+            Self::Send | Self::Get | Self::List | Self::Stream => true,
         }
     }
 }
@@ -157,9 +183,9 @@ fn json<T: for<'a> Deserialize<'a>>(command: &mut Command) -> anyhow::Result<T> 
 
 impl Held {
     /// Returns when every stream has had its first frame.
-    pub(crate) fn open(bench: &Bench, server: &Running, streams: u64) -> anyhow::Result<Self> {
+    pub(crate) fn open(bench: &Bench, url: &str, streams: u64) -> anyhow::Result<Self> {
         let mut load = bench.load();
-        load.args(["open", "--url", &server.stream_url(), "--requests", &streams.to_string()]);
+        load.args(["open", "--url", url, "--requests", &streams.to_string()]);
         let mut child = load.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take();
         let mut held = Self { child, stdin, opened: Opened { open: 0, errors: 0, error: None } };

@@ -107,6 +107,8 @@ impl<'a> Report<'a> {
         }
         let label = format!("each of {} streams, KB", self.streams());
         self.line(table, &label, |r| Some(r.memory.as_ref()?.per_stream_kb));
+        let label = format!("each of {} WebSockets, KB", self.streams());
+        self.line(table, &label, |r| r.memory.as_ref()?.per_socket_kb);
         table.heading("Start to first card");
         self.line(table, "empty store, ms", |r| super::median(r.startup_ms.iter().copied()));
     }

@@ -20,7 +20,7 @@ use super::{
 
 /// How many requests each case takes: enough that the ten-millisecond ticks of the kernel's CPU
 /// clock are a few per cent of the floor's time.
-const CASES: [(Case, u64); 9] = [
+const CASES: [(Case, u64); 11] = [
     (Case::new(Kind::Send, 1), 2_000),
     (Case::new(Kind::Send, 16), 10_000),
     (Case::new(Kind::Send, 64), 20_000),
@@ -30,6 +30,8 @@ const CASES: [(Case, u64); 9] = [
     (Case::new(Kind::Stream, 1), 400),
     (Case::new(Kind::Stream, 16), 1_500),
     (Case::new(Kind::Stream, 64), 3_000),
+    (Case::new(Kind::Socket, 1), 2_000),
+    (Case::new(Kind::Socket, 64), 20_000),
 ];
 
 /// Tasks that are made before anything is measured: they warm the server up and are what gets read.
@@ -58,9 +60,19 @@ pub(crate) struct Memory {
     pub(crate) after: Vec<(u64, f64)>,
     pub(crate) streams: u64,
     pub(crate) per_stream_kb: f64,
+    /// The same over WebSockets with a stream on each, where the server has them.
+    pub(crate) per_socket_kb: Option<f64>,
     /// Streams that failed to open or did not stay open.
     pub(crate) lost: u64,
     pub(crate) error: Option<String>,
+}
+
+/// Streams that were held open.
+struct Streams {
+    open: u64,
+    each_kb: f64,
+    lost: u64,
+    error: Option<String>,
 }
 
 /// One server for the length of a round. It is stopped before its data goes: fields are dropped in
@@ -131,6 +143,9 @@ fn round(
     for case in cases() {
         say(format!("  {case}"));
         for Lane { subject, server, data } in &lanes {
+            if !case.kind.is_served_by(*subject) {
+                continue;
+            }
             let requests = scale.requests(*subject, case);
             let reading = case.run(bench, server, requests, &data.file("ids"))?;
             let readings = results.servers.entry(*subject).or_default();
@@ -165,28 +180,45 @@ pub(crate) fn warm_up(
     Ok(())
 }
 
-/// Tasks in one server and streams in a fresh one, for memory that the tasks gave back would hide
-/// what the streams take.
+/// Tasks in one server, streams in a fresh one and WebSockets in another, for memory that the ones
+/// gave back would hide what the others take.
 fn memory(bench: &Bench, subject: Subject, scale: &Scale) -> anyhow::Result<Memory> {
     let after = memory_of_tasks(bench, subject, scale.sizes)?;
+    let streams = memory_of_streams(bench, subject, scale.streams, Running::stream_url)?;
+    let sockets = match subject.has_sockets() {
+        true => Some(memory_of_streams(bench, subject, scale.streams, Running::stream_socket_url)?),
+        false => None,
+    };
+    let lost = sockets.as_ref().map_or(0, |sockets| sockets.lost);
+    Ok(Memory {
+        after,
+        streams: streams.open,
+        per_stream_kb: streams.each_kb,
+        per_socket_kb: sockets.as_ref().map(|sockets| sockets.each_kb),
+        lost: streams.lost + lost,
+        error: streams.error.or(sockets.and_then(|sockets| sockets.error)),
+    })
+}
+
+fn memory_of_streams(
+    bench: &Bench,
+    subject: Subject,
+    streams: u64,
+    url: impl Fn(&Running) -> String,
+) -> anyhow::Result<Streams> {
     let data = Data::create(bench)?;
     let server = Running::start(bench, subject, &data)?;
     warm_up(bench, &server, subject, &data.file("ids"))?;
     pause(SETTLE);
     let before = resident(server.pid())?;
-    let held = Held::open(bench, &server, scale.streams)?;
+    let held = Held::open(bench, &url(&server), streams)?;
     pause(SETTLE);
     let grown = resident(server.pid())? - before;
     let (open, error) = (held.opened.open, held.opened.error.clone());
     let failed = held.opened.errors;
     let alive = held.close()?;
-    Ok(Memory {
-        after,
-        streams: open,
-        per_stream_kb: grown / open.max(1) as f64,
-        lost: failed + (open - alive),
-        error,
-    })
+    let each_kb = grown / open.max(1) as f64;
+    Ok(Streams { open, each_kb, lost: failed + (open - alive), error })
 }
 
 fn memory_of_tasks(

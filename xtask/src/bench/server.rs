@@ -89,6 +89,13 @@ impl Subject {
         Self::ALL.into_iter().filter(|subject| subject.is_peer())
     }
 
+    pub(crate) const fn has_sockets(self) -> bool {
+        match self {
+            Self::Herald => true,
+            Self::Floor | Self::OfficialRust | Self::Js | Self::Python => false,
+        }
+    }
+
     /// Where streams go: the one thing that Herald's default agent does not do.
     const fn stream_path(self) -> &'static str {
         match self {
@@ -146,6 +153,14 @@ impl Running {
 
     pub(crate) fn stream_url(&self) -> String {
         format!("http://127.0.0.1:{}{}", self.port, self.subject.stream_path())
+    }
+
+    pub(crate) fn socket_url(&self, path: &str) -> String {
+        format!("ws://127.0.0.1:{}{path}ws", self.port)
+    }
+
+    pub(crate) fn stream_socket_url(&self) -> String {
+        self.socket_url(self.subject.stream_path())
     }
 
     fn wait_for_card(&mut self, start: Instant) -> anyhow::Result<()> {

@@ -210,10 +210,22 @@ impl Talk {
     ) {
         let request = Uuid::new_v4();
         let span = self.server.span(&self.parts, request);
-        let answered = self.perform(&asked, request, turn).instrument(span);
-        if given_up.run_until_cancelled(answered).await.is_none()
-            && let Some(id) = &asked.id
-        {
+        let id = asked.id.clone();
+        let answered = async {
+            // What performing takes is not kept for as long as a stream lasts.
+            let performed = Box::pin(self.perform(asked, request)).await;
+            let Some(id) = &id else { return };
+            match performed {
+                Ok(Answer::Whole(body)) => self.end(id, body).await,
+                Ok(Answer::Stream(events, slot, dialect)) => {
+                    drop(turn);
+                    self.follow(request, id, events, slot, dialect).await;
+                }
+                Err(refusal) => self.end(id, refusal).await,
+            }
+        };
+        let answered = given_up.run_until_cancelled(answered.instrument(span)).await;
+        if let (None, Some(id)) = (answered, &id) {
             self.send(jsonrpc::cancelled(id)).await;
         }
     }
@@ -222,36 +234,28 @@ impl Talk {
         Exchange::new(&self.server.shared, parts, self.agent.clone(), self.binding, id)
     }
 
-    async fn perform(&self, asked: &Asked, request: Uuid, turn: OwnedSemaphorePermit) {
+    /// Performs a call. An error is the message that says so.
+    async fn perform(&self, asked: Asked, request: Uuid) -> Result<Answer, Vec<u8>> {
         let parts = self.parts_of(asked.parameters.as_deref());
         let mut exchange = self.exchange(parts.as_deref().unwrap_or(&self.parts), request);
         exchange.join(trace::of(&exchange.parts.headers));
-        let null = RequestId::null();
-        let id = asked.id.as_ref().unwrap_or(&null);
+        let id = asked.id.unwrap_or_else(RequestId::null);
         let performed = async {
             let _ = parts.as_ref().map_err(Error::clone)?;
             // With every call: credentials may have been withdrawn since the last one.
             let caller = exchange.caller(None).await?;
             // The method's name tells the version well enough.
             let (policy, params) = (MissingVersion::Lenient, asked.params.as_deref());
-            perform(&exchange, ENTRY, caller, policy, id, &asked.method, params).await
+            perform(&exchange, ENTRY, caller, policy, &id, &asked.method, params).await
         };
         let performed: Result<Answer, Failure> = performed.await;
-        let Some(id) = &asked.id else { return };
-        match performed {
-            Ok(Answer::Whole(body)) => self.end(id, body).await,
-            Ok(Answer::Stream(events, slot, dialect)) => {
-                drop(turn);
-                self.follow(&exchange, id, events, slot, dialect).await;
-            }
-            Err(failure) => self.end(id, failure.encode(&exchange, ENTRY, id).0).await,
-        }
+        performed.map_err(|failure| failure.encode(&exchange, ENTRY, &id).0)
     }
 
     /// Sends the events of a stream, each as an answer to the call.
     async fn follow(
         &self,
-        exchange: &Exchange<'_>,
+        request: Uuid,
         id: &RequestId,
         mut events: Subscription,
         _slot: Option<Slot<Owner>>,
@@ -260,7 +264,7 @@ impl Talk {
         let prefix = cursor::prefix(events.task_id());
         let mut translator = match Translator::new(dialect, &events).await {
             Ok(translator) => translator,
-            Err(error) => return self.broke(exchange, id, dialect, error).await,
+            Err(error) => return self.broke(request, id, dialect, error).await,
         };
         loop {
             let item = match events.next().await {
@@ -268,11 +272,11 @@ impl Talk {
                 Ok(None) if events.is_over() => return self.end(id, jsonrpc::stream_end(id)).await,
                 // The connection is about to end too, and the stream is to be taken up on the next.
                 Ok(None) => return self.done(id),
-                Err(error) => return self.broke(exchange, id, dialect, error).await,
+                Err(error) => return self.broke(request, id, dialect, error).await,
             };
             let items = match translator.items(&item) {
                 Ok(items) => items,
-                Err(error) => return self.broke(exchange, id, dialect, error).await,
+                Err(error) => return self.broke(request, id, dialect, error).await,
             };
             // Who has seen the id has seen the whole event.
             let (event, last) = (format!("{prefix}{}", item.seq), items.len().saturating_sub(1));
@@ -286,9 +290,9 @@ impl Talk {
         }
     }
 
-    async fn broke(&self, exchange: &Exchange<'_>, id: &RequestId, dialect: Dialect, error: Error) {
+    async fn broke(&self, request: Uuid, id: &RequestId, dialect: Dialect, error: Error) {
         tracing::warn!(%error, "a stream broke off");
-        let error = error.with("requestId", exchange.id);
+        let error = error.with("requestId", request);
         self.end(id, dialect.encode_error(id, &error)).await;
     }
 
