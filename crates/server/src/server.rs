@@ -222,7 +222,7 @@ impl Shared {
             (What::JsonRpc(entry), &Method::POST) => jsonrpc::answer(&exchange, entry, body).await,
             (What::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
             (What::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
-            (What::Socket, &Method::GET) => ws::answer(&exchange).await,
+            (What::Socket, &Method::GET) => ws::answer(&exchange, door).await,
             (What::Events, &Method::GET) => events::answer(&exchange).await,
             (What::Socket | What::Events, _) => return Err(Refusal::method("GET, OPTIONS")),
             (What::Rest(mount, path), method) => {

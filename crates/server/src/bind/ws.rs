@@ -44,6 +44,7 @@ use crate::{
     },
     body::Body,
     config::Timeouts,
+    guard::Door,
     refusal::Refusal,
     server::Server,
     socket::Pulse,
@@ -86,7 +87,7 @@ enum End {
 type Stream = Metered<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// Answers the handshake.
-pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
+pub(crate) async fn answer(exchange: &Exchange<'_>, door: Door) -> Response<Body> {
     let accepted = match accept(exchange.parts) {
         Ok(accepted) => accepted,
         Err(refusal) => {
@@ -103,7 +104,9 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     if let Err(error) = exchange.caller(None).await {
         return rest::refuse(exchange, Dialect::V1, error);
     }
-    let Some(upgraded) = exchange.parts.extensions.get::<OnUpgrade>().cloned() else {
+    let upgraded = exchange.parts.extensions.get::<OnUpgrade>().cloned();
+    // A host application's connections are not ours to go on with.
+    let Some(upgraded) = upgraded.filter(|_| door != Door::InProcess) else {
         let text = "WebSockets are served on the server's own port only";
         return Refusal::new(StatusCode::NOT_IMPLEMENTED, text).into_response();
     };

@@ -57,6 +57,8 @@ async fn it_is_understood_without_being_announced() {
     assert_eq!(result["result"]["task"]["artifacts"][0]["parts"][0]["text"], "hello");
     let evil = Request::get("http://evil.example/").body(Full::default()).unwrap();
     assert_eq!(sender.send_request(evil).await.unwrap().status(), 421);
+    let socket = Request::get(hub.url("/ws")).body(Full::default()).unwrap();
+    assert_eq!(sender.send_request(socket).await.unwrap().status(), 505);
     let head =
         Request::head(hub.url("/.well-known/agent-card.json")).body(Full::default()).unwrap();
     let head = sender.send_request(head).await.unwrap();

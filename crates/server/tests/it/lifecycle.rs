@@ -189,6 +189,14 @@ async fn a_host_application_can_mount_it() {
         .header("content-type", "application/json")
         .body(body)
         .unwrap();
+    let socket = http::Request::get("/ws")
+        .header("upgrade", "websocket")
+        .header("connection", "upgrade")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .body(String::new())
+        .unwrap();
+    assert_eq!(server.clone().oneshot(socket).await.unwrap().status(), 501);
     let response = server.clone().oneshot(request).await.unwrap();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
