@@ -44,7 +44,7 @@ pub struct Config {
 /// How much the server takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a request body.
+    /// Bytes of a request body, of a message on a WebSocket, and of a line of standard input.
     pub body: usize,
     /// Bytes of all request bodies that are on their way in.
     pub bodies: usize,
@@ -59,7 +59,7 @@ pub struct Limits {
     pub connections: usize,
     /// Open connections from one address; beyond them, new ones are closed.
     pub connections_per_address: Option<usize>,
-    /// Requests at once on one HTTP/2 connection.
+    /// Requests at once on one HTTP/2 connection, and calls at once on one WebSocket.
     pub requests_per_connection: u32,
 }
 
@@ -69,13 +69,13 @@ pub struct Timeouts {
     /// For the first request of a connection, and from the first byte of a request to the end of
     /// its headers.
     pub head: Duration,
-    /// For a whole request body.
+    /// For a whole request body, and for a whole message on a WebSocket.
     pub body: Duration,
-    /// For the next request on a connection.
+    /// For the next request on a connection, and for the next call on a WebSocket.
     pub idle: Duration,
     /// For a peer to take any of what is sent to it.
     pub stall: Duration,
-    /// Between two signs of life on a stream.
+    /// Between two signs of life on a stream, and between two pings on a WebSocket.
     pub keep_alive: Duration,
     /// Between two pings on HTTP/2, and for each answer.
     pub ping: Duration,

@@ -226,7 +226,7 @@ impl Talk {
         };
         let answered = given_up.run_until_cancelled(answered.instrument(span)).await;
         if let (None, Some(id)) = (answered, &id) {
-            self.send(jsonrpc::cancelled(id)).await;
+            self.end(id, jsonrpc::cancelled(id)).await;
         }
     }
 
@@ -261,23 +261,22 @@ impl Talk {
         _slot: Option<Slot<Owner>>,
         dialect: Dialect,
     ) {
+        let Err(error) = self.tell(id, &mut events, dialect).await else { return };
+        tracing::warn!(task = %events.task_id(), %error, "a stream broke off");
+        let error = error.with("requestId", request);
+        self.end(id, dialect.encode_error(id, &error)).await;
+    }
+
+    async fn tell(
+        &self,
+        id: &RequestId,
+        events: &mut Subscription,
+        dialect: Dialect,
+    ) -> Result<(), Error> {
         let prefix = cursor::prefix(events.task_id());
-        let mut translator = match Translator::new(dialect, &events).await {
-            Ok(translator) => translator,
-            Err(error) => return self.broke(request, id, dialect, error).await,
-        };
-        loop {
-            let item = match events.next().await {
-                Ok(Some(item)) => item,
-                Ok(None) if events.is_over() => return self.end(id, jsonrpc::stream_end(id)).await,
-                // The connection is about to end too, and the stream is to be taken up on the next.
-                Ok(None) => return self.done(id),
-                Err(error) => return self.broke(request, id, dialect, error).await,
-            };
-            let items = match translator.items(&item) {
-                Ok(items) => items,
-                Err(error) => return self.broke(request, id, dialect, error).await,
-            };
+        let mut translator = Translator::new(dialect, events).await?;
+        while let Some(item) = events.next().await? {
+            let items = translator.items(&item)?;
             // Who has seen the id has seen the whole event.
             let (event, last) = (format!("{prefix}{}", item.seq), items.len().saturating_sub(1));
             for (index, (_, body)) in items.iter().enumerate() {
@@ -288,12 +287,12 @@ impl Talk {
                 .await;
             }
         }
-    }
-
-    async fn broke(&self, request: Uuid, id: &RequestId, dialect: Dialect, error: Error) {
-        tracing::warn!(%error, "a stream broke off");
-        let error = error.with("requestId", request);
-        self.end(id, dialect.encode_error(id, &error)).await;
+        match events.is_over() {
+            true => self.end(id, jsonrpc::stream_end(id)).await,
+            // The connection is about to end too, and the stream is to be taken up on the next.
+            false => self.done(id),
+        }
+        Ok(())
     }
 
     async fn refuse(&self, id: &RequestId, error: Error) {
@@ -305,8 +304,7 @@ impl Talk {
     async fn cancel(&self, call: &jsonrpc::Call<'_>) {
         match jsonrpc::read_cancel(call.params) {
             Ok(id) => {
-                let given_up = lock(&self.open).remove(&id);
-                if let Some(given_up) = given_up {
+                if let Some(given_up) = lock(&self.open).calls.get(&id) {
                     given_up.cancel();
                 }
                 if !call.is_notification {
@@ -332,7 +330,9 @@ impl Talk {
 
     /// Frees the id of a call. Before its last message goes out: the peer may use it again at once.
     fn done(&self, id: &RequestId) {
-        lock(&self.open).remove(id);
+        let mut open = lock(&self.open);
+        open.calls.remove(id);
+        open.since = Instant::now();
     }
 
     /// The last message of a call.
@@ -368,13 +368,6 @@ impl Talk {
             parts.headers.insert(HeaderName::from_static(known), value);
         }
         Ok(Cow::Owned(parts))
-    }
-}
-
-impl Open {
-    fn remove(&mut self, id: &RequestId) -> Option<CancellationToken> {
-        self.since = Instant::now();
-        self.calls.remove(id)
     }
 }
 
