@@ -49,7 +49,7 @@ impl Flaky {
         *self.chosen.lock().expect("nothing panics while it holds this lock") = (which, count);
     }
 
-    /// Reads of a log fail after so many more.
+    /// Reads of logs, of one task or of all, fail after so many more.
     pub fn fail_reads_after(&self, count: usize) {
         self.reads_left.store(count, Ordering::Relaxed);
     }
@@ -59,6 +59,15 @@ impl Flaky {
             true => Err(StoreError::Unavailable("the disk is full".into())),
             false => Ok(()),
         }
+    }
+
+    fn looked(&self) -> Result<(), StoreError> {
+        let left = self.reads_left.load(Ordering::Relaxed);
+        if left == 0 {
+            return Err(StoreError::Unavailable("the disk is gone".into()));
+        }
+        self.reads_left.store(left.saturating_sub(1), Ordering::Relaxed);
+        Ok(())
     }
 
     fn chosen(&self, append: &Append) -> Result<(), StoreError> {
@@ -84,15 +93,12 @@ impl Store for Flaky {
     }
 
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {
-        let left = self.reads_left.load(Ordering::Relaxed);
-        if left == 0 {
-            return Err(StoreError::Unavailable("the disk is gone".into()));
-        }
-        self.reads_left.store(left.saturating_sub(1), Ordering::Relaxed);
+        self.looked()?;
         self.store.read(key, after, limit).await
     }
 
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError> {
+        self.looked()?;
         self.store.feed(query).await
     }
 

@@ -14,7 +14,7 @@ use crate::{
     hub::Hub,
 };
 
-async fn over(store: &Arc<Flaky>) -> Hub {
+pub(crate) async fn over(store: &Arc<Flaky>) -> Hub {
     let script = Script::new();
     let engine = Engine::builder(Arc::clone(store) as Arc<dyn Store>)
         .agent(Profile::new("script", "Does what it is told"), script.clone())

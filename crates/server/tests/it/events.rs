@@ -1,8 +1,11 @@
 //! Everything that happens to one's tasks, as one stream.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use herald_engine::{Engine, Profile, Scopes, store::sqlite::Sqlite};
+use herald_engine::{
+    Engine, Profile, Scopes,
+    store::{flaky::Flaky, sqlite::Sqlite},
+};
 use herald_protocol::sse::Event;
 use herald_server::{Config, Limits, Timeouts, Token};
 use serde_json::{Value, json};
@@ -10,6 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     agents::Script,
     client::{Call, Stream, message},
+    errors,
     hub::{Hub, SOON},
 };
 
@@ -148,7 +152,7 @@ async fn it_goes_on_across_a_restart() {
     let start = async || {
         let script = Script::new();
         let store = Sqlite::open(&path, Default::default()).unwrap();
-        let engine = Engine::builder(std::sync::Arc::new(store))
+        let engine = Engine::builder(Arc::new(store))
             .agent(Profile::new("script", "Does what it is told"), script.clone())
             .build()
             .unwrap();
@@ -265,6 +269,25 @@ async fn nobody_sees_what_is_anothers() {
     let call = by(Call::get("/events").v1().header("Last-Event-ID", "0"), "bob");
     let events = until(&mut hub.client().await.open(call).await, 2).await;
     assert!(events.iter().all(|one| [&tasks[1], &tasks[3]].contains(&&task(one))));
+}
+
+#[tokio::test]
+async fn one_that_breaks_off_says_so_and_can_be_taken_up() {
+    let store = Arc::new(Flaky::new().unwrap());
+    let hub = errors::over(&store).await;
+    run(&hub, "chunks 100").await;
+    store.fail_reads_after(3);
+    let call = Call::get("/events").v1().header("Last-Event-ID", "0");
+    let seen = hub.client().await.open(call).await.rest().await;
+    let (last, seen) = seen.split_last().unwrap();
+    assert_eq!(last.event.as_deref(), Some("error"));
+    assert!(last.data.contains("-32603") && !last.data.contains("disk"), "{}", last.data);
+    assert!(seen.len() > 10, "{}", seen.len());
+    store.fail_reads_after(usize::MAX);
+    let id = seen.last().unwrap().id.as_deref().unwrap();
+    let call = Call::get("/events").v1().header("Last-Event-ID", id);
+    let rest = until(&mut hub.client().await.open(call).await, 1).await;
+    assert_eq!(seen.len() + rest.len(), 103, "nothing is lost and nothing comes twice");
 }
 
 #[tokio::test]

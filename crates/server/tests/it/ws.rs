@@ -1,9 +1,9 @@
 //! JSON-RPC both ways over a WebSocket.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::{SinkExt, StreamExt};
-use herald_engine::Scopes;
+use herald_engine::{Scopes, store::flaky::Flaky};
 use herald_server::{Config, Limits, Timeouts, Token};
 use serde_json::{Value, json};
 use tokio::{
@@ -25,6 +25,7 @@ use tokio_tungstenite::{
 
 use crate::{
     client::{Call, data, message, old_message},
+    errors,
     hub::{Hub, SOON},
 };
 
@@ -294,6 +295,37 @@ async fn a_stream_cut_at_any_event_is_taken_up_after_it() {
     });
     socket.write(call.to_string()).await;
     assert_eq!(code(&socket.next().await), -32602);
+}
+
+// proves: STR-029
+#[tokio::test]
+async fn a_stream_that_breaks_off_ends_with_an_error_to_its_call() {
+    let store = Arc::new(Flaky::new().unwrap());
+    let hub = errors::over(&store).await;
+    let mut socket = Socket::open(&hub).await;
+    let task = sent_task(&socket.call("SendMessage", &message("chunks 100")).await);
+    let mut call = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": { "id": task },
+        "serviceParameters": { "Last-Event-ID": "0" },
+    });
+    store.fail_reads_after(2);
+    socket.write(call.to_string()).await;
+    let mut seen = Vec::new();
+    let last = loop {
+        let answer = socket.next().await;
+        if answer.get("error").is_some() {
+            break answer;
+        }
+        seen.push(answer);
+    };
+    assert_eq!((code(&last), &last["id"]), (-32603, &json!(1)));
+    assert!(last.get("eventId").is_none() && !last.to_string().contains("disk"), "{last}");
+    store.fail_reads_after(usize::MAX);
+    // On the same socket, under the same id.
+    call["serviceParameters"]["Last-Event-ID"] = seen.last().unwrap()["eventId"].clone();
+    socket.write(call.to_string()).await;
+    let rest = socket.rest(&json!(1)).await;
+    assert_eq!(seen.len() + rest.len(), 103, "nothing is lost and nothing comes twice");
 }
 
 #[tokio::test]
