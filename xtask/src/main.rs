@@ -17,6 +17,7 @@ use anyhow::{Context, bail};
 const USAGE: &str = "usage: cargo xtask <command>
   test [filter…]     set up what the tests need, then run all of them
   bench [options]    measure Herald beside the floor and the official SDKs; see --help
+  generate           make the code of the protobuf messages from their files
   requirements       list the protocol requirements that tests prove, and those none does
   tools              install cargo-deny, if it is missing";
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let result = match command {
         "test" => test::run(rest),
         "bench" => bench::run(rest),
+        "generate" => generate(),
         "requirements" => requirements::run(rest),
         "tools" => prepare::tools(),
         _ => Err(anyhow::anyhow!("{USAGE}")),
@@ -39,6 +41,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the generator, which nothing else here needs to build.
+fn generate() -> anyhow::Result<()> {
+    execute(Command::new(env!("CARGO")).args(["run", "--quiet", "--package", "generate"]))
 }
 
 /// The root of the workspace.

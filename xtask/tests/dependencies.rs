@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, process::Command};
 
 /// Each crate's direct dependencies, those of tests apart.
 const ALLOWED: &[(&str, &str)] = &[
-    ("herald-protocol", "base64 jiff serde serde_json serde_path_to_error"),
+    ("herald-protocol", "base64 jiff prost prost-types serde serde_json serde_path_to_error"),
     (
         "herald-engine",
         "async-trait base64 blake3 bytes herald-protocol refinery rusqlite serde serde_json \
@@ -14,8 +14,8 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "herald-server",
         "async-trait blake3 bytes futures-util herald-engine herald-protocol http http-body \
-         http-body-util hyper hyper-util serde serde_json subtle thiserror tokio tokio-tungstenite \
-         tokio-util tower tracing uuid",
+         http-body-util hyper hyper-util prost serde serde_json subtle thiserror tokio \
+         tokio-tungstenite tokio-util tonic tonic-reflection tower tracing uuid",
     ),
     (
         "herald",
@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &str)] = &[
          tracing tracing-subscriber",
     ),
     ("xtask", "anyhow serde serde_json"),
+    ("generate", "anyhow prost prost-build protox"),
 ];
 
 #[test]

@@ -139,6 +139,11 @@ impl Engine {
         self.inner.draining.is_cancelled()
     }
 
+    /// Waits until the engine is shutting down.
+    pub async fn draining(&self) {
+        self.inner.draining.cancelled().await;
+    }
+
     /// Gives waiting tasks of one agent to its slots as they become free.
     async fn dispatch(&self, post: &Arc<Post>) {
         let draining = &self.inner.draining;

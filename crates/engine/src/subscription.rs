@@ -110,6 +110,11 @@ impl Subscription {
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
     }
 
+    /// The place of the next item. Every further one follows the one before it without a gap.
+    pub fn next_seq(&self) -> Seq {
+        self.first.as_ref().map_or(self.cursor + 1, |first| first.seq)
+    }
+
     /// The next item, or `None` once the stream is over.
     ///
     /// Dropping the future loses nothing: the next call goes on where this one was.

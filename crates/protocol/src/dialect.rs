@@ -32,6 +32,11 @@ mod v03_rest;
 mod v03_write;
 mod v1;
 
+pub(crate) use v03_read::{lift_names, lift_value};
+pub(crate) use v03_request::{config_of, one_task, task_of};
+pub(crate) use v03_rest::{config_name, task_name};
+pub(crate) use v03_write::part_metadata;
+
 use crate::{
     card::{self, AgentCard},
     error::{Error, ErrorKind},

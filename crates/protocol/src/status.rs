@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use crate::error::{Error, ErrorKind, Violation};
 
-const DOMAIN: &str = "a2a-protocol.org";
+pub(crate) const DOMAIN: &str = "a2a-protocol.org";
 
 /// The typed details of an error: always an `ErrorInfo`, then the fields at fault.
 #[derive(Debug)]

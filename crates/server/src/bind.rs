@@ -3,12 +3,14 @@
 
 pub(crate) mod cursor;
 pub(crate) mod events;
+pub(crate) mod grpc;
 pub(crate) mod jsonrpc;
 mod notes;
 pub(crate) mod rest;
 pub(crate) mod session;
 pub(crate) mod sse;
 mod stdio;
+pub(crate) mod stream;
 pub(crate) mod translate;
 pub(crate) mod ws;
 
@@ -54,17 +56,20 @@ pub(crate) struct Exchange<'a> {
 pub(crate) enum Binding {
     JsonRpc,
     Rest,
+    Grpc,
     WebSocket,
     Stdio,
 }
 
 impl Binding {
-    pub(crate) const ALL: [Self; 4] = [Self::JsonRpc, Self::Rest, Self::WebSocket, Self::Stdio];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::JsonRpc, Self::Rest, Self::Grpc, Self::WebSocket, Self::Stdio];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::JsonRpc => "jsonrpc",
             Self::Rest => "rest",
+            Self::Grpc => "grpc",
             Self::WebSocket => "websocket",
             Self::Stdio => "stdio",
         }
@@ -106,6 +111,7 @@ impl Exchange<'_> {
                 format!("call {} with A2A-Version: 1.0", operation.name())
             }
             Binding::Rest => "use the paths of 1.0 with A2A-Version: 1.0".to_owned(),
+            Binding::Grpc => "call lf.a2a.v1.A2AService".to_owned(),
         };
         let text = format!("A2A {version} is switched off here; {hint}");
         let error = Error::new(ErrorKind::VersionNotSupported, text);
@@ -131,25 +137,46 @@ impl Exchange<'_> {
         self.shared.auth.caller(self.parts, tenant).await
     }
 
-    /// Has a request performed.
+    /// Has a request performed and its answer written as JSON.
     pub(crate) async fn perform(
         &self,
         caller: Caller,
         dialect: Dialect,
         request: Request,
     ) -> Result<Outcome, Error> {
-        let operation = request.operation();
-        let outcome = self.performed(caller, dialect, request).await;
-        self.count(dialect, operation, outcome.as_ref().err());
-        outcome
+        let (reply, slot) = self.call(caller, dialect, request).await?;
+        Ok(match reply {
+            Reply::Stream(events) => Outcome::Stream(events, slot),
+            Reply::Sent(result) => Outcome::Result(dialect.encode_send_result(&result).into()),
+            Reply::Task(task) => Outcome::Result(match dialect {
+                Dialect::V1 => task.into_bytes(),
+                Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {
+                    dialect.encode_task(&task.decode()?).into()
+                }
+            }),
+            Reply::Tasks(page) => Outcome::Result(dialect.encode_page(&page).into()),
+        })
     }
 
-    async fn performed(
+    /// Has a request performed, and counts it. A stream comes with its place among the caller's.
+    pub(crate) async fn call(
+        &self,
+        caller: Caller,
+        dialect: Dialect,
+        request: Request,
+    ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
+        let operation = request.operation();
+        let called = self.called(caller, dialect, request).await;
+        self.count(dialect, operation, called.as_ref().err());
+        called
+    }
+
+    async fn called(
         &self,
         caller: Caller,
         dialect: Dialect,
         mut request: Request,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
         let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
             Some(tenant) => self.caller(Some(tenant)).await?,
             None => caller,
@@ -164,17 +191,7 @@ impl Exchange<'_> {
         let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
         let reply = self.shared.engine.call(&caller, &via, request).await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
-        Ok(match reply {
-            Reply::Stream(events) => Outcome::Stream(events, slot),
-            Reply::Sent(result) => Outcome::Result(dialect.encode_send_result(&result).into()),
-            Reply::Task(task) => Outcome::Result(match dialect {
-                Dialect::V1 => task.into_bytes(),
-                Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {
-                    dialect.encode_task(&task.decode()?).into()
-                }
-            }),
-            Reply::Tasks(page) => Outcome::Result(dialect.encode_page(&page).into()),
-        })
+        Ok((reply, slot))
     }
 
     /// Adds what a request carries outside its parameters.
@@ -327,6 +344,6 @@ fn in_its_terms(dialect: Dialect, operation: Operation, mut error: Error) -> Err
     error
 }
 
-fn too_many() -> Error {
+pub(crate) fn too_many() -> Error {
     Error::new(ErrorKind::LimitExceeded, "too many open streams; close one and try again")
 }

@@ -2,14 +2,14 @@
 
 use herald_engine::{Profile, agent};
 use herald_protocol::{
-    AgentCard, Timestamp, Version,
+    AgentCard, AgentName, TenantId, Timestamp, Version,
     card::{self, AgentCapabilities, AgentExtension, AgentInterface, AgentSkill},
     security::{ScopeList, SecurityRequirement},
 };
-use http::{HeaderValue, Response, StatusCode, header, request::Parts};
+use http::{HeaderValue, Response, StatusCode, Uri, header, request::Parts};
 
 use crate::{
-    bind::{Exchange, respond},
+    bind::{Exchange, grpc::AGENTS, respond},
     body::Body,
     server::Shared,
 };
@@ -18,8 +18,15 @@ use crate::{
 /// another name.
 const WEBSOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
 
-/// The card of one agent below `base`, the URL of its endpoints.
-pub(crate) fn build(shared: &Shared, profile: &Profile, base: &str) -> AgentCard {
+/// The card of one agent below `base`, the URL of its endpoints. `agent` is its name where they are
+/// its own.
+pub(crate) fn build(
+    shared: &Shared,
+    profile: &Profile,
+    agent: Option<&AgentName>,
+    base: &str,
+) -> AgentCard {
+    let versions = shared.config.versions(&profile.name);
     let schemes = shared.auth.schemes();
     let requirements = schemes.iter().map(|scheme| SecurityRequirement {
         schemes: [(scheme.name.to_owned(), ScopeList::default())].into(),
@@ -27,7 +34,7 @@ pub(crate) fn build(shared: &Shared, profile: &Profile, base: &str) -> AgentCard
     AgentCard {
         name: profile.title.clone(),
         description: profile.description.clone(),
-        supported_interfaces: interfaces(base, &shared.config.versions(&profile.name)),
+        supported_interfaces: interfaces(shared, &versions, agent, base),
         provider: shared.config.provider.clone(),
         version: shared.config.agent_version.clone(),
         documentation_url: shared.config.documentation_url.clone(),
@@ -52,25 +59,58 @@ pub(crate) fn build(shared: &Shared, profile: &Profile, base: &str) -> AgentCard
 
 /// Every binding of these versions, the preferred one first. A client of REST adds `/message:send` to the
 /// URL, and one of 0.3 `/v1/message:send`, so both have the same.
-fn interfaces(base: &str, versions: &[Version]) -> Vec<AgentInterface> {
+fn interfaces(
+    shared: &Shared,
+    versions: &[Version],
+    agent: Option<&AgentName>,
+    base: &str,
+) -> Vec<AgentInterface> {
     let json_rpc = format!("{base}/a2a/jsonrpc");
-    let interface = |url: &str, binding: &str, version: Version| AgentInterface {
-        url: url.to_owned(),
-        protocol_binding: binding.to_owned(),
-        tenant: None,
-        protocol_version: version.to_string(),
-    };
+    let grpc = grpc_address(shared, base);
+    let grpc = grpc.as_deref();
+    let tenant = agent.map(|agent| TenantId::from(format!("{AGENTS}{agent}")));
+    // 0.3 has no tenant, and so no way to name an agent.
+    let old_grpc = grpc.filter(|_| agent.is_none());
     // A base is an http or https URL, and the same with ws or wss is a WebSocket's.
     let socket = format!("{}/ws", base.replacen("http", "ws", 1));
     let all = [
-        (json_rpc.as_str(), "JSONRPC", Version::V1_0),
-        (base, "HTTP+JSON", Version::V1_0),
-        (&json_rpc, "JSONRPC", Version::V0_3),
-        (base, "HTTP+JSON", Version::V0_3),
-        (&socket, WEBSOCKET, Version::V1_0),
+        (Some(&*json_rpc), "JSONRPC", Version::V1_0),
+        (Some(base), "HTTP+JSON", Version::V1_0),
+        (grpc, "GRPC", Version::V1_0),
+        (Some(&json_rpc), "JSONRPC", Version::V0_3),
+        (Some(base), "HTTP+JSON", Version::V0_3),
+        (old_grpc, "GRPC", Version::V0_3),
+        (Some(&socket), WEBSOCKET, Version::V1_0),
     ];
-    let served = all.into_iter().filter(|(_, _, version)| versions.contains(version));
-    served.map(|(url, binding, version)| interface(url, binding, version)).collect()
+    let offered =
+        all.into_iter().filter_map(|(url, binding, version)| Some((url?, binding, version)));
+    offered
+        .filter(|(_, _, version)| versions.contains(version))
+        .map(|(url, binding, version)| AgentInterface {
+            url: url.to_owned(),
+            protocol_binding: binding.to_owned(),
+            tenant: tenant.clone().filter(|_| binding == "GRPC"),
+            protocol_version: version.to_string(),
+        })
+        .collect()
+}
+
+/// Where gRPC clients find the server: they want a host and a port and nothing else. Behind a public
+/// URL with a path there is no such place.
+fn grpc_address(shared: &Shared, base: &str) -> Option<String> {
+    let public = shared.public_url.as_deref().unwrap_or(base);
+    let url: Uri = public.parse().ok()?;
+    if shared.public_url.is_some() && url.path() != "/" {
+        return None;
+    }
+    let authority = url.authority()?;
+    Some(match authority.port() {
+        Some(_) => authority.to_string(),
+        None => {
+            let port = if url.scheme_str() == Some("https") { 443 } else { 80 };
+            format!("{authority}:{port}")
+        }
+    })
 }
 
 fn extension(extension: &agent::Extension) -> AgentExtension {
@@ -101,7 +141,7 @@ fn skill(skill: &agent::Skill) -> AgentSkill {
 /// Answers a request for a card: the 1.0 document for those who ask for it, one that every
 /// generation can read for everybody else.
 pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile, base: &str) -> Response<Body> {
-    let card = build(exchange.shared, profile, base);
+    let card = build(exchange.shared, profile, exchange.agent.as_ref(), base);
     let pure = exchange.version().is_some_and(|text| text.trim().parse() == Ok(Version::V1_0));
     let body = match pure {
         true => herald_protocol::Dialect::V1.encode_card(&card),

@@ -21,6 +21,8 @@ pub struct Config {
     pub missing_version: MissingVersion,
     /// Versions before 1.0 that are not served.
     pub switched_off: Vec<SwitchedOff>,
+    /// Whether gRPC clients may ask which services and messages there are.
+    pub grpc_reflection: bool,
     /// The bearer tokens that are taken. None means that no credentials are needed.
     pub tokens: Vec<Token>,
     /// Whether to serve without credentials beyond loopback.
@@ -135,6 +137,7 @@ impl Default for Config {
             allowed_origins: Vec::new(),
             missing_version: MissingVersion::Strict,
             switched_off: Vec::new(),
+            grpc_reflection: false,
             tokens: Vec::new(),
             open_to_network: false,
             metrics: MetricsAccess::default(),

@@ -1,6 +1,6 @@
 //! Whether the process lives, and whether it would serve a call.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use herald_engine::Engine;
 use herald_protocol::Error;
@@ -19,12 +19,15 @@ pub(crate) fn live() -> Response<Body> {
 const HOLDS: Duration = Duration::from_secs(1);
 
 /// The last look at whether the server could serve.
-#[derive(Debug, Default)]
-pub(crate) struct Pulse(Mutex<Option<(Instant, Result<(), Error>)>>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pulse(Arc<Mutex<Option<Look>>>);
+
+/// When somebody looked, and what they found.
+type Look = (Instant, Result<(), Error>);
 
 impl Pulse {
     /// Looks, unless somebody just did. Those who ask meanwhile get the same answer.
-    async fn take(&self, engine: &Engine) -> Result<(), Error> {
+    pub(crate) async fn take(&self, engine: &Engine) -> Result<(), Error> {
         let mut last = self.0.lock().await;
         match &*last {
             Some((when, found)) if when.elapsed() < HOLDS && !engine.is_draining() => found.clone(),

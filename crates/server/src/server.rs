@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::{
     auth::Authenticate,
-    bind::{Binding, Exchange, events, jsonrpc, rest, ws},
+    bind::{Binding, Exchange, events, grpc, jsonrpc, rest, ws},
     body::Body,
     builder::ServerBuilder,
     card,
@@ -79,7 +79,7 @@ impl Server {
     /// Answers one request.
     pub(crate) async fn handle<B>(&self, request: Request<B>, door: Door) -> Response<Body>
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
     {
         let begun = Instant::now();
         let id = Uuid::new_v4();
@@ -154,7 +154,7 @@ fn finish(response: &mut Response<Body>, parts: &Parts, id: Uuid) {
 impl Shared {
     async fn respond<B>(&self, id: Uuid, parts: &Parts, body: B, door: Door) -> Response<Body>
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
     {
         match self.enter(id, parts, body, door).await {
             Ok(response) => response,
@@ -170,8 +170,11 @@ impl Shared {
         door: Door,
     ) -> Result<Response<Body>, Refusal>
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
     {
+        if grpc::is_call(&parts.headers) {
+            return Box::pin(grpc::answer(self, id, parts, body, door)).await;
+        }
         let place = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
         // Probes come by whatever name their prober has for us.
         match place.what {

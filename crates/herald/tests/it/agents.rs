@@ -95,6 +95,9 @@ async fn a_card_offers_no_extension_nobody_asked_for_and_only_bindings_with_a_na
     assert_eq!(card["capabilities"].get("extensions"), None);
     for interface in card["supportedInterfaces"].as_array().unwrap() {
         let binding = interface["protocolBinding"].as_str().unwrap();
-        assert!(matches!(binding, "JSONRPC" | "HTTP+JSON") || binding.contains("://"), "{binding}");
+        assert!(
+            matches!(binding, "JSONRPC" | "HTTP+JSON" | "GRPC") || binding.contains("://"),
+            "{binding}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The card of A2A 0.3: alone, or merged into the one of 1.0.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap};
 
@@ -31,7 +31,7 @@ pub(super) struct Card<'a> {
     protocol_version: &'static str,
     name: &'a str,
     description: &'a str,
-    url: Cow<'a, str>,
+    url: &'a str,
     preferred_transport: &'a str,
     additional_interfaces: Vec<Interface<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ pub(super) struct Card<'a> {
 
 #[derive(Serialize)]
 struct Interface<'a> {
-    url: Cow<'a, str>,
+    url: &'a str,
     transport: &'a str,
 }
 
@@ -121,11 +121,11 @@ impl<'a> Card<'a> {
             protocol_version: "0.3.0",
             name: &card.name,
             description: &card.description,
-            url: main.map_or(Cow::Borrowed(""), absolute),
+            url: main.map_or("", |main| &main.url),
             preferred_transport: main.map_or(JSON_RPC, |main| &main.protocol_binding),
             additional_interfaces: interfaces
                 .into_iter()
-                .map(|one| Interface { url: absolute(one), transport: &one.protocol_binding })
+                .map(|one| Interface { url: &one.url, transport: &one.protocol_binding })
                 .collect(),
             supported_interfaces: Some(&*card.supported_interfaces).filter(|_| both),
             icon_url: card.icon_url.as_deref(),
@@ -147,15 +147,6 @@ impl<'a> Card<'a> {
             // They are over the members of 1.0 and say nothing about these.
             signatures: if both { &card.signatures } else { &[] },
         }
-    }
-}
-
-/// 1.0 writes a gRPC address as `host:port`, which is no URL to readers before it.
-fn absolute(interface: &AgentInterface) -> Cow<'_, str> {
-    if interface.url.contains("://") {
-        Cow::Borrowed(&interface.url)
-    } else {
-        Cow::Owned(format!("http://{}", interface.url))
     }
 }
 

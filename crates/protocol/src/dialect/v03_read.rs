@@ -413,7 +413,7 @@ fn read_bytes(base64: &str, member: &str, at: &mut Violations<'_>) -> Vec<u8> {
 
 /// Text and data have no name or media type in 0.3, so ours travel in the metadata. The keys
 /// are ours: whatever stands there is taken out.
-fn lift_names(part: &mut message::Part) {
+pub(crate) fn lift_names(part: &mut message::Part) {
     for (key, member) in
         [(FILENAME_COMPAT, &mut part.filename), (MEDIA_TYPE_COMPAT, &mut part.media_type)]
     {
@@ -424,7 +424,7 @@ fn lift_names(part: &mut message::Part) {
 }
 
 /// Data that is no object travels inside one, with a mark in the metadata.
-fn lift_value(mut data: Value, metadata: &mut Option<Metadata>) -> Value {
+pub(crate) fn lift_value(mut data: Value, metadata: &mut Option<Metadata>) -> Value {
     let marked = metadata.as_ref().and_then(|metadata| metadata.get(DATA_PART_COMPAT));
     let marked = marked.is_some_and(|mark| *mark == true);
     let Some(object) = data.as_object_mut() else {

@@ -277,7 +277,7 @@ impl Target {
 }
 
 /// The task that all spellings agree on.
-pub(super) fn one_task<'a, const N: usize>(
+pub(crate) fn one_task<'a, const N: usize>(
     spellings: [(&'static str, Option<&'a str>); N],
     at: &mut Violations<'_>,
 ) -> Option<&'a str> {
@@ -296,7 +296,7 @@ pub(super) fn one_task<'a, const N: usize>(
 const CONFIGS: &str = "/pushNotificationConfigs/";
 
 /// The task in a resource name: `tasks/{id}`, with or without a webhook after it.
-fn task_of<'a>(
+pub(crate) fn task_of<'a>(
     name: Option<&'a str>,
     member: &'static str,
     at: &mut Violations<'_>,
@@ -309,7 +309,7 @@ fn task_of<'a>(
     Some(rest.split_once(CONFIGS).map_or(rest, |(task, _)| task))
 }
 
-fn config_of(name: &str) -> Option<&str> {
+pub(crate) fn config_of(name: &str) -> Option<&str> {
     name.split_once(CONFIGS).map(|(_, config)| config).filter(|config| !config.is_empty())
 }
 

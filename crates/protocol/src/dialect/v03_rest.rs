@@ -59,11 +59,11 @@ impl<'a> From<&'a PushConfig> for PushResource<'a> {
     }
 }
 
-fn task_name(task: &TaskId) -> String {
+pub(crate) fn task_name(task: &TaskId) -> String {
     format!("tasks/{task}")
 }
 
-fn config_name(task: &TaskId, config: &str) -> String {
+pub(crate) fn config_name(task: &TaskId, config: &str) -> String {
     format!("tasks/{task}/pushNotificationConfigs/{config}")
 }
 

@@ -256,7 +256,7 @@ impl Serialize for Struct<'_> {
 }
 
 /// The part's metadata, with what has no other place in 0.3.
-fn part_metadata(part: &Part) -> Option<Cow<'_, Metadata>> {
+pub(crate) fn part_metadata(part: &Part) -> Option<Cow<'_, Metadata>> {
     let names = match &part.content {
         Content::Text(_) | Content::Data(_) => [
             part.filename.as_ref().map(|name| (FILENAME_COMPAT, name)),

@@ -179,7 +179,7 @@ fn the_0_3_card_names_its_main_address_and_repeats_it() {
         assert_eq!(shown["protocolVersion"], "0.3.0");
         assert_eq!(shown["url"], "https://a.example.com/");
         assert_eq!(shown["preferredTransport"], "JSONRPC");
-        let expected = r#"[{"url":"http://a.example.com:443","transport":"GRPC"},
+        let expected = r#"[{"url":"a.example.com:443","transport":"GRPC"},
             {"url":"https://a.example.com/rest","transport":"HTTP+JSON"},
             {"url":"https://a.example.com/","transport":"JSONRPC"}]"#;
         assert_eq!(shown["additionalInterfaces"], value(expected));
@@ -246,7 +246,7 @@ fn cards_of_0_3_are_read_with_every_address_paired() {
     let read = card::read(&Dialect::V03.encode_card(&full())).unwrap();
     let expected = [
         interface("https://a.example.com/", "JSONRPC", "0.3"),
-        interface("http://a.example.com:443", "GRPC", "0.3"),
+        interface("a.example.com:443", "GRPC", "0.3"),
         interface("https://a.example.com/rest", "HTTP+JSON", "0.3"),
     ];
     assert_eq!(read.supported_interfaces, expected);

@@ -15,7 +15,9 @@ use http::{Response, request::Parts};
 use uuid::Uuid;
 
 use crate::{
-    bind::{self, Exchange, percent_decoded, query, rest, too_many, translate::Translators},
+    bind::{
+        self, Exchange, percent_decoded, query, rest, stream::Out, too_many, translate::Translators,
+    },
     body::Body,
     limits::Slot,
 };
@@ -102,7 +104,7 @@ fn decoded(field: &str, text: &str) -> Result<String, Error> {
 }
 
 /// Writes events until the server shuts down.
-async fn follow(mut feed: Feed, dialect: Dialect, request: Uuid, out: bind::sse::Out) {
+async fn follow(mut feed: Feed, dialect: Dialect, request: Uuid, out: Out) {
     // One who hears of nothing before the connection breaks can still go on from here.
     sse::mark(&mut out.lock(), &feed.position().to_string());
     let mut translators = Translators::new(dialect);
@@ -129,7 +131,7 @@ async fn follow(mut feed: Feed, dialect: Dialect, request: Uuid, out: bind::sse:
 
 /// The last event of a stream that broke. It has no id, so that a client goes on after the last real
 /// one.
-fn fail(out: &bind::sse::Out, dialect: Dialect, request: Uuid, error: Error) {
+fn fail(out: &Out, dialect: Dialect, request: Uuid, error: Error) {
     tracing::warn!(%error, "a feed broke off");
     let error = error.with("requestId", request);
     let body = dialect.encode_error(&RequestId::null(), &error);

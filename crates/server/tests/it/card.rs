@@ -46,8 +46,10 @@ async fn one_document_serves_readers_of_every_generation() {
     let expected = [
         ("JSONRPC", "1.0", hub.url("/a2a/jsonrpc")),
         ("HTTP+JSON", "1.0", hub.url("")),
+        ("GRPC", "1.0", hub.address.to_string()),
         ("JSONRPC", "0.3", hub.url("/a2a/jsonrpc")),
         ("HTTP+JSON", "0.3", hub.url("")),
+        ("GRPC", "0.3", hub.address.to_string()),
         (WEBSOCKET, "1.0", hub.url("/ws").replace("http", "ws")),
     ];
     let expected = expected.map(|(one, two, url)| (one.to_owned(), two.to_owned(), url));
@@ -83,7 +85,9 @@ async fn every_interface_of_every_card_answers() {
         assert_eq!(card["capabilities"]["streaming"], true);
         assert_eq!(card["capabilities"]["pushNotifications"], false);
         assert_eq!(card["capabilities"]["extendedAgentCard"], false);
-        for one in card["supportedInterfaces"].as_array().unwrap() {
+        let interfaces = card["supportedInterfaces"].as_array().unwrap();
+        // Those of gRPC answer in the tests of gRPC.
+        for one in interfaces.iter().filter(|one| one["protocolBinding"] != "GRPC") {
             if one["protocolBinding"] == WEBSOCKET {
                 let socket = one["url"].as_str().unwrap();
                 assert_eq!(socket, hub.url(&format!("{prefix}/ws")).replace("http", "ws"));

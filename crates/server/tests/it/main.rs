@@ -12,6 +12,7 @@ mod bytes;
 mod card;
 mod errors;
 mod events;
+mod grpc;
 mod guard;
 mod http2;
 mod lifecycle;

@@ -1,0 +1,115 @@
+//! gRPC's own health protocol, with the answer of `/readyz`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use herald_engine::{Caller, Engine};
+use herald_protocol::{Error, ErrorKind, TenantId, grpc::Service};
+use http::Response;
+use prost::Message;
+
+use super::{Failure, NOT_FOUND, STOPPING, frame, read, respond, trailers, unary, unknown};
+use crate::{
+    bind::{
+        Exchange,
+        stream::{Events, Out},
+        too_many,
+    },
+    body::Body,
+    health::Pulse,
+};
+
+/// Its name.
+pub(super) const SERVICE: &str = "grpc.health.v1.Health";
+
+/// How often a watched server is looked at. Each look is a write.
+const EVERY: Duration = Duration::from_secs(5);
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct Request {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct Answer {
+    #[prost(enumeration = "Serving", tag = "1")]
+    status: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+enum Serving {
+    Unknown = 0,
+    Yes = 1,
+    No = 2,
+    NoSuchService = 3,
+}
+
+impl Serving {
+    async fn now(pulse: &Pulse, engine: &Engine) -> Self {
+        if pulse.take(engine).await.is_ok() { Self::Yes } else { Self::No }
+    }
+
+    fn encode(self) -> Vec<u8> {
+        Answer { status: self as i32 }.encode_to_vec()
+    }
+}
+
+pub(super) async fn answer<B>(
+    exchange: &Exchange<'_>,
+    method: &str,
+    body: B,
+) -> Result<Response<Body>, Failure>
+where
+    B: http_body::Body<Data = Bytes>,
+{
+    if !matches!(method, "Check" | "Watch") {
+        return Err(unknown(format_args!("{SERVICE} has no method {method:?}")));
+    }
+    let shared = exchange.shared;
+    let request = Request::decode(read(exchange, body).await?);
+    let request = request.map_err(|fault| Error::new(ErrorKind::Parse, fault))?;
+    let name = request.service.as_str();
+    let known = name.is_empty() || Service::ALL.into_iter().any(|service| service.name() == name);
+    match (method, known) {
+        ("Check", true) => {
+            let serving = Serving::now(&shared.pulse, &shared.engine).await;
+            Ok(respond(unary(shared, &serving.encode())?))
+        }
+        ("Check", false) => Err(Failure::Plain(NOT_FOUND, "there is no service of that name")),
+        (_, known) => {
+            let anybody = Caller::anonymous(TenantId::default());
+            let slot = shared.streams.take(anybody.owner().clone()).ok_or_else(too_many)?;
+            let (pulse, engine) = (shared.pulse.clone(), shared.engine.clone());
+            let watch = move |out| async move {
+                watch(&pulse, &engine, known, &out).await;
+                Some(trailers(&STOPPING))
+            };
+            Ok(respond(Body::events(Events::new(watch, Some(slot)))))
+        }
+    }
+}
+
+/// Writes how the server is, and again when that changes, until it stops.
+async fn watch(pulse: &Pulse, engine: &Engine, known: bool, out: &Out) {
+    let mut last = None;
+    loop {
+        let now = match known {
+            true => Serving::now(pulse, engine).await,
+            false => Serving::NoSuchService,
+        };
+        if last != Some(now) {
+            frame(&mut out.lock(), &now.encode());
+            last = Some(now);
+        }
+        if engine.is_draining() {
+            return;
+        }
+        out.room().await;
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            () = engine.draining() => {}
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What the server can be asked about itself, so that tools need no protobuf files.
+
+use std::io;
+
+use bytes::Bytes;
+use herald_protocol::grpc::DESCRIPTORS;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use tonic_reflection::server::Builder;
+use tower::ServiceExt;
+
+use super::Failure;
+use crate::{
+    bind::{Exchange, too_many},
+    body::Body,
+};
+
+/// Both of its names; many tools know the old one only.
+pub(super) const SERVICES: [&str; 2] =
+    ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"];
+
+/// Answers a stream of questions, each when it comes.
+pub(super) async fn answer<B>(
+    exchange: &Exchange<'_>,
+    service: &str,
+    body: B,
+) -> Result<Response<Body>, Failure>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+{
+    let caller = exchange.caller(None).await?;
+    let slot = exchange.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?;
+    let body = tonic::body::Body::new(body.map_err(|_| io::Error::other("the body broke off")));
+    let request = Request::from_parts(exchange.parts.clone(), body);
+    let builder = Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET);
+    let whole = "the descriptors were compiled together";
+    let answered = match service == SERVICES[0] {
+        true => builder.build_v1().expect(whole).oneshot(request).await,
+        false => builder.build_v1alpha().expect(whole).oneshot(request).await,
+    };
+    let Ok(response) = answered;
+    Ok(response.map(|body| Body::foreign(body, slot)))
+}

@@ -1,0 +1,150 @@
+//! A stream of events as the body of a response. A reader writes, the connection takes.
+//!
+//! Nothing is queued: when the connection has taken what the reader wrote, the reader goes on. A
+//! slow reader therefore slows only itself.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use herald_engine::store::Owner;
+use http::HeaderMap;
+use http_body::Frame;
+use tokio::time::{Instant, Sleep, sleep};
+use tracing::Span;
+
+use crate::limits::Slot;
+
+/// Events that are ready at the same time go out together, up to about so many bytes.
+const BATCH: usize = 8 << 10;
+
+/// The events of one stream, as bytes.
+pub(crate) struct Events {
+    reader: Pin<Box<dyn Future<Output = Option<HeaderMap>> + Send>>,
+    out: Out,
+    /// Whether the reader has come to the end.
+    over: bool,
+    /// What follows the last event.
+    trailers: Option<HeaderMap>,
+    beat: Option<Beat>,
+    opened: Instant,
+    span: Span,
+    _slot: Option<Slot<Owner>>,
+}
+
+/// What the reader has written and the connection has not taken.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Out(Arc<Mutex<Vec<u8>>>);
+
+/// A sign of life for a peer that would otherwise hear nothing.
+#[derive(Debug)]
+struct Beat {
+    sign: &'static [u8],
+    every: Duration,
+    timer: Pin<Box<Sleep>>,
+    last: Instant,
+}
+
+impl Events {
+    /// What `read` writes, until it ends. What it returns follows as trailers.
+    pub(crate) fn new<F>(read: impl FnOnce(Out) -> F, slot: Option<Slot<Owner>>) -> Self
+    where
+        F: Future<Output = Option<HeaderMap>> + Send + 'static,
+    {
+        let out = Out::default();
+        Self {
+            reader: Box::pin(read(out.clone())),
+            out,
+            over: false,
+            trailers: None,
+            beat: None,
+            opened: Instant::now(),
+            span: Span::current(),
+            _slot: slot,
+        }
+    }
+
+    /// Sends `sign` whenever nothing else was sent for so long.
+    pub(crate) fn beating(mut self, sign: &'static [u8], every: Duration) -> Self {
+        let (timer, last) = (Box::pin(sleep(every)), Instant::now());
+        self.beat = Some(Beat { sign, every, timer, last });
+        self
+    }
+
+    /// The next piece, or `None` at the end.
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        let _inside = self.span.enter();
+        if !self.over
+            && let Poll::Ready(trailers) = self.reader.as_mut().poll(cx)
+        {
+            self.over = true;
+            self.trailers = trailers;
+        }
+        let bytes = std::mem::take(&mut *self.out.lock());
+        if !bytes.is_empty() {
+            if let Some(beat) = &mut self.beat {
+                beat.last = Instant::now();
+            }
+            return Poll::Ready(Some(Frame::data(bytes.into())));
+        }
+        if self.over {
+            return Poll::Ready(self.trailers.take().map(Frame::trailers));
+        }
+        match &mut self.beat {
+            Some(beat) => beat.poll(cx).map(|sign| Some(Frame::data(sign))),
+            None => Poll::Pending,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over && self.trailers.is_none() && self.out.lock().is_empty()
+    }
+}
+
+impl Beat {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        loop {
+            std::task::ready!(self.timer.as_mut().poll(cx));
+            // The timer is only wound up again when it goes off, not with every event.
+            let due = self.last + self.every;
+            let now = Instant::now();
+            if due <= now {
+                self.last = now;
+                self.timer.as_mut().reset(now + self.every);
+                return Poll::Ready(Bytes::from_static(self.sign));
+            }
+            self.timer.as_mut().reset(due);
+        }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let _inside = self.span.enter();
+        tracing::debug!(elapsed = ?self.opened.elapsed(), whole = self.over, "stream closed");
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("over", &self.over).finish_non_exhaustive()
+    }
+}
+
+impl Out {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Waits until there is room. Nobody wakes the reader for it: whoever takes the bytes polls it
+    /// next.
+    pub(crate) async fn room(&self) {
+        poll_fn(|_| if self.lock().len() < BATCH { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
