@@ -10,6 +10,7 @@ mod card;
 mod errors;
 mod fuzz;
 mod golden;
+mod grpc;
 mod rest;
 mod roundtrip;
 mod support;

@@ -98,7 +98,7 @@ fn artifact() -> impl Strategy<Value = Artifact> {
     )
 }
 
-fn task() -> impl Strategy<Value = Task> {
+pub(crate) fn task() -> impl Strategy<Value = Task> {
     let artifacts = option::of(vec(artifact(), 0..2));
     let history = option::of(vec(message(), 0..2));
     (id(), id(), status(), artifacts, history, metadata()).prop_map(
@@ -113,7 +113,7 @@ fn task() -> impl Strategy<Value = Task> {
     )
 }
 
-fn event() -> impl Strategy<Value = StreamEvent> {
+pub(crate) fn event() -> impl Strategy<Value = StreamEvent> {
     let status =
         (id(), id(), status(), metadata()).prop_map(|(task, context, status, metadata)| {
             StreamEvent::StatusUpdate(StatusUpdate {
@@ -143,7 +143,7 @@ fn event() -> impl Strategy<Value = StreamEvent> {
     ]
 }
 
-fn push_config() -> impl Strategy<Value = PushConfig> {
+pub(crate) fn push_config() -> impl Strategy<Value = PushConfig> {
     let authentication = (text(), option::of(text()))
         .prop_map(|(scheme, credentials)| PushAuthentication { scheme, credentials });
     (option::of(id()), id(), "https://[a-z]{1,5}", option::of(text()), option::of(authentication))
@@ -157,7 +157,7 @@ fn push_config() -> impl Strategy<Value = PushConfig> {
         })
 }
 
-fn request() -> impl Strategy<Value = Request> {
+pub(crate) fn request() -> impl Strategy<Value = Request> {
     let configuration =
         (vec(text(), 0..2), option::of(push_config()), option::of(1..9), any::<bool>()).prop_map(
             |(accepted_output_modes, push, history_length, return_immediately)| SendConfiguration {
@@ -201,7 +201,7 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 /// What a dialect cannot say, taken out of what went in.
-mod lossy {
+pub(crate) mod lossy {
     use super::{
         Artifact, Content, Dialect, Message, Part, PushConfig, Request, SendResult, StatusUpdate,
         StreamEvent, Task, TaskState, TaskStatus,
@@ -220,7 +220,7 @@ mod lossy {
         }
     }
 
-    pub(super) fn message(dialect: Dialect, message: &mut Message) {
+    pub(crate) fn message(dialect: Dialect, message: &mut Message) {
         match dialect {
             Dialect::V1 => return,
             Dialect::V03 => {}
@@ -255,14 +255,14 @@ mod lossy {
         }
     }
 
-    pub(super) fn task(dialect: Dialect, task: &mut Task) {
+    pub(crate) fn task(dialect: Dialect, task: &mut Task) {
         status(dialect, &mut task.status);
         let artifacts = task.artifacts.iter_mut().flatten().enumerate();
         artifacts.for_each(|(index, one)| artifact(dialect, index, one));
         task.history.iter_mut().flatten().for_each(|one| message(dialect, one));
     }
 
-    pub(super) fn event(dialect: Dialect, event: &mut StreamEvent) {
+    pub(crate) fn event(dialect: Dialect, event: &mut StreamEvent) {
         match event {
             StreamEvent::Task(one) => task(dialect, one),
             StreamEvent::Message(one) if dialect == Dialect::V01 => {
@@ -328,7 +328,7 @@ mod lossy {
         }
     }
 
-    pub(super) fn request(dialect: Dialect, request: &mut Request) {
+    pub(crate) fn request(dialect: Dialect, request: &mut Request) {
         match request {
             Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
                 if dialect == Dialect::V01 {

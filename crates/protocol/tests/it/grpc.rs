@@ -1,0 +1,339 @@
+//! The protobuf messages: round trips, what is refused, and errors.
+
+use herald_protocol::{
+    Artifact, Content, Error, ErrorKind, Message, Metadata, Operation, Part, Request, SendResult,
+    StreamEvent, Task, TaskPage, TaskStatus,
+    grpc::{
+        Service,
+        generated::{v1, v03},
+        status::{BadRequest, ErrorInfo, Status},
+    },
+    push::{PushConfig, PushConfigPage},
+    request::ListTasks,
+};
+use proptest::{collection::vec, prelude::*};
+use prost::Message as _;
+use prost_types::{Struct, Value as Wire, value::Kind};
+use serde_json::Value;
+
+use crate::{
+    roundtrip::{event, lossy, push_config, request, task},
+    support::fields,
+};
+
+/// Values as protobuf can tell them apart: numbers are doubles, and what is empty is absent.
+mod plain {
+    use super::{
+        Artifact, Content, Message, Metadata, Part, PushConfig, Request, StreamEvent, Task,
+        TaskStatus, Value,
+    };
+
+    fn value(value: &mut Value) {
+        match value {
+            Value::Number(number) => {
+                let number = number.as_f64().unwrap();
+                let whole = number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0;
+                *value = if whole { Value::from(number as i64) } else { Value::from(number) };
+            }
+            Value::Array(items) => items.iter_mut().for_each(self::value),
+            Value::Object(members) => members.values_mut().for_each(self::value),
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+
+    fn metadata(metadata: &mut Option<Metadata>) {
+        metadata.iter_mut().flat_map(|members| members.values_mut()).for_each(value);
+    }
+
+    fn text(text: &mut Option<String>) {
+        text.take_if(|text| text.is_empty());
+    }
+
+    fn part(part: &mut Part) {
+        text(&mut part.filename);
+        text(&mut part.media_type);
+        metadata(&mut part.metadata);
+        if let Content::Data(data) = &mut part.content {
+            value(data);
+        }
+    }
+
+    pub(super) fn message(message: &mut Message) {
+        message.parts.iter_mut().for_each(part);
+        metadata(&mut message.metadata);
+    }
+
+    fn status(status: &mut TaskStatus) {
+        status.message.iter_mut().for_each(message);
+    }
+
+    fn artifact(artifact: &mut Artifact) {
+        text(&mut artifact.name);
+        text(&mut artifact.description);
+        artifact.parts.iter_mut().for_each(part);
+        metadata(&mut artifact.metadata);
+    }
+
+    pub(super) fn task(task: &mut Task) {
+        status(&mut task.status);
+        task.artifacts.take_if(|artifacts| artifacts.is_empty());
+        task.history.take_if(|history| history.is_empty());
+        task.artifacts.iter_mut().flatten().for_each(artifact);
+        task.history.iter_mut().flatten().for_each(message);
+        metadata(&mut task.metadata);
+    }
+
+    pub(super) fn event(event: &mut StreamEvent) {
+        match event {
+            StreamEvent::Task(one) => task(one),
+            StreamEvent::Message(one) => message(one),
+            StreamEvent::StatusUpdate(update) => {
+                status(&mut update.status);
+                metadata(&mut update.metadata);
+            }
+            StreamEvent::ArtifactUpdate(update) => {
+                artifact(&mut update.artifact);
+                metadata(&mut update.metadata);
+            }
+        }
+    }
+
+    pub(super) fn push_config(config: &mut PushConfig) {
+        text(&mut config.token);
+        if let Some(authentication) = &mut config.authentication {
+            text(&mut authentication.credentials);
+        }
+    }
+
+    pub(super) fn request(request: &mut Request) {
+        match request {
+            Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
+                message(&mut send.message);
+                metadata(&mut send.metadata);
+                let push = &mut send.configuration.task_push_notification_config;
+                push.iter_mut().for_each(push_config);
+            }
+            Request::CancelTask(cancel) => metadata(&mut cancel.metadata),
+            Request::CreateTaskPushNotificationConfig(config) => push_config(config),
+            Request::GetTask(_)
+            | Request::ListTasks(_)
+            | Request::SubscribeToTask(_)
+            | Request::GetTaskPushNotificationConfig(_)
+            | Request::ListTaskPushNotificationConfigs(_)
+            | Request::DeleteTaskPushNotificationConfig(_)
+            | Request::GetExtendedAgentCard(_) => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // part of: FMT-025, EQV-003
+    #[test]
+    fn tasks(mut task in task()) {
+        plain::task(&mut task);
+        for service in Service::ALL {
+            let mut expected = task.clone();
+            lossy::task(service.dialect(), &mut expected);
+            let decoded = service.decode_task(&service.encode_task(task.clone()));
+            prop_assert_eq!(decoded.unwrap(), expected, "{:?}", service);
+        }
+        let page = TaskPage { tasks: vec![task], page_size: 1, total_size: 1, ..TaskPage::default() };
+        let decoded = Service::V1.decode_page(&Service::V1.encode_page(page.clone()));
+        prop_assert_eq!(decoded.unwrap(), page);
+    }
+
+    // part of: FMT-025
+    #[test]
+    fn events_and_answers(mut event in event(), closing in any::<bool>()) {
+        plain::event(&mut event);
+        for service in Service::ALL {
+            let mut expected = event.clone();
+            lossy::event(service.dialect(), &mut expected);
+            let bytes = service.encode_event(event.clone(), closing);
+            prop_assert_eq!(&service.decode_event(&bytes).unwrap(), &expected, "{:?}", service);
+            let (result, expected) = match (event.clone(), expected) {
+                (StreamEvent::Task(task), StreamEvent::Task(expected)) => {
+                    (SendResult::Task(task), SendResult::Task(expected))
+                }
+                (StreamEvent::Message(message), StreamEvent::Message(expected)) => {
+                    (SendResult::Message(message), SendResult::Message(expected))
+                }
+                _ => continue,
+            };
+            let bytes = service.encode_send_result(result);
+            prop_assert_eq!(service.decode_send_result(&bytes).unwrap(), expected);
+        }
+    }
+
+    // part of: PUSH-026
+    #[test]
+    fn webhooks(mut configs in vec(push_config(), 0..3)) {
+        configs.iter_mut().for_each(plain::push_config);
+        for service in Service::ALL {
+            for config in &configs {
+                let bytes = service.encode_push_config(config.clone());
+                prop_assert_eq!(&service.decode_push_config(&bytes).unwrap(), config);
+            }
+            let page = PushConfigPage { configs: configs.clone(), next_page_token: String::new() };
+            let bytes = service.encode_push_page(page.clone());
+            prop_assert_eq!(service.decode_push_page(&bytes).unwrap(), page);
+        }
+    }
+
+    // part of: VER-002
+    #[test]
+    fn requests(mut request in request()) {
+        plain::request(&mut request);
+        for service in Service::ALL {
+            let mut expected = request.clone();
+            lossy::request(service.dialect(), &mut expected);
+            let bytes = service.encode_request(request.clone());
+            let decoded = service.decode(request.operation(), &bytes);
+            prop_assert_eq!(decoded.unwrap(), expected, "{:?}", service);
+        }
+    }
+
+    #[test]
+    fn lists(numbers in any::<(Option<i32>, i64)>(), state in 0u64..9, size in 1..=100) {
+        let list = ListTasks {
+            tenant: Some("acme".into()),
+            context_id: Some("c".into()),
+            status: herald_protocol::TaskState::from_number(state).unwrap(),
+            page_size: Some(size),
+            page_token: Some("next".to_owned()),
+            history_length: numbers.0.map(i32::saturating_abs),
+            status_timestamp_after: Some(herald_protocol::Timestamp::from_millis(numbers.1)),
+            include_artifacts: Some(true),
+        };
+        let bytes = Service::V1.encode_request(Request::ListTasks(list.clone()));
+        let decoded = Service::V1.decode(Operation::ListTasks, &bytes);
+        prop_assert_eq!(decoded, Ok(Request::ListTasks(list)));
+    }
+}
+
+#[test]
+fn each_service_has_its_methods() {
+    for operation in Operation::ALL {
+        assert_eq!(Service::V1.method(*operation), Some(operation.name()));
+        for service in Service::ALL {
+            let Some(method) = service.method(*operation) else {
+                assert_eq!((service, *operation), (Service::V03, Operation::ListTasks));
+                continue;
+            };
+            assert_eq!(service.operation(method), Some(*operation));
+        }
+    }
+    assert_eq!(Service::V03.operation("TaskSubscription"), Some(Operation::SubscribeToTask));
+    assert_eq!(Service::V03.operation("SubscribeToTask"), None);
+    assert_eq!(Service::V1.operation("sendMessage"), None);
+}
+
+// proves: GRPC-006, GRPC-007, GRPC-008
+#[test]
+fn an_error_is_a_status_with_the_details_of_rest() {
+    for kind in ErrorKind::ALL {
+        let codes = kind.codes();
+        let status = Status::from(&Error::new(*kind, "näher: 100 %\n").with("limit", 7));
+        assert_eq!(status.code, codes.grpc as i32);
+        assert_eq!(status.message_header(), "n%C3%A4her: 100 %25%0A");
+        let info = ErrorInfo::decode(&*status.details[0].value).unwrap();
+        assert_eq!((&*info.reason, &*info.domain), (codes.reason, "a2a-protocol.org"));
+        assert_eq!(info.metadata["limit"], "7");
+        assert_eq!(status.details.len(), 1);
+        assert!(!status.details_bin().contains('='));
+    }
+    let status = Status::from(&Error::field("message.parts", "must hold at least one part"));
+    assert_eq!(status.details[1].type_url, "type.googleapis.com/google.rpc.BadRequest");
+    let bad = BadRequest::decode(&*status.details[1].value).unwrap();
+    assert_eq!(bad.field_violations[0].field, "message.parts");
+}
+
+#[track_caller]
+fn refuse(service: Service, operation: Operation, message: &impl prost::Message) -> Vec<String> {
+    let error = service.decode(operation, &message.encode_to_vec()).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidParams);
+    fields(&error).into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn what_json_refuses_is_refused_here_under_the_same_name() {
+    let endless = Struct {
+        fields: [("n".to_owned(), Wire { kind: Some(Kind::NumberValue(f64::NAN)) })].into(),
+    };
+    let moment = |seconds, nanos| Some(prost_types::Timestamp { seconds, nanos });
+    let list = |at| v1::ListTasksRequest { status_timestamp_after: at, ..Default::default() };
+    for at in [moment(0, -1), moment(0, 1_000_000_000), moment(i64::MAX, 0), moment(i64::MIN, 0)] {
+        assert_eq!(refuse(Service::V1, Operation::ListTasks, &list(at)), ["statusTimestampAfter"]);
+    }
+    let cancel = v1::CancelTaskRequest {
+        id: "\n".to_owned(),
+        metadata: Some(endless.clone()),
+        ..Default::default()
+    };
+    assert_eq!(refuse(Service::V1, Operation::CancelTask, &cancel), ["metadata", "id"]);
+    let config = v1::TaskPushNotificationConfig::default();
+    let faults = refuse(Service::V1, Operation::CreateTaskPushNotificationConfig, &config);
+    assert_eq!(faults, ["taskId", "url"]);
+    let part = v03::Part {
+        part: Some(v03::part::Part::File(v03::FilePart::default())),
+        metadata: Some(endless),
+    };
+    let message = v03::Message {
+        message_id: "m".to_owned(),
+        role: 1,
+        content: vec![part, v03::Part::default()],
+        ..Default::default()
+    };
+    let send = v03::SendMessageRequest { request: Some(message), ..Default::default() };
+    assert_eq!(
+        refuse(Service::V03, Operation::SendMessage, &send),
+        ["message.content[0].metadata", "message.content[0].file", "message.content[1]"]
+    );
+    let create = v03::CreateTaskPushNotificationConfigRequest {
+        parent: "tasks/a".to_owned(),
+        config: Some(v03::TaskPushNotificationConfig {
+            name: "tasks/b/pushNotificationConfigs/c".to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let faults = refuse(Service::V03, Operation::CreateTaskPushNotificationConfig, &create);
+    assert_eq!(faults, ["config.name", "config.pushNotificationConfig"]);
+}
+
+#[test]
+fn files_of_0_3_are_read_as_bytes_and_as_base64_text() {
+    for (sent, meant) in [(&b"aGk="[..], &b"hi"[..]), (b"\xff\x00", b"\xff\x00")] {
+        let file = v03::FilePart {
+            file: Some(v03::file_part::File::FileWithBytes(sent.to_vec())),
+            ..Default::default()
+        };
+        let part = v03::Part { part: Some(v03::part::Part::File(file)), ..Default::default() };
+        let message = v03::Message {
+            message_id: "m".to_owned(),
+            role: 1,
+            content: vec![part],
+            ..Default::default()
+        };
+        let result = v03::SendMessageResponse {
+            payload: Some(v03::send_message_response::Payload::Msg(message)),
+        };
+        let read = Service::V03.decode_send_result(&result.encode_to_vec()).unwrap();
+        let SendResult::Message(message) = read else { panic!("no message") };
+        assert_eq!(message.parts[0].content, Content::Raw(meant.to_vec()));
+    }
+}
+
+#[test]
+fn a_fault_in_the_bytes_says_where_it_is_and_not_what() {
+    let secret = v1::GetTaskRequest { id: "secret".to_owned(), ..Default::default() };
+    let mut bytes = secret.encode_to_vec();
+    let last = bytes.len() - 1;
+    bytes[last] = 0xff;
+    let error = Service::V1.decode(Operation::GetTask, &bytes).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Parse);
+    assert!(error.message.contains("GetTaskRequest.id"), "{error}");
+    assert!(!error.message.contains("secre"), "{error}");
+}
