@@ -13,6 +13,7 @@ pub(crate) struct Config {
     pub(crate) store: StoreSection,
     pub(crate) limits: LimitsSection,
     pub(crate) protocol: ProtocolSection,
+    pub(crate) grpc: GrpcSection,
     pub(crate) auth: AuthSection,
     pub(crate) trace: TraceSection,
     pub(crate) metrics: MetricsSection,
@@ -71,6 +72,13 @@ pub(crate) struct ProtocolSection {
     pub(crate) missing_version: MissingVersionKey,
     /// What cancelling a cancelled task gets.
     pub(crate) repeated_cancel: RepeatedCancel,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct GrpcSection {
+    /// Whether clients may ask which services and messages there are.
+    pub(crate) reflection: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]

@@ -111,6 +111,7 @@ impl Settings {
                 MissingVersionKey::Lenient => MissingVersion::Lenient,
             },
             switched_off,
+            grpc_reflection: config.grpc.reflection,
             tokens,
             open_to_network: open,
             metrics,

@@ -1,6 +1,6 @@
 // Drives a running A2A 1.0 server with the official JavaScript SDK 1.x.
 //
-// usage: node scenario.mjs BASE_URL [--transport jsonrpc|rest]
+// usage: node scenario.mjs BASE_URL [--transport jsonrpc|rest|grpc]
 //
 // The server must offer the `conformance` agent at BASE_URL. Every step prints `ok` or `FAIL`;
 // the exit code is 1 if any step failed.
@@ -11,9 +11,14 @@ import { Role, SendMessageRequest, TaskState } from '@a2a-js/sdk';
 import {
   ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory,
 } from '@a2a-js/sdk/client';
+import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
 import { TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError } from '@a2a-js/sdk/errors';
 
-const TRANSPORTS = { jsonrpc: new JsonRpcTransportFactory(), rest: new RestTransportFactory() };
+const TRANSPORTS = {
+  jsonrpc: new JsonRpcTransportFactory(),
+  rest: new RestTransportFactory(),
+  grpc: new GrpcTransportFactory(),
+};
 const STEP_TIMEOUT_MS = 30_000;
 
 const { values, positionals } = parseArgs({
@@ -23,7 +28,7 @@ const { values, positionals } = parseArgs({
 const [base] = positionals;
 const transport = TRANSPORTS[values.transport];
 if (!base || !transport) {
-  console.error('usage: node scenario.mjs BASE_URL [--transport jsonrpc|rest]');
+  console.error('usage: node scenario.mjs BASE_URL [--transport jsonrpc|rest|grpc]');
   process.exit(2);
 }
 

@@ -1,6 +1,6 @@
 """Drives a running A2A server with the official Python SDK 0.3.x, as an A2A 0.3 client.
 
-usage: scenario.py BASE_URL [--transport jsonrpc|rest]
+usage: scenario.py BASE_URL [--transport jsonrpc|rest|grpc]
 
 The server must offer the `conformance` agent at BASE_URL. Every step prints `ok` or `FAIL`;
 the exit code is 1 if any step failed. There is no step `list`: 0.3 has no such operation.
@@ -13,6 +13,7 @@ import sys
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
+import grpc
 import httpx
 from a2a.client import A2ACardResolver, A2AClientHTTPError, ClientConfig, ClientFactory
 from a2a.client.errors import A2AClientJSONRPCError
@@ -21,7 +22,11 @@ from a2a.types import (
     TaskQueryParams, TaskState, TextPart, TransportProtocol,
 )
 
-TRANSPORTS = {"jsonrpc": TransportProtocol.jsonrpc, "rest": TransportProtocol.http_json}
+TRANSPORTS = {
+    "jsonrpc": TransportProtocol.jsonrpc,
+    "rest": TransportProtocol.http_json,
+    "grpc": TransportProtocol.grpc,
+}
 STEP_TIMEOUT = 30.0
 
 NOT_FOUND, NOT_CANCELABLE, UNSUPPORTED = -32001, -32002, -32004
@@ -45,6 +50,7 @@ async def refused(call, code, what):
 
     The REST client of this SDK drops the body of an error and keeps only the HTTP status,
     for which 0.3 has no table: 404 is beyond dispute, the rest need only be the caller's fault.
+    The gRPC client passes gRPC's own error on.
     """
     try:
         result = await call
@@ -53,6 +59,9 @@ async def refused(call, code, what):
     except A2AClientHTTPError as error:
         allowed = [404] if code == NOT_FOUND else range(400, 500)
         return check(error.status_code in allowed, f"{what}: {error}")
+    except grpc.aio.AioRpcError as error:
+        code = grpc.StatusCode.NOT_FOUND if code == NOT_FOUND else grpc.StatusCode.FAILED_PRECONDITION
+        return equal(error.code(), code, what)
     raise AssertionError(f"{what}: got {result!r}, want error {code}")
 
 
@@ -79,8 +88,10 @@ class Scenario:
         In this SDK the way of sending is a property of the client, not of the call.
         """
         async with httpx.AsyncClient(timeout=STEP_TIMEOUT) as http:
-            transports = [self.transport]
-            config = ClientConfig(streaming, httpx_client=http, supported_transports=transports)
+            config = ClientConfig(
+                streaming, httpx_client=http, grpc_channel_factory=grpc.aio.insecure_channel,
+                supported_transports=[self.transport],
+            )
             yield ClientFactory(config).create(self.card)
 
     async def ask(self, message):

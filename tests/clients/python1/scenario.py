@@ -1,6 +1,6 @@
 """Drives a running A2A 1.0 server with the official Python SDK 1.x.
 
-usage: scenario.py BASE_URL [--transport jsonrpc|rest]
+usage: scenario.py BASE_URL [--transport jsonrpc|rest|grpc]
 
 The server must offer the `conformance` agent at BASE_URL. Every step prints `ok` or `FAIL`;
 the exit code is 1 if any step failed.
@@ -12,6 +12,7 @@ import sys
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
+import grpc
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import (
@@ -22,7 +23,7 @@ from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError, Unsuppor
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
-BINDINGS = {"jsonrpc": "JSONRPC", "rest": "HTTP+JSON"}
+BINDINGS = {"jsonrpc": "JSONRPC", "rest": "HTTP+JSON", "grpc": "GRPC"}
 STEP_TIMEOUT = 30.0
 
 WORKING = TaskState.TASK_STATE_WORKING
@@ -78,9 +79,15 @@ class Scenario:
         In this SDK the way of sending is a property of the client, not of the call.
         """
         async with httpx.AsyncClient(timeout=STEP_TIMEOUT) as http:
-            bindings = [self.binding]
-            config = ClientConfig(streaming, httpx_client=http, supported_protocol_bindings=bindings)
-            yield ClientFactory(config).create(self.card)
+            config = ClientConfig(
+                streaming, httpx_client=http, grpc_channel_factory=grpc.aio.insecure_channel,
+                supported_protocol_bindings=[self.binding],
+            )
+            client = ClientFactory(config).create(self.card)
+            try:
+                yield client
+            finally:
+                await client.close()
 
     async def ask(self, message):
         """Sends and waits: the answer must be a task."""

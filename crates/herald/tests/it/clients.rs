@@ -44,10 +44,14 @@ fn rust() -> Official {
 /// Runs every step of the scenario over one transport; each step must pass.
 async fn passes(official: Official, transport: &str) {
     let herald = Herald::start(Options::config(CONFIG)).await;
+    let base = format!("http://{}", herald.address);
+    run(official, &[&base, "--transport", transport]).await;
+}
+
+async fn run(official: Official, arguments: &[&str]) {
     let run = Command::new(&official.program)
         .args(&official.script)
-        .arg(format!("http://{}", herald.address))
-        .args(["--transport", transport])
+        .args(arguments)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
@@ -55,9 +59,9 @@ async fn passes(official: Official, transport: &str) {
     let output = tokio::time::timeout(limit, run).await.expect("the client does not end").unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
-    let name = official.name;
-    assert!(output.status.success(), "{name} over {transport}:\n{said}\n{complained}");
-    assert!(said.contains(" passed, 0 failed"), "{name} over {transport}:\n{said}\n{complained}");
+    let told = format!("{} {arguments:?}:\n{said}\n{complained}", official.name);
+    assert!(output.status.success(), "{told}");
+    assert!(said.contains(" passed, 0 failed"), "{told}");
 }
 
 // proves: FMT-025, EQV-001, EQV-002, CARD-005
@@ -65,6 +69,7 @@ async fn passes(official: Official, transport: &str) {
 async fn the_python_client_1_x_works() {
     passes(python("python1"), "jsonrpc").await;
     passes(python("python1"), "rest").await;
+    passes(python("python1"), "grpc").await;
 }
 
 // proves: FMT-019, EQV-004
@@ -72,18 +77,30 @@ async fn the_python_client_1_x_works() {
 async fn the_python_client_0_3_works() {
     passes(python("python03"), "jsonrpc").await;
     passes(python("python03"), "rest").await;
+    passes(python("python03"), "grpc").await;
+}
+
+#[tokio::test]
+async fn a_tool_without_the_protobuf_files_can_call_by_reflection() {
+    let config = format!("{CONFIG}\n[grpc]\nreflection = true\n");
+    let herald = Herald::start(Options::config(&config)).await;
+    let mut tool = python("python1");
+    tool.script = tool.script.map(|script| script.with_file_name("reflection.py"));
+    run(tool, &[&herald.address.to_string()]).await;
 }
 
 #[tokio::test]
 async fn the_javascript_client_1_x_works() {
     passes(javascript("js1"), "jsonrpc").await;
     passes(javascript("js1"), "rest").await;
+    passes(javascript("js1"), "grpc").await;
 }
 
 #[tokio::test]
 async fn the_javascript_client_0_3_works() {
     passes(javascript("js03"), "jsonrpc").await;
     passes(javascript("js03"), "rest").await;
+    passes(javascript("js03"), "grpc").await;
 }
 
 #[tokio::test]
