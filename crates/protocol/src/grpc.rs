@@ -5,6 +5,7 @@
 //! of that generation. Two things differ by nature: a number in open data is a double, so that
 //! whole numbers beyond 2^53 are rounded, and an empty text or list is the same as an absent one.
 
+mod card;
 pub mod status;
 mod v03;
 mod v1;
@@ -13,6 +14,7 @@ mod value;
 use prost::Message as _;
 
 use crate::{
+    card::AgentCard,
     dialect::Dialect,
     error::{Error, ErrorKind},
     push::{PushConfig, PushConfigPage},
@@ -150,6 +152,14 @@ impl Service {
         match self {
             Self::V1 => v1::push_page(page).encode_to_vec(),
             Self::V03 => v03::push_page(page).encode_to_vec(),
+        }
+    }
+
+    /// Writes a card.
+    pub fn encode_card(self, card: AgentCard) -> Vec<u8> {
+        match self {
+            Self::V1 => generated::v1::AgentCard::from(card).encode_to_vec(),
+            Self::V03 => generated::v03::AgentCard::from(card).encode_to_vec(),
         }
     }
 

@@ -37,7 +37,7 @@ fn oauth2(flow: OAuthFlow) -> SecurityScheme {
     })
 }
 
-fn full() -> AgentCard {
+pub(crate) fn full() -> AgentCard {
     let scopes = || [("read".to_owned(), "to read".to_owned())].into();
     let token = || "https://id.example.com/token".to_owned();
     AgentCard {

@@ -1,8 +1,8 @@
 //! The protobuf messages: round trips, what is refused, and errors.
 
 use herald_protocol::{
-    Artifact, Content, Error, ErrorKind, Message, Metadata, Operation, Part, Request, SendResult,
-    StreamEvent, Task, TaskPage, TaskStatus,
+    Artifact, Content, Dialect, Error, ErrorKind, Message, Metadata, Operation, Part, Request,
+    SendResult, StreamEvent, Task, TaskPage, TaskStatus,
     grpc::{
         Service,
         generated::{v1, v03},
@@ -17,8 +17,9 @@ use prost_types::{Struct, Value as Wire, value::Kind};
 use serde_json::Value;
 
 use crate::{
+    card::full,
     roundtrip::{event, lossy, push_config, request, task},
-    support::fields,
+    support::{fields, value},
 };
 
 /// Values as protobuf can tell them apart: numbers are doubles, and what is empty is absent.
@@ -336,4 +337,37 @@ fn a_fault_in_the_bytes_says_where_it_is_and_not_what() {
     assert_eq!(error.kind, ErrorKind::Parse);
     assert!(error.message.contains("GetTaskRequest.id"), "{error}");
     assert!(!error.message.contains("secre"), "{error}");
+}
+
+#[test]
+fn a_card_says_the_same_as_its_json() {
+    use v1::{o_auth_flows::Flow, security_scheme::Scheme};
+    let card = v1::AgentCard::decode(&*Service::V1.encode_card(full())).unwrap();
+    let urls: Vec<_> = card.supported_interfaces.iter().map(|one| one.url.as_str()).collect();
+    let expected = full().supported_interfaces;
+    assert_eq!(urls, expected.iter().map(|one| one.url.as_str()).collect::<Vec<_>>());
+    assert_eq!((card.name, card.version), (full().name, full().version));
+    assert_eq!(card.capabilities.as_ref().unwrap().streaming, Some(true));
+    let params = card.capabilities.unwrap().extensions.remove(0).params.unwrap();
+    assert_eq!(params.fields["depth"].kind, Some(Kind::NumberValue(2.0)));
+    let scheme = |name: &str| card.security_schemes[name].scheme.clone().unwrap();
+    let Scheme::Oauth2SecurityScheme(code) = scheme("code") else { panic!("no OAuth 2.0") };
+    let Some(Flow::AuthorizationCode(code)) = code.flows.unwrap().flow else { panic!("no code") };
+    assert!(code.pkce_required && code.scopes["read"] == "to read");
+    assert!(matches!(scheme("key"), Scheme::ApiKeySecurityScheme(key) if key.name == "X-Key"));
+    assert!(matches!(scheme("tls"), Scheme::MtlsSecurityScheme(_)));
+    assert_eq!(card.security_requirements[1].schemes["code"].list, ["read"]);
+    assert_eq!(card.skills[0].security_requirements.len(), 1);
+    assert_eq!((card.signatures.len(), card.icon_url), (1, full().icon_url));
+
+    let old = v03::AgentCard::decode(&*Service::V03.encode_card(full())).unwrap();
+    let json = value(Dialect::V03.encode_card(&full()));
+    assert_eq!(old.url, json["url"]);
+    assert_eq!(old.preferred_transport, json["preferredTransport"]);
+    assert_eq!(old.protocol_version, json["protocolVersion"]);
+    let others: Vec<_> = old.additional_interfaces.iter().map(|one| &*one.url).collect();
+    let listed = json["additionalInterfaces"].as_array().unwrap();
+    assert_eq!(others, listed.iter().map(|one| one["url"].as_str().unwrap()).collect::<Vec<_>>());
+    assert!(old.supports_authenticated_extended_card && old.signatures.is_empty());
+    assert_eq!(old.security_schemes.len(), full().security_schemes.len());
 }

@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use herald_protocol::grpc::generated::{v1, v03};
 use herald_server::{Config, Limits};
+use serde_json::json;
 use tokio::time::timeout;
 use tonic::{Code, Streaming, metadata::MetadataMap};
 
 use super::{Client, V1, V03, all, old_send, send};
-use crate::hub::{Hub, SOON};
+use crate::{
+    client::Call,
+    hub::{Hub, SOON},
+};
 
 type Events = Streaming<v1::StreamResponse>;
 
@@ -120,6 +124,13 @@ async fn a_stream_is_taken_up_again_after_the_last_event_that_was_seen() {
     let whole = client.clone().with("last-event-id", &id_after(&metadata, 0));
     let whole = whole.stream(V1, "SubscribeToTask", subscribe(&task.id)).await.unwrap();
     assert_eq!(all::<v1::StreamResponse>(whole.into_inner()).await.0, seen);
+    // So it is over server-sent events, whose ids are the same.
+    let call = Call::rpc("SubscribeToTask", &json!({ "id": task.id }));
+    let replayed = hub.call(call.header("Last-Event-ID", &id_after(&metadata, 0))).await;
+    let replayed = replayed.text();
+    let ids: Vec<_> = replayed.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    let expected: Vec<_> = (1..=seen.len()).map(|place| id_after(&metadata, place)).collect();
+    assert_eq!(ids, expected, "{replayed}");
     let foreign = client.with("last-event-id", "elsewhere:1");
     let foreign =
         foreign.stream::<_, v1::StreamResponse>(V1, "SubscribeToTask", subscribe(&task.id)).await;
