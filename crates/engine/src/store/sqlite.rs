@@ -11,6 +11,7 @@ mod feed;
 mod list;
 mod names;
 mod open;
+mod prepared;
 mod reader;
 mod rows;
 mod statements;

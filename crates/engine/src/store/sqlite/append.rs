@@ -1,16 +1,22 @@
 //! One append inside the writer's transaction. Everything that can refuse it is looked at before
 //! the task is touched, so that a refused append changes nothing and needs no savepoint.
 
-use herald_protocol::Seq;
+use std::collections::HashMap;
+
+use herald_protocol::{Seq, TaskId};
 use rusqlite::{Connection, Row, params};
 
-use crate::store::{Append, Header, StoreError};
+use crate::store::{Append, Epoch, Header, Holder, Snapshot, StoreError};
 
 use super::{
-    names::{Group, Names, OwnerRow, Totals},
-    rows::{Fault, Phase, holder, int, original, run, text, uint, unread},
+    names::{Group, Names, Totals},
+    prepared::Prepared,
+    rows::{Fault, Phase, holder, int, original, uint, unread},
     statements as sql,
 };
+
+/// Tasks remembered at once. A full memory starts over.
+const REMEMBERED: usize = 4096;
 
 /// Numbers that are given out once and never again, not even after what bore them is gone.
 #[derive(Debug, Clone, Copy)]
@@ -19,27 +25,67 @@ pub(super) struct Next {
     pub(super) position: i64,
 }
 
+/// The writer's memory: nobody else writes, so that what it has written need not be read again.
+/// After a rollback it must forget.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) names: Names,
+    /// Tasks that have something to do, by owner and name.
+    active: HashMap<(i64, TaskId), Known>,
+}
+
 /// An open transaction and what it has gathered.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
     pub(super) conn: &'a Connection,
-    pub(super) names: &'a mut Names,
+    pub(super) prepared: Prepared<'a>,
+    pub(super) memory: &'a mut Memory,
     pub(super) next: &'a mut Next,
     pub(super) totals: Totals,
 }
 
 /// What the checks and the counters need of a stored task.
-struct Before {
+#[derive(Debug, Clone, Copy)]
+struct Known {
     row: i64,
     head: Seq,
-    epoch: u64,
-    group: Group,
+    epoch: Epoch,
     counted: i64,
-    /// Whether nothing that an index contains changes.
-    quiet: bool,
+    /// Whether there is a snapshot.
+    snapshot: bool,
+    indexed: Indexed,
+}
+
+/// What indexes contain of a task and can change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Indexed {
+    group: Group,
+    changed: i64,
+    created: i64,
+    phase: Phase,
+    holder: Option<Holder>,
 }
 
 type Refused<T> = Result<Result<T, StoreError>, Fault>;
+
+impl Memory {
+    pub(super) fn forget(&mut self) {
+        self.names.forget();
+        self.active.clear();
+    }
+
+    fn keep(&mut self, owner: i64, task: &TaskId, known: Known) {
+        let key = (owner, task.clone());
+        if known.indexed.phase != Phase::Active {
+            self.active.remove(&key);
+            return;
+        }
+        if self.active.len() >= REMEMBERED {
+            self.active.clear();
+        }
+        self.active.insert(key, known);
+    }
+}
 
 impl Batch<'_> {
     /// Writes it, or says why not.
@@ -49,7 +95,7 @@ impl Batch<'_> {
         // First of all: a retry must find its original, whatever else has happened since.
         if let Some(dedup) = dedup {
             let key = params![dedup.key, self.next.position];
-            if run(self.conn, sql::CLAIM_KEY, key)? == 0 {
+            if self.prepared.run(sql::CLAIM_KEY, key)? == 0 {
                 let original = original(self.conn, &dedup.key)?
                     .ok_or_else(|| Fault::unreadable("idempotency key without an event"))?;
                 return Ok(Err(StoreError::Duplicate(original)));
@@ -59,14 +105,14 @@ impl Batch<'_> {
             Ok(row) => row,
             Err(refusal) => {
                 if let Some(dedup) = dedup {
-                    run(self.conn, sql::RELEASE_KEY, [dedup.key])?;
+                    self.prepared.run(sql::RELEASE_KEY, [dedup.key])?;
                 }
                 return Ok(Err(refusal));
             }
         };
         let mut head = append.expect;
         if !append.events.is_empty() {
-            let mut add = self.conn.prepare_cached(sql::ADD_EVENT)?;
+            let add = self.prepared.get(sql::ADD_EVENT)?;
             let mut first = dedup.map(|dedup| (dedup.key, dedup.content));
             for (kind, body) in &append.events {
                 head += 1;
@@ -76,105 +122,66 @@ impl Batch<'_> {
                 self.next.position += 1;
             }
         }
-        if let Some(snapshot) = &append.snapshot {
-            let (seq, status, history) = (snapshot.seq, &snapshot.status, &snapshot.history);
-            let (metadata, artifacts) = (&snapshot.metadata, &snapshot.artifacts);
-            run(
-                self.conn,
-                sql::PUT_SNAPSHOT,
-                params![row, int(seq), &status[..], &history[..], &metadata[..], &artifacts[..]],
-            )?;
-        }
         Ok(Ok(head))
     }
 
-    /// Checks the append against what is stored, and writes the header.
+    /// Writes what was gathered. Returns the numbers that come next.
+    pub(super) fn finish(self) -> Result<Next, Fault> {
+        self.totals.flush(self.conn)?;
+        Ok(*self.next)
+    }
+
+    /// Checks the append against what is stored, and writes the header and the snapshot.
     fn put_header(&mut self, append: &Append) -> Refused<i64> {
         let head = append.expect + append.events.len() as u64;
         if append.expect == 0 {
             return self.create(append, head);
         }
-        let owner = self.names.owner(self.conn, &append.key.owner)?;
+        let Append { key, fence, header, snapshot, .. } = append;
+        let owner = self.memory.names.owner(self.conn, &key.owner)?;
         let Some(owner) = owner else { return Ok(Err(StoreError::Moved)) };
-        let agent = self.names.agent(self.conn, &append.header.agent)?;
-        let header = &append.header;
-        let found = params![owner.owner, append.key.task.as_str()];
-        let before = {
-            let mut find = self.conn.prepare_cached(sql::FIND_TASK)?;
-            let mut rows = find.query(found)?;
-            match rows.next()? {
-                Some(row) => Before::read(row, owner.owner, agent, header)?,
-                None => return Ok(Err(StoreError::Moved)),
-            }
-        };
+        let Some(before) = self.find(owner, &key.task)? else { return Ok(Err(StoreError::Moved)) };
         // The claim before the head: a writer that has lost its task must not decide again.
-        if append.fence.is_some_and(|epoch| epoch != before.epoch) {
+        if fence.is_some_and(|epoch| epoch != before.epoch) {
             return Ok(Err(StoreError::Fenced));
         }
         if before.head != append.expect {
             return Ok(Err(StoreError::Moved));
         }
-        if before.quiet {
+        let group = group(owner, before.indexed.group.agent, header);
+        let mut after =
+            Known { head, epoch: header.run.epoch, indexed: Indexed::of(group, header), ..before };
+        if after.indexed == before.indexed && snapshot.is_none() {
             self.update_run(before.row, head, header)?;
         } else {
-            self.update(&before, owner, agent, head, header)?;
+            after.counted = int(header.bytes);
+            after.snapshot |= snapshot.is_some();
+            self.update(&before, &after, header, snapshot.as_ref())?;
         }
+        self.memory.keep(owner, &key.task, after);
         Ok(Ok(before.row))
     }
 
+    fn find(&mut self, owner: i64, task: &TaskId) -> Result<Option<Known>, Fault> {
+        if let Some(known) = self.memory.active.get(&(owner, task.clone())) {
+            return Ok(Some(*known));
+        }
+        let mut rows = self.prepared.get(sql::FIND_TASK)?.query(params![owner, task.as_str()])?;
+        rows.next()?.map(|row| Known::read(row, owner)).transpose()
+    }
+
     fn create(&mut self, append: &Append, head: Seq) -> Refused<i64> {
-        let Header { context, state, changed, created, hidden, bytes, run: turns, .. } =
-            &append.header;
-        let agent = self.names.agent(self.conn, &append.header.agent)?;
-        let owner = self.names.owner_or_new(self.conn, &append.key.owner)?;
+        let Append { key, header, snapshot, .. } = append;
+        let Header { context, state, changed, created, hidden, bytes, run: turns, .. } = header;
+        let agent = self.memory.names.agent(self.conn, &header.agent)?;
+        let owner = self.memory.names.owner_or_new(self.conn, &key.owner)?;
         let row = self.next.row;
-        let created = run(
-            self.conn,
+        let added = self.prepared.run(
             sql::ADD_TASK,
             params![
                 row,
-                owner.tenant,
-                owner.owner,
-                append.key.task.as_str(),
-                agent,
-                context.as_str(),
-                state.number(),
-                changed.as_millis(),
-                created.as_millis(),
-                hidden,
-                Phase::of(&append.header) as i64,
-                int(head),
-                int(*bytes),
-                int(turns.turn),
-                turns.attempt,
-                int(turns.epoch),
-                unread(turns),
-                holder(turns),
-            ],
-        )?;
-        if created == 0 {
-            return Ok(Err(StoreError::Moved));
-        }
-        self.next.row += 1;
-        self.totals.count(group(owner.owner, agent, &append.header), 1);
-        self.totals.weigh(owner.tenant, 1, int(*bytes));
-        Ok(Ok(row))
-    }
-
-    fn update(
-        &mut self,
-        before: &Before,
-        owner: OwnerRow,
-        agent: i64,
-        head: Seq,
-        header: &Header,
-    ) -> Result<(), Fault> {
-        let Header { context, state, changed, created, hidden, bytes, run: turns, .. } = header;
-        run(
-            self.conn,
-            sql::UPDATE_TASK,
-            params![
-                before.row,
+                owner,
+                key.task.as_str(),
                 agent,
                 context.as_str(),
                 state.number(),
@@ -191,49 +198,128 @@ impl Batch<'_> {
                 holder(turns),
             ],
         )?;
-        self.totals.count(before.group, -1);
-        self.totals.count(group(owner.owner, agent, header), 1);
-        self.totals.weigh(owner.tenant, 0, int(*bytes) - before.counted);
-        Ok(())
+        if added == 0 {
+            return Ok(Err(StoreError::Moved));
+        }
+        self.next.row += 1;
+        let group = group(owner, agent, header);
+        self.totals.add(group, 1, int(*bytes));
+        if let Some(snapshot) = snapshot {
+            self.put_beside(row, snapshot)?;
+        }
+        let known = Known {
+            row,
+            head,
+            epoch: turns.epoch,
+            counted: int(*bytes),
+            snapshot: snapshot.is_some(),
+            indexed: Indexed::of(group, header),
+        };
+        self.memory.keep(owner, &key.task, known);
+        Ok(Ok(row))
     }
 
     fn update_run(&mut self, row: i64, head: Seq, header: &Header) -> Result<(), Fault> {
         let turns = &header.run;
-        run(
-            self.conn,
+        let (turn, attempt, epoch) = (int(turns.turn), turns.attempt, int(turns.epoch));
+        let unread = unread(turns);
+        self.prepared.run(
             sql::UPDATE_RUN,
-            params![
-                row,
-                int(head),
-                int(header.bytes),
-                int(turns.turn),
-                turns.attempt,
-                int(turns.epoch),
-                unread(turns),
-            ],
+            params![row, int(head), int(header.bytes), turn, attempt, epoch, unread],
         )?;
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        before: &Known,
+        after: &Known,
+        header: &Header,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<(), Fault> {
+        let Known { row, head, counted: bytes, indexed, .. } = after;
+        let turns = &header.run;
+        let (turn, attempt, epoch) = (int(turns.turn), turns.attempt, int(turns.epoch));
+        let (unread, holder) = (unread(turns), holder(turns));
+        let Indexed { group, changed, created, phase, .. } = indexed;
+        let (state, phase) = (group.state, *phase as i64);
+        // A task that is over has its snapshot in its row.
+        let last = snapshot.filter(|last| indexed.phase == Phase::Ended && last.seq == *head);
+        let head = int(*head);
+        if let Some(Snapshot { status, history, metadata, artifacts, .. }) = last {
+            let (status, history) = (&status[..], &history[..]);
+            let (metadata, artifacts) = (&metadata[..], &artifacts[..]);
+            self.prepared.run(
+                sql::END_TASK,
+                params![
+                    row, head, bytes, turn, attempt, epoch, unread, state, changed, created, phase,
+                    holder, status, history, metadata, artifacts
+                ],
+            )?;
+            if before.snapshot {
+                self.prepared.run(sql::DROP_SNAPSHOT, [row])?;
+            }
+        } else {
+            self.prepared.run(
+                sql::UPDATE_TASK,
+                params![
+                    row, head, bytes, turn, attempt, epoch, unread, state, changed, created, phase,
+                    holder
+                ],
+            )?;
+            if let Some(snapshot) = snapshot {
+                self.put_beside(*row, snapshot)?;
+            }
+        }
+        if group.hidden != before.indexed.group.hidden {
+            self.prepared.run(sql::SHOW_TASK, params![row, group.hidden])?;
+        }
+        self.totals.add(before.indexed.group, -1, -before.counted);
+        self.totals.add(*group, 1, *bytes);
+        Ok(())
+    }
+
+    /// Writes the snapshot of a task that goes on.
+    fn put_beside(&mut self, row: i64, snapshot: &Snapshot) -> Result<(), Fault> {
+        let Snapshot { seq, status, history, metadata, artifacts } = snapshot;
+        let (status, history) = (&status[..], &history[..]);
+        let (metadata, artifacts) = (&metadata[..], &artifacts[..]);
+        let pieces = params![row, status, history, metadata, artifacts];
+        self.prepared.run(sql::PUT_SNAPSHOT, pieces)?;
+        self.prepared.run(sql::SNAPSHOT_BESIDE, params![row, int(*seq)])?;
         Ok(())
     }
 }
 
-impl Before {
-    fn read(row: &Row<'_>, owner: i64, agent: i64, after: &Header) -> Result<Self, Fault> {
-        let group_before =
-            Group { owner, hidden: row.get(8)?, agent: row.get(3)?, state: row.get(5)? };
-        let quiet = group_before == group(owner, agent, after)
-            && text(row, 4)? == after.context.as_str()
-            && row.get::<_, i64>(6)? == after.changed.as_millis()
-            && row.get::<_, i64>(7)? == after.created.as_millis()
-            && row.get::<_, i64>(9)? == Phase::of(after) as i64
-            && row.get::<_, Option<[u8; 16]>>(11)? == holder(&after.run);
+impl Known {
+    fn read(row: &Row<'_>, owner: i64) -> Result<Self, Fault> {
+        let holder: Option<[u8; 16]> = row.get(11)?;
         Ok(Self {
             row: row.get(0)?,
             head: uint(row.get(1)?),
             epoch: uint(row.get(2)?),
-            group: group_before,
-            counted: row.get(10)?,
-            quiet,
+            counted: row.get(3)?,
+            snapshot: row.get::<_, Option<i64>>(4)?.is_some(),
+            indexed: Indexed {
+                group: Group { owner, hidden: row.get(7)?, agent: row.get(5)?, state: row.get(6)? },
+                changed: row.get(8)?,
+                created: row.get(9)?,
+                phase: Phase::from_code(row.get(10)?)?,
+                holder: holder.map(u128::from_be_bytes).map(Holder),
+            },
         })
+    }
+}
+
+impl Indexed {
+    fn of(group: Group, header: &Header) -> Self {
+        Self {
+            group,
+            changed: header.changed.as_millis(),
+            created: header.created.as_millis(),
+            phase: Phase::of(header),
+            holder: header.run.holder,
+        }
     }
 }
 

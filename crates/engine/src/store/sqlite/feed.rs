@@ -8,6 +8,7 @@ use rusqlite::{Connection, params};
 use crate::store::{FeedEntry, FeedPage, FeedQuery, Position};
 
 use super::{
+    names::find_owner,
     reader::find_agent,
     rows::{Fault, entry, first, int, text, uint},
     statements as sql,
@@ -26,8 +27,7 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     let Some(after) = query.after else {
         return Ok(FeedPage { reached: head(&conn)?, ..FeedPage::default() });
     };
-    let owner = [query.owner.tenant.as_str(), &query.owner.principal];
-    let owner: Option<i64> = first(&conn, sql::LIST_OWNER, owner, |row| row.get(0))?;
+    let owner = find_owner(&conn, &query.owner)?;
     let agent = match &query.agent {
         Some(name) => find_agent(&conn, name)?.map(Some),
         None => Some(None),

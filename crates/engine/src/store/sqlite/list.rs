@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 use crate::store::{ListQuery, Listing, Place, Stored};
 
 use super::{
+    names::find_owner,
     reader::{find_agent, read_since},
     rows::{Fault, first, size, stored, uint},
     statements as sql,
@@ -74,10 +75,7 @@ fn weight(task: &Stored) -> usize {
 
 /// None if the owner or the agent has never had a task.
 fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
-    let owner = [query.owner.tenant.as_str(), &query.owner.principal];
-    let Some(owner) = first(conn, sql::LIST_OWNER, owner, |row| row.get(0))? else {
-        return Ok(None);
-    };
+    let Some(owner) = find_owner(conn, &query.owner)? else { return Ok(None) };
     let agent = match &query.agent {
         Some(name) => match find_agent(conn, name)? {
             Some(agent) => Some(agent),
@@ -97,18 +95,19 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
     }))
 }
 
+/// Reads the whole conversation, which is as long as a conversation is.
 fn by_context(conn: &Connection, terms: &Terms, context: &str) -> Result<(Vec<Spot>, u64), Fault> {
     let Terms { owner, agent, state, since, below, wanted } = terms;
-    let total: Option<i64> =
-        first(conn, sql::COUNT_CONTEXT, params![owner, context, since, agent, state], |row| {
-            row.get(0)
-        })?;
     let mut find = conn.prepare_cached(sql::LIST_CONTEXT)?;
-    let found = find.query_map(
-        params![owner, context, since, below.0, below.1, agent, state, size(*wanted)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
-    )?;
-    Ok((found.collect::<Result<_, _>>()?, uint(total.unwrap_or(0))))
+    let found = find.query_map(params![owner, context, since, agent, state], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
+    let mut spots: Vec<Spot> = found.collect::<Result<_, _>>()?;
+    let total = spots.len() as u64;
+    spots.retain(|spot| spot < below);
+    spots.sort_unstable_by(|a, b| b.cmp(a));
+    spots.truncate(*wanted);
+    Ok((spots, total))
 }
 
 /// Merges the stretches of each agent and state that have any tasks.

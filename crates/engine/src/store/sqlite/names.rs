@@ -15,58 +15,30 @@ use super::{
 /// Names remembered at once. A full cache starts over: the database still knows them all.
 const REMEMBERED: usize = 4096;
 
-/// The numbers of an owner.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OwnerRow {
-    pub(super) owner: i64,
-    pub(super) tenant: i64,
-}
-
 /// The writer's memory of names. After a rollback it must forget: what it has seen is not stored.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    owners: HashMap<Owner, OwnerRow>,
+    owners: HashMap<Owner, i64>,
     agents: HashMap<AgentName, i64>,
 }
 
 impl Names {
-    /// The numbers of an owner, if they have ever stored anything.
-    pub(super) fn owner(
-        &mut self,
-        conn: &Connection,
-        name: &Owner,
-    ) -> Result<Option<OwnerRow>, Fault> {
+    /// The number of an owner, if they have ever stored anything.
+    pub(super) fn owner(&mut self, conn: &Connection, name: &Owner) -> Result<Option<i64>, Fault> {
         if let Some(known) = self.owners.get(name) {
             return Ok(Some(*known));
         }
-        let tenant = first(conn, sql::FIND_TENANT, [name.tenant.as_str()], |row| row.get(0))?;
-        let Some(tenant) = tenant else { return Ok(None) };
-        let found = params![tenant, &*name.principal];
-        let Some(owner) = first(conn, sql::FIND_OWNER, found, |row| row.get(0))? else {
-            return Ok(None);
-        };
-        Ok(Some(self.remember(name, OwnerRow { owner, tenant })))
+        let found = find_owner(conn, name)?;
+        Ok(found.map(|row| remember(&mut self.owners, name, row)))
     }
 
-    /// The numbers of an owner, new ones if need be.
-    pub(super) fn owner_or_new(
-        &mut self,
-        conn: &Connection,
-        name: &Owner,
-    ) -> Result<OwnerRow, Fault> {
+    /// The number of an owner, a new one if need be.
+    pub(super) fn owner_or_new(&mut self, conn: &Connection, name: &Owner) -> Result<i64, Fault> {
         if let Some(known) = self.owner(conn, name)? {
             return Ok(known);
         }
-        let tenant = [name.tenant.as_str()];
-        let tenant = match first(conn, sql::FIND_TENANT, tenant, |row| row.get(0))? {
-            Some(known) => known,
-            None => {
-                run(conn, sql::ADD_TENANT, tenant)?;
-                conn.last_insert_rowid()
-            }
-        };
-        run(conn, sql::ADD_OWNER, params![tenant, &*name.principal])?;
-        Ok(self.remember(name, OwnerRow { owner: conn.last_insert_rowid(), tenant }))
+        run(conn, sql::ADD_OWNER, params![name.tenant.as_str(), &*name.principal])?;
+        Ok(remember(&mut self.owners, name, conn.last_insert_rowid()))
     }
 
     /// The number of an agent, a new one if need be.
@@ -81,25 +53,30 @@ impl Names {
                 conn.last_insert_rowid()
             }
         };
-        if self.agents.len() >= REMEMBERED {
-            self.agents.clear();
-        }
-        self.agents.insert(name.clone(), row);
-        Ok(row)
+        Ok(remember(&mut self.agents, name, row))
     }
 
     pub(super) fn forget(&mut self) {
         self.owners.clear();
         self.agents.clear();
     }
+}
 
-    fn remember(&mut self, name: &Owner, row: OwnerRow) -> OwnerRow {
-        if self.owners.len() >= REMEMBERED {
-            self.owners.clear();
-        }
-        self.owners.insert(name.clone(), row);
-        row
+pub(super) fn find_owner(conn: &Connection, name: &Owner) -> Result<Option<i64>, Fault> {
+    let name = [name.tenant.as_str(), &name.principal];
+    Ok(first(conn, sql::FIND_OWNER, name, |row| row.get(0))?)
+}
+
+fn remember<N: Clone + Eq + std::hash::Hash>(
+    names: &mut HashMap<N, i64>,
+    name: &N,
+    row: i64,
+) -> i64 {
+    if names.len() >= REMEMBERED {
+        names.clear();
     }
+    names.insert(name.clone(), row);
+    row
 }
 
 /// Where a list looks for a task.
@@ -111,35 +88,32 @@ pub(super) struct Group {
     pub(super) state: i64,
 }
 
-/// Changes to counters, summed over a transaction and written once at its end.
-#[derive(Debug, Default)]
-pub(super) struct Totals {
-    groups: HashMap<Group, i64>,
-    tenants: HashMap<i64, (i64, i64)>,
+/// Tasks, and the bytes of their logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sum {
+    pub(super) tasks: i64,
+    pub(super) bytes: i64,
 }
 
-impl Totals {
-    pub(super) fn count(&mut self, group: Group, tasks: i64) {
-        *self.groups.entry(group).or_default() += tasks;
-    }
+/// Changes to counters, summed over a transaction and written once at its end.
+#[derive(Debug, Default)]
+pub(super) struct Totals(HashMap<Group, Sum>);
 
-    pub(super) fn weigh(&mut self, tenant: i64, tasks: i64, bytes: i64) {
-        let total = self.tenants.entry(tenant).or_default();
-        total.0 += tasks;
-        total.1 += bytes;
+impl Totals {
+    /// So many tasks more or fewer, of so many bytes.
+    pub(super) fn add(&mut self, group: Group, tasks: i64, bytes: i64) {
+        let sum = self.0.entry(group).or_default();
+        sum.tasks += tasks;
+        sum.bytes += bytes;
     }
 
     /// Adds what was summed to what is stored.
     pub(super) fn flush(self, conn: &Connection) -> Result<(), Fault> {
-        for (group, tasks) in self.groups {
-            if tasks != 0 {
+        for (group, sum) in self.0 {
+            if sum != Sum::default() {
                 let Group { owner, hidden, agent, state } = group;
-                run(conn, sql::ADD_COUNT, params![owner, hidden, agent, state, tasks])?;
-            }
-        }
-        for (tenant, (tasks, bytes)) in self.tenants {
-            if (tasks, bytes) != (0, 0) {
-                run(conn, sql::ADD_TOTAL, params![tenant, tasks, bytes])?;
+                let Sum { tasks, bytes } = sum;
+                run(conn, sql::ADD_COUNT, params![owner, hidden, agent, state, tasks, bytes])?;
             }
         }
         Ok(())

@@ -56,6 +56,15 @@ impl Phase {
             Self::Waiting
         }
     }
+
+    pub(super) fn from_code(code: i64) -> Result<Self, Fault> {
+        match code {
+            0 => Ok(Self::Waiting),
+            1 => Ok(Self::Active),
+            2 => Ok(Self::Ended),
+            _ => Err(Fault::unreadable("phase")),
+        }
+    }
 }
 
 /// SQLite's integers are signed. Nothing counted here comes near the difference.

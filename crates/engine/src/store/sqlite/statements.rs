@@ -14,23 +14,28 @@ macro_rules! statements {
 macro_rules! header {
     () => {
         "t.row, t.id, a.name, t.context, t.state, t.changed, t.created, t.hidden, t.bytes, t.head, \
-         t.turn, t.attempt, t.epoch, t.unread, t.holder, s.seq, s.status, s.history, s.metadata"
+         t.turn, t.attempt, t.epoch, t.unread, t.holder, t.snapshot, \
+         coalesce(t.status, s.status), coalesce(t.history, s.history), \
+         coalesce(t.metadata, s.metadata)"
+    };
+}
+
+/// The snapshot `s` of a task `t` that does not have it in its row.
+macro_rules! snapshot_beside {
+    () => {
+        "LEFT JOIN snapshots s ON s.task = CASE WHEN t.status IS NULL THEN t.row END"
     };
 }
 
 /// Finds the task `t` of tenant `?1`, principal `?2` and id `?3`.
 macro_rules! task_of_key {
     () => {
-        "FROM tenants n \
-         CROSS JOIN owners o ON o.tenant = n.id AND o.principal = ?2 \
-         CROSS JOIN tasks t ON t.owner = o.id AND t.id = ?3"
+        "FROM owners o CROSS JOIN tasks t ON t.owner = o.id AND t.id = ?3"
     };
 }
 
 statements! {
     // Names.
-    FIND_TENANT = "SELECT id FROM tenants WHERE name = ?1";
-    ADD_TENANT = "INSERT INTO tenants (name) VALUES (?1)";
     FIND_OWNER = "SELECT id FROM owners WHERE tenant = ?1 AND principal = ?2";
     ADD_OWNER = "INSERT INTO owners (tenant, principal) VALUES (?1, ?2)";
     FIND_AGENT = "SELECT id FROM agents WHERE name = ?1";
@@ -46,35 +51,43 @@ statements! {
          CROSS JOIN tasks t ON t.row = e.task \
          WHERE d.key = ?1";
     FIND_TASK =
-        "SELECT row, head, epoch, agent, context, state, changed, created, hidden, phase, \
-         counted, holder FROM tasks WHERE owner = ?1 AND id = ?2";
+        "SELECT row, head, epoch, counted, snapshot, agent, state, hidden, changed, created, phase, \
+         holder FROM tasks WHERE owner = ?1 AND id = ?2";
     ADD_TASK =
-        "INSERT INTO tasks (row, tenant, owner, id, agent, context, state, changed, created, \
-         hidden, phase, head, bytes, counted, turn, attempt, epoch, unread, holder) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?14, ?15, ?16, \
-         ?17, ?18) ON CONFLICT (owner, id) DO NOTHING";
-    /// Everything that can change.
-    UPDATE_TASK =
-        "UPDATE tasks SET agent = ?2, context = ?3, state = ?4, changed = ?5, created = ?6, \
-         hidden = ?7, phase = ?8, head = ?9, bytes = ?10, counted = ?10, turn = ?11, \
-         attempt = ?12, epoch = ?13, unread = ?14, holder = ?15 WHERE row = ?1";
+        "INSERT INTO tasks (row, owner, id, agent, context, state, changed, created, hidden, phase, \
+         head, bytes, counted, turn, attempt, epoch, unread, holder) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14, ?15, ?16, \
+         ?17) ON CONFLICT (owner, id) DO NOTHING";
     /// Only what no index contains: SQLite rewrites every index that has a column in SET, whether
     /// or not its value changes.
     UPDATE_RUN =
         "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7 \
          WHERE row = ?1";
+    /// What changes with a status.
+    UPDATE_TASK =
+        "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7, \
+         counted = ?3, state = ?8, changed = ?9, created = ?10, phase = ?11, holder = ?12 \
+         WHERE row = ?1";
+    /// The same, with the snapshot of a task that is over.
+    END_TASK =
+        "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7, \
+         counted = ?3, state = ?8, changed = ?9, created = ?10, phase = ?11, holder = ?12, \
+         snapshot = ?2, status = ?13, history = ?14, metadata = ?15, artifacts = ?16 \
+         WHERE row = ?1";
+    SHOW_TASK = "UPDATE tasks SET hidden = ?2 WHERE row = ?1";
     ADD_EVENT =
         "INSERT INTO events (position, task, seq, kind, key, content, body) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     PUT_SNAPSHOT =
-        "INSERT INTO snapshots (task, seq, status, history, metadata, artifacts) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (task) DO UPDATE SET seq = excluded.seq, \
-         status = excluded.status, history = excluded.history, metadata = excluded.metadata, \
-         artifacts = excluded.artifacts";
+        "INSERT OR REPLACE INTO snapshots (task, status, history, metadata, artifacts) \
+         VALUES (?1, ?2, ?3, ?4, ?5)";
+    SNAPSHOT_BESIDE =
+        "UPDATE tasks SET snapshot = ?2, status = NULL, history = NULL, metadata = NULL, \
+         artifacts = NULL WHERE row = ?1";
     ADD_COUNT =
-        "INSERT INTO counters (owner, hidden, agent, state, n) VALUES (?1, ?2, ?3, ?4, ?5) \
-         ON CONFLICT (owner, hidden, agent, state) DO UPDATE SET n = n + excluded.n";
-    ADD_TOTAL = "UPDATE tenants SET tasks = tasks + ?2, bytes = bytes + ?3 WHERE id = ?1";
+        "INSERT INTO counters (owner, hidden, agent, state, tasks, bytes) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (owner, hidden, agent, state) \
+         DO UPDATE SET tasks = tasks + excluded.tasks, bytes = bytes + excluded.bytes";
     PUT_META =
         "INSERT INTO meta (key, value) VALUES (?1, ?2) \
          ON CONFLICT (key) DO UPDATE SET value = excluded.value";
@@ -85,12 +98,15 @@ statements! {
 
     // Point reads.
     LOAD = concat!(
-        "SELECT ", header!(), ", s.artifacts ", task_of_key!(),
-        " CROSS JOIN agents a ON a.id = t.agent \
-          LEFT JOIN snapshots s ON s.task = t.row WHERE n.name = ?1"
+        "SELECT ", header!(), ", coalesce(t.artifacts, s.artifacts) ", task_of_key!(),
+        " CROSS JOIN agents a ON a.id = t.agent ", snapshot_beside!(),
+        " WHERE o.tenant = ?1 AND o.principal = ?2"
     );
     FIND_HEAD =
-        concat!("SELECT t.row, t.head, t.state, t.hidden ", task_of_key!(), " WHERE n.name = ?1");
+        concat!(
+            "SELECT t.row, t.head, t.state, t.hidden ", task_of_key!(),
+            " WHERE o.tenant = ?1 AND o.principal = ?2"
+        );
     READ_EVENTS =
         "SELECT seq, kind, body FROM events WHERE task = ?1 AND seq > ?2 AND seq <= ?3 \
          ORDER BY seq LIMIT ?4";
@@ -105,11 +121,8 @@ statements! {
     FIND_META = "SELECT value FROM meta WHERE key = ?1";
 
     // Lists.
-    LIST_OWNER =
-        "SELECT o.id FROM tenants n \
-         CROSS JOIN owners o ON o.tenant = n.id AND o.principal = ?2 WHERE n.name = ?1";
     LIST_GROUPS =
-        "SELECT agent, state, n FROM counters WHERE owner = ?1 AND hidden = 0 AND n > 0";
+        "SELECT agent, state, tasks FROM counters WHERE owner = ?1 AND hidden = 0 AND tasks > 0";
     LIST_GROUP =
         "SELECT changed, row FROM tasks INDEXED BY tasks_by_status \
          WHERE owner = ?1 AND hidden = 0 AND agent = ?2 AND state = ?3 AND changed >= ?4 \
@@ -120,19 +133,14 @@ statements! {
     LIST_CONTEXT =
         "SELECT changed, row FROM tasks INDEXED BY tasks_by_context \
          WHERE owner = ?1 AND context = ?2 AND hidden = 0 AND changed >= ?3 \
-         AND (changed, row) < (?4, ?5) AND (?6 IS NULL OR agent = ?6) \
-         AND (?7 IS NULL OR state = ?7) ORDER BY changed DESC, row DESC LIMIT ?8";
-    COUNT_CONTEXT =
-        "SELECT count(*) FROM tasks INDEXED BY tasks_by_context \
-         WHERE owner = ?1 AND context = ?2 AND hidden = 0 AND changed >= ?3 \
          AND (?4 IS NULL OR agent = ?4) AND (?5 IS NULL OR state = ?5)";
     LIST_ITEM = concat!(
-        "SELECT ", header!(), ", x'' FROM tasks t CROSS JOIN agents a ON a.id = t.agent \
-         LEFT JOIN snapshots s ON s.task = t.row WHERE t.row = ?1"
+        "SELECT ", header!(), ", x'' FROM tasks t CROSS JOIN agents a ON a.id = t.agent ",
+        snapshot_beside!(), " WHERE t.row = ?1"
     );
     LIST_ITEM_WITH_ARTIFACTS = concat!(
-        "SELECT ", header!(), ", s.artifacts FROM tasks t CROSS JOIN agents a ON a.id = t.agent \
-         LEFT JOIN snapshots s ON s.task = t.row WHERE t.row = ?1"
+        "SELECT ", header!(), ", coalesce(t.artifacts, s.artifacts) FROM tasks t \
+         CROSS JOIN agents a ON a.id = t.agent ", snapshot_beside!(), " WHERE t.row = ?1"
     );
 
     // Work that waits. Steps from one agent and holder to the next instead of reading past the
@@ -150,40 +158,35 @@ statements! {
         "SELECT created, row FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder = ?2 ORDER BY created, row LIMIT ?3";
     NAME_TASK =
-        "SELECT n.name, o.principal, t.id, a.name FROM tasks t \
-         CROSS JOIN owners o ON o.id = t.owner CROSS JOIN tenants n ON n.id = o.tenant \
-         CROSS JOIN agents a ON a.id = t.agent WHERE t.row = ?1";
+        "SELECT o.tenant, o.principal, t.id, a.name FROM tasks t \
+         CROSS JOIN owners o ON o.id = t.owner CROSS JOIN agents a ON a.id = t.agent \
+         WHERE t.row = ?1";
     PAUSED_TASKS =
         "SELECT row FROM tasks INDEXED BY tasks_paused \
          WHERE phase = 0 AND state IN (6, 8) AND agent = ?1 AND changed < ?2 \
          ORDER BY changed, row LIMIT ?3";
 
     // Retention.
-    /// One row for each tenant, however many tasks they have.
-    TENANTS_OVER =
-        "SELECT id, tasks, bytes FROM tenants WHERE tasks > ?1 OR bytes > ?2";
-    NEXT_TENANT_ENDED =
-        "SELECT tenant, changed FROM tasks INDEXED BY tasks_ended WHERE phase = 2 AND tenant > ?1 \
-         ORDER BY tenant, changed LIMIT 1";
+    /// One row for each owner, agent and state, however many tasks they have.
+    ALL_GROUPS =
+        "SELECT o.tenant, c.owner, c.hidden, c.agent, c.state, c.tasks, c.bytes FROM owners o \
+         CROSS JOIN counters c ON c.owner = o.id ORDER BY o.tenant, o.principal";
     ENDED_TASKS =
-        "SELECT changed, row, counted, head FROM tasks INDEXED BY tasks_ended \
-         WHERE phase = 2 AND tenant = ?1 AND changed < ?2 ORDER BY changed, row LIMIT ?3";
+        "SELECT changed, row, counted, head FROM tasks INDEXED BY tasks_by_status \
+         WHERE owner = ?1 AND hidden = ?2 AND agent = ?3 AND state = ?4 AND changed < ?5 \
+         AND phase = 2 ORDER BY changed, row LIMIT ?6";
     ENDED_TASK =
-        "SELECT tenant, owner, hidden, agent, state, counted FROM tasks \
-         WHERE row = ?1 AND phase = 2";
+        "SELECT owner, hidden, agent, state, counted FROM tasks WHERE row = ?1 AND phase = 2";
     DROP_KEYS =
         "DELETE FROM dedup WHERE key IN \
          (SELECT key FROM events WHERE task = ?1 AND key IS NOT NULL)";
     DROP_EVENTS = "DELETE FROM events WHERE task = ?1";
     DROP_SNAPSHOT = "DELETE FROM snapshots WHERE task = ?1";
     DROP_TASK = "DELETE FROM tasks WHERE row = ?1";
-    DROP_COUNTS = "DELETE FROM counters WHERE owner = ?1 AND n = 0";
+    DROP_COUNTS = "DELETE FROM counters WHERE owner = ?1 AND tasks = 0";
     DROP_OWNER =
         "DELETE FROM owners WHERE id = ?1 \
          AND NOT EXISTS (SELECT 1 FROM counters WHERE owner = ?1)";
-    DROP_TENANT =
-        "DELETE FROM tenants WHERE id = ?1 \
-         AND NOT EXISTS (SELECT 1 FROM owners WHERE tenant = ?1)";
 }
 
 #[cfg(test)]
@@ -202,7 +205,7 @@ mod tests {
         for (name, sql) in ALL {
             for step in plan(sql) {
                 let scans = step.starts_with("SCAN") && step != "SCAN CONSTANT ROW";
-                assert!(!scans || *name == "TENANTS_OVER", "{name}: {step}");
+                assert!(!scans || *name == "ALL_GROUPS", "{name}: {step}");
                 assert!(!step.contains("TEMP B-TREE"), "{name} sorts: {step}");
                 assert!(!step.contains("AUTOMATIC"), "{name} builds an index: {step}");
             }

@@ -1,15 +1,16 @@
 //! Retention. The tasks to remove are chosen on a reader and removed by the writer a few at a time,
 //! so that appends get their turn in between.
 
-use herald_protocol::Timestamp;
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, params};
 
 use crate::store::Retention;
 
 use super::{
     append::{Batch, Next},
-    names::Group,
-    rows::{Fault, first, int, run, size, uint},
+    names::{Group, Sum},
+    rows::{Fault, first, int, run, size, state, text, uint},
     statements as sql,
 };
 
@@ -27,84 +28,110 @@ struct Victim {
     events: u64,
 }
 
+/// The tasks of one tenant, by where they are to be found.
+#[derive(Debug, Default)]
+struct Tenant {
+    name: String,
+    groups: Vec<Group>,
+    total: Sum,
+}
+
 /// Chooses up to `limit` tasks, the oldest first, in portions for one transaction each.
 pub(super) fn choose(
     conn: &Connection,
     retention: &Retention,
     limit: usize,
 ) -> Result<Vec<Vec<i64>>, Fault> {
+    if retention.ended_before.is_none() && retention.tasks.is_none() && retention.bytes.is_none() {
+        return Ok(Vec::new());
+    }
     // One view of totals and tasks.
     let conn = conn.unchecked_transaction()?;
     let mut victims = Vec::new();
-    if let Some(before) = retention.ended_before {
-        too_old(&conn, before, limit, &mut victims)?;
+    let mut find = conn.prepare_cached(sql::ALL_GROUPS)?;
+    let mut rows = find.query([])?;
+    let mut tenant = Tenant::default();
+    while let Some(row) = rows.next()? {
+        if text(row, 0)? != tenant.name {
+            tenant.choose(&conn, retention, limit, &mut victims)?;
+            tenant = Tenant { name: text(row, 0)?.to_owned(), ..Tenant::default() };
+        }
+        tenant.total.tasks += row.get::<_, i64>(5)?;
+        tenant.total.bytes += row.get::<_, i64>(6)?;
+        if state(row.get(4)?)?.is_terminal() {
+            tenant.groups.push(Group {
+                owner: row.get(1)?,
+                hidden: row.get(2)?,
+                agent: row.get(3)?,
+                state: row.get(4)?,
+            });
+        }
     }
-    if retention.tasks.is_some() || retention.bytes.is_some() {
-        too_many(&conn, retention, limit, &mut victims)?;
-    }
-    // The first limit that is hit applies, so a task may have been chosen twice.
-    victims.sort_unstable();
-    victims.dedup();
-    victims.truncate(limit);
+    tenant.choose(&conn, retention, limit, &mut victims)?;
     Ok(portions(&victims))
 }
 
-fn too_old(
-    conn: &Connection,
-    before: Timestamp,
-    limit: usize,
-    victims: &mut Vec<Victim>,
-) -> Result<(), Fault> {
-    let mut last = 0_i64;
-    // One look for each tenant, at its oldest task.
-    loop {
-        let next = first(conn, sql::NEXT_TENANT_ENDED, [last], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
-        })?;
-        let Some((tenant, oldest)) = next else { return Ok(()) };
-        if oldest < before.as_millis() {
-            victims.extend(ended(conn, tenant, before.as_millis(), limit)?);
+impl Tenant {
+    /// Adds what this tenant has too much of, and keeps the oldest of all.
+    fn choose(
+        &self,
+        conn: &Connection,
+        retention: &Retention,
+        limit: usize,
+        victims: &mut Vec<Victim>,
+    ) -> Result<(), Fault> {
+        if let Some(before) = retention.ended_before {
+            victims.extend(self.ended(conn, before.as_millis(), limit)?);
         }
-        last = tenant;
-    }
-}
-
-fn too_many(
-    conn: &Connection,
-    retention: &Retention,
-    limit: usize,
-    victims: &mut Vec<Victim>,
-) -> Result<(), Fault> {
-    let most = |limit: Option<u64>| limit.map_or(i64::MAX, int);
-    let (tasks, bytes) = (most(retention.tasks), most(retention.bytes));
-    let mut over = conn.prepare_cached(sql::TENANTS_OVER)?;
-    let mut rows = over.query([tasks, bytes])?;
-    while let Some(row) = rows.next()? {
-        let mut tasks_over = row.get::<_, i64>(1)?.saturating_sub(tasks);
-        let mut bytes_over = row.get::<_, i64>(2)?.saturating_sub(bytes);
-        for victim in ended(conn, row.get(0)?, i64::MAX, limit)? {
-            if tasks_over <= 0 && bytes_over <= 0 {
-                break;
+        let over = |total: i64, most: Option<u64>| most.map_or(0, |most| total - int(most));
+        let mut tasks_over = over(self.total.tasks, retention.tasks);
+        let mut bytes_over = over(self.total.bytes, retention.bytes);
+        if tasks_over > 0 || bytes_over > 0 {
+            for victim in self.ended(conn, i64::MAX, limit)? {
+                if tasks_over <= 0 && bytes_over <= 0 {
+                    break;
+                }
+                tasks_over -= 1;
+                bytes_over -= int(victim.bytes);
+                victims.push(victim);
             }
-            tasks_over -= 1;
-            bytes_over -= int(victim.bytes);
-            victims.push(victim);
         }
+        // The first limit that is hit applies, so a task may have been chosen twice.
+        victims.sort_unstable();
+        victims.dedup();
+        victims.truncate(limit);
+        Ok(())
     }
-    Ok(())
-}
 
-fn ended(conn: &Connection, tenant: i64, before: i64, limit: usize) -> Result<Vec<Victim>, Fault> {
-    let mut find = conn.prepare_cached(sql::ENDED_TASKS)?;
-    let victims = find.query_map(params![tenant, before, size(limit)], |row| {
-        Ok(Victim {
-            changed: row.get(0)?,
-            row: row.get(1)?,
-            bytes: uint(row.get(2)?),
-            events: uint(row.get(3)?),
-        })
-    })?;
-    Ok(victims.collect::<Result<_, _>>()?)
+    /// The tasks that ended first, up to `limit` of those that ended before then.
+    fn ended(
+        &self,
+        conn: &Connection,
+        mut before: i64,
+        limit: usize,
+    ) -> Result<Vec<Victim>, Fault> {
+        let mut find = conn.prepare_cached(sql::ENDED_TASKS)?;
+        let mut oldest = Vec::new();
+        for Group { owner, hidden, agent, state } in &self.groups {
+            let terms = params![owner, hidden, agent, state, before, size(limit)];
+            let mut rows = find.query(terms)?;
+            while let Some(row) = rows.next()? {
+                oldest.push(Victim {
+                    changed: row.get(0)?,
+                    row: row.get(1)?,
+                    bytes: uint(row.get(2)?),
+                    events: uint(row.get(3)?),
+                });
+            }
+            oldest.sort_unstable();
+            oldest.truncate(limit);
+            // What ended after all of these is not among the oldest.
+            if let Some(last) = oldest.last().filter(|_| oldest.len() == limit) {
+                before = before.min(last.changed.saturating_add(1));
+            }
+        }
+        Ok(oldest)
+    }
 }
 
 fn portions(victims: &[Victim]) -> Vec<Vec<i64>> {
@@ -130,7 +157,7 @@ fn portions(victims: &[Victim]) -> Vec<Vec<i64>> {
 /// Whose tasks a transaction has removed.
 #[derive(Debug, Default)]
 pub(super) struct Swept {
-    owners: Vec<(i64, i64)>,
+    owners: BTreeSet<i64>,
 }
 
 impl Batch<'_> {
@@ -140,22 +167,20 @@ impl Batch<'_> {
         for task in rows {
             let found = first(self.conn, sql::ENDED_TASK, [task], |row| {
                 let group = Group {
-                    owner: row.get(1)?,
-                    hidden: row.get(2)?,
-                    agent: row.get(3)?,
-                    state: row.get(4)?,
+                    owner: row.get(0)?,
+                    hidden: row.get(1)?,
+                    agent: row.get(2)?,
+                    state: row.get(3)?,
                 };
-                Ok((row.get::<_, i64>(0)?, group, row.get::<_, i64>(5)?))
+                Ok((group, row.get::<_, i64>(4)?))
             })?;
-            let Some((tenant, group, counted)) = found else { continue };
+            let Some((group, counted)) = found else { continue };
             // The keys first: they are found through the events.
-            run(self.conn, sql::DROP_KEYS, [task])?;
-            run(self.conn, sql::DROP_EVENTS, [task])?;
-            run(self.conn, sql::DROP_SNAPSHOT, [task])?;
-            run(self.conn, sql::DROP_TASK, [task])?;
-            self.totals.count(group, -1);
-            self.totals.weigh(tenant, -1, -counted);
-            swept.owners.push((group.owner, tenant));
+            for drop in [sql::DROP_KEYS, sql::DROP_EVENTS, sql::DROP_SNAPSHOT, sql::DROP_TASK] {
+                self.prepared.run(drop, [task])?;
+            }
+            self.totals.add(group, -1, -counted);
+            swept.owners.insert(group.owner);
             removed += 1;
         }
         Ok(removed)
@@ -167,19 +192,15 @@ impl Swept {
         !self.owners.is_empty()
     }
 
-    /// Forgets owners and tenants that have nothing left, and keeps in mind which numbers have been
-    /// given out, should the highest of them be gone. After the totals are flushed, never before.
-    pub(super) fn tidy(&mut self, conn: &Connection, next: Next) -> Result<(), Fault> {
+    /// Forgets owners that have nothing left, and keeps in mind which numbers have been given out,
+    /// should the highest of them be gone. After the totals are flushed, never before.
+    pub(super) fn tidy(&self, conn: &Connection, next: Next) -> Result<(), Fault> {
         if !self.any() {
             return Ok(());
         }
-        self.owners.sort_unstable();
-        self.owners.dedup();
-        for (owner, tenant) in &self.owners {
+        for owner in &self.owners {
             run(conn, sql::DROP_COUNTS, [owner])?;
-            if run(conn, sql::DROP_OWNER, [owner])? > 0 {
-                run(conn, sql::DROP_TENANT, [tenant])?;
-            }
+            run(conn, sql::DROP_OWNER, [owner])?;
         }
         run(conn, sql::PUT_META, ("row", next.row))?;
         run(conn, sql::PUT_META, ("position", next.position))?;

@@ -15,9 +15,10 @@ use crate::{
 };
 
 use super::{
-    append::{Batch, Next},
+    append::{Batch, Memory, Next},
     checkpoint::Checkpoints,
-    names::{Names, Totals},
+    names::Totals,
+    prepared::Prepared,
     rows::{Fault, run},
     statements as sql,
     sweep::Swept,
@@ -52,7 +53,7 @@ pub(super) struct Writer {
     conn: Arc<Mutex<Connection>>,
     /// None in memory.
     checkpoints: Option<Checkpoints>,
-    names: Names,
+    memory: Memory,
     next: Next,
     metrics: Arc<StoreMetrics>,
     /// Whether the last transaction failed, so that a full disk is reported once and not with
@@ -67,7 +68,7 @@ impl Writer {
         next: Next,
         metrics: Arc<StoreMetrics>,
     ) -> Self {
-        Self { conn, checkpoints, names: Names::default(), next, metrics, failing: false }
+        Self { conn, checkpoints, memory: Memory::default(), next, metrics, failing: false }
     }
 
     /// Serves until every sender is gone and the queue is empty.
@@ -111,8 +112,8 @@ impl Writer {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::error!(%error, "the store cannot be written");
                 }
-                // Names first seen in this transaction are not stored after all.
-                self.names.forget();
+                // What was first seen in this transaction is not stored after all.
+                self.memory.forget();
                 for job in jobs {
                     let _ = job.reply.send(Err(error.clone()));
                 }
@@ -134,7 +135,8 @@ impl Writer {
         let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut batch = Batch {
             conn: &transaction,
-            names: &mut self.names,
+            prepared: Prepared::new(&transaction),
+            memory: &mut self.memory,
             next: &mut self.next,
             totals: Totals::default(),
         };
@@ -147,13 +149,12 @@ impl Writer {
                 Work::Probe => probe(&transaction, failing).map(|()| Ok(0))?,
             });
         }
-        let next = *batch.next;
-        batch.totals.flush(&transaction)?;
+        let next = batch.finish()?;
         swept.tidy(&transaction, next)?;
         transaction.commit()?;
         if swept.any() {
             // Their numbers may be gone with their last task.
-            self.names.forget();
+            self.memory.names.forget();
         }
         Ok(outcomes)
     }

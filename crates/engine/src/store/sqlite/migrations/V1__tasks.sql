@@ -6,17 +6,9 @@ CREATE TABLE meta (
     value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Totals are brought up to date when a status changes, not with every chunk.
-CREATE TABLE tenants (
-    id INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
-    tasks INTEGER NOT NULL DEFAULT 0,
-    bytes INTEGER NOT NULL DEFAULT 0
-) STRICT;
-
 CREATE TABLE owners (
     id INTEGER PRIMARY KEY,
-    tenant INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
     principal TEXT NOT NULL,
     UNIQUE (tenant, principal)
 ) STRICT;
@@ -26,19 +18,23 @@ CREATE TABLE agents (
     name TEXT NOT NULL UNIQUE
 ) STRICT;
 
--- How many tasks each owner has, by where a list would look for them.
+-- How many tasks each owner has and how large their logs are, by where a list would look for them.
+-- Brought up to date when a status changes, not with every chunk.
 CREATE TABLE counters (
     owner INTEGER NOT NULL,
     hidden INTEGER NOT NULL,
     agent INTEGER NOT NULL,
     state INTEGER NOT NULL,
-    n INTEGER NOT NULL,
+    tasks INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
     PRIMARY KEY (owner, hidden, agent, state)
 ) STRICT, WITHOUT ROWID;
 
+-- A task that is over never changes again, so that its snapshot is here, in the row that every
+-- reader comes to; the snapshot of a paused one is in a table of its own, or each later event would
+-- rewrite it. Artifacts come last: a list that leaves them out never touches their pages.
 CREATE TABLE tasks (
     row INTEGER PRIMARY KEY,
-    tenant INTEGER NOT NULL,
     owner INTEGER NOT NULL,
     agent INTEGER NOT NULL,
     id TEXT NOT NULL,
@@ -51,21 +47,28 @@ CREATE TABLE tasks (
     phase INTEGER NOT NULL,
     head INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
-    -- The part of bytes that the tenant's total holds.
+    -- The part of bytes that the counters hold.
     counted INTEGER NOT NULL,
     turn INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     unread TEXT NOT NULL,
-    holder BLOB
+    holder BLOB,
+    -- The last event that the snapshot contains; none, if there is no snapshot.
+    snapshot INTEGER,
+    status BLOB,
+    history BLOB,
+    metadata BLOB,
+    artifacts BLOB
 ) STRICT;
 
 CREATE UNIQUE INDEX tasks_by_name ON tasks (owner, id);
 CREATE INDEX tasks_by_status ON tasks (owner, hidden, agent, state, changed);
-CREATE INDEX tasks_by_context ON tasks (owner, context, changed) WHERE hidden = 0;
+-- Without the time of the status, which would move every task once more: a conversation is small
+-- enough to be sorted when it is listed.
+CREATE INDEX tasks_by_context ON tasks (owner, context) WHERE hidden = 0;
 CREATE INDEX tasks_active ON tasks (agent, holder, created) WHERE phase = 1;
 CREATE INDEX tasks_paused ON tasks (agent, changed) WHERE phase = 0 AND state IN (6, 8);
-CREATE INDEX tasks_ended ON tasks (tenant, changed) WHERE phase = 2;
 
 -- The position orders the events of all tasks; the writer never gives one out twice. The hashes
 -- are those of the idempotency key that led to the event and of what was sent under it. The body
@@ -82,10 +85,9 @@ CREATE TABLE events (
 
 CREATE UNIQUE INDEX events_by_task ON events (task, seq);
 
--- Artifacts come last: a list that leaves them out never touches their pages.
+-- Of tasks that are not over.
 CREATE TABLE snapshots (
     task INTEGER PRIMARY KEY,
-    seq INTEGER NOT NULL,
     status BLOB NOT NULL,
     history BLOB NOT NULL,
     metadata BLOB NOT NULL,

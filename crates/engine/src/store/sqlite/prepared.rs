@@ -1,0 +1,44 @@
+//! Statements at hand for the length of a transaction: to find one by its text, and to put it back,
+//! costs about as much as to run it.
+
+use std::fmt;
+
+use rusqlite::{CachedStatement, Connection, Params};
+
+/// The statements that a transaction has used so far.
+pub(super) struct Prepared<'c> {
+    conn: &'c Connection,
+    ready: Vec<(&'static str, CachedStatement<'c>)>,
+}
+
+impl<'c> Prepared<'c> {
+    pub(super) fn new(conn: &'c Connection) -> Self {
+        Self { conn, ready: Vec::with_capacity(8) }
+    }
+
+    pub(super) fn get(&mut self, sql: &'static str) -> rusqlite::Result<&mut CachedStatement<'c>> {
+        let at = match self.ready.iter().position(|(known, _)| *known == sql) {
+            Some(at) => at,
+            None => {
+                self.ready.push((sql, self.conn.prepare_cached(sql)?));
+                self.ready.len() - 1
+            }
+        };
+        Ok(&mut self.ready[at].1)
+    }
+
+    /// The changes a statement made.
+    pub(super) fn run(
+        &mut self,
+        sql: &'static str,
+        params: impl Params,
+    ) -> rusqlite::Result<usize> {
+        self.get(sql)?.execute(params)
+    }
+}
+
+impl fmt::Debug for Prepared<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.ready.iter().map(|(sql, _)| sql)).finish()
+    }
+}
