@@ -4,8 +4,8 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use herald_protocol::{
-    AgentName, Content, ContextId, Error, ErrorKind, Operation, Part, Request, SendResult, Seq,
-    Task, TaskId, TaskPage, TaskState, Timestamp,
+    AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Request, SendResult,
+    Seq, Task, TaskId, TaskPage, TaskState, Timestamp,
     request::{CancelTask, GetTask, ListTasks, SendMessage, SubscribeToTask},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -21,7 +21,7 @@ use crate::{
     log,
     post::Post,
     rules::{self, Command, Record},
-    store::{Holder, Key, ListQuery, Original, Page, Store, StoreError},
+    store::{Holder, Key, ListQuery, Original, Page, Snapshot, Store, StoreError},
     subscription::{Subscription, Until},
     token, trace,
     write::{Refusal, Write},
@@ -31,7 +31,7 @@ use crate::{
 #[derive(Debug)]
 pub enum Reply {
     /// The answer to a send.
-    Sent(SendResult),
+    Sent(Sent),
     /// A task.
     Task(TaskJson),
     /// A page of tasks.
@@ -40,26 +40,83 @@ pub enum Reply {
     Stream(Subscription),
 }
 
-/// A task as its 1.0 JSON, which is what most callers want and often what is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskJson(Bytes);
+/// What a send is answered with.
+#[derive(Debug)]
+pub enum Sent {
+    /// The task that the message led to.
+    Task(TaskJson),
+    /// A direct answer.
+    Message(Message),
+}
+
+impl Sent {
+    /// The 1.0 JSON of the answer.
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Task(task) => log::sent(&task.into_bytes()),
+            Self::Message(message) => log::encode_message(&message),
+        }
+    }
+
+    /// The answer itself.
+    pub fn decode(self) -> Result<SendResult, Error> {
+        match self {
+            Self::Task(task) => task.decode().map(SendResult::Task),
+            Self::Message(message) => Ok(SendResult::Message(message)),
+        }
+    }
+}
+
+/// A task on its way to its reader. Most want its 1.0 JSON, and often that is already there.
+#[derive(Debug)]
+pub struct TaskJson(Form);
+
+#[derive(Debug)]
+enum Form {
+    Json(Bytes),
+    /// The snapshot, if there is one, holds the same in pieces of JSON.
+    Task(Arc<Task>, Option<Snapshot>),
+}
 
 impl TaskJson {
+    /// A live task, as its caller asked for it.
+    fn of(record: Record, live: &Live, history_length: Option<i32>) -> Self {
+        match history_length {
+            Some(_) => shown(record.task, history_length).into(),
+            None => Self(Form::Task(record.task, live.snapshot(record.head))),
+        }
+    }
+
+    /// The names of the task and its context, where they are known without a look at the JSON.
+    pub fn names(&self) -> Option<(&TaskId, &ContextId)> {
+        match &self.0 {
+            Form::Json(_) => None,
+            Form::Task(task, _) => Some((&task.id, &task.context_id)),
+        }
+    }
+
     /// The JSON.
     pub fn into_bytes(self) -> Bytes {
-        self.0
+        match self.0 {
+            Form::Json(json) => json,
+            Form::Task(task, Some(snapshot)) => log::whole(&task.id, &task.context_id, &snapshot),
+            Form::Task(task, None) => log::encode_whole(&shown(task, None)),
+        }
     }
 
     /// The task itself.
-    pub fn decode(&self) -> Result<Task, Error> {
-        serde_json::from_slice(&self.0)
-            .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string())))
+    pub fn decode(self) -> Result<Task, Error> {
+        match self.0 {
+            Form::Json(json) => serde_json::from_slice(&json)
+                .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string()))),
+            Form::Task(task, _) => Ok(shown(task, None)),
+        }
     }
 }
 
 impl From<Task> for TaskJson {
     fn from(task: Task) -> Self {
-        Self(log::encode_whole(&task))
+        Self(Form::Task(Arc::new(task), None))
     }
 }
 
@@ -143,12 +200,7 @@ impl Engine {
         }
     }
 
-    async fn send(
-        &self,
-        caller: &Caller,
-        via: &Via,
-        send: SendMessage,
-    ) -> Result<SendResult, Error> {
+    async fn send(&self, caller: &Caller, via: &Via, send: SendMessage) -> Result<Sent, Error> {
         let history = send.configuration.history_length;
         let immediately = send.configuration.return_immediately;
         let accepted = self.accept(caller, via, send, Operation::SendMessage).await?;
@@ -162,14 +214,14 @@ impl Engine {
         }
         let record = self.record(&accepted.live).await?.ok_or_else(Error::task_not_found)?;
         if let Some(reply) = record.reply {
-            return Ok(SendResult::Message(reply));
+            return Ok(Sent::Message(reply));
         }
         if broke_protocol(&record.task) {
             let text = "the agent's answer broke the protocol";
             return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
                 .with("taskId", record.task.id.as_str()));
         }
-        Ok(SendResult::Task(shown(record.task, history)))
+        Ok(Sent::Task(TaskJson::of(record, &accepted.live, history)))
     }
 
     async fn stream(
@@ -206,17 +258,18 @@ impl Engine {
         let key = caller.key(get.id);
         if let Some(live) = self.inner.lives.peek(&key) {
             let record = self.record(&live).await?.filter(|record| record.is_shown(via));
-            let task = record.ok_or_else(Error::task_not_found)?.task;
-            return Ok(shown(task, get.history_length).into());
+            let record = record.ok_or_else(Error::task_not_found)?;
+            return Ok(TaskJson::of(record, &live, get.history_length));
         }
         let stored = self.inner.store.load(&key).await.map_err(refuse)?;
         let stored =
             stored.filter(|stored| !stored.header.hidden && via.leads_to(&stored.header.agent));
         let stored = stored.ok_or_else(Error::task_not_found)?;
         if get.history_length.is_none()
-            && let Some(json) = log::whole(&key.task, &stored)
+            && let Some(snapshot) = stored.snapshot.as_ref().filter(|last| last.seq == stored.head)
         {
-            return Ok(TaskJson(json));
+            let json = log::whole(&key.task, &stored.header.context, snapshot);
+            return Ok(TaskJson(Form::Json(json)));
         }
         let record = log::restore(key.task, stored).map_err(refuse)?;
         Ok(shown(record.task, get.history_length).into())
@@ -525,7 +578,7 @@ impl Engine {
                 break;
             }
             for entry in page.entries.iter().filter(|entry| entry.seq <= seq) {
-                rules::apply(&mut record, &log::decode(entry).map_err(refuse)?, 0);
+                rules::apply(&mut record, log::decode(entry).map_err(refuse)?, 0);
             }
         }
         Ok(record.task)

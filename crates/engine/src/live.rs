@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     rules::Record,
-    store::{Entry, Key, Page},
+    store::{Entry, Key, Page, Snapshot},
 };
 
 /// Entries kept in memory for readers that keep up; others read the store.
@@ -67,6 +67,8 @@ struct Tail {
     /// The last event, once known.
     head: Option<Seq>,
     closed: bool,
+    /// The whole task after some event, if it is small.
+    snapshot: Option<Snapshot>,
     entries: VecDeque<Entry>,
     bytes: usize,
 }
@@ -150,8 +152,15 @@ impl Live {
     }
 
     /// Adds what was committed and wakes the readers.
-    pub(crate) fn publish(&self, entries: Vec<Entry>, head: Seq, closed: bool) {
+    pub(crate) fn publish(
+        &self,
+        entries: Vec<Entry>,
+        head: Seq,
+        closed: bool,
+        snapshot: Option<Snapshot>,
+    ) {
         let mut tail = self.tail();
+        tail.snapshot = snapshot.filter(|snapshot| snapshot.size() <= TAIL_BYTES);
         let follows = tail.head.is_some_and(|known| known + entries.len() as Seq == head)
             || entries.first().is_some_and(|first| first.seq == 1);
         if !follows {
@@ -188,6 +197,11 @@ impl Live {
         let entries: Vec<Entry> = tail.entries.iter().skip(skip).take(limit).cloned().collect();
         let reached = entries.last().is_some_and(|last| last.seq == head);
         Some(Page { entries, closed: tail.closed && reached })
+    }
+
+    /// The task as it stands after this event, in pieces, if memory holds it.
+    pub(crate) fn snapshot(&self, head: Seq) -> Option<Snapshot> {
+        self.tail().snapshot.clone().filter(|snapshot| snapshot.seq == head)
     }
 
     /// Hears the bell from now on.

@@ -18,27 +18,63 @@ use crate::{
     store::{Entry, Kind, Snapshot, StoreError, Stored},
 };
 
-/// The kind and the stored bytes of an event of `task`.
-pub(crate) fn encode(task: &Task, event: &Event) -> (Kind, Bytes) {
-    let names = Names { task_id: &task.id, context_id: &task.context_id };
-    match event {
-        Event::Received(received) => {
-            (Kind::Received(received.state), json(&StoredReceived::from(received)))
+/// Writes JSON. What it writes is as long as it has to be; the room to write it in is kept for the
+/// next.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    room: Vec<u8>,
+}
+
+impl Encoder {
+    pub(crate) fn new() -> Self {
+        Self { room: Vec::with_capacity(1024) }
+    }
+
+    /// The kind and the stored bytes of an event of `task`.
+    pub(crate) fn event(&mut self, task: &Task, event: &Event) -> (Kind, Bytes) {
+        let names = Names { task_id: &task.id, context_id: &task.context_id };
+        match event {
+            Event::Received(received) => {
+                (Kind::Received(received.state), self.json(&StoredReceived::from(received)))
+            }
+            Event::Status(status, metadata) => {
+                let body = StatusBody { names, status, metadata: metadata.as_ref() };
+                (Kind::Status(status.state), self.json(&Wire::StatusUpdate(body)))
+            }
+            Event::Artifact(chunk) => {
+                let body = ArtifactBody {
+                    names,
+                    artifact: &chunk.artifact,
+                    append: chunk.append,
+                    last_chunk: chunk.last,
+                };
+                (Kind::Artifact, self.json(&Wire::ArtifactUpdate(body)))
+            }
+            Event::Reply(message) => (Kind::Reply, self.json(&Wire::Message(message))),
         }
-        Event::Status(status, metadata) => {
-            let body = StatusBody { names, status, metadata: metadata.as_ref() };
-            (Kind::Status(status.state), json(&Wire::StatusUpdate(body)))
+    }
+
+    /// The whole task in pieces.
+    pub(crate) fn snapshot(&mut self, record: &Record) -> Snapshot {
+        let task = &record.task;
+        Snapshot {
+            seq: record.head,
+            status: self.json(&task.status),
+            history: self.list(task.history.as_deref()),
+            metadata: task.metadata.as_ref().map_or_else(Bytes::new, |known| self.json(known)),
+            artifacts: self.list(task.artifacts.as_deref()),
         }
-        Event::Artifact(chunk) => {
-            let body = ArtifactBody {
-                names,
-                artifact: &chunk.artifact,
-                append: chunk.append,
-                last_chunk: chunk.last,
-            };
-            (Kind::Artifact, json(&Wire::ArtifactUpdate(body)))
-        }
-        Event::Reply(message) => (Kind::Reply, json(&Wire::Message(message))),
+    }
+
+    fn list(&mut self, items: Option<&[impl Serialize]>) -> Bytes {
+        let items = items.unwrap_or_default();
+        if items.is_empty() { Bytes::new() } else { self.json(&items) }
+    }
+
+    fn json(&mut self, value: &impl Serialize) -> Bytes {
+        self.room.clear();
+        serde_json::to_writer(&mut self.room, value).expect("protocol types have string keys only");
+        Bytes::copy_from_slice(&self.room)
     }
 }
 
@@ -83,46 +119,38 @@ pub(crate) fn encode_whole(task: &Task) -> Bytes {
     json(task)
 }
 
-/// The 1.0 JSON of a stored task, put together from its snapshot without reading it. `None` if the
-/// task has moved on since.
-pub(crate) fn whole(id: &TaskId, stored: &Stored) -> Option<Bytes> {
-    let snapshot = stored.snapshot.as_ref().filter(|snapshot| snapshot.seq == stored.head)?;
+/// The 1.0 JSON of a send that was answered directly.
+pub(crate) fn encode_message(message: &Message) -> Bytes {
+    json(&Wire::Message(message))
+}
+
+/// The 1.0 JSON of a send that was answered with this task.
+pub(crate) fn sent(task: &[u8]) -> Bytes {
+    [b"{\"task\":", task, b"}"].concat().into()
+}
+
+/// The 1.0 JSON of a task, put together from a snapshot without reading it.
+pub(crate) fn whole(id: &TaskId, context: &ContextId, snapshot: &Snapshot) -> Bytes {
     let Snapshot { status, history, metadata, artifacts, .. } = snapshot;
-    let members = [
-        ("contextId", &json(&stored.header.context)),
-        ("status", status),
-        ("artifacts", artifacts),
-        ("history", history),
-        ("metadata", metadata),
+    let (id, context) = (json(id), json(context));
+    let members: [(&[u8], &Bytes); 6] = [
+        (b"{\"id\":", &id),
+        (b",\"contextId\":", &context),
+        (b",\"status\":", status),
+        (b",\"artifacts\":", artifacts),
+        (b",\"history\":", history),
+        (b",\"metadata\":", metadata),
     ];
-    let size: usize = members.iter().map(|(name, bytes)| name.len() + bytes.len() + 4).sum();
-    let id = json(id);
-    let mut out = Vec::with_capacity(size + id.len() + 8);
-    out.extend_from_slice(b"{\"id\":");
-    out.extend_from_slice(&id);
-    for (name, bytes) in members {
-        if !bytes.is_empty() {
-            out.extend_from_slice(b",\"");
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b"\":");
-            out.extend_from_slice(bytes);
+    let size: usize = members.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let mut out = Vec::with_capacity(size + 1);
+    for (name, value) in members {
+        if !value.is_empty() {
+            out.extend_from_slice(name);
+            out.extend_from_slice(value);
         }
     }
     out.push(b'}');
-    Some(out.into())
-}
-
-/// The whole task in pieces.
-pub(crate) fn snapshot(record: &Record) -> Snapshot {
-    let task = &record.task;
-    let list = |empty: bool, bytes: Bytes| if empty { Bytes::new() } else { bytes };
-    Snapshot {
-        seq: record.head,
-        status: json(&task.status),
-        history: list(task.history.as_ref().is_none_or(Vec::is_empty), json(&task.history)),
-        metadata: list(task.metadata.is_none(), json(&task.metadata)),
-        artifacts: list(task.artifacts.as_ref().is_none_or(Vec::is_empty), json(&task.artifacts)),
-    }
+    out.into()
 }
 
 /// The record of a stored task: its snapshot and every event since.
@@ -138,7 +166,7 @@ pub(crate) fn restore(id: TaskId, stored: Stored) -> Result<Record, StoreError> 
         task.artifacts = Some(piece(&snapshot.artifacts)?.unwrap_or_default());
     }
     for entry in &since {
-        apply(&mut record, &decode(entry)?, 0);
+        apply(&mut record, decode(entry)?, 0);
     }
     if record.head != head {
         let text = format!("the log ends at {} and not at {head}", record.head);

@@ -270,7 +270,7 @@ pub fn decide(
 }
 
 /// Folds one event of `size` bytes into the task. Total: what is in the log has happened.
-pub fn apply(record: &mut Record, event: &Event, size: usize) {
+pub fn apply(record: &mut Record, event: Event, size: usize) {
     record.head += 1;
     record.bytes += size as u64;
     let task = Arc::make_mut(&mut record.task);
@@ -279,13 +279,13 @@ pub fn apply(record: &mut Record, event: &Event, size: usize) {
             let next =
                 TaskStatus { state: received.state, message: None, timestamp: Some(received.at) };
             retire_status(task, next);
-            task.history.get_or_insert_default().push(received.message.clone());
+            task.history.get_or_insert_default().push(received.message);
         }
-        Event::Status(status, _) => retire_status(task, status.clone()),
+        Event::Status(status, _) => retire_status(task, status),
         Event::Artifact(chunk) => merge(task.artifacts.get_or_insert_default(), chunk),
         Event::Reply(message) => {
             task.status.state = TaskState::Completed;
-            record.reply = Some(message.clone());
+            record.reply = Some(message);
         }
     }
 }
@@ -298,17 +298,18 @@ fn retire_status(task: &mut Task, next: TaskStatus) {
     }
 }
 
-fn merge(artifacts: &mut Vec<Artifact>, chunk: &Chunk) {
-    let known = artifacts.iter_mut().find(|known| known.artifact_id == chunk.artifact.artifact_id);
+fn merge(artifacts: &mut Vec<Artifact>, chunk: Chunk) {
+    let Chunk { artifact, append, .. } = chunk;
+    let known = artifacts.iter_mut().find(|known| known.artifact_id == artifact.artifact_id);
     match known {
-        Some(known) if chunk.append => {
-            known.parts.extend(chunk.artifact.parts.iter().cloned());
-            if let Some(metadata) = &chunk.artifact.metadata {
-                known.metadata.get_or_insert_default().extend(metadata.clone());
+        Some(known) if append => {
+            known.parts.extend(artifact.parts);
+            if let Some(metadata) = artifact.metadata {
+                known.metadata.get_or_insert_default().extend(metadata);
             }
         }
-        Some(known) => known.clone_from(&chunk.artifact),
-        None => artifacts.push(chunk.artifact.clone()),
+        Some(known) => *known = artifact,
+        None => artifacts.push(artifact),
     }
 }
 

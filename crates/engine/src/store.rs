@@ -131,9 +131,9 @@ pub struct Holder(pub u128);
 /// The part of a task that every append rewrites. It stays small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// The agent it belongs to.
+    /// The agent it belongs to. Only the first append says which.
     pub agent: AgentName,
-    /// Its conversation.
+    /// Its conversation. Only the first append says which.
     pub context: ContextId,
     /// Its state.
     pub state: TaskState,
@@ -386,6 +386,13 @@ impl Kind {
             Self::Reply => Some(TaskState::Completed),
             Self::Artifact => None,
         }
+    }
+}
+
+impl Snapshot {
+    /// Its bytes.
+    pub fn size(&self) -> usize {
+        self.status.len() + self.history.len() + self.metadata.len() + self.artifacts.len()
     }
 }
 

@@ -51,8 +51,9 @@ pub(crate) enum Refusal {
 }
 
 impl Engine {
-    /// Writes on a task of its own, so that a caller who hangs up cannot leave it half done. `then`
-    /// runs once the write is durable.
+    /// Writes on a task of its own: a caller who hangs up cannot leave it half done, and one who
+    /// is busy elsewhere cannot hold up the other writers of the task. `then` runs once the write is
+    /// durable.
     pub(crate) async fn shielded(
         &self,
         live: Arc<Live>,
@@ -94,6 +95,7 @@ impl Engine {
             let (before, epoch) = (record.head, record.run.epoch);
             let state = (before > 0).then(|| record.state());
             let (mut events, mut first) = (Vec::new(), None);
+            let mut encoder = log::Encoder::new();
             for (index, command) in write.commands.iter().enumerate() {
                 let now = self.now();
                 let limits = &self.inner.settings.limits;
@@ -109,8 +111,8 @@ impl Engine {
                 record.run = decision.run;
                 record.hidden &= !decision.unhide;
                 if let Some(event) = decision.event {
-                    let (kind, body) = log::encode(&record.task, &event);
-                    rules::apply(&mut record, &event, body.len());
+                    let (kind, body) = encoder.event(&record.task, &event);
+                    rules::apply(&mut record, event, body.len());
                     events.push((kind, body));
                     if write.keep_first && first.is_none() {
                         first = Some(Arc::clone(&record.task));
@@ -119,13 +121,14 @@ impl Engine {
             }
             let pauses = write.commands.contains(&Command::Release);
             let whole = (record.is_closed() || pauses) && !record.hidden;
+            let snapshot = whole.then(|| encoder.snapshot(&record));
             let append = Append {
                 key: live.key.clone(),
                 expect: before,
                 fence: write.fence,
                 header: record.header(),
                 events: events.clone(),
-                snapshot: whole.then(|| log::snapshot(&record)),
+                snapshot: snapshot.clone(),
                 dedup: write.dedup.clone(),
             };
             match self.inner.store.append(append).await {
@@ -138,7 +141,7 @@ impl Engine {
                         narration::created(&record.task.id);
                     }
                     self.tell_written(&record.task.id, &write.commands, &entries);
-                    live.publish(entries, head, record.is_closed());
+                    live.publish(entries, head, record.is_closed(), snapshot);
                     self.inner.bells.ring(&live.key.owner);
                     live.keep(&mut slot, record.clone());
                     let claimed = record.run.epoch != epoch;

@@ -31,7 +31,11 @@ use uuid::Uuid;
 
 use crate::{body::Body, limits::Slot, server::Shared};
 
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Names as the map of headers has them: as text they would be checked at every look.
+static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
+static EXTENSIONS: HeaderName = HeaderName::from_static(EXTENSIONS_HEADER);
+static LEGACY_EXTENSIONS: HeaderName = HeaderName::from_static(LEGACY_EXTENSIONS_HEADER);
+static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// One request on its way through a binding.
 #[derive(Debug)]
@@ -126,7 +130,7 @@ impl Exchange<'_> {
 
     /// The version the request names, in its header or in its query.
     pub(crate) fn version(&self) -> Option<Cow<'_, str>> {
-        match self.parts.headers.get(VERSION_HEADER) {
+        match self.parts.headers.get(&VERSION) {
             Some(value) => Some(String::from_utf8_lossy(value.as_bytes())),
             None => query(self.parts, VERSION_HEADER).map(Cow::Borrowed),
         }
@@ -147,7 +151,12 @@ impl Exchange<'_> {
         let (reply, slot) = self.call(caller, dialect, request).await?;
         Ok(match reply {
             Reply::Stream(events) => Outcome::Stream(events, slot),
-            Reply::Sent(result) => Outcome::Result(dialect.encode_send_result(&result).into()),
+            Reply::Sent(sent) => Outcome::Result(match dialect {
+                Dialect::V1 => sent.into_bytes(),
+                Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {
+                    dialect.encode_send_result(&sent.decode()?).into()
+                }
+            }),
             Reply::Task(task) => Outcome::Result(match dialect {
                 Dialect::V1 => task.into_bytes(),
                 Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {
@@ -228,7 +237,7 @@ impl Exchange<'_> {
     }
 
     fn complete_send(&self, dialect: Dialect, send: &mut SendMessage) -> Result<(), Error> {
-        if let Some(key) = self.parts.headers.get(IDEMPOTENCY_KEY) {
+        if let Some(key) = self.parts.headers.get(&IDEMPOTENCY_KEY) {
             let key = key.to_str();
             let key = key.map_err(|_| Error::field("Idempotency-Key", "must be plain text"))?;
             send.idempotency_key = Some(key.to_owned());
@@ -244,24 +253,27 @@ impl Exchange<'_> {
     /// The extensions the caller names.
     fn extensions(&self) -> Vec<String> {
         let headers = &self.parts.headers;
-        let values = headers.get_all(EXTENSIONS_HEADER).iter();
-        let values = values.chain(headers.get_all(LEGACY_EXTENSIONS_HEADER));
+        let values = headers.get_all(&EXTENSIONS).iter();
+        let values = values.chain(headers.get_all(&LEGACY_EXTENSIONS));
         extensions(values.filter_map(|value| value.to_str().ok()))
     }
 
     /// Names the extensions that are in use, under the header the caller used.
     pub(crate) fn answer_extensions(&self, headers: &mut HeaderMap) {
-        let named = self.extensions();
         let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
+        if profile.extensions.is_empty() {
+            return;
+        }
+        let named = self.extensions();
         let known = profile.extensions.iter().map(|extension| extension.uri.as_str());
         let active: Vec<_> = known.filter(|uri| named.iter().any(|one| one == uri)).collect();
         if active.is_empty() {
             return;
         }
-        let modern = self.parts.headers.contains_key(EXTENSIONS_HEADER);
-        let name = if modern { EXTENSIONS_HEADER } else { LEGACY_EXTENSIONS_HEADER };
+        let modern = self.parts.headers.contains_key(&EXTENSIONS);
+        let name = if modern { &EXTENSIONS } else { &LEGACY_EXTENSIONS };
         if let Ok(value) = HeaderValue::try_from(active.join(", ")) {
-            headers.insert(HeaderName::from_static(name), value);
+            headers.insert(name, value);
         }
     }
 

@@ -307,6 +307,7 @@ async fn a_message_to_a_working_task_becomes_its_next_turn() {
     }))
     .await;
     let task = bench.post(say("one ")).await.unwrap();
+    crate::support::eventually(|| async { turns.load(Ordering::SeqCst) == 1 }).await;
     bench.post(answer(&task, "two ")).await.unwrap();
     bench.post(answer(&task, "three")).await.unwrap();
     assert_eq!(turns.load(Ordering::SeqCst), 1, "one turn at a time");

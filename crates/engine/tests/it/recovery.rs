@@ -133,7 +133,7 @@ async fn a_slot_is_held_until_a_cancelled_agent_is_gone() {
     let agent = Script::new(move |turn| {
         let (gate, running) = (Arc::clone(&waited), Arc::clone(&counted));
         Box::pin(async move {
-            running.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "there is one slot");
             turn.cancelled().cancelled().await;
             gate.acquire().await.unwrap().forget(); // takes its time to clean up
             running.fetch_sub(1, Ordering::SeqCst);
@@ -155,6 +155,7 @@ async fn a_slot_is_held_until_a_cancelled_agent_is_gone() {
     eventually(|| async { state(second.id.clone()).await == TaskState::Working }).await;
     // Its turn begins a moment after its state shows it.
     eventually(|| async { running.load(Ordering::SeqCst) == 1 }).await;
+    assert_eq!(state(second.id).await, TaskState::Working);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,7 +50,7 @@ proptest! {
             assert!(decision.run.epoch >= record.run.epoch, "a claim never goes back");
             record.run = decision.run;
             record.hidden &= !decision.unhide;
-            if let Some(event) = &decision.event {
+            if let Some(event) = decision.event {
                 apply(&mut record, event, 10);
                 assert_eq!(record.head, before.head + 1);
             }

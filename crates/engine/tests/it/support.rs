@@ -115,7 +115,7 @@ impl Bench {
 
     pub(crate) async fn sent(&self, send: SendMessage) -> Result<SendResult, Error> {
         match self.call(Request::SendMessage(send)).await? {
-            Reply::Sent(result) => Ok(result),
+            Reply::Sent(sent) => sent.decode(),
             other => panic!("expected an answer to a send, not {other:?}"),
         }
     }

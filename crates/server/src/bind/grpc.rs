@@ -170,7 +170,7 @@ where
     let (reply, slot) = performed.unwrap_or(Err(TOO_LATE))?;
     let message = match reply {
         Reply::Stream(events) => return Ok(stream(exchange, service, events, slot, deadline)),
-        Reply::Sent(result) => service.encode_send_result(result),
+        Reply::Sent(sent) => service.encode_send_result(sent.decode()?),
         Reply::Task(task) => service.encode_task(task.decode()?),
         Reply::Tasks(page) => service.encode_page(page),
     };

@@ -56,7 +56,7 @@ const PARAMETERS: [&str; 7] = [
     VERSION_HEADER,
     EXTENSIONS_HEADER,
     LEGACY_EXTENSIONS_HEADER,
-    IDEMPOTENCY_KEY,
+    "idempotency-key",
     LAST_EVENT_ID,
     "traceparent",
     "tracestate",
@@ -383,7 +383,7 @@ fn lasting(mut parts: Parts) -> Parts {
     {
         parts.headers.insert(VERSION_HEADER, version);
     }
-    parts.headers.remove(IDEMPOTENCY_KEY);
+    parts.headers.remove(&IDEMPOTENCY_KEY);
     parts.headers.remove(LAST_EVENT_ID);
     parts.uri = Uri::try_from(parts.uri.path()).unwrap_or_default();
     parts

@@ -4,7 +4,7 @@
 use herald_protocol::Timestamp;
 use rusqlite::{Connection, params};
 
-use crate::store::{ListQuery, Listing, Place, Stored};
+use crate::store::{ListQuery, Listing, Place, Snapshot, Stored};
 
 use super::{
     names::find_owner,
@@ -67,9 +67,7 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
 
 /// Roughly the bytes that a task takes on the page.
 fn weight(task: &Stored) -> usize {
-    let snapshot = task.snapshot.as_ref().map_or(0, |snapshot| {
-        snapshot.status.len() + snapshot.history.len() + snapshot.artifacts.len()
-    });
+    let snapshot = task.snapshot.as_ref().map_or(0, Snapshot::size);
     snapshot + task.since.iter().map(|entry| entry.body.len()).sum::<usize>()
 }
 

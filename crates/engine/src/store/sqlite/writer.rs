@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     metrics::StoreMetrics,
-    store::{Append, StoreError},
+    store::{Append, Snapshot, StoreError},
 };
 
 use super::{
@@ -178,13 +178,7 @@ impl Work {
         match self {
             Self::Append(append) => {
                 let events: usize = append.events.iter().map(|(_, body)| body.len()).sum();
-                let snapshot = append.snapshot.as_ref().map_or(0, |snapshot| {
-                    snapshot.status.len()
-                        + snapshot.history.len()
-                        + snapshot.metadata.len()
-                        + snapshot.artifacts.len()
-                });
-                events + snapshot
+                events + append.snapshot.as_ref().map_or(0, Snapshot::size)
             }
             // A transaction of its own, more or less: it is bounded, but not small.
             Self::Remove(_) => BATCH_BYTES / 2,
