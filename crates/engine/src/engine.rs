@@ -27,6 +27,9 @@ use crate::{
     write::{Refusal, Write},
 };
 
+/// Bytes of a stored task from which on it is decoded on a thread of its own.
+const LARGE: usize = 256 << 10;
+
 /// What a call returns.
 #[derive(Debug)]
 pub enum Reply {
@@ -561,8 +564,16 @@ impl Engine {
 
     pub(crate) async fn stored(&self, key: &Key) -> Result<Option<Record>, Error> {
         let stored = self.inner.store.load(key).await.map_err(refuse)?;
-        let restored = stored.map(|stored| log::restore(key.task.clone(), stored));
-        restored.transpose().map_err(refuse)
+        let Some(stored) = stored else { return Ok(None) };
+        let id = key.task.clone();
+        // To read much JSON takes long: the threads that serve callers have other things to do.
+        let restored = if stored.size() < LARGE {
+            log::restore(id, stored)
+        } else {
+            let work = tokio::task::spawn_blocking(move || log::restore(id, stored));
+            work.await.map_err(|_| internal("a read was cut off"))?
+        };
+        restored.map(Some).map_err(refuse)
     }
 
     /// The task as it stood after one of its events, rebuilt from its log.

@@ -117,6 +117,8 @@ pub struct Decision {
     pub run: Run,
     /// Whether the task becomes visible with it.
     pub unhide: bool,
+    /// Whether the event has to keep [`within`] the limits. What begins or ends a turn always may.
+    pub limited: bool,
 }
 
 /// How large one task may grow.
@@ -200,10 +202,10 @@ pub fn decide(
         return Err(refuse_closed(record, &command));
     }
     let mut run = record.run.clone();
-    let mut unhide = false;
+    let (mut unhide, mut limited) = (false, false);
     let event = match command {
         Command::Receive { message, accepted_output_modes, metadata, trace } => {
-            within(record, limits)?;
+            limited = true;
             if run.unread.len() >= limits.unread {
                 let text = format!("the task already has {} unread messages", run.unread.len());
                 return Err(Error::new(ErrorKind::LimitExceeded, text));
@@ -242,7 +244,7 @@ pub fn decide(
         Command::Report(state, message) => {
             let state = reported(record, state)?;
             if !state.is_terminal() {
-                within(record, limits)?;
+                limited = true;
             } else {
                 run = ended(run);
                 unhide = record.hidden;
@@ -251,7 +253,7 @@ pub fn decide(
             Some(Event::Status(status(state, message, now), None))
         }
         Command::Write(chunk) => {
-            within(record, limits)?;
+            limited = true;
             Some(Event::Artifact(checked(record, chunk)?))
         }
         Command::Reply(message) => {
@@ -266,7 +268,20 @@ pub fn decide(
             None
         }
     };
-    Ok(Decision { event, run, unhide })
+    Ok(Decision { event, run, unhide, limited })
+}
+
+/// Refuses an event of `size` bytes that the task has no room for.
+pub fn within(record: &Record, size: usize, limits: &Limits) -> Result<(), Error> {
+    if record.head >= limits.events {
+        let text = format!("the task has reached its limit of {} events", limits.events);
+        return Err(Error::new(ErrorKind::LimitExceeded, text));
+    }
+    if record.bytes + size as u64 > limits.bytes {
+        let text = format!("the task has reached its limit of {} bytes", limits.bytes);
+        return Err(Error::new(ErrorKind::LimitExceeded, text));
+    }
+    Ok(())
 }
 
 /// Folds one event of `size` bytes into the task. Total: what is in the log has happened.
@@ -361,18 +376,6 @@ fn checked(record: &Record, mut chunk: Chunk) -> Result<Chunk, Error> {
     }
     chunk.append = chunk.append && record.has_artifact(&chunk.artifact);
     Ok(chunk)
-}
-
-fn within(record: &Record, limits: &Limits) -> Result<(), Error> {
-    if record.head >= limits.events {
-        let text = format!("the task has reached its limit of {} events", limits.events);
-        return Err(Error::new(ErrorKind::LimitExceeded, text));
-    }
-    if record.bytes >= limits.bytes {
-        let text = format!("the task has reached its limit of {} bytes", limits.bytes);
-        return Err(Error::new(ErrorKind::LimitExceeded, text));
-    }
-    Ok(())
 }
 
 /// The `working` that opens a turn, unless the task is hidden: a direct answer has no states.

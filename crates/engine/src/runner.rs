@@ -299,8 +299,14 @@ impl Engine {
         record: Record,
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
-        let mut assignment = match self.assignment(live, post, &record, received).await {
-            Ok(assignment) => assignment,
+        let prepared = async {
+            let assignment = self.assignment(live, post, &record, received).await?;
+            Ok::<_, Error>((assignment, self.readable(live).await?))
+        };
+        let (mut assignment, now) = match prepared.await {
+            Ok(prepared) => prepared,
+            // The claim dies with this process, and the next start takes the turn up.
+            Err(error) if error.kind == ErrorKind::Unavailable => return None,
             Err(error) => {
                 tracing::error!(task = %live.key.task, %error, "a turn could not be prepared");
                 let failed = failure(AGENT_FAILED, "the turn could not be prepared");
@@ -323,7 +329,7 @@ impl Engine {
             broke: AtomicBool::new(false),
         });
         // A cancel that came before the stopper was in place has already closed the task.
-        if self.record(live).await.ok().flatten().is_none_or(|record| record.is_closed()) {
+        if now.is_none_or(|record| record.is_closed()) {
             stopper.token.cancel();
         }
         let words: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
@@ -413,7 +419,7 @@ impl Engine {
             |reason, text: &str| Command::Report(TaskState::Failed, Some(failure(reason, text)));
         let command = match outcome {
             Outcome::Returned(Ok(())) => {
-                let record = self.readable(live).await?;
+                let record = self.readable(live).await.ok().flatten()?;
                 if record.is_closed() || record.run.epoch != sink.epoch {
                     return None;
                 }
@@ -446,17 +452,26 @@ impl Engine {
     }
 
     /// The record, as soon as it can be read.
-    async fn readable(&self, live: &Live) -> Option<Record> {
+    async fn readable(&self, live: &Live) -> Result<Option<Record>, Error> {
+        self.patiently(|| self.record(live), is_passing).await
+    }
+
+    /// Tries again while the store is in trouble, until it works or the engine shuts down: a full
+    /// disk is no reason to lose the work of an agent.
+    async fn patiently<T, E, F: Future<Output = Result<T, E>>>(
+        &self,
+        mut attempt: impl FnMut() -> F,
+        passes: impl Fn(&E) -> bool,
+    ) -> Result<T, E> {
         let mut wait = Duration::from_millis(50);
         loop {
-            match self.record(live).await {
-                Ok(record) => return record,
-                Err(error) if error.kind != ErrorKind::Unavailable => return None,
-                Err(_) => {}
-            }
+            let error = match attempt().await {
+                Err(error) if passes(&error) => error,
+                done => return done,
+            };
             tokio::select! {
                 () = sleep(wait) => {}
-                () = self.inner.draining.cancelled() => return None,
+                () = self.inner.draining.cancelled() => return Err(error),
             }
             wait = (wait * 2).min(Duration::from_secs(5));
         }
@@ -468,32 +483,23 @@ impl Engine {
         written.ok().map(|written| written.record)
     }
 
-    /// Writes what a turn says, and keeps trying while the store is in trouble: a full disk is no
-    /// reason to lose the work of an agent.
+    /// Writes what a turn says, as soon as it can be written.
     async fn persist(
         &self,
         live: &Arc<Live>,
         epoch: Epoch,
         commands: Vec<Command>,
     ) -> Result<Written, Refusal> {
-        let mut wait = Duration::from_millis(50);
-        loop {
+        let attempt = || {
             let fence = Some(epoch);
             let write = Write { fence, commands: commands.clone(), ..Write::default() };
-            let written = self.shielded(Arc::clone(live), write, |_, _| {}).await;
-            match &written {
-                Err(Refusal::Error(error)) if error.kind == ErrorKind::Unavailable => {}
-                Ok(_) | Err(Refusal::Error(_) | Refusal::Fenced | Refusal::Duplicate(_)) => {
-                    return written;
-                }
-            }
-            tokio::select! {
-                () = sleep(wait) => {}
-                // The claim dies with this process, and the next start takes the turn up.
-                () = self.inner.draining.cancelled() => return written,
-            }
-            wait = (wait * 2).min(Duration::from_secs(5));
-        }
+            self.shielded(Arc::clone(live), write, |_, _| {})
+        };
+        let passes = |refusal: &Refusal| match refusal {
+            Refusal::Error(error) => is_passing(error),
+            Refusal::Fenced | Refusal::Duplicate(_) => false,
+        };
+        self.patiently(attempt, passes).await
     }
 
     async fn assignment(
@@ -506,11 +512,11 @@ impl Engine {
         let run = &record.run;
         let received = match received {
             Some(received) => received,
-            None => self.message_at(&live.key, run.turn).await?,
+            None => self.patiently(|| self.message_at(&live.key, run.turn), is_passing).await?,
         };
         let resumed = run.attempt > 1 && matches!(post.profile.recovery, Recovery::Resume(_));
         let continued = if run.attempt > 1 && !resumed {
-            self.artifacts_before_turn(&live.key).await?
+            self.patiently(|| self.artifacts_before_turn(&live.key), is_passing).await?
         } else {
             ids(&record.task)
         };
@@ -549,6 +555,11 @@ impl Engine {
         let before = log::restore(key.task.clone(), stored).map_err(refuse)?;
         Ok(ids(&before.task))
     }
+}
+
+/// Whether it may work the next time.
+fn is_passing(error: &Error) -> bool {
+    error.kind == ErrorKind::Unavailable
 }
 
 fn ids(task: &Task) -> HashSet<ArtifactId> {

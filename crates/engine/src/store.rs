@@ -396,6 +396,14 @@ impl Snapshot {
     }
 }
 
+impl Stored {
+    /// Its bytes, the header aside.
+    pub fn size(&self) -> usize {
+        let since: usize = self.since.iter().map(|entry| entry.body.len()).sum();
+        since + self.snapshot.as_ref().map_or(0, Snapshot::size)
+    }
+}
+
 impl Run {
     /// Whether there is something to do.
     pub fn is_active(&self) -> bool {

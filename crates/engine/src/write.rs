@@ -99,8 +99,16 @@ impl Engine {
             for (index, command) in write.commands.iter().enumerate() {
                 let now = self.now();
                 let limits = &self.inner.settings.limits;
-                let decision = match rules::decide(&record, command.clone(), limits, now) {
-                    Ok(decision) => decision,
+                let decided = rules::decide(&record, command.clone(), limits, now);
+                let decided = decided.and_then(|decision| {
+                    let body = decision.event.as_ref().map(|it| encoder.event(&record.task, it));
+                    if let Some((_, body)) = body.as_ref().filter(|_| decision.limited) {
+                        rules::within(&record, body.len(), limits)?;
+                    }
+                    Ok((decision, body))
+                });
+                let (decision, encoded) = match decided {
+                    Ok(decided) => decided,
                     Err(error) => {
                         if index == 0 && before > 0 {
                             *slot = Some(record);
@@ -110,8 +118,7 @@ impl Engine {
                 };
                 record.run = decision.run;
                 record.hidden &= !decision.unhide;
-                if let Some(event) = decision.event {
-                    let (kind, body) = encoder.event(&record.task, &event);
+                if let (Some(event), Some((kind, body))) = (decision.event, encoded) {
                     rules::apply(&mut record, event, body.len());
                     events.push((kind, body));
                     if write.keep_first && first.is_none() {

@@ -26,6 +26,8 @@ pub struct Flaky {
     chosen: Mutex<Chosen>,
     /// How many reads of a log succeed before they begin to fail.
     reads_left: AtomicUsize,
+    /// How many loads of a task still fail.
+    loads_fail: AtomicUsize,
 }
 
 impl Flaky {
@@ -36,6 +38,7 @@ impl Flaky {
             writes_fail: AtomicBool::new(false),
             chosen: Mutex::new((|_| false, 0)),
             reads_left: AtomicUsize::new(usize::MAX),
+            loads_fail: AtomicUsize::new(0),
         })
     }
 
@@ -52,6 +55,11 @@ impl Flaky {
     /// Reads of logs, of one task or of all, fail after so many more.
     pub fn fail_reads_after(&self, count: usize) {
         self.reads_left.store(count, Ordering::Relaxed);
+    }
+
+    /// The next `count` loads of a task fail.
+    pub fn fail_loads(&self, count: usize) {
+        self.loads_fail.store(count, Ordering::Relaxed);
     }
 
     fn write(&self) -> Result<(), StoreError> {
@@ -89,6 +97,11 @@ impl Store for Flaky {
     }
 
     async fn load(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+        let left = self.loads_fail.load(Ordering::Relaxed);
+        if left > 0 {
+            self.loads_fail.store(left - 1, Ordering::Relaxed);
+            return Err(StoreError::Unavailable("the disk is gone".into()));
+        }
         self.store.load(key).await
     }
 

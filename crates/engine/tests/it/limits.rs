@@ -26,6 +26,24 @@ async fn a_flooding_agent_fails_its_task_at_the_limit() {
 }
 
 #[tokio::test]
+async fn what_would_make_a_task_too_large_is_not_stored() {
+    let agent = Script::new(|turn| {
+        Box::pin(async move {
+            turn.artifact(text("small", "fits")).await?;
+            turn.artifact(text("large", "x".repeat(20_000))).await?;
+            Ok(())
+        })
+    });
+    let limits = Limits { bytes: 10_000, ..Limits::default() };
+    let bench = Bench::with(agent, profile(), Settings { limits, ..Settings::default() }).await;
+    let task = bench.send(say("go")).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Failed);
+    assert!(task.status.message.unwrap().text().contains("10000 bytes"));
+    let ids: Vec<_> = task.artifacts.iter().flatten().map(|it| it.artifact_id.as_str()).collect();
+    assert_eq!(ids, ["small"]);
+}
+
+#[tokio::test]
 async fn the_default_limits_allow_five_thousand_events_and_five_megabytes() {
     let limits = Limits::default();
     assert!(limits.events > 5_100 && limits.bytes > 6 << 20);

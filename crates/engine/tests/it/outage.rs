@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use herald_engine::{
-    Clock, Settings,
+    AgentError, Clock, Settings,
     store::{Append, Kind, flaky::Flaky},
 };
 use herald_protocol::TaskState;
@@ -32,6 +32,26 @@ async fn what_an_agent_says_waits_until_it_can_be_stored() {
     let task = bench.send(say("go")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(artifact_text(&task, "out"), "kept");
+}
+
+#[tokio::test]
+async fn a_turn_waits_until_its_task_can_be_read() {
+    let store = Arc::new(Flaky::new().unwrap());
+    let agent = Script::new(|turn| {
+        Box::pin(async move {
+            if turn.cancelled().is_cancelled() {
+                return Err(AgentError::Stopped);
+            }
+            Ok(())
+        })
+    });
+    // Too large to be held in memory, so that the turn begins with a look at the store.
+    let settings = Settings { memory: 1, ..Settings::default() };
+    let on = Arc::clone(&store);
+    let bench = Bench::on(on, agent, profile(), settings, Clock::system()).await;
+    store.fail_loads(2);
+    let task = bench.send(say(&"x".repeat(100_000))).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Completed);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Random commands against the rules: no sequence of them leads to an illegal history.
 
 use herald_engine::{
-    rules::{Chunk, Command, Limits, Record, apply, decide},
+    rules::{Chunk, Command, Limits, Record, apply, decide, within},
     store::Holder,
 };
 use herald_protocol::{TaskState, Timestamp};
@@ -47,6 +47,9 @@ proptest! {
                 continue;
             };
             assert!(ended.is_none(), "{command:?} after the end");
+            if decision.limited && within(&record, 10, &limits).is_err() {
+                continue;
+            }
             assert!(decision.run.epoch >= record.run.epoch, "a claim never goes back");
             record.run = decision.run;
             record.hidden &= !decision.unhide;

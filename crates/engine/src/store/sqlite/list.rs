@@ -4,7 +4,7 @@
 use herald_protocol::Timestamp;
 use rusqlite::{Connection, params};
 
-use crate::store::{ListQuery, Listing, Place, Snapshot, Stored};
+use crate::store::{ListQuery, Listing, Place};
 
 use super::{
     names::find_owner,
@@ -55,7 +55,7 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
         if !read_since(&conn, row, &mut task)? {
             return Err(Fault::unreadable("a log has gaps"));
         }
-        bytes += weight(&task);
+        bytes += task.size();
         tasks.push((id, task));
         if bytes > PAGE_BYTES && index + 1 < spots.len() {
             next = Some(*spot);
@@ -63,12 +63,6 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
         }
     }
     Ok(Listing { tasks, next: next.map(place), total })
-}
-
-/// Roughly the bytes that a task takes on the page.
-fn weight(task: &Stored) -> usize {
-    let snapshot = task.snapshot.as_ref().map_or(0, Snapshot::size);
-    snapshot + task.since.iter().map(|entry| entry.body.len()).sum::<usize>()
 }
 
 /// None if the owner or the agent has never had a task.

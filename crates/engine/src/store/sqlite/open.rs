@@ -100,12 +100,12 @@ pub(super) fn memory() -> Result<Opened, OpenError> {
     prepare(conn, path)
 }
 
-/// A further connection to the open file, to read only.
-pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
+/// A further connection to the open file, to read only, with a cache of so many KiB.
+pub(super) fn reader(path: &Path, cache: i64) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(PATIENCE)?;
-    tune(&conn, 2048)?;
+    tune(&conn, cache)?;
     Ok(conn)
 }
 

@@ -1,6 +1,7 @@
 //! Reads. Readers never wait for the writer, nor for each other: each has a connection to itself.
 
 use std::{
+    num::NonZero,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -18,6 +19,10 @@ use super::{
 
 /// Idle connections kept for the next reader. More may be open while more are reading.
 const IDLE: usize = 8;
+
+/// KiB of pages that readers keep at hand, all of them together. There are as many of them as there
+/// are threads to read on.
+const CACHE: usize = 16 << 10;
 
 /// A page of events ends after so many bytes, so that a slow reader of big events costs little.
 const PAGE_BYTES: usize = 4 << 20;
@@ -51,7 +56,7 @@ impl Readers {
         let rested = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let conn = match rested {
             Some(conn) => conn,
-            None => open::reader(path).map_err(Fault::from)?,
+            None => open::reader(path, size(CACHE / parallelism())).map_err(Fault::from)?,
         };
         let result = read(&conn);
         let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,6 +73,10 @@ impl Readers {
             Self::Shared(_) => {}
         }
     }
+}
+
+fn parallelism() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get).min(IDLE)
 }
 
 /// Everything stored of one task.
