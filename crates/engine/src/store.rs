@@ -143,7 +143,7 @@ pub struct Header {
     pub created: Timestamp,
     /// Whether it is the hidden log of a direct answer, which is never listed.
     pub hidden: bool,
-    /// Bytes in its log.
+    /// Bytes in its log: those of all its events.
     pub bytes: u64,
     /// What remains to be done.
     pub run: Run,

@@ -56,6 +56,7 @@ where
             a_second_create_is_refused,
             a_stale_append_is_refused,
             a_lost_claim_is_fenced,
+            what_is_said_in_between_counts,
             a_snapshot_shortens_the_log_to_load,
             a_key_is_taken_once,
             a_refused_append_takes_no_key,

@@ -1,9 +1,10 @@
 use std::{fs, sync::Arc};
 
 use herald_engine::store::{
-    Append, Kind, Retention, Store,
+    Append, Kind, Retention, Store, StoreError,
     sqlite::{Options, Sqlite},
 };
+use herald_protocol::TaskState;
 use tokio::task::JoinSet;
 
 use crate::{has, is_unavailable, key, open, task};
@@ -33,6 +34,32 @@ async fn the_write_ahead_log_stays_below_its_cap() {
     assert!(largest < cap + (2 << 20), "{largest}");
     let size = fs::metadata(&path).unwrap().len();
     assert!(size > 30 << 20, "{size}");
+}
+
+#[tokio::test]
+async fn what_was_said_last_is_known_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("herald.db");
+    let mut said = task("t", b"begun".to_vec());
+    said.header.state = TaskState::Working;
+    said.header.run.unread = vec![1];
+    said.events[0].0 = Kind::Received(TaskState::Working);
+    said.snapshot = None;
+    let store = open(&path);
+    store.append(said.clone()).await.unwrap();
+    said.events = vec![(Kind::Artifact, "chunk".into())];
+    for expect in 1..4 {
+        said.expect = expect;
+        said.header.bytes += 5;
+        store.append(said.clone()).await.unwrap();
+    }
+    drop(store);
+    let store = open(&path);
+    assert_eq!(store.append(said.clone()).await, Err(StoreError::Moved));
+    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    assert_eq!((loaded.head, loaded.header), (4, said.header.clone()));
+    said.expect = 4;
+    assert_eq!(store.append(said).await, Ok(5));
 }
 
 #[tokio::test]

@@ -111,6 +111,24 @@ pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
     assert_eq!(store.append(Append { fence: None, ..finish(key("t"), 2) }).await, Ok(4));
 }
 
+pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
+    store.append(create(key("t"), 1)).await.unwrap();
+    let chunk = |expect, text: &str, bytes| {
+        let events = vec![(Kind::Artifact, body(text))];
+        let header = Header { bytes, ..create(key("t"), 1).header };
+        Append { expect, fence: Some(0), events, header, ..create(key("t"), 1) }
+    };
+    assert_eq!(store.append(chunk(1, "one", 8)).await, Ok(2));
+    assert_eq!(store.append(chunk(2, "three", 13)).await, Ok(3));
+    assert_eq!(store.append(chunk(2, "late", 12)).await, Err(StoreError::Moved));
+    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    assert_eq!((loaded.head, loaded.header), (3, chunk(2, "three", 13).header));
+    let page = store.read(&key("t"), 2, 10).await.unwrap();
+    assert_eq!((page.entries[0].seq, page.entries.len(), page.closed), (3, 1, false));
+    assert_eq!(store.append(Append { expect: 3, ..finish(key("t"), 2) }).await, Ok(6));
+    assert!(store.read(&key("t"), 5, 10).await.unwrap().closed);
+}
+
 pub(super) async fn a_snapshot_shortens_the_log_to_load(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
     let loaded = store.load(&key("t")).await.unwrap().unwrap();

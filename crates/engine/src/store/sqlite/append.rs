@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use herald_protocol::{Seq, TaskId};
 use rusqlite::{Connection, Row, params};
 
-use crate::store::{Append, Epoch, Header, Holder, Snapshot, StoreError};
+use crate::store::{Append, Header, Run, Snapshot, StoreError};
 
 use super::{
     names::{Group, Names, Totals},
     prepared::Prepared,
-    rows::{Fault, Phase, holder, int, original, uint, unread},
+    rows::{Fault, Phase, holder, int, original, read_run, uint, unread},
     statements as sql,
 };
 
@@ -45,15 +45,15 @@ pub(super) struct Batch<'a> {
 }
 
 /// What the checks and the counters need of a stored task.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Known {
     row: i64,
     head: Seq,
-    epoch: Epoch,
     counted: i64,
     /// Whether there is a snapshot.
     snapshot: bool,
     indexed: Indexed,
+    run: Run,
 }
 
 /// What indexes contain of a task and can change.
@@ -63,7 +63,6 @@ struct Indexed {
     changed: i64,
     created: i64,
     phase: Phase,
-    holder: Option<Holder>,
 }
 
 type Refused<T> = Result<Result<T, StoreError>, Fault>;
@@ -142,18 +141,22 @@ impl Batch<'_> {
         let Some(owner) = owner else { return Ok(Err(StoreError::Moved)) };
         let Some(before) = self.find(owner, &key.task)? else { return Ok(Err(StoreError::Moved)) };
         // The claim before the head: a writer that has lost its task must not decide again.
-        if fence.is_some_and(|epoch| epoch != before.epoch) {
+        if fence.is_some_and(|epoch| epoch != before.run.epoch) {
             return Ok(Err(StoreError::Fenced));
         }
         if before.head != append.expect {
             return Ok(Err(StoreError::Moved));
         }
         let group = group(owner, before.indexed.group.agent, header);
-        let mut after =
-            Known { head, epoch: header.run.epoch, indexed: Indexed::of(group, header), ..before };
-        if after.indexed == before.indexed && snapshot.is_none() {
-            self.update_run(before.row, head, header)?;
-        } else {
+        let mut after = Known {
+            head,
+            indexed: Indexed::of(group, header),
+            run: header.run.clone(),
+            ..before.clone()
+        };
+        // What an active task says in between is in its events and nowhere else.
+        let quiet = after.indexed == before.indexed && after.run == before.run;
+        if !quiet || after.indexed.phase != Phase::Active || snapshot.is_some() {
             after.counted = int(header.bytes);
             after.snapshot |= snapshot.is_some();
             self.update(&before, &after, header, snapshot.as_ref())?;
@@ -164,7 +167,7 @@ impl Batch<'_> {
 
     fn find(&mut self, owner: i64, task: &TaskId) -> Result<Option<Known>, Fault> {
         if let Some(known) = self.memory.active.get(&(owner, task.clone())) {
-            return Ok(Some(*known));
+            return Ok(Some(known.clone()));
         }
         let mut rows = self.prepared.get(sql::FIND_TASK)?.query(params![owner, task.as_str()])?;
         rows.next()?.map(|row| Known::read(row, owner)).transpose()
@@ -210,24 +213,13 @@ impl Batch<'_> {
         let known = Known {
             row,
             head,
-            epoch: turns.epoch,
             counted: int(*bytes),
             snapshot: snapshot.is_some(),
             indexed: Indexed::of(group, header),
+            run: turns.clone(),
         };
         self.memory.keep(owner, &key.task, known);
         Ok(Ok(row))
-    }
-
-    fn update_run(&mut self, row: i64, head: Seq, header: &Header) -> Result<(), Fault> {
-        let turns = &header.run;
-        let (turn, attempt, epoch) = (int(turns.turn), turns.attempt, int(turns.epoch));
-        let unread = unread(turns);
-        self.prepared.run(
-            sql::UPDATE_RUN,
-            params![row, int(head), int(header.bytes), turn, attempt, epoch, unread],
-        )?;
-        Ok(())
     }
 
     fn update(
@@ -293,20 +285,18 @@ impl Batch<'_> {
 
 impl Known {
     fn read(row: &Row<'_>, owner: i64) -> Result<Self, Fault> {
-        let holder: Option<[u8; 16]> = row.get(11)?;
         Ok(Self {
             row: row.get(0)?,
             head: uint(row.get(1)?),
-            epoch: uint(row.get(2)?),
-            counted: row.get(3)?,
-            snapshot: row.get::<_, Option<i64>>(4)?.is_some(),
+            counted: row.get(2)?,
+            snapshot: row.get::<_, Option<i64>>(3)?.is_some(),
             indexed: Indexed {
-                group: Group { owner, hidden: row.get(7)?, agent: row.get(5)?, state: row.get(6)? },
-                changed: row.get(8)?,
-                created: row.get(9)?,
-                phase: Phase::from_code(row.get(10)?)?,
-                holder: holder.map(u128::from_be_bytes).map(Holder),
+                group: Group { owner, hidden: row.get(6)?, agent: row.get(4)?, state: row.get(5)? },
+                changed: row.get(7)?,
+                created: row.get(8)?,
+                phase: Phase::from_code(row.get(9)?)?,
             },
+            run: read_run(row, 10)?,
         })
     }
 }
@@ -318,7 +308,6 @@ impl Indexed {
             changed: header.changed.as_millis(),
             created: header.created.as_millis(),
             phase: Phase::of(header),
-            holder: header.run.holder,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::store::{Holder, Key, Kind, Owner, Page, StoreError, Stored};
 
 use super::{
     open::{self, Lock},
-    rows::{Fault, entries, first, int, size, state, stored, text, uint},
+    rows::{Fault, Phase, entries, first, int, size, state, stored, text, uint},
     statements as sql,
 };
 
@@ -81,51 +81,59 @@ fn parallelism() -> usize {
 
 /// Everything stored of one task.
 pub(super) fn load(conn: &Connection, key: &Key) -> Result<Option<Stored>, Fault> {
-    // Header and snapshot come from one statement and so from one moment. The events up to that
-    // head never change, so they may be read after it; unless the task is removed in between, which
-    // a second look shows.
-    for _ in 0..2 {
-        let found = {
-            let mut find = conn.prepare_cached(sql::LOAD)?;
-            let mut rows = find.query(names(key))?;
-            match rows.next()? {
-                Some(row) => stored(row)?,
-                None => return Ok(None),
-            }
-        };
-        let (row, _, mut task) = found;
-        if read_since(conn, row, &mut task)? {
-            return Ok(Some(task));
-        }
+    let Some((_, task)) = find(conn, key)? else { return Ok(None) };
+    let active = task.header.run.is_active();
+    if !active && task.snapshot.as_ref().is_some_and(|snapshot| snapshot.seq == task.head) {
+        return Ok(Some(task));
     }
-    Err(Fault::unreadable("a log has gaps"))
+    // More than one statement, and one view.
+    let conn = conn.unchecked_transaction()?;
+    let Some((row, mut task)) = find(&conn, key)? else { return Ok(None) };
+    read_since(&conn, row, &mut task)?;
+    Ok(Some(task))
 }
 
-/// Reads the events after the snapshot. False if some are missing.
-pub(super) fn read_since(conn: &Connection, row: i64, task: &mut Stored) -> Result<bool, Fault> {
+fn find(conn: &Connection, key: &Key) -> Result<Option<(i64, Stored)>, Fault> {
+    let mut find = conn.prepare_cached(sql::LOAD)?;
+    let mut rows = find.query(names(key))?;
+    let found = rows.next()?.map(stored).transpose()?;
+    Ok(found.map(|(row, _, task)| (row, task)))
+}
+
+/// Reads the events after the snapshot, in the same view as the task itself.
+pub(super) fn read_since(conn: &Connection, row: i64, task: &mut Stored) -> Result<(), Fault> {
     let after = task.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
-    if after < task.head {
+    let active = task.header.run.is_active();
+    if active || after < task.head {
         let mut read = conn.prepare_cached(sql::READ_EVENTS)?;
-        let range = params![row, int(after), int(task.head), -1];
-        task.since = entries(&mut read, range, usize::MAX)?;
+        let until = if active { i64::MAX } else { int(task.head) };
+        task.since = entries(&mut read, params![row, int(after), until, -1], usize::MAX)?;
     }
-    Ok(task.since.len() as u64 == task.head.saturating_sub(after))
+    for entry in task.since.iter().filter(|entry| entry.seq > task.head) {
+        task.header.bytes += entry.body.len() as u64;
+    }
+    task.head = task.since.last().map_or(0, |last| last.seq).max(task.head);
+    if task.since.len() as u64 != task.head.saturating_sub(after) {
+        return Err(Fault::unreadable("a log has gaps"));
+    }
+    Ok(())
 }
 
 /// Events strictly after `after`.
 pub(super) fn read(conn: &Connection, key: &Key, after: Seq, limit: usize) -> Result<Page, Fault> {
     let found = first(conn, sql::FIND_HEAD, names(key), |row| {
-        Ok((row.get::<_, i64>(0)?, uint(row.get(1)?), row.get(2)?, row.get(3)?))
+        Ok((row.get::<_, i64>(0)?, uint(row.get(1)?), row.get(2)?, row.get(3)?, row.get(4)?))
     })?;
-    let Some((row, head, number, hidden)) = found else {
+    let Some((row, head, phase, number, hidden)) = found else {
         return Ok(Page { entries: Vec::new(), closed: true });
     };
-    let entries = if after < head && limit > 0 {
+    let active = Phase::from_code(phase)? == Phase::Active;
+    let entries = if limit > 0 && (active || after < head) {
         let mut read = conn.prepare_cached(sql::READ_EVENTS)?;
-        // Not past the head that was found with the state, or a page could claim to be the last
-        // and not be.
-        let range = params![row, int(after), int(head), size(limit)];
-        entries(&mut read, range, PAGE_BYTES)?
+        // Once nothing is to be done, not past the head that was found with the state: a page
+        // could claim to be the last and not be.
+        let until = if active { i64::MAX } else { int(head) };
+        entries(&mut read, params![row, int(after), until, size(limit)], PAGE_BYTES)?
     } else {
         Vec::new()
     };

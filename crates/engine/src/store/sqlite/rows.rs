@@ -115,13 +115,7 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, TaskId, Stored), Fault> {
         created: Timestamp::from_millis(row.get(6)?),
         hidden: row.get(7)?,
         bytes: uint(row.get(8)?),
-        run: Run {
-            turn: uint(row.get(10)?),
-            attempt: row.get(11)?,
-            epoch: uint(row.get(12)?),
-            unread: read_unread(text(row, 13)?)?,
-            holder: row.get::<_, Option<[u8; 16]>>(14)?.map(u128::from_be_bytes).map(Holder),
-        },
+        run: read_run(row, 10)?,
     };
     let snapshot = match row.get::<_, Option<i64>>(15)? {
         Some(seq) => Some(Snapshot {
@@ -135,6 +129,18 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, TaskId, Stored), Fault> {
     };
     let stored = Stored { header, head: uint(row.get(9)?), snapshot, since: Vec::new() };
     Ok((row.get(0)?, TaskId::from(text(row, 1)?), stored))
+}
+
+/// A run from five columns in the order of its statements.
+pub(super) fn read_run(row: &Row<'_>, first: usize) -> Result<Run, Fault> {
+    let holder: Option<[u8; 16]> = row.get(first + 4)?;
+    Ok(Run {
+        turn: uint(row.get(first)?),
+        attempt: row.get(first + 1)?,
+        epoch: uint(row.get(first + 2)?),
+        unread: read_unread(text(row, first + 3)?)?,
+        holder: holder.map(u128::from_be_bytes).map(Holder),
+    })
 }
 
 /// An entry from its number, kind and body, which stand in this column and the next two.

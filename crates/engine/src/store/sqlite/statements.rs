@@ -51,19 +51,16 @@ statements! {
          CROSS JOIN tasks t ON t.row = e.task \
          WHERE d.key = ?1";
     FIND_TASK =
-        "SELECT row, head, epoch, counted, snapshot, agent, state, hidden, changed, created, phase, \
+        "SELECT row, coalesce((SELECT max(seq) FROM events WHERE task = row), 0), counted, \
+         snapshot, agent, state, hidden, changed, created, phase, turn, attempt, epoch, unread, \
          holder FROM tasks WHERE owner = ?1 AND id = ?2";
     ADD_TASK =
         "INSERT INTO tasks (row, owner, id, agent, context, state, changed, created, hidden, phase, \
          head, bytes, counted, turn, attempt, epoch, unread, holder) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14, ?15, ?16, \
          ?17) ON CONFLICT (owner, id) DO NOTHING";
-    /// Only what no index contains: SQLite rewrites every index that has a column in SET, whether
-    /// or not its value changes.
-    UPDATE_RUN =
-        "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7 \
-         WHERE row = ?1";
-    /// What changes with a status.
+    /// Everything that can change. SQLite rewrites every index that has a column in SET, whether or
+    /// not its value changes, so that what never changes is not here.
     UPDATE_TASK =
         "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7, \
          counted = ?3, state = ?8, changed = ?9, created = ?10, phase = ?11, holder = ?12 \
@@ -104,7 +101,7 @@ statements! {
     );
     FIND_HEAD =
         concat!(
-            "SELECT t.row, t.head, t.state, t.hidden ", task_of_key!(),
+            "SELECT t.row, t.head, t.phase, t.state, t.hidden ", task_of_key!(),
             " WHERE o.tenant = ?1 AND o.principal = ?2"
         );
     READ_EVENTS =

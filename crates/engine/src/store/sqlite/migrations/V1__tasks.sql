@@ -45,6 +45,8 @@ CREATE TABLE tasks (
     hidden INTEGER NOT NULL,
     -- 0: nothing to do until its caller acts. 1: something to do. 2: over.
     phase INTEGER NOT NULL,
+    -- The last event and the bytes of them all, as of the last change of anything here: while
+    -- there is something to do, more events may follow, which leave this row alone.
     head INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
     -- The part of bytes that the counters hold.
