@@ -165,16 +165,18 @@ async fn a_deadline_ends_the_call_and_not_the_task() {
     let soon = [("grpc-timeout", "50m")];
     let blocked = raw.call("SendMessage", &soon, plain(&send("wait x").encode_to_vec())).await;
     assert_eq!((blocked.status(), blocked.body.len()), ("4", 0));
-    let body = plain(&send("wait y").encode_to_vec());
-    let cut = raw.call("SendStreamingMessage", &soon, body).await;
-    assert_eq!(cut.trailers["grpc-status"], "4");
-    let length = u32::from_be_bytes(cut.body[1..5].try_into().unwrap()) as usize;
-    let first = v1::StreamResponse::decode(&cut.body[5..5 + length]).unwrap();
-    let Some(v1::stream_response::Payload::Task(task)) = first.payload else { panic!("no task") };
     let client = Client::v1(&raw.hub).await;
+    let now = v1::SendMessageConfiguration { return_immediately: true, ..Default::default() };
+    let request = v1::SendMessageRequest { configuration: Some(now), ..send("wait y") };
+    let sent: v1::SendMessageResponse = client.call(V1, "SendMessage", request).await.unwrap();
+    let Some(v1::send_message_response::Payload::Task(task)) = sent.payload else {
+        panic!("no task")
+    };
+    let subscribe = v1::SubscribeToTaskRequest { id: task.id.clone(), ..Default::default() };
+    let cut = raw.call("SubscribeToTask", &soon, plain(&subscribe.encode_to_vec())).await;
+    assert_eq!(cut.status(), "4");
     let there = client.get(&task.id).await.unwrap();
     assert_eq!(there.status.unwrap().state(), v1::TaskState::Working);
-    let subscribe = v1::SubscribeToTaskRequest { id: task.id.clone(), ..Default::default() };
     let subscribed = client.stream(V1, "SubscribeToTask", subscribe).await.unwrap();
     raw.hub.release(2);
     assert!(all::<v1::StreamResponse>(subscribed.into_inner()).await.1.is_none());
