@@ -24,7 +24,7 @@ pub(crate) fn clients() -> anyhow::Result<PathBuf> {
     for name in ["js1", "js03"] {
         need("node", &["nodejs", "npm"])?;
         need("npm", &["nodejs", "npm"])?;
-        javascript(&sources.join(name), &installed.join(name))?;
+        javascript(&sources.join(name), &installed.join(name), "scenario.mjs")?;
     }
     say("building the official Rust client")?;
     execute(
@@ -34,6 +34,18 @@ pub(crate) fn clients() -> anyhow::Result<PathBuf> {
             .arg("--target-dir")
             .arg(installed.join("rust")),
     )?;
+    Ok(installed)
+}
+
+/// Agents on the official server SDKs, ready to run, under `target/servers`.
+pub(crate) fn servers() -> anyhow::Result<PathBuf> {
+    let (sources, installed) = (root().join("tests/servers"), target().join("servers"));
+    for name in ["python1", "python03"] {
+        need("python3", &["python3", "python3-venv"])?;
+        python(&sources.join(name), &installed.join(name))?;
+    }
+    need("npm", &["nodejs", "npm"])?;
+    javascript(&sources.join("js1"), &installed.join("js1"), "server.mjs")?;
     Ok(installed)
 }
 
@@ -59,7 +71,7 @@ fn python(source: &Path, installed: &Path) -> anyhow::Result<()> {
     })
 }
 
-fn javascript(source: &Path, installed: &Path) -> anyhow::Result<()> {
+fn javascript(source: &Path, installed: &Path, script: &str) -> anyhow::Result<()> {
     let wanted = fs::read_to_string(source.join("package.json"))?;
     fresh(installed, &wanted, || {
         fs::create_dir_all(installed)?;
@@ -76,7 +88,7 @@ fn javascript(source: &Path, installed: &Path) -> anyhow::Result<()> {
         )
     })?;
     // Node looks for packages beside the script, so the script comes along, always the newest.
-    fs::copy(source.join("scenario.mjs"), installed.join("scenario.mjs"))?;
+    fs::copy(source.join(script), installed.join(script))?;
     Ok(())
 }
 

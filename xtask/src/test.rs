@@ -6,11 +6,13 @@ use crate::{execute, prepare, root};
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let clients = prepare::clients()?;
+    let servers = prepare::servers()?;
     execute(
         Command::new(env!("CARGO"))
             .args(["test", "--workspace", "--locked"])
             .args(arguments)
             .env("HERALD_TEST_CLIENTS", clients)
+            .env("HERALD_TEST_SERVERS", servers)
             .current_dir(root()),
     )
 }

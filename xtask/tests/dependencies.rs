@@ -12,6 +12,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     ("herald-agents", "async-trait herald-engine herald-protocol serde_json tokio"),
     (
+        "herald-client",
+        "async-trait backon base64 bytes herald-protocol http http-body http-body-util reqwest \
+         tokio tower tracing uuid",
+    ),
+    (
         "herald-server",
         "async-trait blake3 bytes futures-util herald-engine herald-protocol http http-body \
          http-body-util hyper hyper-util prost serde serde_json subtle thiserror tokio \

@@ -1,6 +1,6 @@
 //! What can go wrong, in the protocol's own terms, and how each binding says it.
 
-use std::{collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 /// Every way a call can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -186,6 +186,11 @@ impl ErrorKind {
         Codes { json_rpc, json_rpc_v03, json_rpc_v01, http, grpc, reason }
     }
 
+    /// The kind of a `reason`.
+    pub fn from_reason(reason: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.codes().reason == reason)
+    }
+
     /// Whether the same call may succeed a little later.
     pub const fn is_temporary(self) -> bool {
         matches!(self, Self::AgentUnavailable | Self::LimitExceeded | Self::Unavailable)
@@ -218,7 +223,7 @@ pub struct Detail {
     /// The fields at fault (`google.rpc.BadRequest`).
     pub violations: Vec<Violation>,
     /// Facts for programs (`google.rpc.ErrorInfo.metadata`).
-    pub metadata: BTreeMap<&'static str, String>,
+    pub metadata: BTreeMap<Cow<'static, str>, String>,
 }
 
 impl Error {
@@ -246,8 +251,8 @@ impl Error {
 
     /// The same error with one more fact for programs.
     #[must_use]
-    pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {
-        self.detail.get_or_insert_default().metadata.insert(key, value.to_string());
+    pub fn with(mut self, key: impl Into<Cow<'static, str>>, value: impl fmt::Display) -> Self {
+        self.detail.get_or_insert_default().metadata.insert(key.into(), value.to_string());
         self
     }
 

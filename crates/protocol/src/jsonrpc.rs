@@ -1,5 +1,7 @@
 //! The JSON-RPC 2.0 envelope, on borrowed data. HTTP, WebSocket and stdio share it.
 
+mod answer;
+
 use std::{borrow::Cow, collections::HashMap};
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -9,6 +11,8 @@ use crate::{
     error::{Error, ErrorKind},
     json, status,
 };
+
+pub use answer::{NoResult, call, result_of};
 
 /// The longest request id that is echoed, in bytes.
 pub const MAX_ID_BYTES: usize = 1024;

@@ -6,12 +6,14 @@
 pub mod card;
 pub mod dialect;
 pub mod error;
+pub mod failure;
 pub mod grpc;
 pub mod id;
 pub mod json;
 pub mod jsonrpc;
 pub mod message;
 pub mod push;
+pub mod reply;
 pub mod request;
 pub mod rest;
 pub mod security;
@@ -28,6 +30,7 @@ pub use dialect::{Dialect, MissingVersion};
 pub use error::{Error, ErrorKind, Violation};
 pub use id::{AgentName, ArtifactId, ContextId, MessageId, PushConfigId, TaskId, TenantId};
 pub use message::{Content, Message, Metadata, Part, Role};
+pub use reply::Reply;
 pub use request::{Operation, Request, Seq};
 pub use task::{
     Artifact, ArtifactUpdate, SendResult, StatusUpdate, StreamEvent, Task, TaskPage, TaskState,

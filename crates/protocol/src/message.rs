@@ -101,6 +101,11 @@ impl Message {
         }
     }
 
+    /// A message of the user made of one text.
+    pub fn user(message_id: impl Into<MessageId>, text: impl Into<String>) -> Self {
+        Self { role: Role::User, ..Self::agent(message_id, text) }
+    }
+
     /// All text parts, joined by newlines.
     pub fn text(&self) -> String {
         let texts: Vec<&str> = self.parts.iter().filter_map(Part::as_text).collect();

@@ -80,6 +80,13 @@ macro_rules! operations {
                     $(Self::$name(params) => params.tenant = Some(tenant),)*
                 }
             }
+
+            /// Takes the namespace out, for bindings that carry it outside the parameters.
+            pub fn take_tenant(&mut self) -> Option<TenantId> {
+                match self {
+                    $(Self::$name(params) => params.tenant.take(),)*
+                }
+            }
         }
     };
 }
@@ -312,6 +319,25 @@ pub struct GetExtendedAgentCard {
     /// The namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
+}
+
+impl From<Message> for SendMessage {
+    fn from(message: Message) -> Self {
+        Self { message, ..Self::default() }
+    }
+}
+
+impl From<String> for SendMessage {
+    fn from(text: String) -> Self {
+        Message::user("", text).into()
+    }
+}
+
+impl From<&str> for SendMessage {
+    /// A message of the user made of one text, whose id is still to be chosen.
+    fn from(text: &str) -> Self {
+        Message::user("", text).into()
+    }
 }
 
 fn tenant(at: &mut Violations<'_>, tenant: Option<&TenantId>) {

@@ -1,4 +1,6 @@
-//! The REST binding: from a method, a path, a query and a body to a request.
+//! The REST binding: from a method, a path, a query and a body to a request, and back.
+
+mod call;
 
 use std::{borrow::Cow, str::FromStr};
 
@@ -17,6 +19,8 @@ use crate::{
     validate::{Validate, Violations, check},
     version::Version,
 };
+
+pub use call::{Call, call};
 
 /// What a method and a path ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]

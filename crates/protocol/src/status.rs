@@ -1,6 +1,6 @@
 //! Errors as `google.rpc.Status` shows them: the REST body and the typed details.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
@@ -19,7 +19,7 @@ struct ErrorInfo<'a> {
     reason: &'static str,
     domain: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a BTreeMap<&'static str, String>>,
+    metadata: Option<&'a BTreeMap<Cow<'static, str>, String>>,
 }
 
 #[derive(Serialize)]

@@ -276,6 +276,64 @@ impl Task {
     }
 }
 
+impl Task {
+    /// The text of all artifacts. Where there is none, what the status says.
+    pub fn text(&self) -> String {
+        let artifacts = self.artifacts.as_deref().unwrap_or_default();
+        let mut texts = artifacts.iter().filter_map(Artifact::text).peekable();
+        match (texts.peek(), &self.status.message) {
+            (None, Some(message)) => message.text(),
+            (Some(_), _) | (None, None) => texts.collect::<Vec<_>>().join("\n"),
+        }
+    }
+
+    /// Why the task failed or was refused; `None` if it was not.
+    pub fn error(&self) -> Option<String> {
+        let failed = matches!(self.status.state, TaskState::Failed | TaskState::Rejected);
+        failed.then(|| self.status.message.as_ref().map(Message::text).unwrap_or_default())
+    }
+}
+
+impl Artifact {
+    /// Its text parts, one after the other: pieces of a stream are parts of one text.
+    pub fn text(&self) -> Option<String> {
+        let mut texts = self.parts.iter().filter_map(Part::as_text).peekable();
+        texts.peek()?;
+        Some(texts.collect())
+    }
+}
+
+impl SendResult {
+    /// The text of the task's artifacts, or of the direct answer.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Task(task) => task.text(),
+            Self::Message(message) => message.text(),
+        }
+    }
+}
+
+impl StreamEvent {
+    /// The task it is about. A direct answer is about none.
+    pub fn task_id(&self) -> Option<&TaskId> {
+        match self {
+            Self::Task(task) => Some(&task.id),
+            Self::StatusUpdate(update) => Some(&update.task_id),
+            Self::ArtifactUpdate(update) => Some(&update.task_id),
+            Self::Message(message) => message.task_id.as_ref(),
+        }
+    }
+
+    /// The state it says the task is in, where it says one.
+    pub fn state(&self) -> Option<TaskState> {
+        match self {
+            Self::Task(task) => Some(task.status.state),
+            Self::StatusUpdate(update) => Some(update.status.state),
+            Self::ArtifactUpdate(_) | Self::Message(_) => None,
+        }
+    }
+}
+
 impl Serialize for TaskState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.proto_name())

@@ -84,7 +84,7 @@ impl From<&Error> for Status {
         let info = ErrorInfo {
             reason: codes.reason.to_owned(),
             domain: DOMAIN.to_owned(),
-            metadata: facts.map(|(name, fact)| ((*name).to_owned(), fact.clone())).collect(),
+            metadata: facts.map(|(name, fact)| (name.to_string(), fact.clone())).collect(),
         };
         let mut details = vec![any(&info)];
         let violations = detail.into_iter().flat_map(|detail| &detail.violations);

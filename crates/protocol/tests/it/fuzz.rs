@@ -11,6 +11,7 @@ use herald_protocol::{
     Dialect, Metadata, MissingVersion, Operation, Request, StreamEvent, TraceContext, Version,
     card,
     dialect::{Entry, StreamWriter, resolve},
+    failure,
     grpc::Service,
     jsonrpc, rest,
     sse::{self, Parser},
@@ -438,6 +439,44 @@ fn session_envelope() {
                 let id: Value = serde_json::from_str(id.as_json()).unwrap();
                 let named = framed.get("id").or_else(|| framed["params"].get("id"));
                 assert!(named.is_none_or(|named| *named == id), "{framed}");
+            }
+        }
+    });
+}
+
+#[test]
+fn answers_and_errors_of_others() {
+    check!().with_iterations(iterations()).for_each(|bytes: &[u8]| {
+        let mut recipe = Recipe(bytes);
+        let detail = format!(
+            r#"{{"reason":{},"metadata":{},"fieldViolations":[{}]}}"#,
+            recipe.any(),
+            recipe.object(1),
+            recipe.object(1)
+        );
+        let error = format!(
+            r#"{{"code":{},"message":{},"details":[{detail}],"data":{}}}"#,
+            recipe.any(),
+            recipe.any(),
+            recipe.any()
+        );
+        let answer = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{},"error":{}}}"#,
+            recipe.any(),
+            recipe.object(2),
+            recipe.pick(&["null", &error])
+        );
+        for body in [bytes, error.as_bytes(), answer.as_bytes()] {
+            for dialect in Dialect::ALL {
+                let _ = failure::is_error(body);
+                if let Some(error) = failure::rest(dialect, 500, body) {
+                    assert!(!error.message.is_empty() && error.message.len() <= 8000);
+                }
+                if let Ok(result) = jsonrpc::result_of(dialect, 1, body) {
+                    for operation in Operation::ALL {
+                        let _ = dialect.decode_reply(*operation, result);
+                    }
+                }
             }
         }
     });

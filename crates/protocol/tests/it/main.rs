@@ -7,6 +7,7 @@
 )]
 
 mod card;
+mod client;
 mod errors;
 mod fuzz;
 mod golden;

@@ -1,0 +1,112 @@
+//! An agent as this client knows it: its card and the ways to reach it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::{
+    builder::Settings,
+    call::Outgoing,
+    credential::Proof,
+    discover::Found,
+    error::Error,
+    interface::{Binding, Usable, choose},
+    transport::{Answered, Endpoint, JsonRpc, Rest, Transport, http::Http},
+};
+
+/// One agent.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) found: Found,
+    doors: Vec<Door>,
+    /// The door that opened last.
+    current: AtomicUsize,
+}
+
+/// One of its interfaces, ready to be called.
+#[derive(Debug)]
+struct Door {
+    usable: Usable,
+    transport: Box<dyn Transport>,
+}
+
+impl Agent {
+    /// `origin` is that of the URL the caller named, if it was one.
+    pub(crate) fn new(
+        settings: &Settings,
+        http: &Http,
+        origin: Option<&str>,
+        found: Found,
+    ) -> Result<Self, Error> {
+        let card = &found.card;
+        let pinned = settings.version;
+        let usable = choose(card, found.url.as_ref(), &settings.preferred, pinned)?;
+        let usable = trusted(settings, origin, usable)?;
+        let proof = Proof::new(&settings.credentials, card)?;
+        let door = |usable: Usable| {
+            let tenant = usable.interface.tenant.clone().filter(|tenant| !tenant.is_empty());
+            let endpoint = Endpoint::new(
+                http.clone(),
+                usable.url.clone(),
+                usable.dialect,
+                tenant.or_else(|| settings.tenant.clone()),
+                proof.clone(),
+                &settings.extensions,
+            )?;
+            let transport: Box<dyn Transport> = match usable.binding {
+                Binding::JsonRpc => Box::new(JsonRpc::new(endpoint)),
+                Binding::Rest => Box::new(Rest::new(endpoint)),
+            };
+            Ok(Door { usable, transport })
+        };
+        let doors = usable.into_iter().map(door).collect::<Result<_, Error>>()?;
+        Ok(Self { found, doors, current: AtomicUsize::new(0) })
+    }
+
+    /// The interface that is being called.
+    pub(crate) fn interface(&self) -> &Usable {
+        &self.doors[self.current.load(Ordering::Relaxed)].usable
+    }
+
+    /// Makes a call once, at the first interface that can be reached. One that cannot has seen
+    /// nothing of the call.
+    pub(crate) async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
+        let first = self.current.load(Ordering::Relaxed);
+        let mut index = first;
+        loop {
+            let answer = self.doors[index].transport.call(call).await;
+            if !answer.as_ref().is_err_and(Error::is_connect) {
+                self.current.store(index, Ordering::Relaxed);
+                return answer;
+            }
+            index = (index + 1) % self.doors.len();
+            if index == first {
+                return answer;
+            }
+            let next = &self.doors[index].usable.interface;
+            tracing::debug!(url = next.url, "no connection, trying the next interface");
+        }
+    }
+}
+
+/// Where there are credentials, a card from the network is not believed about other origins.
+fn trusted(
+    settings: &Settings,
+    origin: Option<&str>,
+    mut usable: Vec<Usable>,
+) -> Result<Vec<Usable>, Error> {
+    let Some(origin) = origin.filter(|_| !settings.credentials.is_empty()) else {
+        return Ok(usable);
+    };
+    let of = |usable: &Usable| usable.url.origin().ascii_serialization();
+    let first = usable.first().map(of).unwrap_or_default();
+    usable.retain(|usable| {
+        let named = of(usable);
+        named == origin || settings.trusted.contains(&named)
+    });
+    match usable.is_empty() {
+        true => Err(Error::setup(format!(
+            "the card of {origin} names {first}, and credentials for one origin are not sent to \
+             another; call trust_origin({first:?}) if both are the same agent's"
+        ))),
+        false => Ok(usable),
+    }
+}

@@ -1,0 +1,268 @@
+//! What can be set about a client. Every value has a default.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use bytes::Bytes;
+use herald_protocol::{AgentCard, TenantId, Version};
+use http::Response;
+use http_body_util::Full;
+use reqwest::Url;
+use tower::Service;
+
+use crate::{
+    call::{Interceptor, TraceContext},
+    client::Client,
+    credential::Credential,
+    discover::{Found, Source},
+    error::{BoxError, Error},
+    interface::Binding,
+    transport::http::{Exchange, Http, in_process, network},
+};
+
+/// Collects what a client is made of.
+#[derive(Default)]
+#[must_use]
+pub struct ClientBuilder {
+    settings: Settings,
+    exchange: Option<Exchange>,
+}
+
+/// How much a client takes from a server, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// A card.
+    pub card: usize,
+    /// An answer.
+    pub response: usize,
+    /// One event of a stream.
+    pub event: usize,
+}
+
+/// How long a client waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a connection.
+    pub connect: Duration,
+    /// For an answer, repeats included, and for a stream to begin.
+    pub call: Duration,
+    /// For the answer to a send, which comes when the task is done.
+    pub send: Duration,
+    /// For the next sign of life on a stream, keep-alive comments included. The stream is then taken
+    /// up again.
+    pub idle: Duration,
+    /// Between two looks at a task that cannot be followed.
+    pub poll: Duration,
+}
+
+/// How failures that may pass are met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    /// How often a call is repeated, and a stream taken up again, before it counts as failed.
+    pub repeats: usize,
+    /// The first pause; each is about twice the one before, and a little random.
+    pub first: Duration,
+    /// The longest pause, also where a server asks for a longer one.
+    pub longest: Duration,
+    /// Whether sends are repeated although the agent may have got them. Safe where the agent knows a
+    /// message by its id, which stays the same: Herald does, most servers do not.
+    pub sends: bool,
+}
+
+type Trace = Arc<dyn Fn() -> Option<TraceContext> + Send + Sync>;
+
+/// All that is set.
+#[derive(Clone, Default)]
+pub(crate) struct Settings {
+    pub(crate) limits: Limits,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) retry: Retry,
+    pub(crate) preferred: Vec<Binding>,
+    pub(crate) version: Option<Version>,
+    pub(crate) credentials: Vec<Credential>,
+    pub(crate) trusted: Vec<String>,
+    pub(crate) extensions: Vec<String>,
+    pub(crate) tenant: Option<TenantId>,
+    pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
+    pub(crate) trace: Option<Trace>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { card: 1 << 20, response: 64 << 20, event: 16 << 20 }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            call: Duration::from_secs(60),
+            send: Duration::from_secs(600),
+            idle: Duration::from_secs(60),
+            poll: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            repeats: 4,
+            first: Duration::from_millis(200),
+            longest: Duration::from_secs(10),
+            sends: false,
+        }
+    }
+}
+
+impl Retry {
+    /// The pauses between the repeats.
+    pub(crate) fn pauses(&self) -> ExponentialBackoff {
+        ExponentialBuilder::new()
+            .with_min_delay(self.first)
+            .with_max_delay(self.longest)
+            .with_max_times(self.repeats)
+            .with_jitter()
+            .build()
+    }
+}
+
+impl ClientBuilder {
+    /// Proves who is calling. The card's security schemes say where it goes; several credentials may
+    /// be given.
+    ///
+    /// Credentials go to the origin of the URL that is connected to and to no other, unless
+    /// [`trust_origin`](Self::trust_origin) names it.
+    pub fn credential(mut self, credential: Credential) -> Self {
+        self.settings.credentials.push(credential);
+        self
+    }
+
+    /// Sends credentials to this origin too, such as `https://api.example.com`: a card may name
+    /// interfaces at another origin than its own.
+    pub fn trust_origin(mut self, origin: &str) -> Self {
+        let serialized = Url::parse(origin).map(|url| url.origin().ascii_serialization());
+        self.settings.trusted.push(serialized.unwrap_or_else(|_| origin.to_owned()));
+        self
+    }
+
+    /// Takes interfaces of these bindings before all others, the first one first. Without it the
+    /// card's order counts.
+    pub fn prefer(mut self, bindings: impl IntoIterator<Item = Binding>) -> Self {
+        self.settings.preferred = bindings.into_iter().collect();
+        self
+    }
+
+    /// Speaks this version and no other, so that nobody can talk the client into an older one.
+    pub fn version(mut self, version: Version) -> Self {
+        self.settings.version = Some(version);
+        self
+    }
+
+    /// Names a protocol extension in every call.
+    pub fn extension(mut self, uri: impl Into<String>) -> Self {
+        self.settings.extensions.push(uri.into());
+        self
+    }
+
+    /// The namespace of every call that names none, where the chosen interface has none of its own.
+    pub fn tenant(mut self, tenant: impl Into<TenantId>) -> Self {
+        self.settings.tenant = Some(tenant.into());
+        self
+    }
+
+    /// Lets `interceptor` see every call, after those that were added before it.
+    pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
+        self.settings.interceptors.push(Arc::new(interceptor));
+        self
+    }
+
+    /// Asks `current` for the trace that each call belongs to.
+    pub fn trace_context(
+        mut self,
+        current: impl Fn() -> Option<TraceContext> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.trace = Some(Arc::new(current));
+        self
+    }
+
+    /// How much is taken from a server.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.settings.limits = limits;
+        self
+    }
+
+    /// How long is waited.
+    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.settings.timeouts = timeouts;
+        self
+    }
+
+    /// How failures that may pass are met.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.settings.retry = retry;
+        self
+    }
+
+    /// Calls `service` instead of the network. Herald's `Server` is such a service; a client of one's
+    /// own with other roots or proxies can be made into one.
+    pub fn service<S, B>(mut self, service: S) -> Self
+    where
+        S: Service<http::Request<Full<Bytes>>, Response = Response<B>>,
+        S: Clone + Send + Sync + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.exchange = Some(in_process(service));
+        self
+    }
+
+    /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), or a
+    /// `file://` URL of a card.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let source = Source::parse(url)?;
+        let (settings, http) = self.parts()?;
+        Client::discover(settings, http, source).await
+    }
+
+    /// Calls the agent of a card at hand. Its interfaces are trusted as the card is.
+    pub fn card(self, card: AgentCard) -> Result<Client, Error> {
+        let (settings, http) = self.parts()?;
+        Client::new(settings, http, None, Found::given(card))
+    }
+
+    fn parts(self) -> Result<(Settings, Http), Error> {
+        let Self { settings, exchange } = self;
+        let exchange = match exchange {
+            Some(exchange) => exchange,
+            None => network(settings.timeouts.connect)?,
+        };
+        let http = Http::new(exchange, settings.limits.clone(), settings.timeouts.clone());
+        Ok((settings, http))
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("limits", &self.limits)
+            .field("timeouts", &self.timeouts)
+            .field("retry", &self.retry)
+            .field("preferred", &self.preferred)
+            .field("version", &self.version)
+            .field("credentials", &self.credentials)
+            .field("trusted", &self.trusted)
+            .field("extensions", &self.extensions)
+            .field("tenant", &self.tenant)
+            .finish_non_exhaustive()
+    }
+}

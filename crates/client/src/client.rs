@@ -1,0 +1,447 @@
+//! Calling an agent.
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use herald_protocol::{
+    AgentCard, ErrorKind, MessageId, Operation, PushConfigId, Reply, Request, SendResult,
+    StreamEvent, Task, TaskId, TaskState,
+    card::AgentInterface,
+    push::{PushConfig, PushConfigPage},
+    request::{
+        CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, ListTasks, PushConfigRef,
+        SendMessage, SubscribeToTask,
+    },
+};
+use http::Response;
+use http_body_util::Full;
+use tokio::time::{sleep, timeout};
+use tower::Service;
+use uuid::Uuid;
+
+use crate::{
+    agent::Agent,
+    builder::{ClientBuilder, Settings},
+    call::Outgoing,
+    credential::Proof,
+    discover::{Found, Source},
+    error::{BoxError, Error},
+    events::Events,
+    pages::Pages,
+    transport::{Answered, http::Http},
+};
+
+/// Calls one agent. A cheap handle: clones share connections and the card.
+#[derive(Debug, Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    http: Http,
+    source: Option<Source>,
+    agent: RwLock<Arc<Agent>>,
+}
+
+/// What any operation answers with.
+#[derive(Debug)]
+pub enum Answer {
+    /// One answer.
+    Reply(Box<Reply>),
+    /// A stream.
+    Events(Box<Events>),
+}
+
+impl Client {
+    /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), or a
+    /// `file://` URL of a card.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// Starts to collect what a client is made of.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Calls an agent in this process, without a socket: Herald's `Server`, or anything else that
+    /// answers HTTP requests.
+    pub async fn in_process<S, B>(service: S) -> Result<Self, Error>
+    where
+        S: Service<http::Request<Full<Bytes>>, Response = Response<B>>,
+        S: Clone + Send + Sync + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self::builder().service(service).connect("http://localhost").await
+    }
+
+    pub(crate) async fn discover(
+        settings: Settings,
+        http: Http,
+        source: Source,
+    ) -> Result<Self, Error> {
+        let found = find(&settings, &http, &source, None).await?;
+        let found = found.ok_or_else(|| Error::invalid("the server says that nothing changed"))?;
+        Self::new(settings, http, Some(source), found)
+    }
+
+    pub(crate) fn new(
+        settings: Settings,
+        http: Http,
+        source: Option<Source>,
+        found: Found,
+    ) -> Result<Self, Error> {
+        let origin = source.as_ref().and_then(Source::origin);
+        let agent = Agent::new(&settings, &http, origin.as_deref(), found)?;
+        let agent = RwLock::new(Arc::new(agent));
+        Ok(Self { shared: Arc::new(Shared { settings, http, source, agent }) })
+    }
+
+    /// What the agent says about itself.
+    pub fn card(&self) -> AgentCard {
+        self.agent().found.card.clone()
+    }
+
+    /// The interface that is being called.
+    pub fn interface(&self) -> AgentInterface {
+        self.agent().interface().interface.clone()
+    }
+
+    /// Asks whether the card is still the same, once it may no longer be used without asking.
+    /// Returns whether it has changed; the next call then goes by the new one.
+    pub async fn refresh(&self) -> Result<bool, Error> {
+        let Shared { settings, http, source, .. } = &*self.shared;
+        let known = self.agent();
+        let Some(source) = source.as_ref().filter(|_| !known.found.is_fresh()) else {
+            return Ok(false);
+        };
+        let Some(found) = find(settings, http, source, Some(&known.found)).await? else {
+            return Ok(false);
+        };
+        let changed = found.card != known.found.card;
+        self.replace(found)?;
+        Ok(changed)
+    }
+
+    /// Sends a message and waits until the task is done or waits for its caller. A server may answer
+    /// earlier, with a task that is still working; [`finish`](Self::finish) goes on from there.
+    pub async fn send(&self, message: impl Into<SendMessage>) -> Result<SendResult, Error> {
+        let reply = self.unary(Request::SendMessage(message.into())).await?;
+        if let Reply::Sent(result) = reply { Ok(result) } else { Err(unexpected()) }
+    }
+
+    /// Sends a message and follows what comes of it. An agent that does not stream is looked at from
+    /// time to time instead.
+    pub async fn stream(&self, message: impl Into<SendMessage>) -> Result<Events, Error> {
+        let mut send = message.into();
+        name(&mut send);
+        if self.agent().found.card.capabilities.streaming == Some(true) {
+            return Events::open(self.clone(), Request::SendStreamingMessage(send)).await;
+        }
+        send.configuration.return_immediately = true;
+        let result = self.send(send).await?;
+        Ok(Events::polling(self.clone(), result))
+    }
+
+    /// Follows the task in `result` until it is done or waits for its caller, and returns it as it
+    /// then is.
+    pub async fn finish(&self, result: SendResult) -> Result<SendResult, Error> {
+        let task = match result {
+            SendResult::Task(task) if !is_settled(task.status.state) => task.id,
+            done @ (SendResult::Task(_) | SendResult::Message(_)) => return Ok(done),
+        };
+        let mut events = Events::following(self.clone(), task.clone(), None);
+        while events.next().await?.is_some() {}
+        self.get(task).await.map(SendResult::Task)
+    }
+
+    /// Looks a task up.
+    pub async fn get(&self, id: impl Into<TaskId>) -> Result<Task, Error> {
+        let get = GetTask { id: id.into(), ..GetTask::default() };
+        self.task(Request::GetTask(get)).await
+    }
+
+    /// Lists tasks, page by page.
+    pub fn list(&self, query: ListTasks) -> Pages {
+        Pages::new(self.clone(), query)
+    }
+
+    /// Ends a task.
+    pub async fn cancel(&self, id: impl Into<TaskId>) -> Result<Task, Error> {
+        let cancel = CancelTask { id: id.into(), ..CancelTask::default() };
+        self.task(Request::CancelTask(cancel)).await
+    }
+
+    /// Follows a task from now on.
+    pub async fn subscribe(&self, id: impl Into<TaskId>) -> Result<Events, Error> {
+        let subscribe = SubscribeToTask { id: id.into(), ..SubscribeToTask::default() };
+        Events::open(self.clone(), Request::SubscribeToTask(subscribe)).await
+    }
+
+    /// Takes a stream up again where another one, perhaps of an earlier process, had come to: see
+    /// [`Events::cursor`].
+    pub fn resume(&self, id: impl Into<TaskId>, cursor: impl Into<String>) -> Events {
+        Events::following(self.clone(), id.into(), Some(cursor.into()))
+    }
+
+    /// Adds a webhook to a task, which `config` has to name.
+    pub async fn create_push_config(&self, config: PushConfig) -> Result<PushConfig, Error> {
+        self.push_config(Request::CreateTaskPushNotificationConfig(config)).await
+    }
+
+    /// Looks a webhook up.
+    pub async fn push_config_of(
+        &self,
+        task: impl Into<TaskId>,
+        id: impl Into<PushConfigId>,
+    ) -> Result<PushConfig, Error> {
+        let named = PushConfigRef { tenant: None, task_id: task.into(), id: id.into() };
+        self.push_config(Request::GetTaskPushNotificationConfig(named)).await
+    }
+
+    /// Lists a task's webhooks, one page of them.
+    pub async fn push_configs(&self, query: ListPushConfigs) -> Result<PushConfigPage, Error> {
+        let reply = self.unary(Request::ListTaskPushNotificationConfigs(query)).await?;
+        if let Reply::PushConfigs(page) = reply { Ok(page) } else { Err(unexpected()) }
+    }
+
+    /// Removes a webhook.
+    pub async fn delete_push_config(
+        &self,
+        task: impl Into<TaskId>,
+        id: impl Into<PushConfigId>,
+    ) -> Result<(), Error> {
+        let named = PushConfigRef { tenant: None, task_id: task.into(), id: id.into() };
+        self.unary(Request::DeleteTaskPushNotificationConfig(named)).await.map(drop)
+    }
+
+    /// The card for those who have proved who they are. It takes the place of the public one.
+    pub async fn extended_card(&self) -> Result<AgentCard, Error> {
+        let request = Request::GetExtendedAgentCard(GetExtendedAgentCard::default());
+        let Reply::Card(card) = self.unary(request).await? else { return Err(unexpected()) };
+        self.replace(self.agent().found.with((*card).clone()))?;
+        Ok(*card)
+    }
+
+    /// Performs any operation.
+    pub async fn call(&self, request: Request) -> Result<Answer, Error> {
+        if let Request::SendStreamingMessage(send) = request {
+            return self.stream(send).await.map(Box::new).map(Answer::Events);
+        }
+        if request.operation().is_streaming() {
+            let events = Events::open(self.clone(), request).await?;
+            return Ok(Answer::Events(Box::new(events)));
+        }
+        self.unary(request).await.map(Box::new).map(Answer::Reply)
+    }
+
+    pub(crate) async fn unary(&self, request: Request) -> Result<Reply, Error> {
+        match self.exchange(request, None, Repeats::Allowed).await? {
+            Answered::Reply(reply) => Ok(*reply),
+            Answered::Frames(_) => Err(Error::invalid("expected one answer and got a stream")),
+        }
+    }
+
+    /// Makes one call, within its time: completes it, shows it to the interceptors, and repeats it
+    /// where that is safe.
+    pub(crate) async fn exchange(
+        &self,
+        request: Request,
+        cursor: Option<String>,
+        repeats: Repeats,
+    ) -> Result<Answered, Error> {
+        let settings = &self.shared.settings;
+        let mut call = Outgoing::new(request, cursor);
+        if let Request::SendMessage(send) | Request::SendStreamingMessage(send) = &mut call.request
+        {
+            name(send);
+        }
+        if let Some(context) = settings.trace.as_ref().and_then(|current| current()) {
+            call.trace(&context);
+        }
+        for interceptor in &settings.interceptors {
+            interceptor.before(&mut call).await?;
+        }
+        let operation = call.request.operation();
+        let patience = match operation == Operation::SendMessage {
+            true => settings.timeouts.send,
+            false => settings.timeouts.call,
+        };
+        let answer = match timeout(patience, self.attempt(&call, repeats)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::timeout("there was no answer", patience)),
+        };
+        let answer = answer.and_then(|answer| belongs(&call.request, answer));
+        for interceptor in settings.interceptors.iter().rev() {
+            interceptor.after(operation, answer.as_ref().map(|_| ()));
+        }
+        answer
+    }
+
+    async fn attempt(&self, call: &Outgoing, repeats: Repeats) -> Result<Answered, Error> {
+        let retry = &self.shared.settings.retry;
+        let mut pauses = retry.pauses();
+        let mut repeated = false;
+        loop {
+            let error = match self.agent().call(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if repeated && let Some(answer) = self.canceled(call, &error).await {
+                return Ok(answer);
+            }
+            let safe = error.is_connect()
+                || error.is_temporary() && (is_safe(call.request.operation()) || retry.sends);
+            let pause = match repeats {
+                Repeats::Allowed if safe => pauses.next(),
+                Repeats::Allowed | Repeats::None => None,
+            };
+            let Some(pause) = pause else { return Err(error) };
+            let asked = error.retry_after().unwrap_or(Duration::ZERO).min(retry.longest);
+            tracing::debug!(%error, ?pause, "repeating a call");
+            sleep(pause.max(asked)).await;
+            repeated = true;
+        }
+    }
+
+    /// A cancel whose first answer was lost is refused when it is repeated. If the task is canceled,
+    /// it has worked.
+    async fn canceled(&self, call: &Outgoing, error: &Error) -> Option<Answered> {
+        let Request::CancelTask(cancel) = &call.request else { return None };
+        if error.kind() != Some(ErrorKind::TaskNotCancelable) {
+            return None;
+        }
+        let get = GetTask { id: cancel.id.clone(), ..GetTask::default() };
+        let get = Outgoing { request: Request::GetTask(get), ..call.clone() };
+        let answer = belongs(&get.request, self.agent().call(&get).await.ok()?).ok()?;
+        let Answered::Reply(reply) = &answer else { return None };
+        let done =
+            matches!(&**reply, Reply::Task(task) if task.status.state == TaskState::Canceled);
+        done.then_some(answer)
+    }
+
+    async fn task(&self, request: Request) -> Result<Task, Error> {
+        let reply = self.unary(request).await?;
+        if let Reply::Task(task) = reply { Ok(task) } else { Err(unexpected()) }
+    }
+
+    async fn push_config(&self, request: Request) -> Result<PushConfig, Error> {
+        let reply = self.unary(request).await?;
+        if let Reply::PushConfig(config) = reply { Ok(config) } else { Err(unexpected()) }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    fn agent(&self) -> Arc<Agent> {
+        Arc::clone(&self.shared.agent.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, found: Found) -> Result<(), Error> {
+        let Shared { settings, http, source, agent } = &*self.shared;
+        let origin = source.as_ref().and_then(Source::origin);
+        let new = Agent::new(settings, http, origin.as_deref(), found)?;
+        *agent.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        Ok(())
+    }
+}
+
+/// Whether a call may be made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeats {
+    Allowed,
+    None,
+}
+
+/// Whether nothing more happens to a task by itself.
+pub(crate) fn is_settled(state: TaskState) -> bool {
+    state.is_terminal() || state.is_interrupted()
+}
+
+/// Whether doing it twice is the same as doing it once.
+fn is_safe(operation: Operation) -> bool {
+    match operation {
+        Operation::GetTask
+        | Operation::ListTasks
+        | Operation::CancelTask
+        | Operation::SubscribeToTask
+        | Operation::GetTaskPushNotificationConfig
+        | Operation::ListTaskPushNotificationConfigs
+        | Operation::GetExtendedAgentCard => true,
+        Operation::SendMessage
+        | Operation::SendStreamingMessage
+        | Operation::CreateTaskPushNotificationConfig
+        | Operation::DeleteTaskPushNotificationConfig => false,
+    }
+}
+
+/// Fetches the card within the time of a call. Who cannot be reached at all is not asked again: at the
+/// beginning that is rather a wrong URL than a server that is about to come back.
+async fn find(
+    settings: &Settings,
+    http: &Http,
+    source: &Source,
+    known: Option<&Found>,
+) -> Result<Option<Found>, Error> {
+    let proof = Proof::authorization(&settings.credentials)?;
+    let attempts = async {
+        let mut pauses = settings.retry.pauses();
+        loop {
+            let fetched = source.fetch(http, &proof.headers, known).await;
+            let again =
+                fetched.as_ref().is_err_and(|error| error.is_temporary() && !error.is_connect());
+            match pauses.next().filter(|_| again) {
+                Some(pause) => sleep(pause).await,
+                None => return fetched,
+            }
+        }
+    };
+    let patience = settings.timeouts.call;
+    let fetched = timeout(patience, attempts).await;
+    fetched.unwrap_or_else(|_| Err(Error::timeout("there was no card", patience)))
+}
+
+/// Refuses an answer about another task than the one that was asked about.
+fn belongs(request: &Request, answer: Answered) -> Result<Answered, Error> {
+    let (Request::GetTask(GetTask { id: asked, .. })
+    | Request::CancelTask(CancelTask { id: asked, .. })) = request
+    else {
+        return Ok(answer);
+    };
+    if let Answered::Reply(reply) = &answer
+        && let Reply::Task(task) = &**reply
+        && task.id != *asked
+    {
+        return Err(Error::invalid("the answer is about another task"));
+    }
+    Ok(answer)
+}
+
+/// Every transport reads the answer of the operation it was given.
+pub(crate) fn unexpected() -> Error {
+    Error::invalid("the answer belongs to another operation")
+}
+
+/// Gives the message of a send an id: a repeat has the same, so that an agent can tell.
+fn name(send: &mut SendMessage) {
+    if send.message.message_id.is_empty() {
+        send.message.message_id = MessageId::new(Uuid::new_v4().to_string());
+    }
+}
+
+/// What a send led to, as the events of a stream would say it.
+pub(crate) fn as_event(result: SendResult) -> StreamEvent {
+    match result {
+        SendResult::Task(task) => StreamEvent::Task(task),
+        SendResult::Message(message) => StreamEvent::Message(message),
+    }
+}

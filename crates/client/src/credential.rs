@@ -1,0 +1,180 @@
+//! What a caller proves itself with, and where the card wants it.
+
+use std::fmt;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use herald_protocol::{AgentCard, security::SecurityScheme};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use crate::error::Error;
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+/// What a caller proves itself with. The card's security schemes say where it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Credential {
+    /// A bearer token, also one that OAuth or OpenID Connect gave out.
+    Bearer(Secret),
+    /// An API key.
+    ApiKey(Secret),
+    /// A name and a password.
+    Basic(String, Secret),
+}
+
+/// Credentials in their places.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Proof {
+    pub(crate) headers: HeaderMap,
+    /// Parameters of the query.
+    pub(crate) query: Vec<(String, Secret)>,
+}
+
+impl Secret {
+    /// Keeps `text` from being printed.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl Credential {
+    /// A bearer token.
+    pub fn bearer(token: impl Into<String>) -> Self {
+        Self::Bearer(Secret::new(token))
+    }
+
+    /// An API key.
+    pub fn api_key(key: impl Into<String>) -> Self {
+        Self::ApiKey(Secret::new(key))
+    }
+
+    /// A name and a password.
+    pub fn basic(name: impl Into<String>, password: impl Into<String>) -> Self {
+        Self::Basic(name.into(), Secret::new(password))
+    }
+
+    fn fits(&self, scheme: &SecurityScheme) -> bool {
+        match (self, scheme) {
+            (Self::Bearer(_), SecurityScheme::Http(http)) => {
+                http.scheme.eq_ignore_ascii_case("bearer")
+            }
+            (Self::Basic(..), SecurityScheme::Http(http)) => {
+                http.scheme.eq_ignore_ascii_case("basic")
+            }
+            (Self::Bearer(_), SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
+            | (Self::ApiKey(_), SecurityScheme::ApiKey(_)) => true,
+            (Self::ApiKey(_), SecurityScheme::Http(_))
+            | (
+                Self::ApiKey(_) | Self::Basic(..),
+                SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_),
+            )
+            | (Self::Bearer(_) | Self::Basic(..), SecurityScheme::ApiKey(_))
+            | (_, SecurityScheme::MutualTls(_)) => false,
+        }
+    }
+}
+
+impl Proof {
+    /// Puts credentials where the card wants them: by the first requirement that they satisfy, else
+    /// by every scheme they fit. A card that says nothing gets tokens and passwords in
+    /// `Authorization`.
+    pub(crate) fn new(credentials: &[Credential], card: &AgentCard) -> Result<Self, Error> {
+        let pairs = satisfied(credentials, card).unwrap_or_else(|| {
+            let fitting = |scheme| Some((find(credentials, scheme)?, scheme));
+            card.security_schemes.values().filter_map(fitting).collect()
+        });
+        if pairs.is_empty() {
+            if credentials.iter().any(|one| matches!(one, Credential::ApiKey(_))) {
+                return Err(Error::setup("the card does not say where it wants an API key"));
+            }
+            return Self::authorization(credentials);
+        }
+        let mut proof = Self::default();
+        for (credential, scheme) in pairs {
+            proof.add(credential, Some(scheme))?;
+        }
+        Ok(proof)
+    }
+
+    /// What can be shown before the card is known.
+    pub(crate) fn authorization(credentials: &[Credential]) -> Result<Self, Error> {
+        let mut proof = Self::default();
+        for credential in credentials {
+            proof.add(credential, None)?;
+        }
+        Ok(proof)
+    }
+
+    fn add(
+        &mut self,
+        credential: &Credential,
+        scheme: Option<&SecurityScheme>,
+    ) -> Result<(), Error> {
+        let secret = match credential {
+            Credential::Bearer(token) => {
+                let value = format!("Bearer {}", token.expose());
+                return self.header(header::AUTHORIZATION, &value);
+            }
+            Credential::Basic(name, password) => {
+                let pair = STANDARD.encode(format!("{name}:{}", password.expose()));
+                return self.header(header::AUTHORIZATION, &format!("Basic {pair}"));
+            }
+            Credential::ApiKey(secret) => secret,
+        };
+        let Some(SecurityScheme::ApiKey(place)) = scheme else { return Ok(()) };
+        match place.location.as_str() {
+            "header" => {
+                let name = HeaderName::try_from(&place.name).map_err(|_| unusable(&place.name))?;
+                self.header(name, secret.expose())
+            }
+            "cookie" => self.header(header::COOKIE, &format!("{}={}", place.name, secret.expose())),
+            "query" => {
+                self.query.push((place.name.clone(), secret.clone()));
+                Ok(())
+            }
+            _ => Err(unusable(&place.name)),
+        }
+    }
+
+    fn header(&mut self, name: HeaderName, value: &str) -> Result<(), Error> {
+        let mut value = HeaderValue::try_from(value)
+            .map_err(|_| Error::setup("a credential holds characters that no header can carry"))?;
+        value.set_sensitive(true);
+        self.headers.insert(name, value);
+        Ok(())
+    }
+}
+
+fn unusable(name: &str) -> Error {
+    Error::setup(format!("the card wants an API key in a place that does not exist: {name:?}"))
+}
+
+fn find<'a>(credentials: &'a [Credential], scheme: &SecurityScheme) -> Option<&'a Credential> {
+    credentials.iter().find(|credential| credential.fits(scheme))
+}
+
+type Pairs<'a> = Vec<(&'a Credential, &'a SecurityScheme)>;
+
+/// The schemes of the first requirement that the credentials satisfy as a whole.
+fn satisfied<'a>(credentials: &'a [Credential], card: &'a AgentCard) -> Option<Pairs<'a>> {
+    card.security_requirements.iter().find_map(|requirement| {
+        let schemes = requirement.schemes.keys().map(|name| {
+            let scheme = card.security_schemes.get(name)?;
+            Some((find(credentials, scheme)?, scheme))
+        });
+        schemes.collect()
+    })
+}

@@ -1,0 +1,166 @@
+//! Where cards come from.
+
+use std::{path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use herald_protocol::{AgentCard, card};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use reqwest::Url;
+use tokio::{io::AsyncReadExt, time::Instant};
+
+use crate::{
+    error::Error,
+    transport::http::{Http, read, refuse_redirect, request},
+};
+
+/// The path of a card since 0.3, and the one before it.
+const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
+
+/// Where a card is to be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Below this URL, at one of the well-known paths.
+    Below(Url),
+    /// At this URL.
+    At(Url),
+    /// In this file.
+    File(PathBuf),
+}
+
+/// A card, and what is needed to ask whether it is still the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) card: AgentCard,
+    /// Where it was found; `None` for a file.
+    pub(crate) url: Option<Url>,
+    validators: HeaderMap,
+    fresh_until: Instant,
+}
+
+impl Source {
+    /// Reads what a person calls an agent: its base URL, the URL of its card (which ends in
+    /// `.json`), or a `file://` URL.
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = |why: &str| Error::setup(format!("{text:?} is no agent's URL: {why}"));
+        let mut url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
+        match url.scheme() {
+            "file" => url.to_file_path().map(Self::File).map_err(|()| wrong("no such path")),
+            "http" | "https" if !url.username().is_empty() || url.password().is_some() => {
+                // Not even in the error: it holds a secret.
+                Err(Error::setup("give credentials to the builder, not in the URL"))
+            }
+            "http" | "https" if url.path().ends_with(".json") => Ok(Self::At(url)),
+            "http" | "https" => {
+                let path = format!("{}/", url.path().trim_end_matches('/'));
+                url.set_path(&path);
+                url.set_query(None);
+                url.set_fragment(None);
+                Ok(Self::Below(url))
+            }
+            _ => Err(wrong("expected http, https or file")),
+        }
+    }
+
+    /// The origin that the caller named.
+    pub(crate) fn origin(&self) -> Option<String> {
+        match self {
+            Self::Below(url) | Self::At(url) => Some(url.origin().ascii_serialization()),
+            Self::File(_) => None,
+        }
+    }
+
+    /// Fetches the card, or asks whether the `known` one still holds; `None` says that it does.
+    pub(crate) async fn fetch(
+        &self,
+        http: &Http,
+        headers: &HeaderMap,
+        known: Option<&Found>,
+    ) -> Result<Option<Found>, Error> {
+        let limit = http.limits.card;
+        let urls: Vec<Url> = match self {
+            Self::File(path) => return read_file(path, limit).await.map(Some),
+            Self::At(url) => vec![url.clone()],
+            Self::Below(base) => {
+                WELL_KNOWN.iter().filter_map(|path| base.join(path).ok()).collect()
+            }
+        };
+        let mut missing = Vec::new();
+        for url in urls {
+            let known = known.filter(|known| known.url.as_ref() == Some(&url));
+            let mut sent = headers.clone();
+            sent.extend(known.map(|known| known.validators.clone()).unwrap_or_default());
+            sent.insert(header::ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
+            let response = http.send(request(Method::GET, &url, sent, Bytes::new())?).await?;
+            refuse_redirect(&response)?;
+            let (parts, body) = response.into_parts();
+            match parts.status {
+                StatusCode::NOT_MODIFIED if known.is_some() => return Ok(None),
+                StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::METHOD_NOT_ALLOWED => {
+                    missing.push(url.to_string());
+                }
+                status if status.is_success() => {
+                    let bytes = read(body, limit, "the card").await?;
+                    return found(&bytes, Some(url), &parts.headers).map(Some);
+                }
+                status => return Err(Error::bad_status(status.as_u16(), "instead of a card")),
+            }
+        }
+        Err(Error::setup(format!("there is no card at {}", missing.join(" or "))))
+    }
+}
+
+impl Found {
+    /// Whether the card may be used without asking.
+    pub(crate) fn is_fresh(&self) -> bool {
+        Instant::now() < self.fresh_until
+    }
+
+    /// Another card of the same agent, from the same place.
+    pub(crate) fn with(&self, card: AgentCard) -> Self {
+        Self { card, ..self.clone() }
+    }
+
+    /// A card that was handed over.
+    pub(crate) fn given(card: AgentCard) -> Self {
+        Self { card, url: None, validators: HeaderMap::new(), fresh_until: Instant::now() }
+    }
+}
+
+async fn read_file(path: &PathBuf, limit: usize) -> Result<Found, Error> {
+    let fault = |error| Error::setup(format!("cannot read {}: {error}", path.display()));
+    let file = tokio::fs::File::open(path).await.map_err(fault)?;
+    let mut bytes = Vec::new();
+    file.take(limit as u64 + 1).read_to_end(&mut bytes).await.map_err(fault)?;
+    if bytes.len() > limit {
+        return Err(Error::too_large("the card", limit));
+    }
+    found(&bytes, None, &HeaderMap::new())
+}
+
+fn found(bytes: &[u8], url: Option<Url>, headers: &HeaderMap) -> Result<Found, Error> {
+    let card = card::read(bytes).map_err(|error| {
+        Error::invalid(format!("what was found is no agent card: {}", error.message))
+    })?;
+    let mut validators = HeaderMap::new();
+    for (sent, known) in
+        [(header::IF_NONE_MATCH, header::ETAG), (header::IF_MODIFIED_SINCE, header::LAST_MODIFIED)]
+    {
+        if let Some(value) = headers.get(known) {
+            validators.insert(sent, value.clone());
+        }
+    }
+    let fresh_until = Instant::now() + max_age(headers);
+    Ok(Found { card, url, validators, fresh_until })
+}
+
+/// For how long a card may be used without asking, at most a day.
+fn max_age(headers: &HeaderMap) -> Duration {
+    let values =
+        headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    let directives: Vec<_> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+    if directives.iter().any(|one| matches!(*one, "no-store" | "no-cache")) {
+        return Duration::ZERO;
+    }
+    let seconds = directives.iter().find_map(|one| one.strip_prefix("max-age=")?.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(0).min(24 * 60 * 60))
+}

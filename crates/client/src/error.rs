@@ -1,0 +1,206 @@
+//! Why a call failed.
+//!
+//! What an agent fails at is a result: a task whose state is `failed`. An [`Error`] is a failure of
+//! the call itself: the agent refused it, or there was no answer that could be used.
+
+use std::{error::Error as StdError, fmt, time::Duration};
+
+use herald_protocol::ErrorKind;
+
+pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Why a call failed. It answers questions; what it says is for people.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: Kind,
+    message: String,
+    source: Option<BoxError>,
+    retry_after: Option<Duration>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Protocol(herald_protocol::Error),
+    Connect,
+    Timeout,
+    Broken,
+    Status(u16),
+    TooLarge,
+    Redirect,
+    Invalid,
+    Lost,
+    Setup,
+}
+
+impl Error {
+    /// The refusal of the agent, if it was one.
+    pub fn protocol(&self) -> Option<&herald_protocol::Error> {
+        if let Kind::Protocol(error) = &self.0.kind { Some(error) } else { None }
+    }
+
+    /// The kind of refusal, if the agent refused the call.
+    pub fn kind(&self) -> Option<ErrorKind> {
+        self.protocol().map(|error| error.kind)
+    }
+
+    /// The HTTP status of an answer that was not of the protocol.
+    pub fn status(&self) -> Option<u16> {
+        if let Kind::Status(status) = self.0.kind { Some(status) } else { None }
+    }
+
+    /// Whether the agent wants to know who is calling, or does not believe it.
+    pub fn is_unauthenticated(&self) -> bool {
+        self.kind() == Some(ErrorKind::Unauthenticated) || self.status() == Some(401)
+    }
+
+    /// Whether no connection came about, so that the agent has seen nothing of the call.
+    pub fn is_connect(&self) -> bool {
+        matches!(self.0.kind, Kind::Connect)
+    }
+
+    /// Whether an answer did not come in time. The agent may have got the call.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.0.kind, Kind::Timeout)
+    }
+
+    /// Whether the connection broke before the answer was complete. The agent may have got the call.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.0.kind, Kind::Broken)
+    }
+
+    /// Whether the answer was larger than the client takes.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self.0.kind, Kind::TooLarge)
+    }
+
+    /// Whether the server pointed elsewhere. The client never goes there by itself.
+    pub fn is_redirect(&self) -> bool {
+        matches!(self.0.kind, Kind::Redirect)
+    }
+
+    /// Whether the answer broke the protocol.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self.0.kind, Kind::Invalid)
+    }
+
+    /// Whether a stream ended before its task did and could not be taken up again. What happened
+    /// to the task is not known; the source is the last thing that went wrong.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.0.kind, Kind::Lost)
+    }
+
+    /// Whether the call could not even be made: the URL, the card or the credentials do not allow
+    /// it. The message says what to change.
+    pub fn is_setup(&self) -> bool {
+        matches!(self.0.kind, Kind::Setup)
+    }
+
+    /// Whether the same call may succeed a little later.
+    pub fn is_temporary(&self) -> bool {
+        match &self.0.kind {
+            Kind::Protocol(error) => error.kind.is_temporary(),
+            Kind::Status(status) => matches!(status, 408 | 425 | 429 | 502 | 503 | 504),
+            Kind::Connect | Kind::Timeout | Kind::Broken => true,
+            Kind::TooLarge | Kind::Redirect | Kind::Invalid | Kind::Lost | Kind::Setup => false,
+        }
+    }
+
+    /// How long the server asked to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), source: None, retry_after: None }))
+    }
+
+    fn because(mut self, source: impl Into<BoxError>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn waiting(mut self, retry_after: Option<Duration>) -> Self {
+        self.0.retry_after = retry_after;
+        self
+    }
+
+    pub(crate) fn refused(error: herald_protocol::Error) -> Self {
+        let message = error.to_string();
+        Self::new(Kind::Protocol(error), message)
+    }
+
+    /// An answer that our own reader did not understand.
+    pub(crate) fn unreadable(error: &herald_protocol::Error) -> Self {
+        Self::invalid(format!("the agent's answer cannot be read: {}", error.message))
+    }
+
+    pub(crate) fn timeout(what: &str, after: Duration) -> Self {
+        Self::new(Kind::Timeout, format!("{what} within {after:?}"))
+    }
+
+    pub(crate) fn broken(message: &str, source: impl Into<BoxError>) -> Self {
+        Self::new(Kind::Broken, message).because(source)
+    }
+
+    pub(crate) fn connect(source: impl Into<BoxError>) -> Self {
+        Self::new(Kind::Connect, "no connection to the agent").because(source)
+    }
+
+    pub(crate) fn bad_status(status: u16, said: &str) -> Self {
+        let said: String = said.chars().filter(|c| !c.is_control()).take(200).collect();
+        let said = said.trim();
+        let text = match said.is_empty() {
+            true => format!("the server answered with HTTP status {status}"),
+            false => format!("the server answered with HTTP status {status}: {said}"),
+        };
+        Self::new(Kind::Status(status), text)
+    }
+
+    pub(crate) fn too_large(what: &str, limit: usize) -> Self {
+        Self::new(Kind::TooLarge, format!("{what} is larger than {limit} bytes"))
+    }
+
+    pub(crate) fn redirect(target: &str) -> Self {
+        let text = format!("the server points to {target:?}; if you trust it, use that URL");
+        Self::new(Kind::Redirect, text)
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, message)
+    }
+
+    pub(crate) fn lost(message: impl Into<String>, cause: Option<Self>) -> Self {
+        let error = Self::new(Kind::Lost, message);
+        match cause {
+            Some(cause) => error.because(cause),
+            None => error,
+        }
+    }
+
+    pub(crate) fn setup(message: impl Into<String>) -> Self {
+        Self::new(Kind::Setup, message)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,384 @@
+//! Streams that go on when their connection does not.
+
+use std::{collections::VecDeque, time::Duration};
+
+use backon::ExponentialBackoff;
+use herald_protocol::{
+    ErrorKind, Reply, Request, SendResult, StreamEvent, Task, TaskId, TaskState,
+    request::{GetTask, SendMessage, SubscribeToTask},
+};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::{
+    client::{Client, Repeats, as_event, is_settled, unexpected},
+    error::Error,
+    transport::{Answered, Frame, Frames},
+};
+
+/// How long a server may take to close a stream whose task has ended.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What happens to one task, or the answer of an agent that makes none.
+///
+/// It ends when the task does, when the server closes it while the task waits for its caller, or
+/// after a direct answer; never otherwise without an error. When the connection breaks it is taken
+/// up again: after the last event that was seen, where the server numbers them; else with the task
+/// as it now stands in place of what was missed; and where the server will not have it followed, by
+/// looking at it from time to time.
+#[derive(Debug)]
+pub struct Events {
+    client: Client,
+    stage: Stage,
+    /// What to send again while no event has come of it.
+    send: Option<Box<SendMessage>>,
+    task: Option<TaskId>,
+    cursor: Option<String>,
+    /// The number of the event after which the connection was asked to begin.
+    after: Option<u64>,
+    /// Whether the stream was taken up and the server has not yet said anything to it.
+    asked: bool,
+    state: TaskState,
+    /// When the task ended.
+    ended: Option<Instant>,
+    /// What is to be returned before anything else.
+    ready: VecDeque<StreamEvent>,
+    /// The task as it was last looked at.
+    seen: Option<Box<Task>>,
+    /// The pauses that are left before the stream is given up; `None` while it goes well.
+    pauses: Option<ExponentialBackoff>,
+    /// What went wrong last.
+    cause: Option<Error>,
+}
+
+/// How far a stream is.
+#[derive(Debug)]
+enum Stage {
+    /// To be taken up at once.
+    New,
+    /// Connected, and since when.
+    Open(Box<Frames>, Instant),
+    /// To be taken up again after a pause.
+    Cut,
+    /// The task cannot be followed and is looked at from time to time.
+    Polling,
+    /// At its end.
+    Over,
+}
+
+impl Events {
+    fn new(client: Client, stage: Stage) -> Self {
+        Self {
+            client,
+            stage,
+            send: None,
+            task: None,
+            cursor: None,
+            after: None,
+            asked: false,
+            state: TaskState::Unspecified,
+            ended: None,
+            ready: VecDeque::new(),
+            seen: None,
+            pauses: None,
+            cause: None,
+        }
+    }
+
+    /// A stream that begins with a call.
+    pub(crate) async fn open(client: Client, request: Request) -> Result<Self, Error> {
+        let mut events = Self::new(client.clone(), Stage::New);
+        if let Request::SendStreamingMessage(send) = &request {
+            events.task.clone_from(&send.message.task_id);
+            events.send = Some(Box::new(send.clone()));
+        } else if let Request::SubscribeToTask(subscribe) = &request {
+            events.task = Some(subscribe.id.clone());
+        }
+        let answer = client.exchange(request, None, Repeats::Allowed).await?;
+        events.take_answer(answer)?;
+        Ok(events)
+    }
+
+    /// A stream over what a send led to, which is looked at from time to time.
+    pub(crate) fn polling(client: Client, result: SendResult) -> Self {
+        let mut events = Self::new(client, Stage::Polling);
+        events.look(as_event(result));
+        events
+    }
+
+    /// A stream over a task that goes on.
+    pub(crate) fn following(client: Client, task: TaskId, cursor: Option<String>) -> Self {
+        Self { task: Some(task), cursor, ..Self::new(client, Stage::New) }
+    }
+
+    /// The task that is followed, once it is known.
+    pub fn task_id(&self) -> Option<&TaskId> {
+        self.task.as_ref()
+    }
+
+    /// The last event that was seen, where the server numbers them. [`Client::resume`] takes it.
+    pub fn cursor(&self) -> Option<&str> {
+        self.cursor.as_deref()
+    }
+
+    /// The next event; `None` at the end. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Result<Option<StreamEvent>, Error> {
+        let next = self.advance().await;
+        if next.is_err() {
+            self.stage = Stage::Over;
+        }
+        next
+    }
+
+    async fn advance(&mut self) -> Result<Option<StreamEvent>, Error> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            match &mut self.stage {
+                Stage::Open(frames, _) => {
+                    let read = match self.ended {
+                        None => frames.next().await,
+                        // A server that keeps the stream of an ended task open is not waited for.
+                        Some(ended) => {
+                            timeout_at(ended + LINGER, frames.next()).await.unwrap_or(Ok(None))
+                        }
+                    };
+                    match read {
+                        Ok(Some(frame)) => self.take(frame)?,
+                        Ok(None) => self.closed(None)?,
+                        Err(error) => self.closed(Some(error))?,
+                    }
+                }
+                Stage::New => self.take_up().await?,
+                Stage::Cut => {
+                    self.pause().await?;
+                    self.take_up().await?;
+                }
+                Stage::Polling => {
+                    sleep(self.client.settings().timeouts.poll).await;
+                    self.poll().await?;
+                }
+                Stage::Over => return Ok(None),
+            }
+        }
+    }
+
+    /// Decides what the end of a connection means.
+    fn closed(&mut self, error: Option<Error>) -> Result<(), Error> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Cut);
+        if self.state.is_terminal() || error.is_none() && self.state.is_interrupted() {
+            self.stage = Stage::Over;
+            return Ok(());
+        }
+        if let Stage::Open(_, since) = stage
+            && since.elapsed() >= self.client.settings().retry.longest
+        {
+            // It was quiet, not refused: there are proxies that cut what is quiet.
+            self.pauses = None;
+        }
+        match error {
+            // Servers of 0.3 say in the stream itself that they will not have the task followed.
+            Some(error) if self.asked && error.protocol().is_some() => {
+                self.unfollowed(&error);
+                Ok(())
+            }
+            Some(error) if !may_pass(&error) => Err(error),
+            Some(error) => {
+                self.cause = Some(error);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at one event and has it returned, unless it was before.
+    fn take(&mut self, frame: Frame) -> Result<(), Error> {
+        let Frame { cursor, event } = frame;
+        (self.send, self.asked) = (None, false);
+        let is_snapshot = matches!(event, StreamEvent::Task(_));
+        if let StreamEvent::Message(_) = event
+            && self.task.is_none()
+        {
+            self.show(event);
+            return Ok(());
+        }
+        if let Some(id) = event.task_id().filter(|id| !id.is_empty()) {
+            let task = self.task.get_or_insert_with(|| id.clone());
+            if task != id {
+                return Err(Error::invalid("the stream holds an event of another task"));
+            }
+        }
+        if !is_snapshot {
+            let number = self.number(cursor.as_deref());
+            if number.zip(self.after).is_some_and(|(number, after)| number <= after) {
+                return Ok(());
+            }
+            (self.pauses, self.cause) = (None, None);
+        }
+        self.cursor = cursor.or_else(|| self.cursor.take());
+        self.show(event);
+        Ok(())
+    }
+
+    /// The number in a cursor that Herald gave out: the task's id, a colon and a number. Whether the
+    /// ids of other servers outlive a connection is not known.
+    fn number(&self, cursor: Option<&str>) -> Option<u64> {
+        let (task, number) = cursor?.rsplit_once(':')?;
+        (task == self.task.as_ref()?.as_str()).then(|| number.parse().ok())?
+    }
+
+    /// Has an event returned and learns from it. After the end only whole tasks and late artifacts
+    /// count.
+    fn show(&mut self, event: StreamEvent) {
+        let is_update = matches!(event, StreamEvent::StatusUpdate(_));
+        if self.ended.is_some() && (is_update || event.state().is_some_and(|one| one != self.state))
+        {
+            return;
+        }
+        match &event {
+            StreamEvent::Task(task) => {
+                self.task.get_or_insert_with(|| task.id.clone());
+                if self.seen.as_deref() == Some(task) {
+                    return;
+                }
+            }
+            StreamEvent::Message(_) if self.task.is_none() => self.stage = Stage::Over,
+            StreamEvent::Message(_) => {}
+            StreamEvent::StatusUpdate(_) | StreamEvent::ArtifactUpdate(_) => {}
+        }
+        if let Some(state) = event.state() {
+            self.state = state;
+            if state.is_terminal() {
+                self.ended.get_or_insert_with(Instant::now);
+            }
+        }
+        self.ready.push_back(event);
+    }
+
+    fn take_answer(&mut self, answer: Answered) -> Result<(), Error> {
+        match answer {
+            Answered::Frames(frames) => {
+                self.after = self.number(self.cursor.as_deref());
+                self.stage = Stage::Open(frames, Instant::now());
+            }
+            // A server that does not stream after all.
+            Answered::Reply(reply) => {
+                self.stage = Stage::Polling;
+                self.send = None;
+                match *reply {
+                    Reply::Sent(result) => self.look(as_event(result)),
+                    Reply::Task(task) => self.look(StreamEvent::Task(task)),
+                    Reply::Tasks(_)
+                    | Reply::PushConfig(_)
+                    | Reply::PushConfigs(_)
+                    | Reply::Deleted
+                    | Reply::Card(_) => return Err(unexpected()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the stream up, in the best way that the server allows.
+    async fn take_up(&mut self) -> Result<(), Error> {
+        if let Some(send) = self.send.as_deref().cloned() {
+            return self.send_again(send).await;
+        }
+        let id = self.task.clone().unwrap_or_default();
+        let subscribe = SubscribeToTask { id, ..SubscribeToTask::default() };
+        let request = Request::SubscribeToTask(subscribe);
+        let answer = self.client.exchange(request, self.cursor.clone(), Repeats::None).await;
+        match answer {
+            Ok(answer) => {
+                let numbered = self.number(self.cursor.as_deref()).is_some();
+                if !numbered && matches!(answer, Answered::Frames(_)) {
+                    // What happened meanwhile is in the task, not in the stream.
+                    self.poll().await?;
+                }
+                self.asked = true;
+                if let Stage::Over = self.stage { Ok(()) } else { self.take_answer(answer) }
+            }
+            Err(error) if error.is_temporary() => {
+                self.cut(error);
+                Ok(())
+            }
+            Err(error) if error.protocol().is_some() || error.status().is_some() => {
+                self.unfollowed(&error);
+                self.poll().await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The task has ended, or the server does not let it be followed.
+    fn unfollowed(&mut self, error: &Error) {
+        tracing::debug!(%error, "a task cannot be followed; looking at it instead");
+        self.stage = Stage::Polling;
+    }
+
+    fn cut(&mut self, cause: Error) {
+        self.stage = Stage::Cut;
+        self.cause = Some(cause);
+    }
+
+    /// Waits before the next attempt, or gives up.
+    async fn pause(&mut self) -> Result<(), Error> {
+        let retry = &self.client.settings().retry;
+        if self.send.is_some() && !retry.sends {
+            let text = "the stream ended before its first event; the agent may have the message";
+            return match self.cause.take() {
+                Some(refusal) if refusal.protocol().is_some() => Err(refusal),
+                cause => Err(Error::lost(text, cause)),
+            };
+        }
+        let Some(pause) = self.pauses.get_or_insert_with(|| retry.pauses()).next() else {
+            let text = match &self.task {
+                Some(task) => format!("the stream of task {task} ended before the task did"),
+                None => "the stream ended before its first event".to_owned(),
+            };
+            return Err(Error::lost(text, self.cause.take()));
+        };
+        let asked = self.cause.as_ref().and_then(Error::retry_after).unwrap_or_default();
+        sleep(pause.max(asked.min(retry.longest))).await;
+        Ok(())
+    }
+
+    /// Sends the message again, which has the same id as before.
+    async fn send_again(&mut self, send: SendMessage) -> Result<(), Error> {
+        let request = Request::SendStreamingMessage(send);
+        match self.client.exchange(request, None, Repeats::None).await {
+            Ok(answer) => self.take_answer(answer),
+            Err(error) if error.is_temporary() => {
+                self.cut(error);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Looks at the task.
+    async fn poll(&mut self) -> Result<(), Error> {
+        let id = self.task.clone().unwrap_or_default();
+        let get = GetTask { id, ..GetTask::default() };
+        let reply = self.client.unary(Request::GetTask(get)).await?;
+        let Reply::Task(task) = reply else { return Err(unexpected()) };
+        self.look(StreamEvent::Task(task));
+        Ok(())
+    }
+
+    /// Has a task returned that was looked at, unless it is as it was.
+    fn look(&mut self, event: StreamEvent) {
+        let task = if let StreamEvent::Task(task) = &event { Some(task.clone()) } else { None };
+        self.show(event);
+        self.seen = task.map(Box::new);
+        if is_settled(self.state) {
+            self.stage = Stage::Over;
+        }
+    }
+}
+
+/// Whether a stream that failed with this may go on over another connection. An agent's own failure
+/// in the middle of a stream may be told by the task.
+fn may_pass(error: &Error) -> bool {
+    error.is_temporary() || error.kind() == Some(ErrorKind::Internal)
+}

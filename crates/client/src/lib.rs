@@ -1,0 +1,59 @@
+//! Calls any A2A agent: finds it, picks a binding and a version, and resumes streams by itself.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use herald_agents::Echo;
+//! # use herald_engine::{Engine, store::sqlite::Sqlite};
+//! # use herald_server::Server;
+//! use herald_client::{Client, StreamEvent};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let engine = Engine::builder(Arc::new(Sqlite::memory()?))
+//! #     .agent(Echo::profile("echo"), Echo)
+//! #     .build()?;
+//! # let server = Server::builder(engine).build()?;
+//! // Over the network it is Client::connect("http://127.0.0.1:8000").await?
+//! let client = Client::in_process(server).await?;
+//! assert_eq!(client.send("Hello").await?.text(), "Echo: Hello");
+//!
+//! let mut events = client.stream("Hello again").await?;
+//! let mut heard = String::new();
+//! while let Some(event) = events.next().await? {
+//!     if let StreamEvent::ArtifactUpdate(update) = event {
+//!         heard += &update.artifact.text().unwrap_or_default();
+//!     }
+//! }
+//! assert_eq!(heard, "Echo: Hello again");
+//! # Ok(()) }
+//! ```
+//!
+//! What an agent fails at is a result, a task whose state is `failed`; an [`Error`] means that the
+//! call itself failed.
+
+mod agent;
+pub mod blocking;
+mod builder;
+mod call;
+mod client;
+mod credential;
+mod discover;
+mod error;
+mod events;
+mod interface;
+mod pages;
+mod transport;
+
+pub use builder::{ClientBuilder, Limits, Retry, Timeouts};
+pub use call::{Interceptor, Outgoing, TraceContext};
+pub use client::{Answer, Client};
+pub use credential::{Credential, Secret};
+pub use error::Error;
+pub use events::Events;
+pub use herald_protocol as protocol;
+pub use herald_protocol::{
+    AgentCard, Message, Part, Reply, Request, SendResult, StreamEvent, Task, TaskId, TaskState,
+    request::SendMessage,
+};
+pub use interface::Binding;
+pub use pages::Pages;

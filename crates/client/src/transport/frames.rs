@@ -1,0 +1,124 @@
+//! One open stream of server-sent events.
+
+use std::{collections::VecDeque, fmt};
+
+use bytes::Bytes;
+use herald_protocol::{
+    Dialect, StreamEvent, failure,
+    jsonrpc::{NoResult, result_of},
+    sse,
+};
+use http_body_util::BodyExt;
+use tokio::time::timeout;
+
+use super::http::{Body, Http};
+use crate::error::Error;
+
+/// The events of one response, as they come.
+pub(crate) struct Frames {
+    /// `None` once the response has ended.
+    body: Option<Body>,
+    parser: sse::Parser,
+    ready: VecDeque<sse::Event>,
+    http: Http,
+    format: Format,
+}
+
+/// How an item is wrapped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Format {
+    /// In answers to this JSON-RPC call.
+    Rpc(Dialect, u64),
+    /// Not at all.
+    Rest(Dialect),
+}
+
+/// One event of a stream.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// The event's `id:`, if the server numbers them.
+    pub(crate) cursor: Option<String>,
+    pub(crate) event: StreamEvent,
+}
+
+impl Frames {
+    pub(crate) fn new(body: Body, http: Http, format: Format) -> Self {
+        let parser = sse::Parser::new(http.limits.event);
+        Self { body: Some(body), parser, ready: VecDeque::new(), http, format }
+    }
+
+    /// The next event; `None` at the end of the response. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, Error> {
+        loop {
+            while let Some(event) = self.ready.pop_front() {
+                if !event.data.trim().is_empty() {
+                    return self.format.read(event).map(Some);
+                }
+            }
+            let Some(bytes) = self.bytes().await? else { return Ok(None) };
+            let mut events = Vec::new();
+            self.parser
+                .push(&bytes, &mut events)
+                .map_err(|_| Error::too_large("an event", self.http.limits.event))?;
+            self.ready.extend(events);
+        }
+    }
+
+    /// The next bytes. Comments count as life, so a quiet task does not time out.
+    async fn bytes(&mut self) -> Result<Option<Bytes>, Error> {
+        let idle = self.http.timeouts.idle;
+        loop {
+            let Some(body) = &mut self.body else { return Ok(None) };
+            let frame = timeout(idle, body.frame()).await;
+            let frame =
+                frame.map_err(|_| Error::timeout("the stream showed no sign of life", idle))?;
+            match frame {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+                Some(Err(fault)) => return Err(Error::broken("the stream broke off", fault)),
+                None => self.body = None,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frames").field("open", &self.body.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Format {
+    fn read(self, event: sse::Event) -> Result<Frame, Error> {
+        let data = event.data.as_bytes();
+        let (dialect, item) = match self {
+            Self::Rpc(dialect, id) => match result_of(dialect, id, data) {
+                Ok(item) => (dialect, item),
+                Err(NoResult::Refused(error)) => return Err(Error::refused(error)),
+                Err(NoResult::Malformed(error)) => return Err(Error::unreadable(&error)),
+            },
+            Self::Rest(dialect) => {
+                if event.event.as_deref() == Some("error") || failure::is_error(data) {
+                    let error = failure::rest(dialect, 500, data);
+                    return Err(error.map_or_else(
+                        || Error::invalid("the stream ended with an error that cannot be read"),
+                        Error::refused,
+                    ));
+                }
+                (dialect, data)
+            }
+        };
+        let item = dialect.decode_event(item).map_err(|error| Error::unreadable(&error))?;
+        Ok(Frame { cursor: event.id, event: item })
+    }
+}
+
+/// The data of the first event in a whole body, for errors that come as a stream.
+pub(crate) fn first_event(body: &[u8]) -> Option<String> {
+    let mut events = Vec::new();
+    sse::Parser::new(body.len() + 1).push(body, &mut events).ok()?;
+    events.into_iter().next().map(|event| event.data)
+}

@@ -1,0 +1,252 @@
+//! What the HTTP bindings share: sending, reading within limits, and headers.
+
+use std::{fmt, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use herald_protocol::{
+    Dialect, Request, TenantId,
+    version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use reqwest::{Url, redirect::Policy};
+use tower::{
+    Service, ServiceExt,
+    util::{BoxCloneSyncService, MapErrLayer},
+};
+
+use crate::{
+    builder::{Limits, Timeouts},
+    call::Outgoing,
+    credential::Proof,
+    error::{BoxError, Error},
+};
+
+/// The body of a response.
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Whatever answers HTTP requests: a pool of connections, or a service in this process.
+pub(crate) type Exchange = BoxCloneSyncService<http::Request<Bytes>, Response<Body>, BoxError>;
+
+/// HTTP, and how much of it is taken.
+#[derive(Clone)]
+pub(crate) struct Http {
+    exchange: Exchange,
+    pub(crate) limits: Limits,
+    pub(crate) timeouts: Timeouts,
+}
+
+/// One address of an agent, with all that goes into every request to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) http: Http,
+    pub(crate) url: Url,
+    pub(crate) dialect: Dialect,
+    pub(crate) tenant: Option<TenantId>,
+    headers: HeaderMap,
+    proof: Proof,
+}
+
+/// Connections over the network. They follow no redirects and no proxies of the environment.
+pub(crate) fn network(connect: Duration) -> Result<Exchange, Error> {
+    let client = reqwest::Client::builder()
+        .redirect(Policy::none())
+        .no_proxy()
+        .referer(false)
+        .connect_timeout(connect)
+        // Shorter than most servers', so that no request meets a connection that is being closed.
+        .pool_idle_timeout(Duration::from_secs(20))
+        .user_agent(concat!("herald-client/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|fault| Error::setup(format!("HTTP cannot be set up: {fault}")))?;
+    Ok(BoxCloneSyncService::new(tower::service_fn(move |request: http::Request<Bytes>| {
+        let client = client.clone();
+        async move {
+            let request = reqwest::Request::try_from(request)?;
+            // A URL may hold an API key.
+            let response = client.execute(request).await.map_err(reqwest::Error::without_url)?;
+            let response = Response::<reqwest::Body>::from(response);
+            let shielded = |body: reqwest::Body| {
+                body.map_err(|fault| BoxError::from(fault.without_url())).boxed_unsync()
+            };
+            Ok::<_, BoxError>(response.map(shielded))
+        }
+    })))
+}
+
+/// A service in this process.
+pub(crate) fn in_process<S, B>(service: S) -> Exchange
+where
+    S: Service<http::Request<Full<Bytes>>, Response = Response<B>>,
+    S: Clone + Send + Sync + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let service =
+        service.map_request(|request: http::Request<Bytes>| request.map(Full::new)).map_response(
+            |response: Response<B>| response.map(|body| body.map_err(Into::into).boxed_unsync()),
+        );
+    BoxCloneSyncService::new(tower::Layer::layer(&MapErrLayer::new(Into::into), service))
+}
+
+impl Http {
+    pub(crate) fn new(exchange: Exchange, limits: Limits, timeouts: Timeouts) -> Self {
+        Self { exchange, limits, timeouts }
+    }
+
+    /// Sends a request and waits for the head of its response.
+    pub(crate) async fn send(
+        &self,
+        request: http::Request<Bytes>,
+    ) -> Result<Response<Body>, Error> {
+        let sent = self.exchange.clone().oneshot(request).await;
+        sent.map_err(|fault| match fault.downcast::<reqwest::Error>() {
+            Ok(fault) if fault.is_connect() => Error::connect(fault),
+            Ok(fault) => Error::broken("the request broke off", fault),
+            Err(fault) => Error::broken("the request broke off", fault),
+        })
+    }
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        http: Http,
+        url: Url,
+        dialect: Dialect,
+        tenant: Option<TenantId>,
+        proof: Proof,
+        extensions: &[String],
+    ) -> Result<Self, Error> {
+        let mut headers = HeaderMap::new();
+        let extensions_header = match dialect {
+            Dialect::V1 => {
+                headers.insert(VERSION_HEADER, HeaderValue::from_static("1.0"));
+                EXTENSIONS_HEADER
+            }
+            Dialect::V03 | Dialect::V03Rest | Dialect::V01 => LEGACY_EXTENSIONS_HEADER,
+        };
+        if !extensions.is_empty() {
+            let value = HeaderValue::try_from(extensions.join(", "))
+                .map_err(|_| Error::setup("an extension's URI cannot stand in a header"))?;
+            headers.insert(HeaderName::from_static(extensions_header), value);
+        }
+        Ok(Self { http, url, dialect, tenant, headers, proof })
+    }
+
+    /// The request of a call, in the namespace of the interface. Before 1.0 there were none.
+    pub(crate) fn request(&self, call: &Outgoing) -> Request {
+        let mut request = call.request.clone();
+        match (self.dialect, &self.tenant) {
+            (Dialect::V1, Some(tenant)) if request.tenant().is_none() => {
+                request.set_tenant(tenant.clone());
+            }
+            (Dialect::V1, _) => {}
+            (Dialect::V03 | Dialect::V03Rest | Dialect::V01, _) => drop(request.take_tenant()),
+        }
+        request
+    }
+
+    /// Sends one request to `url`, which is this endpoint's or below it.
+    pub(crate) async fn send(
+        &self,
+        call: &Outgoing,
+        method: Method,
+        mut url: Url,
+        body: Option<Vec<u8>>,
+    ) -> Result<Response<Body>, Error> {
+        for (name, secret) in &self.proof.query {
+            url.query_pairs_mut().append_pair(name, secret.expose());
+        }
+        let mut headers = call.headers.clone();
+        headers.extend(self.headers.clone());
+        headers.extend(self.proof.headers.clone());
+        let accept = match call.request.operation().is_streaming() {
+            true => "text/event-stream, application/json;q=0.5",
+            false => "application/json, application/a2a+json",
+        };
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        if let Some(cursor) = call.cursor.as_deref().and_then(|id| HeaderValue::try_from(id).ok()) {
+            headers.insert("last-event-id", cursor);
+        }
+        if let Request::SendMessage(send) | Request::SendStreamingMessage(send) = &call.request
+            && let Some(key) = &send.idempotency_key
+        {
+            let key = HeaderValue::try_from(key)
+                .map_err(|_| Error::setup("the idempotency key cannot stand in a header"))?;
+            headers.insert("idempotency-key", key);
+        }
+        if body.is_some() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let body = body.unwrap_or_default().into();
+        let response = self.http.send(request(method, &url, headers, body)?).await?;
+        refuse_redirect(&response)?;
+        Ok(response)
+    }
+}
+
+/// One request.
+pub(crate) fn request(
+    method: Method,
+    url: &Url,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<http::Request<Bytes>, Error> {
+    let mut request = http::Request::new(body);
+    *request.method_mut() = method;
+    *request.headers_mut() = headers;
+    *request.uri_mut() =
+        url.as_str().parse().map_err(|_| Error::setup("the agent's URL cannot be called"))?;
+    Ok(request)
+}
+
+/// Whoever is redirected may be led to give its credentials away, so nobody is.
+pub(crate) fn refuse_redirect(response: &Response<Body>) -> Result<(), Error> {
+    let status = response.status();
+    if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
+        return Ok(());
+    }
+    let target = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
+    // What stands behind the path may be a secret.
+    let target = target.unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
+    Err(Error::redirect(&target.chars().take(500).collect::<String>()))
+}
+
+/// Reads a whole body, if it is no larger than `limit`.
+pub(crate) async fn read(mut body: Body, limit: usize, what: &str) -> Result<Bytes, Error> {
+    use http_body::Body as _;
+    if body.size_hint().lower() > limit as u64 {
+        return Err(Error::too_large(what, limit));
+    }
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|fault| Error::broken("the answer broke off", fault))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > limit {
+            return Err(Error::too_large(what, limit));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
+}
+
+/// How long the server asks to wait, where it says so in seconds.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// Whether a response is a stream of events.
+pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
+    let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = content.unwrap_or_default().split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("text/event-stream")
+}

@@ -1,0 +1,160 @@
+//! Credentials: in the place the card names, at the origin they are for, and never in print.
+
+use herald_client::{Credential, Secret, protocol::ErrorKind};
+use herald_engine::Scopes;
+use herald_server::{Config, config::Token};
+use serde_json::{Value, json};
+
+use crate::{
+    fake::{Fake, Received, answer, card, result, task},
+    hub::{EVERY_WAY, Hub, all, over, pieces, quick},
+};
+
+/// A fake whose card has these security members.
+async fn secured(schemes: Value, requirements: Value) -> Fake {
+    Fake::start(move |url, _, request| match request.is_card() {
+        true => {
+            let mut card = card(&[(url, "JSONRPC", "1.0")]);
+            card["securitySchemes"] = schemes.clone();
+            card["securityRequirements"] = requirements.clone();
+            answer(200, &card)
+        }
+        false => result(request, &json!({ "task": task("t", "COMPLETED") })),
+    })
+    .await
+}
+
+async fn sent(fake: &Fake, credentials: &[Credential]) -> Received {
+    let builder = credentials.iter().cloned().fold(quick(), |one, next| one.credential(next));
+    builder.connect(&fake.url()).await.unwrap().send("hello").await.unwrap();
+    fake.calls().pop().unwrap()
+}
+
+fn required(names: &[&str]) -> Value {
+    let schemes: serde_json::Map<_, _> =
+        names.iter().map(|name| ((*name).to_owned(), json!({ "list": [] }))).collect();
+    json!([{ "schemes": schemes }])
+}
+
+#[tokio::test]
+async fn an_api_key_goes_where_the_card_wants_it() {
+    for (place, check) in [
+        ("header", (|request| request.header("x-key") == Some("k&=1")) as fn(&Received) -> bool),
+        ("query", |request| request.path == "/?x-key=k%26%3D1"),
+        ("cookie", |request| request.header("cookie") == Some("x-key=k&=1")),
+    ] {
+        let scheme = json!({ "apiKeySecurityScheme": { "location": place, "name": "x-key" } });
+        let fake = secured(json!({ "key": scheme }), required(&["key"])).await;
+        let request = sent(&fake, &[Credential::api_key("k&=1")]).await;
+        assert!(check(&request), "{place}: {request:?}");
+        let fetched = fake.cards().pop().unwrap();
+        assert!(!format!("{fetched:?}").contains("k&=1"), "a card needs no key: {fetched:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_requirement_that_can_be_met_is_met_as_a_whole() {
+    let schemes = json!({
+        "mtls": { "mtlsSecurityScheme": {} },
+        "key": { "apiKeySecurityScheme": { "location": "header", "name": "x-key" } },
+        "oauth": { "oauth2SecurityScheme": { "flows": {} } },
+        "basic": { "httpAuthSecurityScheme": { "scheme": "Basic" } },
+    });
+    let one = |names: &[&str]| required(names)[0].clone();
+    let requirements = json!([one(&["mtls"]), one(&["key", "oauth"]), one(&["basic"])]);
+    let fake = secured(schemes, requirements).await;
+    let both = [Credential::api_key("k"), Credential::bearer("t")];
+    let request = sent(&fake, &both).await;
+    assert_eq!(
+        (request.header("x-key"), request.header("authorization")),
+        (Some("k"), Some("Bearer t"))
+    );
+    let request = sent(&fake, &[Credential::api_key("k"), Credential::basic("me", "pw")]).await;
+    assert_eq!(request.header("authorization"), Some("Basic bWU6cHc="));
+    assert_eq!(request.header("x-key"), None);
+}
+
+#[tokio::test]
+async fn a_card_that_says_nothing_gets_a_token_but_no_key() {
+    let fake = secured(json!({}), json!([])).await;
+    let request = sent(&fake, &[Credential::bearer("t")]).await;
+    assert_eq!(request.header("authorization"), Some("Bearer t"));
+    let error = quick().credential(Credential::api_key("k")).connect(&fake.url()).await;
+    assert!(error.unwrap_err().is_setup());
+}
+
+#[tokio::test]
+async fn a_card_cannot_lead_credentials_to_another_origin() {
+    let trap = secured(json!({}), json!([])).await;
+    let target = trap.url();
+    let fake = Fake::start(move |_, _, _| answer(200, &card(&[(&target, "JSONRPC", "1.0")]))).await;
+    let token = || quick().credential(Credential::bearer("hunter2"));
+    let error = token().connect(&fake.url()).await.unwrap_err();
+    assert!(error.is_setup() && error.to_string().contains("trust_origin"), "{error}");
+    assert!(trap.calls().is_empty());
+
+    token().trust_origin(&trap.url()).connect(&fake.url()).await.unwrap().send("x").await.unwrap();
+    assert_eq!(trap.calls()[0].header("authorization"), Some("Bearer hunter2"));
+    quick().connect(&fake.url()).await.unwrap().send("x").await.unwrap();
+    assert_eq!(trap.calls()[1].header("authorization"), None);
+}
+
+#[tokio::test]
+async fn herald_lets_a_token_in_and_nobody_else_over_every_binding_and_version() {
+    let token = Token {
+        secret: "hunter2".into(),
+        tenant: "acme".into(),
+        principal: "ci".into(),
+        scopes: Scopes::ALL,
+    };
+    let hub = Hub::with(Config { tokens: vec![token], ..Config::default() }).await;
+    for (binding, version) in EVERY_WAY {
+        let client = over(binding, version).connect(&hub.url()).await.unwrap();
+        let error = client.send("hello").await.unwrap_err();
+        assert_eq!(
+            error.kind(),
+            Some(ErrorKind::Unauthenticated),
+            "{binding:?} {version} {error:?}"
+        );
+        let error = match client.stream("hello").await {
+            Ok(mut events) => events.next().await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(
+            error.kind(),
+            Some(ErrorKind::Unauthenticated),
+            "{binding:?} {version} {error:?}"
+        );
+        let client = over(binding, version).credential(Credential::bearer("hunter2"));
+        let client = client.connect(&hub.url()).await.unwrap();
+        assert_eq!(client.send("hello").await.unwrap().text(), "hello");
+        assert_eq!(pieces(&all(client.stream("chunks 2").await.unwrap()).await), "1;2;");
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_never_printed() {
+    let scheme = json!({ "apiKeySecurityScheme": { "location": "query", "name": "key" } });
+    let fake = Fake::start(move |url, _, request| {
+        let mut card = card(&[(url, "JSONRPC", "1.0")]);
+        card["securitySchemes"] = json!({ "key": scheme });
+        match request.is_card() {
+            true => answer(200, &card),
+            false => crate::fake::Reaction::HangUp,
+        }
+    })
+    .await;
+    let builder = quick().credential(Credential::api_key("hunter2"));
+    let builder = builder.credential(Credential::basic("me", "hunter2"));
+    assert!(!format!("{builder:?}").contains("hunter2"));
+    let client = builder.connect(&fake.url()).await.unwrap();
+    assert!(!format!("{client:?}").contains("hunter2"));
+    let mut error: &dyn std::error::Error = &client.send("hello").await.unwrap_err();
+    assert!(fake.calls()[0].path.contains("hunter2"), "the key was sent");
+    loop {
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        let Some(source) = error.source() else { break };
+        error = source;
+    }
+    assert_eq!(format!("{:?}", Secret::new("hunter2")), "Secret(…)");
+}

@@ -1,0 +1,23 @@
+//! The client against a real Herald, against the official servers, and against servers that mean it
+//! no good.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::disallowed_methods, reason = "json! is how tests write what they send")]
+
+// The same agents that the server is tested with.
+#[path = "../../../server/tests/it/agents.rs"]
+mod agents;
+mod fake;
+mod hub;
+mod proxy;
+
+mod calls;
+mod credentials;
+mod discovery;
+mod hostile;
+mod official;
+mod operations;
+mod resume;
+mod silence;
+mod streams;
+mod tls;

@@ -1,0 +1,295 @@
+//! The official SDK servers: Python of both generations, JavaScript. `cargo xtask test` installs them.
+
+use std::{env, path::PathBuf, process::Stdio};
+
+use herald_client::{
+    Binding, Client, SendMessage, SendResult, StreamEvent, Task, TaskState,
+    protocol::{
+        ErrorKind, Message, Version,
+        push::{PushAuthentication, PushConfig},
+        request::{ListPushConfigs, ListTasks},
+    },
+};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+use crate::{
+    hub::{all, over, pieces, soon},
+    proxy::Proxy,
+};
+
+/// An agent on an official SDK, which dies with the test.
+struct Official {
+    url: String,
+    address: std::net::SocketAddr,
+    version: Version,
+    _process: Child,
+}
+
+impl Official {
+    async fn start(program: PathBuf, script: PathBuf, version: Version) -> Self {
+        let mut process = Command::new(program)
+            .arg(script)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let start = std::time::Duration::from_secs(60);
+        let port = tokio::time::timeout(start, lines.next_line()).await.expect("it starts");
+        let address = format!("127.0.0.1:{}", port.unwrap().expect("a port")).parse().unwrap();
+        Self { url: format!("http://{address}"), address, version, _process: process }
+    }
+
+    async fn python(name: &str, version: Version) -> Self {
+        let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers");
+        let program = installed().join(name).join("bin/python");
+        Self::start(program, sources.join(name).join("server.py"), version).await
+    }
+
+    async fn python1() -> Self {
+        Self::python("python1", Version::V1_0).await
+    }
+
+    async fn python03() -> Self {
+        Self::python("python03", Version::V0_3).await
+    }
+
+    async fn js1() -> Self {
+        Self::start("node".into(), installed().join("js1/server.mjs"), Version::V1_0).await
+    }
+
+    async fn client(&self, binding: Binding) -> Client {
+        let client = over(binding, self.version).connect(&self.url).await.unwrap();
+        crate::hub::assert_way(&client.interface(), binding, self.version);
+        client
+    }
+
+    /// A client whose connections can be cut.
+    async fn behind(&self, proxy: &Proxy, binding: Binding) -> Client {
+        let mut card = self.client(binding).await.card();
+        for interface in &mut card.supported_interfaces {
+            interface.url = interface.url.replace(&self.url, &proxy.url());
+        }
+        over(binding, self.version).card(card).unwrap()
+    }
+}
+
+fn installed() -> PathBuf {
+    let directory = env::var_os("HERALD_TEST_SERVERS");
+    directory.expect("the servers are not installed; run `cargo xtask test`").into()
+}
+
+const BINDINGS: [Binding; 2] = [Binding::JsonRpc, Binding::Rest];
+
+#[track_caller]
+fn task(result: SendResult) -> Task {
+    match result {
+        SendResult::Task(task) => task,
+        SendResult::Message(message) => panic!("expected a task, got {message:?}"),
+    }
+}
+
+/// Whether a piece came by itself, or in the task that stands in for what was missed.
+fn shows(events: &[StreamEvent], piece: &str) -> bool {
+    events.iter().any(|event| match event {
+        StreamEvent::Task(task) => task.text().contains(piece),
+        StreamEvent::ArtifactUpdate(update) => update.artifact.text().as_deref() == Some(piece),
+        StreamEvent::StatusUpdate(_) | StreamEvent::Message(_) => false,
+    })
+}
+
+/// Sends, gets, streams, answers, cancels, subscribes.
+async fn life_of_a_task(server: &Official, binding: Binding) {
+    let client = server.client(binding).await;
+    let done = task(client.send("hello").await.unwrap());
+    assert_eq!((done.status.state, done.text()), (TaskState::Completed, "hello".to_owned()));
+    assert_eq!(client.get(done.id.clone()).await.unwrap().text(), "hello");
+    let failed = task(client.send("fail").await.unwrap());
+    assert_eq!(failed.status.state, TaskState::Failed);
+    assert_eq!(failed.error().as_deref(), Some("it broke"));
+    assert_eq!(client.send("reply to me").await.unwrap().text(), "to me");
+
+    let events = all(client.stream("chunks 5").await.unwrap()).await;
+    assert_eq!(pieces(&events), "1;2;3;4;5;");
+    assert_eq!(
+        events.iter().filter_map(StreamEvent::state).next_back(),
+        Some(TaskState::Completed)
+    );
+    let events = all(client.stream("reply at once").await.unwrap()).await;
+    assert!(matches!(&events[..], [StreamEvent::Message(_)]), "{events:?}");
+
+    let asked = task(client.send("ask").await.unwrap());
+    assert_eq!(asked.status.state, TaskState::InputRequired);
+    let mut answer = Message::user("", "this one");
+    (answer.task_id, answer.context_id) = (Some(asked.id.clone()), Some(asked.context_id));
+    let answered = task(client.send(answer).await.unwrap());
+    assert_eq!((answered.id, answered.status.state), (asked.id, TaskState::Completed));
+
+    let mut now = SendMessage::from("steps");
+    now.configuration.return_immediately = true;
+    let waiting = task(client.send(now.clone()).await.unwrap());
+    assert!(!waiting.status.state.is_terminal());
+    let following = client.subscribe(waiting.id.clone()).await.unwrap();
+    client.send("release").await.unwrap();
+    let events = all(following).await;
+    assert!(shows(&events, "2;"), "{events:?}");
+    assert_eq!(
+        events.iter().filter_map(StreamEvent::state).next_back(),
+        Some(TaskState::Completed)
+    );
+
+    let doomed = task(client.send(now).await.unwrap());
+    let canceled = client.cancel(doomed.id).await.unwrap();
+    assert_eq!(canceled.status.state, TaskState::Canceled);
+}
+
+/// Adds, looks up, lists and removes a webhook.
+async fn webhooks(server: &Official, binding: Binding) {
+    let client = server.client(binding).await;
+    let done = task(client.send("hello").await.unwrap());
+    let wanted = PushConfig {
+        id: Some("one".into()),
+        task_id: Some(done.id.clone()),
+        url: "https://example.com/hook".into(),
+        token: Some("token".into()),
+        authentication: Some(PushAuthentication {
+            scheme: "Bearer".into(),
+            credentials: Some("secret".into()),
+        }),
+        ..PushConfig::default()
+    };
+    let created = client.create_push_config(wanted.clone()).await.unwrap();
+    assert_eq!((&created.url, &created.task_id), (&wanted.url, &wanted.task_id));
+    let found = client.push_config_of(done.id.clone(), "one").await.unwrap();
+    assert_eq!((found.url, found.token), (wanted.url.clone(), wanted.token.clone()));
+    assert_eq!(found.authentication, wanted.authentication);
+    // The SDK of 0.3 does not implement the rest on REST.
+    if (binding, server.version) != (Binding::Rest, Version::V0_3) {
+        let query = ListPushConfigs { task_id: done.id.clone(), ..ListPushConfigs::default() };
+        let page = client.push_configs(query.clone()).await.unwrap();
+        assert_eq!(page.configs.len(), 1, "{page:?}");
+        client.delete_push_config(done.id.clone(), "one").await.unwrap();
+        assert!(client.push_configs(query).await.unwrap().configs.is_empty());
+    }
+}
+
+/// Errors keep their kind.
+async fn refusals(server: &Official, binding: Binding) {
+    let client = server.client(binding).await;
+    let error = client.get("nowhere").await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "{error:?}");
+    let error = client.cancel("nowhere").await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "{error:?}");
+    let done = task(client.send("hello").await.unwrap());
+    let error = client.cancel(done.id.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::TaskNotCancelable), "{error:?}");
+    let mut late = Message::user("", "too late");
+    (late.task_id, late.context_id) = (Some(done.id), Some(done.context_id));
+    let error = client.send(late).await.unwrap_err();
+    assert!(error.protocol().is_some(), "{error:?}");
+}
+
+/// The connection breaks in the middle of a stream; the stream does not.
+async fn a_cut_stream_goes_on(server: &Official, binding: Binding) {
+    let proxy = Proxy::start(server.address).await;
+    let client = server.behind(&proxy, binding).await;
+    let other = server.client(binding).await;
+    for finish_first in [false, true] {
+        let mut events = client.stream("steps").await.unwrap();
+        let mut seen = Vec::new();
+        while !pieces(&seen).contains("1;") {
+            seen.push(soon(events.next()).await.unwrap().unwrap());
+        }
+        proxy.cut_now();
+        let id = events.task_id().unwrap().clone();
+        if finish_first {
+            other.send("release").await.unwrap();
+            let stands = SendResult::Task(other.get(id.clone()).await.unwrap());
+            other.finish(stands).await.unwrap();
+        } else {
+            // Whatever comes next is of the resumed stream.
+            seen.push(soon(events.next()).await.unwrap().unwrap());
+            other.send("release").await.unwrap();
+        }
+        seen.extend(all(events).await);
+        let last = seen.iter().filter_map(StreamEvent::state).next_back();
+        assert_eq!(last, Some(TaskState::Completed), "{seen:?}");
+        // The SDK of 0.3 adds a piece once for every stream that reads it.
+        let whole = other.get(id).await.unwrap().text();
+        assert!(whole.starts_with("1;2;"), "{whole}");
+        assert!(shows(&seen, "2;"), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_python_server_1_x_is_called_in_every_way() {
+    let server = Official::python1().await;
+    for binding in BINDINGS {
+        life_of_a_task(&server, binding).await;
+        webhooks(&server, binding).await;
+        refusals(&server, binding).await;
+        let client = server.client(binding).await;
+        let mut pages = client.list(ListTasks { page_size: Some(2), ..ListTasks::default() });
+        let (mut count, mut total) = (0, 0);
+        while let Some(page) = pages.next().await.unwrap() {
+            count += page.tasks.len();
+            total = page.total_size;
+        }
+        assert!(count > 2 && count as u64 == total, "{count} of {total}");
+        assert_eq!(client.extended_card().await.unwrap().name, "python1 extended");
+    }
+}
+
+#[tokio::test]
+async fn the_javascript_server_1_x_is_called_in_every_way() {
+    let server = Official::js1().await;
+    for binding in BINDINGS {
+        life_of_a_task(&server, binding).await;
+        webhooks(&server, binding).await;
+        refusals(&server, binding).await;
+        let client = server.client(binding).await;
+        // The SDK keeps the extended card from those who have not said who they are.
+        assert_eq!(client.extended_card().await.unwrap().name, "js1");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_the_javascript_server_1_x_goes_on_when_it_is_cut() {
+    let server = Official::js1().await;
+    for binding in BINDINGS {
+        a_cut_stream_goes_on(&server, binding).await;
+    }
+}
+
+#[tokio::test]
+async fn the_python_server_0_3_is_called_in_every_way() {
+    let server = Official::python03().await;
+    for binding in BINDINGS {
+        life_of_a_task(&server, binding).await;
+        webhooks(&server, binding).await;
+        refusals(&server, binding).await;
+        let client = server.client(binding).await;
+        assert_eq!(client.extended_card().await.unwrap().name, "python03 extended");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_the_python_server_1_x_goes_on_when_it_is_cut() {
+    let server = Official::python1().await;
+    for binding in BINDINGS {
+        a_cut_stream_goes_on(&server, binding).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_the_python_server_0_3_goes_on_when_it_is_cut() {
+    let server = Official::python03().await;
+    for binding in BINDINGS {
+        a_cut_stream_goes_on(&server, binding).await;
+    }
+}

@@ -1,0 +1,93 @@
+//! A proxy that cuts connections.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+};
+use tokio_util::task::TaskTracker;
+
+/// Passes bytes on until it is told to cut.
+#[derive(Debug, Clone)]
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    /// How many bytes of answers may still pass; `None` is any number.
+    left: Arc<Mutex<Option<usize>>>,
+    /// Cuts every connection.
+    scissors: Arc<Notify>,
+}
+
+impl Proxy {
+    pub(crate) async fn start(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let proxy = Self { address, left: Arc::default(), scissors: Arc::default() };
+        let (tasks, serving) = (TaskTracker::new(), proxy.clone());
+        tasks.clone().spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(upstream).await.unwrap();
+                tasks.spawn(serving.clone().pass(client, server));
+            }
+        });
+        proxy
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Cuts the connection that carries the byte after the next `count` bytes of answers. What comes
+    /// later passes.
+    pub(crate) fn cut_after(&self, count: usize) {
+        *self.left.lock().unwrap() = Some(count);
+    }
+
+    /// Cuts every connection there is.
+    pub(crate) fn cut_now(&self) {
+        self.scissors.notify_waiters();
+    }
+
+    /// Takes back a cut that has not happened; whether there was none to take back.
+    pub(crate) fn has_cut(&self) -> bool {
+        self.left.lock().unwrap().take().is_none()
+    }
+
+    async fn pass(self, client: TcpStream, server: TcpStream) {
+        let (mut from_client, mut to_client) = client.into_split();
+        let (mut from_server, mut to_server) = server.into_split();
+        let down = async {
+            let mut buffer = [0; 4 << 10];
+            while let Ok(read @ 1..) = from_server.read(&mut buffer).await {
+                let allowed = self.allow(read);
+                if to_client.write_all(&buffer[..allowed]).await.is_err() || allowed < read {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = self.scissors.notified() => {}
+            () = down => {}
+            _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
+        }
+    }
+
+    fn allow(&self, count: usize) -> usize {
+        let mut left = self.left.lock().unwrap();
+        match *left {
+            None => count,
+            Some(rest) if rest >= count => {
+                *left = Some(rest - count);
+                count
+            }
+            Some(rest) => {
+                *left = None;
+                rest
+            }
+        }
+    }
+}

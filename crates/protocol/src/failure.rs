@@ -1,0 +1,166 @@
+//! Errors as others write them, read into ours.
+//!
+//! Every generation and every SDK has its own body. The `reason` of an `ErrorInfo` counts first,
+//! since it means the same everywhere; then the JSON-RPC number; then the HTTP status, whose
+//! meaning changed between versions. A number or a reason that is not ours is kept in the metadata,
+//! as `code` and `reason`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    dialect::Dialect,
+    error::{Detail, Error, ErrorKind, Violation},
+};
+
+/// The `error` of a JSON-RPC answer.
+pub fn rpc(dialect: Dialect, object: &[u8]) -> Option<Error> {
+    let object: Object<'_> = serde_json::from_slice(object).ok()?;
+    object.read(dialect, None)
+}
+
+/// The body of a REST answer with this status: the `error` of 1.0, the bare `code` and `message` of
+/// 0.3, or a problem (RFC 9457). `None` if it is none of them.
+pub fn rest(dialect: Dialect, status: u16, body: &[u8]) -> Option<Error> {
+    #[derive(Deserialize)]
+    struct Body<'a> {
+        #[serde(borrow)]
+        error: Option<&'a RawValue>,
+    }
+    let whole: Body<'_> = serde_json::from_slice(body).ok()?;
+    let inner = whole.error.map_or(body, |error| error.get().as_bytes());
+    let object: Object<'_> = serde_json::from_slice(inner).ok()?;
+    object.read(dialect, Some(status))
+}
+
+/// Whether an event of a REST stream holds an error instead of an item.
+pub fn is_error(event: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Probe {
+        error: Option<IgnoredAny>,
+    }
+    serde_json::from_slice::<Probe>(event).is_ok_and(|probe| probe.error.is_some())
+}
+
+/// What is known about an error, in any of its shapes.
+#[derive(Deserialize)]
+struct Object<'a> {
+    code: Option<i64>,
+    message: Option<String>,
+    #[serde(borrow)]
+    details: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    r#type: Option<String>,
+    title: Option<String>,
+    detail: Option<String>,
+}
+
+/// One typed detail.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Typed {
+    reason: Option<String>,
+    metadata: Option<BTreeMap<String, Value>>,
+    #[serde(default, alias = "field_violations")]
+    field_violations: Vec<FieldViolation>,
+}
+
+#[derive(Deserialize)]
+struct FieldViolation {
+    #[serde(default)]
+    field: String,
+    #[serde(default)]
+    description: String,
+}
+
+impl Object<'_> {
+    fn read(self, dialect: Dialect, status: Option<u16>) -> Option<Error> {
+        let problem = self.r#type.as_deref().and_then(problem_reason);
+        let code = self.code.and_then(|code| i32::try_from(code).ok()).filter(|code| *code < 0);
+        let details = self.details.or(self.data).map(|details| details.get());
+        let typed: Vec<Typed> =
+            details.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        // A web framework's own `{"detail": "Not Found"}` is no word of the agent.
+        let said = self.message.is_some() || self.code.is_some();
+        if !said && problem.is_none() && typed.is_empty() {
+            return None;
+        }
+        let message = [self.message, self.detail, self.title].into_iter().flatten();
+        let message = message.map(|text| printable(&text)).find(|text| !text.is_empty());
+        let mut detail = Detail::default();
+        let mut reason = problem;
+        for one in typed {
+            for (key, value) in one.metadata.unwrap_or_default() {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                detail.metadata.insert(key.into(), text);
+            }
+            detail.violations.extend(one.field_violations.into_iter().map(|violation| Violation {
+                field: violation.field,
+                description: violation.description,
+            }));
+            reason = one.reason.or(reason);
+        }
+        let by_reason = reason.as_deref().and_then(ErrorKind::from_reason);
+        let by_code = code.and_then(|code| kind_of_code(dialect, code));
+        if let (None, Some(reason)) = (by_reason, reason) {
+            detail.metadata.insert("reason".into(), reason);
+        }
+        if let (None, None, Some(code)) = (by_reason, by_code, self.code) {
+            detail.metadata.insert("code".into(), code.to_string());
+        }
+        let kind = by_reason.or(by_code).or_else(|| status.map(kind_of_status));
+        let kind = kind.unwrap_or(ErrorKind::Internal);
+        let message = message.unwrap_or_else(|| "the agent gave no reason".to_owned());
+        let detail = Some(detail).filter(|detail| *detail != Detail::default()).map(Box::new);
+        Some(Error { kind, message, detail })
+    }
+}
+
+/// A problem's type ends in the reason, in lower case and with hyphens.
+fn problem_reason(url: &str) -> Option<String> {
+    let (_, name) = url.split_once("/errors/")?;
+    Some(name.trim_end_matches("-error").replace('-', "_").to_ascii_uppercase())
+}
+
+/// Where kinds share a number, the first in the table is the protocol's own.
+fn kind_of_code(dialect: Dialect, code: i32) -> Option<ErrorKind> {
+    ErrorKind::ALL.iter().copied().find(|kind| {
+        let codes = kind.codes();
+        let number = match dialect {
+            Dialect::V1 => codes.json_rpc,
+            Dialect::V03 | Dialect::V03Rest => codes.json_rpc_v03,
+            Dialect::V01 => codes.json_rpc_v01,
+        };
+        number == code
+    })
+}
+
+/// What a status says by itself: the 1.0.1 table says little more than whose fault it is, those
+/// before it told more kinds apart.
+fn kind_of_status(status: u16) -> ErrorKind {
+    match status {
+        401 => ErrorKind::Unauthenticated,
+        403 => ErrorKind::Forbidden,
+        404 => ErrorKind::TaskNotFound,
+        405 => ErrorKind::MethodNotFound,
+        409 => ErrorKind::TaskNotCancelable,
+        413 => ErrorKind::TooLarge,
+        415 => ErrorKind::ContentTypeNotSupported,
+        422 => ErrorKind::InvalidParams,
+        429 => ErrorKind::LimitExceeded,
+        501 => ErrorKind::UnsupportedOperation,
+        502 => ErrorKind::InvalidAgentResponse,
+        503 | 504 => ErrorKind::Unavailable,
+        400..=499 => ErrorKind::InvalidRequest,
+        _ => ErrorKind::Internal,
+    }
+}
+
+/// A foreign sentence, without what could confuse a terminal, and not endless.
+fn printable(text: &str) -> String {
+    let plain = |c: &char| !c.is_control() || *c == '\n';
+    text.chars().filter(plain).take(2000).collect::<String>().trim().to_owned()
+}
