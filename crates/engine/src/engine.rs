@@ -183,9 +183,12 @@ impl Engine {
         caller.authorise(operation)?;
         self.check_extensions(via)?;
         match request {
-            Request::SendMessage(send) => self.send(caller, via, send).await.map(Reply::Sent),
+            // Boxed, or every other call would be as large as a send.
+            Request::SendMessage(send) => {
+                self.send(caller, via, Box::new(send)).await.map(Reply::Sent)
+            }
             Request::SendStreamingMessage(send) => {
-                self.stream(caller, via, send).await.map(Reply::Stream)
+                self.stream(caller, via, Box::new(send)).await.map(Reply::Stream)
             }
             Request::GetTask(get) => self.get(caller, via, get).await.map(Reply::Task),
             Request::ListTasks(list) => self.list(caller, via, list).await.map(Reply::Tasks),
@@ -203,7 +206,12 @@ impl Engine {
         }
     }
 
-    async fn send(&self, caller: &Caller, via: &Via, send: SendMessage) -> Result<Sent, Error> {
+    async fn send(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        send: Box<SendMessage>,
+    ) -> Result<Sent, Error> {
         let history = send.configuration.history_length;
         let immediately = send.configuration.return_immediately;
         let accepted = self.accept(caller, via, send, Operation::SendMessage).await?;
@@ -231,7 +239,7 @@ impl Engine {
         &self,
         caller: &Caller,
         via: &Via,
-        send: SendMessage,
+        send: Box<SendMessage>,
     ) -> Result<Subscription, Error> {
         let history = send.configuration.history_length;
         let after = send.after.clone();
@@ -373,7 +381,7 @@ impl Engine {
         &self,
         caller: &Caller,
         via: &Via,
-        send: SendMessage,
+        send: Box<SendMessage>,
         operation: Operation,
     ) -> Result<Accepted, Error> {
         if self.is_draining() {
