@@ -26,6 +26,8 @@ pub(super) struct Checkpoints {
     /// Bytes in the log when the thread was last woken, and when starting over was last tried.
     woken_at: u64,
     tried_at: u64,
+    /// Roughly the bytes that were written since the log was last looked at.
+    unseen: u64,
 }
 
 impl Checkpoints {
@@ -45,11 +47,18 @@ impl Checkpoints {
                     checkpoint(&passive, "PRAGMA wal_checkpoint(PASSIVE)");
                 }
             })?;
-        Ok((Self { conn, wake, step, cap, woken_at: 0, tried_at: 0 }, thread))
+        Ok((Self { conn, wake, step, cap, woken_at: 0, tried_at: 0, unseen: 0 }, thread))
     }
 
-    /// To be called by the writer after each commit, outside any transaction.
-    pub(super) fn after_commit(&mut self, writer: &Connection) {
+    /// To be called by the writer after each commit, outside any transaction, with roughly the
+    /// bytes that went into it. To look at the log costs as much as a small write, so that it is
+    /// done once for several of them.
+    pub(super) fn after_commit(&mut self, writer: &Connection, written: u64) {
+        self.unseen += written;
+        if self.unseen < self.step / 16 {
+            return;
+        }
+        self.unseen = 0;
         let sizes = first(writer, "PRAGMA wal_checkpoint(NOOP)", [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         });

@@ -113,7 +113,10 @@ impl Totals {
             if sum != Sum::default() {
                 let Group { owner, hidden, agent, state } = group;
                 let Sum { tasks, bytes } = sum;
-                run(conn, sql::ADD_COUNT, params![owner, hidden, agent, state, tasks, bytes])?;
+                let sums = params![owner, hidden, agent, state, tasks, bytes];
+                if run(conn, sql::ADD_COUNT, sums)? == 0 {
+                    run(conn, sql::NEW_COUNT, sums)?;
+                }
             }
         }
         Ok(())

@@ -82,9 +82,11 @@ statements! {
         "UPDATE tasks SET snapshot = ?2, status = NULL, history = NULL, metadata = NULL, \
          artifacts = NULL WHERE row = ?1";
     ADD_COUNT =
+        "UPDATE counters SET tasks = tasks + ?5, bytes = bytes + ?6 \
+         WHERE owner = ?1 AND hidden = ?2 AND agent = ?3 AND state = ?4";
+    NEW_COUNT =
         "INSERT INTO counters (owner, hidden, agent, state, tasks, bytes) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (owner, hidden, agent, state) \
-         DO UPDATE SET tasks = tasks + excluded.tasks, bytes = bytes + excluded.bytes";
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     PUT_META =
         "INSERT INTO meta (key, value) VALUES (?1, ?2) \
          ON CONFLICT (key) DO UPDATE SET value = excluded.value";

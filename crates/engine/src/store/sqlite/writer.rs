@@ -28,6 +28,9 @@ use super::{
 const BATCH_JOBS: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 
+/// Bytes of the pages that a job touches, however little it writes.
+const PAGES: usize = 48 << 10;
+
 /// Something to write.
 #[derive(Debug)]
 pub(super) enum Work {
@@ -81,14 +84,15 @@ impl Writer {
                 weight += job.work.weight();
                 batch.push(job);
             }
-            self.write(batch);
+            let written = weight + batch.len() * PAGES;
+            self.write(batch, written as u64);
         }
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.finish();
         }
     }
 
-    fn write(&mut self, jobs: Vec<Job>) {
+    fn write(&mut self, jobs: Vec<Job>, written: u64) {
         let shared = Arc::clone(&self.conn);
         let mut conn = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
@@ -104,7 +108,7 @@ impl Writer {
                     let _ = job.reply.send(outcome);
                 }
                 if let Some(checkpoints) = &mut self.checkpoints {
-                    checkpoints.after_commit(&conn);
+                    checkpoints.after_commit(&conn, written);
                 }
             }
             Err(Fault(error)) => {
