@@ -1,4 +1,4 @@
-//! One kept-alive HTTP/1.1 connection or WebSocket, without a pool in front of it.
+//! One kept-alive HTTP/1.1 connection, HTTP/2 connection with gRPC, or WebSocket, without a pool in front of it.
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::socket::Socket;
+use crate::{grpc::Grpc, socket::Socket};
 
 pub(crate) struct Connection {
     link: Link,
@@ -22,6 +22,7 @@ pub(crate) struct Connection {
 enum Link {
     Http(SendRequest<Full<Bytes>>),
     Socket(Box<Socket>),
+    Grpc(Grpc),
 }
 
 impl Connection {
@@ -29,6 +30,9 @@ impl Connection {
         if is_socket(url) {
             let socket = Box::new(Socket::open(url).await?);
             return Ok(Self { link: Link::Socket(socket), url: url.clone() });
+        }
+        if url.scheme_str() == Some("grpc") {
+            return Ok(Self { link: Link::Grpc(Grpc::open(url).await?), url: url.clone() });
         }
         let authority = url.authority().context("the URL has no host")?;
         let socket = TcpStream::connect(authority.as_str()).await?;
@@ -42,7 +46,7 @@ impl Connection {
 
     /// Sends one JSON-RPC request; the answer's body is still to be read.
     pub(crate) async fn post(&mut self, body: Bytes, accept: &str) -> anyhow::Result<Incoming> {
-        let Link::Http(sender) = &mut self.link else { bail!("not over a WebSocket") };
+        let Link::Http(sender) = &mut self.link else { bail!("only over HTTP/1.1") };
         sender.ready().await?;
         let path = self.url.path_and_query().context("the URL has no path")?;
         let authority = self.url.authority().context("the URL has no host")?;
@@ -57,6 +61,14 @@ impl Connection {
         let response = sender.send_request(request).await?;
         ensure!(response.status() == StatusCode::OK, "HTTP status {}", response.status());
         Ok(response.into_body())
+    }
+
+    /// The connection, if it is one of gRPC.
+    pub(crate) fn grpc(&mut self) -> Option<&mut Grpc> {
+        match &mut self.link {
+            Link::Grpc(grpc) => Some(grpc),
+            Link::Http(_) | Link::Socket(_) => None,
+        }
     }
 
     pub(crate) async fn call(&mut self, body: Bytes) -> anyhow::Result<Bytes> {

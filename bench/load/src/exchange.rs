@@ -82,6 +82,9 @@ impl Kind {
 async fn send(connection: &mut Connection, n: u64) -> anyhow::Result<String> {
     // Different in every request: an answer to somebody else's message is a wrong answer.
     let text = format!("measure {n} of this server, which says it again as it was said");
+    if let Some(grpc) = connection.grpc() {
+        return grpc.send(&text).await;
+    }
     let answer = connection.call(wire::message("SendMessage", n, &text)).await?;
     let Sent { task } = wire::result(n, &answer)?;
     ensure!(task.is_completed(), "the task is {}", task.status.state);
@@ -90,6 +93,9 @@ async fn send(connection: &mut Connection, n: u64) -> anyhow::Result<String> {
 }
 
 async fn get(connection: &mut Connection, n: u64, id: &str) -> anyhow::Result<Option<String>> {
+    if let Some(grpc) = connection.grpc() {
+        return grpc.get(id).await.map(|()| None);
+    }
     let params = format!(r#"{{"id":"{id}"}}"#);
     let answer = connection.call(wire::request("GetTask", n, &params)).await?;
     let task: Task = wire::result(n, &answer)?;

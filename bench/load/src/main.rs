@@ -7,6 +7,7 @@
 mod args;
 mod connection;
 mod exchange;
+mod grpc;
 mod held;
 mod plan;
 mod socket;

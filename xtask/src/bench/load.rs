@@ -25,6 +25,10 @@ pub(crate) enum Kind {
     Stream,
     /// A send over a WebSocket.
     Socket,
+    /// A send over gRPC.
+    GrpcSend,
+    /// A get over gRPC.
+    GrpcGet,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -102,7 +106,7 @@ impl Case {
         load.args([self.kind.mode(), "--url", &self.url(server)])
             .args(["--requests", &requests.to_string()])
             .args(["--concurrency", &self.concurrency.to_string()]);
-        if self.kind == Kind::Get {
+        if self.kind.mode() == "get" {
             load.arg("--ids").arg(ids);
         }
         load
@@ -113,6 +117,7 @@ impl Case {
             Kind::Send | Kind::Get | Kind::List => server.url(),
             Kind::Stream => server.stream_url(),
             Kind::Socket => server.socket_url("/"),
+            Kind::GrpcSend | Kind::GrpcGet => server.grpc_url(),
         }
     }
 }
@@ -125,14 +130,16 @@ impl Kind {
             Self::List => "list",
             Self::Stream => "stream",
             Self::Socket => "WebSocket send",
+            Self::GrpcSend => "gRPC send",
+            Self::GrpcGet => "gRPC get",
         }
     }
 
     /// What the load generator calls it.
     const fn mode(self) -> &'static str {
         match self {
-            Self::Send | Self::Socket => "send",
-            Self::Get => "get",
+            Self::Send | Self::Socket | Self::GrpcSend => "send",
+            Self::Get | Self::GrpcGet => "get",
             Self::List => "list",
             Self::Stream => "stream",
         }
@@ -141,7 +148,7 @@ impl Kind {
     /// Whether a server has it at all.
     pub(crate) fn is_served_by(self, subject: Subject) -> bool {
         match self {
-            Self::Socket => subject.has_sockets(),
+            Self::Socket | Self::GrpcSend | Self::GrpcGet => subject.has_every_binding(),
             Self::Send | Self::Get | Self::List | Self::Stream => true,
         }
     }

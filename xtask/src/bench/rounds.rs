@@ -20,7 +20,7 @@ use super::{
 
 /// How many requests each case takes: enough that the ten-millisecond ticks of the kernel's CPU
 /// clock are a few per cent of the floor's time.
-const CASES: [(Case, u64); 11] = [
+const CASES: [(Case, u64); 15] = [
     (Case::new(Kind::Send, 1), 2_000),
     (Case::new(Kind::Send, 16), 10_000),
     (Case::new(Kind::Send, 64), 20_000),
@@ -32,6 +32,10 @@ const CASES: [(Case, u64); 11] = [
     (Case::new(Kind::Stream, 64), 3_000),
     (Case::new(Kind::Socket, 1), 2_000),
     (Case::new(Kind::Socket, 64), 20_000),
+    (Case::new(Kind::GrpcSend, 1), 2_000),
+    (Case::new(Kind::GrpcSend, 64), 20_000),
+    (Case::new(Kind::GrpcGet, 1), 10_000),
+    (Case::new(Kind::GrpcGet, 64), 40_000),
 ];
 
 /// Tasks that are made before anything is measured: they warm the server up and are what gets read.
@@ -185,7 +189,7 @@ pub(crate) fn warm_up(
 fn memory(bench: &Bench, subject: Subject, scale: &Scale) -> anyhow::Result<Memory> {
     let after = memory_of_tasks(bench, subject, scale.sizes)?;
     let streams = memory_of_streams(bench, subject, scale.streams, Running::stream_url)?;
-    let sockets = match subject.has_sockets() {
+    let sockets = match subject.has_every_binding() {
         true => Some(memory_of_streams(bench, subject, scale.streams, Running::stream_socket_url)?),
         false => None,
     };

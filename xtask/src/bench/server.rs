@@ -89,7 +89,7 @@ impl Subject {
         Self::ALL.into_iter().filter(|subject| subject.is_peer())
     }
 
-    pub(crate) const fn has_sockets(self) -> bool {
+    pub(crate) const fn has_every_binding(self) -> bool {
         match self {
             Self::Herald => true,
             Self::Floor | Self::OfficialRust | Self::Js | Self::Python => false,
@@ -157,6 +157,10 @@ impl Running {
 
     pub(crate) fn socket_url(&self, path: &str) -> String {
         format!("ws://127.0.0.1:{}{path}ws", self.port)
+    }
+
+    pub(crate) fn grpc_url(&self) -> String {
+        format!("grpc://127.0.0.1:{}", self.port)
     }
 
     pub(crate) fn stream_socket_url(&self) -> String {

@@ -27,6 +27,14 @@ const RATIOS: [(Case, f64, Subject); 7] = [
     (Case::new(Kind::Stream, 64), 1.5, Subject::Floor),
 ];
 
+/// Herald may need this multiple of its own CPU time over JSON-RPC.
+const BINDINGS: [(Case, Case, f64); 4] = [
+    (Case::new(Kind::GrpcSend, 1), SEND_1, 1.5),
+    (Case::new(Kind::GrpcSend, 64), SEND_64, 1.5),
+    (Case::new(Kind::GrpcGet, 1), Case::new(Kind::Get, 1), 1.5),
+    (Case::new(Kind::GrpcGet, 64), Case::new(Kind::Get, 64), 1.5),
+];
+
 /// One budget and how Herald stands to it.
 #[derive(Serialize)]
 pub(crate) struct Verdict {
@@ -92,6 +100,7 @@ pub(crate) fn judge(results: &Results, scale: &Scale) -> Vec<Verdict> {
     let herald = results.of(Subject::Herald);
     let mut verdicts: Vec<Verdict> =
         RATIOS.into_iter().map(|(case, times, to)| ratio(results, case, times, to)).collect();
+    verdicts.extend(BINDINGS.map(|(case, over, times)| binding(results, case, over, times)));
     verdicts.push(first_frame(herald));
     verdicts.extend(memory(herald, scale));
     let startup = herald.and_then(|herald| median(herald.startup_ms.iter().copied()));
@@ -121,6 +130,22 @@ fn ratio(results: &Results, case: Case, times: f64, to: Subject) -> Verdict {
         wrong_answers: [Subject::Herald, to]
             .iter()
             .any(|subject| is_wrong(results, *subject, case)),
+        case: Some(case),
+    }
+}
+
+/// What a binding costs beside JSON-RPC, for the same call.
+fn binding(results: &Results, case: Case, over: Case, times: f64) -> Verdict {
+    let cpu = |case| results.of(Subject::Herald).and_then(|readings| readings.cpu(case));
+    let both = cpu(case).zip(cpu(over));
+    let because = both.map(|(own, other)| format!("{own:.1} µs, JSON-RPC {other:.1} µs"));
+    Verdict {
+        name: format!("{case}, CPU against JSON-RPC"),
+        unit: "×",
+        herald: both.map(|(own, other)| own / other),
+        limit: Some(times),
+        because: because.unwrap_or_default(),
+        wrong_answers: is_wrong(results, Subject::Herald, case),
         case: Some(case),
     }
 }

@@ -1,7 +1,7 @@
 //! Lists. Nothing sorts or counts all tasks: each agent and state has its own stretch of one index,
 //! in the order of the list, and its own counter.
 
-use herald_protocol::Timestamp;
+use herald_protocol::{TaskState, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::store::{ListQuery, Listing, Place};
@@ -85,10 +85,14 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
     }))
 }
 
-/// Reads the whole conversation, which is as long as a conversation is.
+/// Reads the whole conversation, which is as long as a conversation is, or those of its tasks that
+/// wait for their caller.
 fn by_context(conn: &Connection, terms: &Terms, context: &str) -> Result<(Vec<Spot>, u64), Fault> {
     let Terms { owner, agent, state, since, below, wanted } = terms;
-    let mut find = conn.prepare_cached(sql::LIST_CONTEXT)?;
+    let waiting = [TaskState::InputRequired, TaskState::AuthRequired];
+    let waiting = waiting.map(|state| Some(i64::from(state.number()))).contains(state);
+    let find = if waiting { sql::LIST_WAITING } else { sql::LIST_CONTEXT };
+    let mut find = conn.prepare_cached(find)?;
     let found = find.query_map(params![owner, context, since, agent, state], |row| {
         Ok((row.get(0)?, row.get(1)?))
     })?;

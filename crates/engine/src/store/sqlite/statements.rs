@@ -133,6 +133,10 @@ statements! {
         "SELECT changed, row FROM tasks INDEXED BY tasks_by_context \
          WHERE owner = ?1 AND context = ?2 AND hidden = 0 AND changed >= ?3 \
          AND (?4 IS NULL OR agent = ?4) AND (?5 IS NULL OR state = ?5)";
+    LIST_WAITING =
+        "SELECT changed, row FROM tasks INDEXED BY tasks_waiting \
+         WHERE owner = ?1 AND context = ?2 AND hidden = 0 AND state IN (6, 8) AND changed >= ?3 \
+         AND (?4 IS NULL OR agent = ?4) AND state = ?5";
     LIST_ITEM = concat!(
         "SELECT ", header!(), ", x'' FROM tasks t CROSS JOIN agents a ON a.id = t.agent ",
         snapshot_beside!(), " WHERE t.row = ?1"

@@ -69,6 +69,9 @@ CREATE INDEX tasks_by_status ON tasks (owner, hidden, agent, state, changed);
 -- Without the time of the status, which would move every task once more: a conversation is small
 -- enough to be sorted when it is listed.
 CREATE INDEX tasks_by_context ON tasks (owner, context) WHERE hidden = 0;
+-- Those of a conversation that wait for their caller: every message of the older generations that
+-- names only its conversation looks for them.
+CREATE INDEX tasks_waiting ON tasks (owner, context) WHERE hidden = 0 AND state IN (6, 8);
 CREATE INDEX tasks_active ON tasks (agent, holder, created) WHERE phase = 1;
 CREATE INDEX tasks_paused ON tasks (agent, changed) WHERE phase = 0 AND state IN (6, 8);
 
