@@ -15,9 +15,15 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// What `a2a-server` takes beyond the flags of its namesake, and does not list.
+pub(crate) const MORE: [&str; 5] = ["data", "ephemeral", "config", "public_url", "log_format"];
+
 /// Reads the command line and the environment. A variable that is empty is not set.
-pub(crate) fn read<T: CommandFactory + FromArgMatches>() -> T {
-    let command = T::command().mut_args(without_empty);
+pub(crate) fn read<T: CommandFactory + FromArgMatches>(hidden: &[&str]) -> T {
+    let mut command = T::command().mut_args(without_empty);
+    for name in hidden {
+        command = command.mut_arg(name, |arg| arg.hide(true));
+    }
     let command = command.mut_subcommands(|command| command.mut_args(without_empty));
     let read = command.try_get_matches().and_then(|found| T::from_arg_matches(&found));
     read.unwrap_or_else(|fault| fault.exit())
@@ -55,12 +61,12 @@ Try it from another terminal:
 
 /// Serves agents over A2A, with the flags of the server of that name.
 ///
-/// It is `herald serve` with fewer flags: what cannot be said here is said in herald.toml.
+/// It is `herald serve` under another name and takes its other flags and variables too.
 #[derive(Debug, Parser)]
 #[command(name = "a2a-server", version, after_long_help = A2A_SERVER_EXAMPLES)]
 pub(crate) struct A2aServer {
     #[command(flatten)]
-    basics: Basics,
+    serve: Serve,
 }
 
 const A2A_SERVER_EXAMPLES: &str = "\
@@ -76,7 +82,8 @@ Try it from another terminal:
 
 impl From<A2aServer> for Serve {
     fn from(args: A2aServer) -> Self {
-        Self { basics: args.basics, log_format: Some(LogFormat::Classic), ..Self::default() }
+        let log_format = args.serve.log_format.or(Some(LogFormat::Classic));
+        Self { log_format, ..args.serve }
     }
 }
 

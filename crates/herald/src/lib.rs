@@ -19,12 +19,12 @@ pub fn main() -> ExitCode {
     if Path::new(&called).file_stem().is_some_and(|name| name == A2A_SERVER) {
         return a2a_server();
     }
-    run("herald", args::read::<Cli>().command)
+    run("herald", args::read::<Cli>(&[]).command)
 }
 
 /// Runs `a2a-server`.
 pub fn a2a_server() -> ExitCode {
-    run(A2A_SERVER, Command::Serve(args::read::<A2aServer>().into()))
+    run(A2A_SERVER, Command::Serve(args::read::<A2aServer>(&args::MORE).into()))
 }
 
 fn run(name: &str, command: Command) -> ExitCode {
