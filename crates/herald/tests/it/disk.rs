@@ -258,6 +258,7 @@ fn draft(text: &str) -> Draft {
 fn check_fault(wire: Wire, fault: &Fault) {
     let (status, code) = match wire {
         Wire::Rpc | Wire::OldRpc => (200, -32603),
+        Wire::FirstRpc => (200, -32011),
         Wire::Rest | Wire::OldRest => (503, 503),
     };
     assert_eq!((fault.status, fault.code), (status, code), "{fault:?}");

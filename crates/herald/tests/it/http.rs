@@ -76,6 +76,15 @@ impl Call {
         self
     }
 
+    /// The same on a connection that has no headers, where they stand beside the parameters.
+    pub(crate) fn message(&self) -> Value {
+        let mut message: Value = serde_json::from_slice(&self.body).unwrap();
+        let headers = self.headers.iter();
+        message["serviceParameters"] =
+            headers.map(|(name, value)| ((*name).to_owned(), value.as_str())).collect();
+        message
+    }
+
     fn request(&self, address: SocketAddr) -> Request<Full<Bytes>> {
         let mut request = Request::builder().method(self.method).uri(&self.path);
         request = request.header(header::HOST, address.to_string());

@@ -26,6 +26,7 @@ mod drain;
 mod faults;
 mod logs;
 mod resume;
+mod scenario;
 mod seeds;
 mod stdio;
 mod traces;

@@ -183,6 +183,7 @@ async fn one_task_is_the_same_in_both_generations() {
                 assert_eq!(last["kind"], "status-update");
                 assert_eq!(last["final"], true);
             }
+            Wire::FirstRpc => assert_eq!(last["final"], true),
             Wire::OldRest => assert_eq!(last["statusUpdate"]["final"], true),
             Wire::Rpc | Wire::Rest => assert_eq!(last["statusUpdate"].get("final"), None),
         }

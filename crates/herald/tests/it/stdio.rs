@@ -13,9 +13,11 @@ use tokio::{
 use crate::support::{AGENTS, Options, SOON, uuid};
 
 /// `conformance` answers here.
-const CONFORMANCE_FIRST: &str = "[[agents]]\nname = \"conformance\"\nkind = \"conformance\"\n";
+pub(crate) const CONFORMANCE_FIRST: &str =
+    "[[agents]]\nname = \"conformance\"\nkind = \"conformance\"\n";
 
-struct Pipe {
+#[derive(Debug)]
+pub(crate) struct Pipe {
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
@@ -28,13 +30,17 @@ impl Pipe {
     }
 
     fn start_in(home: TempDir, config: &str) -> Self {
-        let mut child = Options::config(config).spawn_stdio(home.path());
+        Self::with(home, &Options::config(config))
+    }
+
+    pub(crate) fn with(home: TempDir, options: &Options) -> Self {
+        let mut child = options.spawn_stdio(home.path());
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, input, output, home }
     }
 
-    async fn write(&mut self, text: impl AsRef<[u8]>) {
+    pub(crate) async fn write(&mut self, text: impl AsRef<[u8]>) {
         let input = self.input.as_mut().expect("the input is open");
         input.write_all(text.as_ref()).await.unwrap();
         input.flush().await.unwrap();
@@ -51,7 +57,7 @@ impl Pipe {
         line.map(|line| serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}")))
     }
 
-    async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         self.line().await.expect("another line")
     }
 

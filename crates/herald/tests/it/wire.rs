@@ -12,12 +12,15 @@ pub(crate) enum Wire {
     Rest,
     OldRpc,
     OldRest,
+    /// 0.1, where its servers have it.
+    FirstRpc,
 }
 
 /// A message to be sent, the same on every wire.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub(crate) id: String,
+    /// Empty for a message without parts.
     pub(crate) text: String,
     pub(crate) task: Option<String>,
 }
@@ -53,38 +56,49 @@ impl Draft {
 }
 
 impl Wire {
+    /// Those on which everything can be waited for.
     pub(crate) const ALL: [Self; 4] = [Self::Rpc, Self::Rest, Self::OldRpc, Self::OldRest];
 
-    /// A send, below `agent`, that waits for the outcome unless told to return `immediately`.
+    /// A send, below `agent`, that waits for the outcome unless told to return `immediately`. In 0.1
+    /// it always returns.
     pub(crate) fn send(self, agent: &str, draft: &Draft, immediately: bool) -> Call {
-        let configuration = match self {
-            Self::Rpc | Self::Rest => json!({ "returnImmediately": immediately }),
-            Self::OldRpc | Self::OldRest => json!({ "blocking": !immediately }),
-        };
-        let params = json!({ "message": self.message(draft), "configuration": configuration });
-        self.post(agent, ["SendMessage", "message/send", "message:send"], &params)
+        let mut params = self.params(draft);
+        match self {
+            Self::Rpc | Self::Rest => {
+                params["configuration"] = json!({ "returnImmediately": immediately });
+            }
+            Self::OldRpc | Self::OldRest => {
+                params["configuration"] = json!({ "blocking": !immediately });
+            }
+            Self::FirstRpc => {}
+        }
+        self.post(agent, ["SendMessage", "message/send", "tasks/send", "message:send"], &params)
     }
 
     /// A send that streams.
     pub(crate) fn stream(self, agent: &str, draft: &Draft) -> Call {
-        let params = json!({ "message": self.message(draft) });
-        self.post(agent, ["SendStreamingMessage", "message/stream", "message:stream"], &params)
+        let names =
+            ["SendStreamingMessage", "message/stream", "tasks/sendSubscribe", "message:stream"];
+        self.post(agent, names, &self.params(draft))
     }
 
     pub(crate) fn get(self, task: &str) -> Call {
         match self {
-            Self::Rpc | Self::OldRpc => self.named(["GetTask", "tasks/get", ""], task),
+            Self::Rpc | Self::OldRpc | Self::FirstRpc => {
+                self.named(["GetTask", "tasks/get", "tasks/get", ""], task)
+            }
             Self::Rest => Call::get(format!("/tasks/{task}")).header("a2a-version", "1.0"),
             Self::OldRest => Call::get(format!("/v1/tasks/{task}")),
         }
     }
 
     pub(crate) fn cancel(self, task: &str) -> Call {
-        self.named(["CancelTask", "tasks/cancel", ":cancel"], task)
+        self.named(["CancelTask", "tasks/cancel", "tasks/cancel", ":cancel"], task)
     }
 
     pub(crate) fn subscribe(self, task: &str) -> Call {
-        self.named(["SubscribeToTask", "tasks/resubscribe", ":subscribe"], task)
+        let names = ["SubscribeToTask", "tasks/resubscribe", "tasks/resubscribe", ":subscribe"];
+        self.named(names, task)
     }
 
     /// A subscription that leaves out what was seen.
@@ -92,21 +106,42 @@ impl Wire {
         self.subscribe(task).header("last-event-id", format!("{task}:{seen}"))
     }
 
-    fn named(self, names: [&str; 3], task: &str) -> Call {
+    /// The tasks of a context, which only 1.0 can list.
+    pub(crate) fn list(self, context: &str) -> Call {
         match self {
-            Self::Rpc | Self::OldRpc => self.post("", names, &json!({ "id": task })),
+            Self::Rpc | Self::OldRpc | Self::FirstRpc => {
+                let names = ["ListTasks", "tasks/list", "tasks/list", ""];
+                self.post("", names, &json!({ "contextId": context }))
+            }
+            Self::Rest => {
+                Call::get(format!("/tasks?contextId={context}")).header("a2a-version", "1.0")
+            }
+            Self::OldRest => Call::get(format!("/v1/tasks?contextId={context}")),
+        }
+    }
+
+    /// What nobody offers.
+    pub(crate) fn nothing(self) -> Call {
+        self.post("", ["DoNothing", "nothing/do", "nothing/do", "nothing:do"], &json!({}))
+    }
+
+    fn named(self, names: [&str; 4], task: &str) -> Call {
+        match self {
+            Self::Rpc | Self::OldRpc | Self::FirstRpc => {
+                self.post("", names, &json!({ "id": task }))
+            }
             Self::Rest | Self::OldRest => {
-                let path = format!("tasks/{task}{}", names[2]);
-                self.post("", ["", "", &path], &json!({}))
+                let path = format!("tasks/{task}{}", names[3]);
+                self.post("", ["", "", "", &path], &json!({}))
             }
         }
     }
 
-    /// The names are those of 1.0 and 0.3 on JSON-RPC, and the path on REST.
-    fn post(self, agent: &str, names: [&str; 3], params: &Value) -> Call {
+    /// The names are those of 1.0, 0.3 and 0.1 on JSON-RPC, and the path on REST.
+    fn post(self, agent: &str, names: [&str; 4], params: &Value) -> Call {
         let envelope =
             |method| json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
-        let [new, old, path] = names;
+        let [new, old, first, path] = names;
         match self {
             Self::Rpc => Call::post(format!("{agent}/a2a/jsonrpc"), &envelope(new))
                 .header("a2a-version", "1.0"),
@@ -115,45 +150,62 @@ impl Wire {
             }
             Self::OldRpc => Call::post(format!("{agent}/a2a/jsonrpc"), &envelope(old)),
             Self::OldRest => Call::post(format!("{agent}/v1/{path}"), params),
+            Self::FirstRpc => Call::post(format!("{agent}/rpc"), &envelope(first)),
         }
     }
 
-    fn message(self, draft: &Draft) -> Value {
+    /// The parameters of both sends.
+    fn params(self, draft: &Draft) -> Value {
         let Draft { id, text, task } = draft;
+        let part = match self {
+            Self::Rpc | Self::Rest | Self::OldRest => json!({ "text": text }),
+            Self::OldRpc => json!({ "kind": "text", "text": text }),
+            Self::FirstRpc => json!({ "type": "text", "text": text }),
+        };
+        let parts = if text.is_empty() { json!([]) } else { json!([part]) };
         let mut message = match self {
-            Self::Rpc | Self::Rest => json!({
-                "messageId": id, "role": "ROLE_USER", "parts": [{ "text": text }]
-            }),
-            Self::OldRpc => json!({
-                "kind": "message", "messageId": id, "role": "user",
-                "parts": [{ "kind": "text", "text": text }]
-            }),
-            Self::OldRest => json!({
-                "messageId": id, "role": "ROLE_USER", "content": [{ "text": text }]
-            }),
+            Self::Rpc | Self::Rest => {
+                json!({ "messageId": id, "role": "ROLE_USER", "parts": parts })
+            }
+            Self::OldRpc => {
+                json!({ "kind": "message", "messageId": id, "role": "user", "parts": parts })
+            }
+            Self::OldRest => json!({ "messageId": id, "role": "ROLE_USER", "content": parts }),
+            Self::FirstRpc => {
+                let mut params = json!({ "message": { "role": "user", "parts": parts } });
+                if let Some(task) = task {
+                    params["id"] = json!(task);
+                }
+                return params;
+            }
         };
         if let Some(task) = task {
             message["taskId"] = json!(task);
         }
-        message
+        json!({ "message": message })
     }
 
     /// The result of a call, whatever it is.
     pub(crate) fn result(self, answer: &Answer) -> Result<Value, Fault> {
-        let mut json = answer.json();
+        let result = self.outcome(answer.status, answer.json())?;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        Ok(result)
+    }
+
+    /// What an answer says, taken out of its envelope.
+    pub(crate) fn outcome(self, status: u16, mut json: Value) -> Result<Value, Fault> {
         if let Some(error) = json.get("error") {
             let details = error.get("data").or_else(|| error.get("details"));
             let reason = details.and_then(|details| details[0]["reason"].as_str());
             return Err(Fault {
-                status: answer.status,
+                status,
                 code: error["code"].as_i64().unwrap_or_default(),
                 reason: reason.unwrap_or_default().to_owned(),
                 message: error["message"].as_str().unwrap_or_default().to_owned(),
             });
         }
-        assert_eq!(answer.status, 200, "{answer:?}");
         match self {
-            Self::Rpc | Self::OldRpc => Ok(json["result"].take()),
+            Self::Rpc | Self::OldRpc | Self::FirstRpc => Ok(json["result"].take()),
             Self::Rest | Self::OldRest => Ok(json),
         }
     }
@@ -163,7 +215,7 @@ impl Wire {
         let mut result = self.result(answer)?;
         match self {
             Self::Rpc | Self::Rest | Self::OldRest => Ok(result["task"].take()),
-            Self::OldRpc => Ok(result),
+            Self::OldRpc | Self::FirstRpc => Ok(result),
         }
     }
 
@@ -171,13 +223,12 @@ impl Wire {
     pub(crate) fn frame(self, event: &Event) -> Frame {
         assert_ne!(event.event.as_deref(), Some("error"), "the stream broke: {event:?}");
         let id = event.id.as_deref().unwrap_or_else(|| panic!("no id: {event:?}"));
-        let (task, seq) = id.rsplit_once(':').expect("an id names a task and a place in it");
         let mut body: Value = serde_json::from_str(&event.data).unwrap();
-        if let Self::Rpc | Self::OldRpc = self {
+        if let Self::Rpc | Self::OldRpc | Self::FirstRpc = self {
             assert_eq!(body["id"], 7, "{event:?}");
             body = body["result"].take();
         }
-        Frame { task: task.to_owned(), seq: seq.parse().unwrap(), body }
+        Frame::new(id, body)
     }
 
     /// Every frame that is still to come.
@@ -202,6 +253,11 @@ impl Wire {
 }
 
 impl Frame {
+    pub(crate) fn new(event: &str, body: Value) -> Self {
+        let (task, seq) = event.rsplit_once(':').expect("an id names a task and a place in it");
+        Self { task: task.to_owned(), seq: seq.parse().unwrap(), body }
+    }
+
     /// The state that a status update or a snapshot tells, spelled the same for every wire.
     pub(crate) fn state(&self) -> Option<String> {
         let body = &self.body;
