@@ -98,7 +98,6 @@ pub(crate) enum Step {
 }
 
 /// A stream that is being read.
-#[derive(Debug)]
 pub(crate) enum Events {
     Http(Wire, Box<Stream>),
     Session(Wire, Line),

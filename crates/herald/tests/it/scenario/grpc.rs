@@ -1,7 +1,7 @@
 //! gRPC by tonic's client. What it reads is shown in the JSON of 1.0, so that all doors are read
 //! alike.
 
-use std::{fmt, net::SocketAddr, pin::Pin};
+use std::{net::SocketAddr, pin::Pin};
 
 use futures_util::{Stream, StreamExt};
 use herald_protocol::grpc::{
@@ -42,12 +42,6 @@ pub(crate) struct Events {
     task: String,
     next: u64,
     items: Pin<Box<dyn Stream<Item = Value> + Send>>,
-}
-
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("task", &self.task).field("next", &self.next).finish()
-    }
 }
 
 impl Events {
@@ -190,26 +184,25 @@ fn fault(status: &Status) -> Fault {
 /// message of a status.
 macro_rules! messages {
     ($text:path, $content:ident, $parts:ident, $said:ident) => {
-        pub(super) fn sent(answer: SendMessageResponse) -> Value {
+        pub(super) fn sent(answer: a2a::SendMessageResponse) -> Value {
             match answer.payload {
-                Some(send_message_response::Payload::Task(found)) => task(found),
+                Some(a2a::send_message_response::Payload::Task(found)) => task(found),
                 other => panic!("no task: {other:?}"),
             }
         }
 
-        pub(super) fn task(task: Task) -> Value {
-            let message = |one: &Message| json!({ "role": one.role().as_str_name(), "parts": parts(&one.$parts) });
+        pub(super) fn task(task: a2a::Task) -> Value {
             json!({
                 "id": task.id,
                 "contextId": task.context_id,
                 "status": status(task.status),
                 "artifacts": task.artifacts.iter().map(artifact).collect::<Vec<_>>(),
-                "history": task.history.iter().map(message).collect::<Vec<_>>(),
+                "history": task.history.iter().map(said).collect::<Vec<_>>(),
             })
         }
 
-        pub(super) fn event(event: StreamResponse) -> Value {
-            use stream_response::Payload;
+        pub(super) fn event(event: a2a::StreamResponse) -> Value {
+            use a2a::stream_response::Payload;
             match event.payload {
                 Some(Payload::Task(found)) => json!({ "task": task(found) }),
                 Some(Payload::StatusUpdate(update)) => {
@@ -222,115 +215,94 @@ macro_rules! messages {
             }
         }
 
-        fn status(status: Option<TaskStatus>) -> Value {
+        fn status(status: Option<a2a::TaskStatus>) -> Value {
             let status = status.unwrap();
-            let said = status.$said.as_ref().map(|said| json!({ "parts": parts(&said.$parts) }));
-            json!({ "state": status.state().as_str_name(), "message": said })
+            json!({ "state": status.state().as_str_name(), "message": status.$said.as_ref().map(said) })
         }
 
-        fn artifact(artifact: &Artifact) -> Value {
+        fn artifact(artifact: &a2a::Artifact) -> Value {
             json!({ "parts": parts(&artifact.parts) })
         }
 
-        fn parts(parts: &[Part]) -> Vec<Value> {
-            let text = |part: &Part| match &part.$content {
+        fn said(message: &a2a::Message) -> Value {
+            json!({ "role": message.role().as_str_name(), "parts": parts(&message.$parts) })
+        }
+
+        fn parts(parts: &[a2a::Part]) -> Vec<Value> {
+            let text = |part: &a2a::Part| match &part.$content {
                 Some($text(text)) => json!({ "text": text }),
                 other => panic!("no text: {other:?}"),
             };
             parts.iter().map(text).collect()
         }
 
-        fn message(draft: &Draft) -> Message {
+        fn message(draft: &Draft) -> Option<a2a::Message> {
             let content = Some($text(draft.text.clone()));
-            let part = Part { $content: content, ..Part::default() };
-            Message {
+            let part = a2a::Part { $content: content, ..Default::default() };
+            Some(a2a::Message {
                 message_id: draft.id.clone(),
                 task_id: draft.task.clone().unwrap_or_default(),
-                role: Role::User.into(),
+                role: a2a::Role::User.into(),
                 $parts: if draft.text.is_empty() { Vec::new() } else { vec![part] },
-                ..Message::default()
-            }
+                ..Default::default()
+            })
         }
     };
 }
 
 mod new {
-    use super::{
-        Draft, Value,
-        generated::v1::{
-            Artifact, CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse,
-            Message, Part, Role, SendMessageConfiguration, SendMessageRequest, SendMessageResponse,
-            StreamResponse, SubscribeToTaskRequest, Task, TaskStatus, part, send_message_response,
-            stream_response,
-        },
-        json,
-    };
+    use super::{Draft, Value, generated::v1 as a2a, json};
 
-    messages!(part::Content::Text, content, parts, message);
+    messages!(a2a::part::Content::Text, content, parts, message);
 
-    pub(super) fn send(draft: &Draft, wait: bool) -> SendMessageRequest {
+    pub(super) fn send(draft: &Draft, wait: bool) -> a2a::SendMessageRequest {
         let configuration =
-            SendMessageConfiguration { return_immediately: !wait, ..Default::default() };
-        SendMessageRequest {
-            message: Some(message(draft)),
-            configuration: Some(configuration),
-            ..Default::default()
-        }
+            a2a::SendMessageConfiguration { return_immediately: !wait, ..Default::default() };
+        let (message, configuration) = (message(draft), Some(configuration));
+        a2a::SendMessageRequest { message, configuration, ..Default::default() }
     }
 
-    pub(super) fn get(id: &str) -> GetTaskRequest {
-        GetTaskRequest { id: id.to_owned(), ..Default::default() }
+    pub(super) fn get(id: &str) -> a2a::GetTaskRequest {
+        a2a::GetTaskRequest { id: id.to_owned(), ..Default::default() }
     }
 
-    pub(super) fn cancel(id: &str) -> CancelTaskRequest {
-        CancelTaskRequest { id: id.to_owned(), ..Default::default() }
+    pub(super) fn cancel(id: &str) -> a2a::CancelTaskRequest {
+        a2a::CancelTaskRequest { id: id.to_owned(), ..Default::default() }
     }
 
-    pub(super) fn subscribe(id: &str) -> SubscribeToTaskRequest {
-        SubscribeToTaskRequest { id: id.to_owned(), ..Default::default() }
+    pub(super) fn subscribe(id: &str) -> a2a::SubscribeToTaskRequest {
+        a2a::SubscribeToTaskRequest { id: id.to_owned(), ..Default::default() }
     }
 
-    pub(super) fn list(context: &str) -> ListTasksRequest {
-        ListTasksRequest { context_id: context.to_owned(), ..Default::default() }
+    pub(super) fn list(context: &str) -> a2a::ListTasksRequest {
+        a2a::ListTasksRequest { context_id: context.to_owned(), ..Default::default() }
     }
 
-    pub(super) fn page(page: ListTasksResponse) -> Value {
+    pub(super) fn page(page: a2a::ListTasksResponse) -> Value {
         json!({ "tasks": page.tasks.into_iter().map(task).collect::<Vec<_>>() })
     }
 }
 
 mod old {
-    use super::{
-        Draft, Value,
-        generated::v03::{
-            Artifact, CancelTaskRequest, GetTaskRequest, Message, Part, Role,
-            SendMessageConfiguration, SendMessageRequest, SendMessageResponse, StreamResponse,
-            Task, TaskStatus, TaskSubscriptionRequest, part, send_message_response,
-            stream_response,
-        },
-        json,
-    };
+    use super::{Draft, Value, generated::v03 as a2a, json};
 
-    messages!(part::Part::Text, part, content, update);
+    messages!(a2a::part::Part::Text, part, content, update);
 
-    pub(super) fn send(draft: &Draft, wait: bool) -> SendMessageRequest {
-        let configuration = SendMessageConfiguration { blocking: wait, ..Default::default() };
-        SendMessageRequest {
-            request: Some(message(draft)),
-            configuration: Some(configuration),
-            ..Default::default()
-        }
+    pub(super) fn send(draft: &Draft, wait: bool) -> a2a::SendMessageRequest {
+        let configuration = a2a::SendMessageConfiguration { blocking: wait, ..Default::default() };
+        let (request, configuration) = (message(draft), Some(configuration));
+        a2a::SendMessageRequest { request, configuration, ..Default::default() }
     }
 
-    pub(super) fn get(id: &str) -> GetTaskRequest {
-        GetTaskRequest { name: format!("tasks/{id}"), ..Default::default() }
+    pub(super) fn get(id: &str) -> a2a::GetTaskRequest {
+        a2a::GetTaskRequest { name: format!("tasks/{id}"), ..Default::default() }
     }
 
-    pub(super) fn cancel(id: &str) -> CancelTaskRequest {
-        CancelTaskRequest { name: format!("tasks/{id}") }
+    pub(super) fn cancel(id: &str) -> a2a::CancelTaskRequest {
+        a2a::CancelTaskRequest { name: format!("tasks/{id}") }
     }
 
-    pub(super) fn subscribe(id: &str) -> TaskSubscriptionRequest {
-        TaskSubscriptionRequest { name: format!("tasks/{id}") }
+    pub(super) fn subscribe(id: &str) -> a2a::TaskSubscriptionRequest {
+        a2a::TaskSubscriptionRequest { name: format!("tasks/{id}") }
     }
 }
