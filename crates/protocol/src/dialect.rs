@@ -126,7 +126,7 @@ pub fn resolve(
             format!("A2A 1.0 has no method {method}; call {name} instead"),
         )
         .with("method", method)
-        .with("hint", format!("call {name}; {method} belongs to A2A {}", dialect.version())));
+        .with("hint", format!("call {name}; {method} belongs to an older version")));
     }
     Ok((dialect, operation))
 }

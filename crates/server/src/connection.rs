@@ -22,6 +22,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::Interest,
     net::TcpStream,
     time::{Instant, sleep, sleep_until, timeout},
 };
@@ -38,6 +39,8 @@ use crate::{
 
 /// How HTTP/2 begins, and no request of HTTP/1 does.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long a peer that sent a part of it is left alone, at most, before the rest is looked for.
+const PREFACE_PAUSE: Duration = Duration::from_millis(200);
 /// Bytes a peer may send on one HTTP/2 request, and on all of a connection, before it must wait.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -151,6 +154,7 @@ impl Drop for Connections {
 /// buffer for a beginning that is handed to it.
 async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
     let mut start = [0; PREFACE.len()];
+    let mut pause = Duration::from_millis(5);
     loop {
         let length = stream.peek(&mut start).await?;
         if length == 0 {
@@ -162,8 +166,13 @@ async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
         if length == PREFACE.len() {
             return Ok(true);
         }
+        // Behind what is unread the end of the connection cannot be seen by reading.
+        if stream.ready(Interest::READABLE).await?.is_read_closed() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         // Nothing tells when there is more of it, and hardly anybody sends it in pieces.
-        sleep(Duration::from_millis(5)).await;
+        sleep(pause).await;
+        pause = (pause * 2).min(PREFACE_PAUSE);
     }
 }
 

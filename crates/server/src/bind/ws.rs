@@ -356,7 +356,10 @@ impl Meter {
         if arriving.bytes <= SMALL {
             return Ok(());
         }
-        let room = u32::try_from(unplaced).ok();
+        // A message in pieces that carry less than their headers take is an attempt on the room of
+        // others.
+        let most = self.server.shared.config.limits.body.saturating_mul(2).saturating_add(SMALL);
+        let room = u32::try_from(unplaced).ok().filter(|_| arriving.bytes <= most);
         match room.and_then(|room| self.server.shared.bodies.try_acquire_many(room).ok()) {
             Some(room) => {
                 room.forget();

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     client::{Call, Client, message},
-    hub::Hub,
+    hub::{Hub, SOON},
 };
 
 async fn quick() -> Hub {
@@ -173,6 +173,20 @@ async fn expecting_clients_are_told_no_before_they_send() {
     assert_eq!(client.head().await.status, 100);
     client.write(body).await;
     assert_eq!(client.answer().await.status(), 200);
+}
+
+#[tokio::test]
+async fn who_leaves_after_a_part_of_the_preface_keeps_no_place() {
+    let timeouts = Timeouts { head: Duration::from_secs(3600), ..Timeouts::default() };
+    let limits = Limits { connections: 2, ..Limits::default() };
+    let hub = Hub::with(Config { timeouts, limits, ..Config::default() }).await;
+    for start in ["P", "PRI * HTTP", "PRI", "P"] {
+        let mut client = hub.client().await;
+        client.write(start).await;
+        drop(client);
+    }
+    let answer = hub.call(Call::get("/healthz"));
+    assert_eq!(tokio::time::timeout(SOON, answer).await.expect("a place").status(), 200);
 }
 
 #[tokio::test]

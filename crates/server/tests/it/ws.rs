@@ -631,6 +631,21 @@ async fn all_messages_on_their_way_in_share_the_room_of_bodies() {
 }
 
 #[tokio::test]
+async fn pieces_that_carry_nothing_do_not_use_up_the_room_of_bodies() {
+    let limits = Limits { body: 16 << 10, ..Limits::default() };
+    let hub = Hub::with(Config { limits, ..Config::default() }).await;
+    let mut socket = Socket::open(&hub).await;
+    let piece = |code| Message::Frame(Frame::message(Vec::new(), OpCode::Data(code), false));
+    socket.stream.send(piece(Data::Text)).await.unwrap();
+    let mut pieces = 0;
+    // Six bytes each: it is refused long before the room of all bodies is gone.
+    while pieces < 100_000 && socket.stream.send(piece(Data::Continue)).await.is_ok() {
+        pieces += 1;
+    }
+    assert!(pieces < 100_000, "they were all taken");
+}
+
+#[tokio::test]
 async fn a_large_answer_arrives_whole() {
     let hub = Hub::start().await;
     let mut socket = Socket::open(&hub).await;
