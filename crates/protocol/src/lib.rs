@@ -12,6 +12,7 @@ pub mod id;
 pub mod json;
 pub mod jsonrpc;
 pub mod message;
+pub mod percent;
 pub mod push;
 pub mod reply;
 pub mod request;

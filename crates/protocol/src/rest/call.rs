@@ -1,10 +1,9 @@
 //! The caller's half: from a request to a method, a path and a body. It reads the same table.
 
-use std::fmt::Write;
-
 use super::{Entry, V1, V03};
 use crate::{
     dialect::Dialect,
+    percent,
     request::{ListPushConfigs, ListTasks, Request},
     task::TaskState,
 };
@@ -38,7 +37,7 @@ pub fn call(dialect: Dialect, mut request: Request) -> Option<Call> {
     let mut path = String::new();
     if let Some(tenant) = tenant.filter(|tenant| !tenant.is_empty()) {
         path.push('/');
-        push_encoded(&mut path, tenant.as_str());
+        percent::encode(&mut path, tenant.as_str());
     }
     path.push('/');
     push_path(&mut path, entry, &request);
@@ -69,7 +68,7 @@ fn push_path(out: &mut String, entry: &Entry, request: &Request) {
     while let Some((before, after)) = rest.split_once('{') {
         out.push_str(before);
         let (name, after) = after.split_once('}').unwrap_or((after, ""));
-        push_encoded(out, if name == "task" { task } else { config });
+        percent::encode(out, if name == "task" { task } else { config });
         rest = after;
     }
     out.push_str(rest);
@@ -121,19 +120,7 @@ fn push_pairs<const N: usize>(out: &mut String, pairs: [Pair; N]) {
         out.push(mark);
         out.push_str(name);
         out.push('=');
-        push_encoded(out, &value);
+        percent::encode(out, &value);
         mark = '&';
-    }
-}
-
-/// Escapes all that is not unreserved, the colon included: a path may end in one and a verb.
-fn push_encoded(out: &mut String, text: &str) {
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(byte));
-            }
-            _ => write!(out, "%{byte:02X}").expect("a String takes everything"),
-        }
     }
 }

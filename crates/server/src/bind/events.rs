@@ -2,6 +2,8 @@
 //! events. Each is a JSON-RPC notification, and its `id:` is its place among all events, so that the
 //! stream is taken up again across tasks.
 
+use std::borrow::Cow;
+
 use herald_engine::{
     Feed, Via,
     store::{Owner, Position},
@@ -9,15 +11,13 @@ use herald_engine::{
 use herald_protocol::{
     Dialect, Error, Operation, TaskId, TenantId, Version,
     jsonrpc::{self, RequestId},
-    sse,
+    percent, sse,
 };
 use http::{Response, request::Parts};
 use uuid::Uuid;
 
 use crate::{
-    bind::{
-        self, Exchange, percent_decoded, query, rest, stream::Out, too_many, translate::Translators,
-    },
+    bind::{self, Exchange, query, rest, stream::Out, too_many, translate::Translators},
     body::Body,
     limits::Slot,
 };
@@ -100,7 +100,8 @@ fn position(parts: &Parts) -> Result<Option<Position>, Error> {
 }
 
 fn decoded(field: &str, text: &str) -> Result<String, Error> {
-    percent_decoded(text).ok_or_else(|| Error::field(field, "is not percent-encoded UTF-8"))
+    let decoded = percent::decode(text).map(Cow::into_owned);
+    decoded.ok_or_else(|| Error::field(field, "is not percent-encoded UTF-8"))
 }
 
 /// Writes events until the server shuts down.
