@@ -14,7 +14,8 @@ const USAGE: &str = "usage: load MODE --url http://HOST:PORT/PATH --requests N -
   list    reads the first page of 50 tasks
   stream  streams of 10 chunks
   open    opens N streams, says so, and holds them until standard input ends
-  A URL that begins with grpc:// sends and gets over gRPC.
+  A URL that begins with grpc:// sends and gets over gRPC, all on one connection, as its clients do;
+  with grpc-each:// each of those at once has a connection to itself.
   A URL that begins with ws:// sends and opens over WebSockets, one stream on each.
   --ids FILE   send and fill append the ids of the tasks they made; get reads them";
 

@@ -31,7 +31,7 @@ impl Connection {
             let socket = Box::new(Socket::open(url).await?);
             return Ok(Self { link: Link::Socket(socket), url: url.clone() });
         }
-        if url.scheme_str() == Some("grpc") {
+        if is_grpc(url) {
             return Ok(Self { link: Link::Grpc(Grpc::open(url).await?), url: url.clone() });
         }
         let authority = url.authority().context("the URL has no host")?;
@@ -42,6 +42,16 @@ impl Connection {
         // Its error is the error of the request that was under way, and is reported there.
         tokio::task::spawn_local(async move { drop(driver.await) });
         Ok(Self { link: Link::Http(sender), url: url.clone() })
+    }
+
+    /// The same connection once more, if it takes many calls at once and is to be shared.
+    pub(crate) fn shared(&self) -> Option<Self> {
+        match &self.link {
+            Link::Grpc(grpc) if self.url.scheme_str() == Some("grpc") => {
+                Some(Self { link: Link::Grpc(grpc.clone()), url: self.url.clone() })
+            }
+            Link::Grpc(_) | Link::Http(_) | Link::Socket(_) => None,
+        }
     }
 
     /// Sends one JSON-RPC request; the answer's body is still to be read.
@@ -77,6 +87,10 @@ impl Connection {
         }
         Ok(self.post(body, "application/json").await?.collect().await?.to_bytes())
     }
+}
+
+fn is_grpc(url: &Uri) -> bool {
+    matches!(url.scheme_str(), Some("grpc" | "grpc-each"))
 }
 
 pub(crate) fn is_socket(url: &Uri) -> bool {

@@ -1,4 +1,4 @@
-//! One HTTP/2 connection with gRPC calls of A2A 1.0, one at a time.
+//! gRPC calls of A2A 1.0, over an HTTP/2 connection of their own or one that all callers share.
 
 use anyhow::{Context, ensure};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -18,6 +18,7 @@ const ROLE_USER: i32 = 1;
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
+#[derive(Clone)]
 pub(crate) struct Grpc {
     sender: SendRequest<Full<Bytes>>,
     url: Uri,

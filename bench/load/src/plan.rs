@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use futures::future::join_all;
 use hyper::Uri;
 use serde::Serialize;
+use tokio::sync::Mutex;
 
 use crate::{
     args::Args,
@@ -33,6 +34,7 @@ struct Plan {
     started: Cell<u64>,
     targets: Vec<String>,
     keep_ids: bool,
+    shared: Mutex<Option<Connection>>,
 }
 
 #[derive(Default)]
@@ -111,6 +113,7 @@ impl Plan {
             url: args.url.clone(),
             requests: args.requests,
             started: Cell::new(0),
+            shared: Mutex::default(),
             targets,
             keep_ids: matches!(kind, Kind::Send) && args.ids.is_some(),
         })
@@ -127,11 +130,22 @@ impl Plan {
     async fn once(&self, slot: &mut Option<Connection>, n: u64) -> anyhow::Result<Sample> {
         let mut connection = match slot.take() {
             Some(connection) => connection,
-            None => Connection::open(&self.url).await?,
+            None => self.open().await?,
         };
         let sample = self.kind.once(&mut connection, n, self.target(n)).await?;
         *slot = Some(connection);
         Ok(sample)
+    }
+
+    /// A connection, or the one that all share.
+    async fn open(&self) -> anyhow::Result<Connection> {
+        let mut shared = self.shared.lock().await;
+        if let Some(connection) = shared.as_ref().and_then(Connection::shared) {
+            return Ok(connection);
+        }
+        let connection = Connection::open(&self.url).await?;
+        *shared = connection.shared();
+        Ok(connection)
     }
 
     /// Multiplying by a large odd number scatters neighbours over the whole store, so that no cache

@@ -134,7 +134,7 @@ impl Client {
     /// Sends a message and waits until the task is done or waits for its caller. A server may answer
     /// earlier, with a task that is still working; [`finish`](Self::finish) goes on from there.
     pub async fn send(&self, message: impl Into<SendMessage>) -> Result<SendResult, Error> {
-        let reply = self.unary(Request::SendMessage(message.into())).await?;
+        let reply = self.unary(Request::SendMessage(Box::new(message.into()))).await?;
         if let Reply::Sent(result) = reply { Ok(result) } else { Err(unexpected()) }
     }
 
@@ -144,7 +144,7 @@ impl Client {
         let mut send = message.into();
         name(&mut send);
         if self.agent().found.card.capabilities.streaming == Some(true) {
-            return Events::open(self.clone(), Request::SendStreamingMessage(send)).await;
+            return Events::open(self.clone(), Request::SendStreamingMessage(Box::new(send))).await;
         }
         send.configuration.return_immediately = true;
         let result = self.send(send).await?;
@@ -234,7 +234,7 @@ impl Client {
     /// Performs any operation.
     pub async fn call(&self, request: Request) -> Result<Answer, Error> {
         if let Request::SendStreamingMessage(send) = request {
-            return self.stream(send).await.map(Box::new).map(Answer::Events);
+            return self.stream(*send).await.map(Box::new).map(Answer::Events);
         }
         if request.operation().is_streaming() {
             let events = Events::open(self.clone(), request).await?;

@@ -89,7 +89,7 @@ impl Events {
         let mut events = Self::new(client.clone(), Stage::New);
         if let Request::SendStreamingMessage(send) = &request {
             events.task.clone_from(&send.message.task_id);
-            events.send = Some(Box::new(send.clone()));
+            events.send = Some(send.clone());
         } else if let Request::SubscribeToTask(subscribe) = &request {
             events.task = Some(subscribe.id.clone());
         }
@@ -281,7 +281,7 @@ impl Events {
 
     /// Takes the stream up, in the best way that the server allows.
     async fn take_up(&mut self) -> Result<(), Error> {
-        if let Some(send) = self.send.as_deref().cloned() {
+        if let Some(send) = self.send.clone() {
             return self.send_again(send).await;
         }
         let id = self.task.clone().unwrap_or_default();
@@ -344,7 +344,7 @@ impl Events {
     }
 
     /// Sends the message again, which has the same id as before.
-    async fn send_again(&mut self, send: SendMessage) -> Result<(), Error> {
+    async fn send_again(&mut self, send: Box<SendMessage>) -> Result<(), Error> {
         let request = Request::SendStreamingMessage(send);
         match self.client.exchange(request, None, Repeats::None).await {
             Ok(answer) => self.take_answer(answer),

@@ -183,12 +183,9 @@ impl Engine {
         caller.authorise(operation)?;
         self.check_extensions(via)?;
         match request {
-            // Boxed, or every other call would be as large as a send.
-            Request::SendMessage(send) => {
-                self.send(caller, via, Box::new(send)).await.map(Reply::Sent)
-            }
+            Request::SendMessage(send) => self.send(caller, via, send).await.map(Reply::Sent),
             Request::SendStreamingMessage(send) => {
-                self.stream(caller, via, Box::new(send)).await.map(Reply::Stream)
+                self.stream(caller, via, send).await.map(Reply::Stream)
             }
             Request::GetTask(get) => self.get(caller, via, get).await.map(Reply::Task),
             Request::ListTasks(list) => self.list(caller, via, list).await.map(Reply::Tasks),

@@ -93,9 +93,9 @@ macro_rules! operations {
 
 operations! {
     /// Send a message and wait for the task to settle.
-    SendMessage(SendMessage),
+    SendMessage(Box<SendMessage>),
     /// Send a message and follow the task.
-    SendStreamingMessage(SendMessage),
+    SendStreamingMessage(Box<SendMessage>),
     /// Look a task up.
     GetTask(GetTask),
     /// List tasks.

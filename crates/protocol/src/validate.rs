@@ -13,6 +13,12 @@ pub trait Validate {
     fn validate(&self, at: &mut Violations<'_>);
 }
 
+impl<T: Validate> Validate for Box<T> {
+    fn validate(&self, at: &mut Violations<'_>) {
+        (**self).validate(at);
+    }
+}
+
 /// The violations found so far, and where in the request the check is.
 #[derive(Debug)]
 pub struct Violations<'a> {

@@ -207,6 +207,7 @@ impl Shared {
         let pulse = Pulse::new(Wait::Head, accepted);
         let (socket, service) = self.ends(stream, &pulse);
         let handed = Arc::clone(&service.handed);
+        let socket = TokioIo::new(socket);
         self.attend(self.http1.serve_connection(socket, service).with_upgrades(), &pulse).await;
         let upgrade = handed.lock().expect("nothing panics while it holds this lock").take();
         if let Some(upgrade) = upgrade {
@@ -218,14 +219,15 @@ impl Shared {
     async fn serve_http2(&self, stream: TcpStream) {
         let pulse = Pulse::new(Wait::Request, Instant::now());
         let (socket, service) = self.ends(stream, &pulse);
+        let socket = TokioIo::new(socket.gathering());
         self.attend(self.http2.serve_connection(socket, service), &pulse).await;
     }
 
-    fn ends(&self, stream: TcpStream, pulse: &Pulse) -> (TokioIo<Socket>, Requests) {
+    fn ends(&self, stream: TcpStream, pulse: &Pulse) -> (Socket, Requests) {
         let socket = Socket::new(stream, pulse.clone(), self.timeouts().stall);
         let (server, door) = (self.server.clone(), Door::Socket(self.bound));
         let handed = Handed::default();
-        (TokioIo::new(socket), Requests { server, door, pulse: pulse.clone(), handed })
+        (socket, Requests { server, door, pulse: pulse.clone(), handed })
     }
 
     /// Drives a connection to its end.

@@ -2,8 +2,8 @@
 
 use std::{
     convert::Infallible,
-    future::Future,
-    pin::Pin,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
 };
@@ -15,7 +15,7 @@ use http::{
     HeaderValue, Method, Request, Response, Version, header, request::Parts, uri::Authority,
 };
 use tokio::{sync::Semaphore, time::Instant};
-use tracing::{Instrument, Span, field::Empty};
+use tracing::{Span, field::Empty};
 use uuid::Uuid;
 
 use crate::{
@@ -85,7 +85,7 @@ impl Server {
         let id = Uuid::new_v4();
         let (parts, body) = request.into_parts();
         let span = self.span(&parts, id);
-        async {
+        let answered = pin!(async {
             let mut response = self.shared.respond(id, &parts, body, door).await;
             finish(&mut response, &parts, id);
             self.shared.metrics.responded(response.status());
@@ -97,9 +97,8 @@ impl Server {
                 tracing::debug!(status, ?elapsed, "request answered");
             }
             response
-        }
-        .instrument(span)
-        .await
+        });
+        within(&span, answered).await
     }
 
     /// What the log knows about a request. Writing it all down for each one is a good part of what
@@ -131,13 +130,22 @@ impl Server {
     }
 }
 
+/// Drives a future inside a span. Unlike `Instrument`, it leaves the future where it is: those of
+/// requests are large, and each move would copy all of one.
+pub(crate) async fn within<F: Future>(span: &Span, mut future: Pin<&mut F>) -> F::Output {
+    poll_fn(|cx| span.in_scope(|| future.as_mut().poll(cx))).await
+}
+
 /// Adds what every response has.
 fn finish(response: &mut Response<Body>, parts: &Parts, id: Uuid) {
     let headers = response.headers_mut();
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     let id = HeaderValue::try_from(id.to_string());
-    headers.insert("x-request-id", id.expect("hex digits can stand in a header"));
+    let mut id = id.expect("hex digits can stand in a header");
+    // No secret, but never the same: HTTP/2 is not to remember it.
+    id.set_sensitive(true);
+    headers.insert("x-request-id", id);
     if parts.version == Version::HTTP_2 {
         // A connection with other requests on it does not end with one of them.
         headers.remove(header::CONNECTION);

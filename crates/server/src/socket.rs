@@ -22,6 +22,9 @@ use crate::config::Timeouts;
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 8 << 20;
 
+/// What a socket that gathers holds back at most.
+const GATHERED: usize = 1 << 10;
+
 /// A socket that notes when requests begin and gives up on a peer that takes nothing.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -29,6 +32,8 @@ pub(crate) struct Socket {
     pulse: Pulse,
     limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    /// What goes out together with the next write, if writes are gathered.
+    gathered: Option<Vec<u8>>,
     /// Nothing more will be written.
     shut: bool,
     lingering: Option<Pin<Box<Sleep>>>,
@@ -123,7 +128,42 @@ impl Drop for Busy {
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream, pulse: Pulse, limit: Duration) -> Self {
-        Self { stream, pulse, limit, stalled: None, shut: false, lingering: None, discarded: 0 }
+        Self {
+            stream,
+            pulse,
+            limit,
+            stalled: None,
+            gathered: None,
+            shut: false,
+            lingering: None,
+            discarded: 0,
+        }
+    }
+
+    /// Puts small writes together until they are flushed. HTTP/2 has several frames to an answer;
+    /// given writes of many pieces its encoder would send off each payload of more than 256 bytes
+    /// before it looks at the next frame, which is a system call for the trailers of every call.
+    pub(crate) fn gathering(mut self) -> Self {
+        self.gathered = Some(Vec::new());
+        self
+    }
+
+    /// Writes what was gathered, and of `more` what goes along. Ready once the former is gone.
+    fn poll_gathered(&mut self, cx: &mut Context<'_>, more: &[u8]) -> Poll<io::Result<usize>> {
+        while let Some(held) = self.gathered.as_mut().filter(|held| !held.is_empty()) {
+            let pieces = [IoSlice::new(held), IoSlice::new(more)];
+            let written = Pin::new(&mut self.stream).poll_write_vectored(cx, &pieces);
+            let length = held.len();
+            if let Poll::Ready(Ok(written)) = written {
+                held.drain(..written.min(length));
+            }
+            match ready!(self.watch(cx, written))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written if written > length => return Poll::Ready(Ok(written - length)),
+                _ => {}
+            }
+        }
+        Poll::Ready(Ok(0))
     }
 
     /// Discards what the peer is still sending.
@@ -186,6 +226,16 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if let Some(held) = &mut self.gathered {
+            if held.len() + buf.len() <= GATHERED {
+                held.extend_from_slice(buf);
+                return Poll::Ready(Ok(buf.len()));
+            }
+            let written = ready!(self.poll_gathered(cx, buf))?;
+            if written > 0 {
+                return Poll::Ready(Ok(written));
+            }
+        }
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.watch(cx, written)
     }
@@ -200,15 +250,17 @@ impl AsyncWrite for Socket {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.gathered.is_none() && self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_gathered(cx, &[]))?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.shut {
+            ready!(self.poll_gathered(cx, &[]))?;
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
             self.shut = true;
         }

@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     GrpcSend,
     /// A get over gRPC.
     GrpcGet,
+    /// A get over gRPC on a connection of its own.
+    GrpcGetApart,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -117,7 +119,8 @@ impl Case {
             Kind::Send | Kind::Get | Kind::List => server.url(),
             Kind::Stream => server.stream_url(),
             Kind::Socket => server.socket_url("/"),
-            Kind::GrpcSend | Kind::GrpcGet => server.grpc_url(),
+            Kind::GrpcSend | Kind::GrpcGet => server.grpc_url("grpc"),
+            Kind::GrpcGetApart => server.grpc_url("grpc-each"),
         }
     }
 }
@@ -132,6 +135,7 @@ impl Kind {
             Self::Socket => "WebSocket send",
             Self::GrpcSend => "gRPC send",
             Self::GrpcGet => "gRPC get",
+            Self::GrpcGetApart => "gRPC get, a connection each",
         }
     }
 
@@ -139,7 +143,7 @@ impl Kind {
     const fn mode(self) -> &'static str {
         match self {
             Self::Send | Self::Socket | Self::GrpcSend => "send",
-            Self::Get | Self::GrpcGet => "get",
+            Self::Get | Self::GrpcGet | Self::GrpcGetApart => "get",
             Self::List => "list",
             Self::Stream => "stream",
         }
@@ -148,7 +152,9 @@ impl Kind {
     /// Whether a server has it at all.
     pub(crate) fn is_served_by(self, subject: Subject) -> bool {
         match self {
-            Self::Socket | Self::GrpcSend | Self::GrpcGet => subject.has_every_binding(),
+            Self::Socket | Self::GrpcSend | Self::GrpcGet | Self::GrpcGetApart => {
+                subject.has_every_binding()
+            }
             Self::Send | Self::Get | Self::List | Self::Stream => true,
         }
     }

@@ -20,7 +20,7 @@ use super::{
 
 /// How many requests each case takes: enough that the ten-millisecond ticks of the kernel's CPU
 /// clock are a few per cent of the floor's time.
-const CASES: [(Case, u64); 15] = [
+const CASES: [(Case, u64); 16] = [
     (Case::new(Kind::Send, 1), 2_000),
     (Case::new(Kind::Send, 16), 10_000),
     (Case::new(Kind::Send, 64), 20_000),
@@ -36,6 +36,7 @@ const CASES: [(Case, u64); 15] = [
     (Case::new(Kind::GrpcSend, 64), 20_000),
     (Case::new(Kind::GrpcGet, 1), 10_000),
     (Case::new(Kind::GrpcGet, 64), 40_000),
+    (Case::new(Kind::GrpcGetApart, 64), 20_000),
 ];
 
 /// Tasks that are made before anything is measured: they warm the server up and are what gets read.

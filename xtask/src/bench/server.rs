@@ -159,8 +159,8 @@ impl Running {
         format!("ws://127.0.0.1:{}{path}ws", self.port)
     }
 
-    pub(crate) fn grpc_url(&self) -> String {
-        format!("grpc://127.0.0.1:{}", self.port)
+    pub(crate) fn grpc_url(&self, scheme: &str) -> String {
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     pub(crate) fn stream_socket_url(&self) -> String {

@@ -129,7 +129,7 @@ async fn a_cursor_means_something_only_to_a_send_that_was_made_before() {
     let stream = async |message: &herald_protocol::Message, task: Option<&str>, seq| {
         let after = Some(Cursor { task: task.map(Into::into), seq });
         let send = SendMessage { message: message.clone(), after, ..SendMessage::default() };
-        match bench.call(Request::SendStreamingMessage(send)).await? {
+        match bench.call(Request::SendStreamingMessage(Box::new(send))).await? {
             Reply::Stream(mut stream) => Ok(rest(&mut stream).await),
             other => panic!("expected a stream, not {other:?}"),
         }

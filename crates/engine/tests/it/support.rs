@@ -114,7 +114,7 @@ impl Bench {
     }
 
     pub(crate) async fn sent(&self, send: SendMessage) -> Result<SendResult, Error> {
-        match self.call(Request::SendMessage(send)).await? {
+        match self.call(Request::SendMessage(Box::new(send))).await? {
             Reply::Sent(sent) => sent.decode(),
             other => panic!("expected an answer to a send, not {other:?}"),
         }
@@ -122,7 +122,7 @@ impl Bench {
 
     pub(crate) async fn stream(&self, message: Message) -> Result<Subscription, Error> {
         let send = SendMessage { message, ..SendMessage::default() };
-        match self.call(Request::SendStreamingMessage(send)).await? {
+        match self.call(Request::SendStreamingMessage(Box::new(send))).await? {
             Reply::Stream(stream) => Ok(stream),
             other => panic!("expected a stream, not {other:?}"),
         }

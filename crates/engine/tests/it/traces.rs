@@ -32,7 +32,7 @@ fn parent() -> TraceContext {
 fn traced(message: herald_protocol::Message) -> Request {
     let mut send = SendMessage { message, trace: Some(parent()), ..SendMessage::default() };
     send.configuration.return_immediately = true;
-    Request::SendMessage(send)
+    Request::SendMessage(Box::new(send))
 }
 
 fn tracing() -> Settings {

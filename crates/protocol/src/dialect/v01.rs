@@ -285,7 +285,7 @@ struct SendParams<'a> {
 pub(super) fn encode_request(request: &Request) -> Vec<u8> {
     match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
-            let SendMessage { message, configuration, .. } = send;
+            let SendMessage { message, configuration, .. } = &**send;
             json::write(&SendParams {
                 id: send.own_task.as_ref().or(message.task_id.as_ref()),
                 session_id: message.context_id.as_ref(),

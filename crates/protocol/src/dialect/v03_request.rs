@@ -114,8 +114,10 @@ pub(super) fn decode(
 ) -> Result<Request, Error> {
     let path = path.map(TaskId::as_str);
     match operation {
-        Operation::SendMessage => send(shape, params).map(Request::SendMessage),
-        Operation::SendStreamingMessage => send(shape, params).map(Request::SendStreamingMessage),
+        Operation::SendMessage => send(shape, params).map(Box::new).map(Request::SendMessage),
+        Operation::SendStreamingMessage => {
+            send(shape, params).map(Box::new).map(Request::SendStreamingMessage)
+        }
         Operation::GetTask => target(params, |target, at| {
             at.not_negative("historyLength", target.history_length);
             Request::GetTask(GetTask {

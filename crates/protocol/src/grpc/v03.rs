@@ -32,8 +32,10 @@ use crate::{
 
 pub(super) fn decode(operation: Operation, bytes: &[u8]) -> Result<Request, Error> {
     match operation {
-        Operation::SendMessage => send(bytes).map(Request::SendMessage),
-        Operation::SendStreamingMessage => send(bytes).map(Request::SendStreamingMessage),
+        Operation::SendMessage => send(bytes).map(Box::new).map(Request::SendMessage),
+        Operation::SendStreamingMessage => {
+            send(bytes).map(Box::new).map(Request::SendStreamingMessage)
+        }
         Operation::GetTask => {
             let get: wire::GetTaskRequest = parse(bytes)?;
             Violations::collect(|at| {
@@ -402,7 +404,7 @@ pub(super) fn read_push_page(bytes: &[u8]) -> Result<PushConfigPage, Error> {
 pub(super) fn encode_request(request: Request) -> Vec<u8> {
     match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
-            wire::SendMessageRequest::from(send).encode_to_vec()
+            wire::SendMessageRequest::from(*send).encode_to_vec()
         }
         Request::GetTask(get) => wire::GetTaskRequest {
             name: task_name(&get.id),

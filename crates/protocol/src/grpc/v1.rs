@@ -25,8 +25,10 @@ use crate::{
 
 pub(super) fn decode(operation: Operation, bytes: &[u8]) -> Result<Request, Error> {
     match operation {
-        Operation::SendMessage => send(bytes).map(Request::SendMessage),
-        Operation::SendStreamingMessage => send(bytes).map(Request::SendStreamingMessage),
+        Operation::SendMessage => send(bytes).map(Box::new).map(Request::SendMessage),
+        Operation::SendStreamingMessage => {
+            send(bytes).map(Box::new).map(Request::SendStreamingMessage)
+        }
         Operation::GetTask => {
             let get: wire::GetTaskRequest = parse(bytes)?;
             checked(|_| GetTask {
@@ -338,7 +340,7 @@ fn text<T: ToString>(value: Option<T>) -> String {
 pub(super) fn encode_request(request: Request) -> Vec<u8> {
     match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
-            wire::SendMessageRequest::from(send).encode_to_vec()
+            wire::SendMessageRequest::from(*send).encode_to_vec()
         }
         Request::GetTask(get) => wire::GetTaskRequest {
             tenant: text(get.tenant),

@@ -19,8 +19,8 @@ fn config_ref() -> PushConfigRef {
 fn requests() -> Vec<Request> {
     let send = SendMessage { message: message(), ..SendMessage::default() };
     vec![
-        Request::SendMessage(send.clone()),
-        Request::SendStreamingMessage(send),
+        Request::SendMessage(Box::new(send.clone())),
+        Request::SendStreamingMessage(Box::new(send)),
         Request::GetTask(GetTask {
             id: "t/1:cancel".into(),
             history_length: Some(3),

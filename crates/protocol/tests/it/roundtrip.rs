@@ -179,8 +179,8 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
     let config =
         (id(), id()).prop_map(|(task_id, id)| PushConfigRef { tenant: None, task_id, id }).boxed();
     prop_oneof![
-        send.clone().prop_map(Request::SendMessage),
-        send.prop_map(Request::SendStreamingMessage),
+        send.clone().prop_map(Box::new).prop_map(Request::SendMessage),
+        send.prop_map(Box::new).prop_map(Request::SendStreamingMessage),
         (id(), option::of(1..9)).prop_map(|(id, history_length)| {
             Request::GetTask(GetTask { tenant: None, id, history_length })
         }),

@@ -62,7 +62,7 @@ pub(crate) fn message_of(request: Request) -> Message {
 #[track_caller]
 pub(crate) fn send_of(request: Request) -> herald_protocol::request::SendMessage {
     match request {
-        Request::SendMessage(send) | Request::SendStreamingMessage(send) => send,
+        Request::SendMessage(send) | Request::SendStreamingMessage(send) => *send,
         other => panic!("no send: {other:?}"),
     }
 }

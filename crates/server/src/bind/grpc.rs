@@ -7,7 +7,11 @@
 mod health;
 mod reflection;
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use herald_engine::{Engine, Reply, Subscription, store::Owner};
@@ -166,8 +170,10 @@ where
         return Err(unknown(format_args!("{name} has no method {method:?}")));
     };
     let deadline = deadline(&exchange.parts.headers)?;
-    let performed = until(deadline, perform(exchange, service, operation, body)).await;
-    let (reply, slot) = performed.unwrap_or(Err(TOO_LATE))?;
+    let (reply, slot) = {
+        let performed = pin!(perform(exchange, service, operation, body));
+        until(deadline, performed).await.unwrap_or(Err(TOO_LATE))?
+    };
     let message = match reply {
         Reply::Stream(events) => return Ok(stream(exchange, service, events, slot, deadline)),
         Reply::Sent(sent) => service.encode_send_result(sent.decode()?),
@@ -238,7 +244,7 @@ fn wait(text: &str) -> Option<Duration> {
 }
 
 /// What `future` leads to, unless the deadline comes first.
-async fn until<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+async fn until<F: Future>(deadline: Option<Instant>, future: Pin<&mut F>) -> Option<F::Output> {
     match deadline {
         Some(deadline) => timeout_at(deadline, future).await.ok(),
         None => Some(future.await),
@@ -344,7 +350,8 @@ fn stream(
     let first = format!("{}{}", cursor::prefix(events.task_id()), events.next_seq());
     let (engine, id) = (exchange.shared.engine.clone(), exchange.id);
     let follow = move |out| async move {
-        let ended = until(deadline, follow(events, &engine, service, id, out)).await;
+        let followed = pin!(follow(events, &engine, service, id, out));
+        let ended = until(deadline, followed).await;
         Some(match ended.unwrap_or(Err(TOO_LATE)) {
             Ok(()) => success(),
             Err(failure) => trailers(&failure),
