@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, process::Command};
 
 /// Each crate's direct dependencies, those of tests apart.
 const ALLOWED: &[(&str, &str)] = &[
-    ("herald-protocol", "base64 jiff prost prost-types serde serde_json serde_path_to_error"),
+    (
+        "herald-protocol",
+        "base64 jiff prost prost-types serde serde_json serde_path_to_error strsim",
+    ),
     (
         "herald-engine",
         "async-trait base64 blake3 bytes herald-protocol refinery rusqlite serde serde_json \

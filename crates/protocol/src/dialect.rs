@@ -156,16 +156,31 @@ impl Entry {
 
 fn unknown_method(method: &str) -> Error {
     let shown: String = method.chars().filter(|c| !c.is_control()).take(64).collect();
-    let close = Operation::ALL.iter().find(|one| one.name().eq_ignore_ascii_case(method));
-    let hint = match (method, close) {
-        (_, Some(operation)) => format!("did you mean {}?", operation.name()),
+    let hint = match (method, likely(&shown)) {
         ("tasks/list", _) => "call ListTasks with A2A-Version: 1.0".to_owned(),
-        _ => "methods look like SendMessage in 1.0, message/send in 0.3 and tasks/send in 0.1"
-            .to_owned(),
+        (_, Some(meant)) => format!("did you mean {meant}?"),
+        (_, None) => {
+            "methods look like SendMessage in 1.0, message/send in 0.3 and tasks/send in 0.1"
+                .to_owned()
+        }
     };
     Error::new(ErrorKind::MethodNotFound, format!("Method not found: {shown}"))
         .with("method", shown)
         .with("hint", hint)
+}
+
+/// The method of any version that was probably meant: one that two slips of the keyboard, whatever
+/// the case, make of what was called.
+fn likely(called: &str) -> Option<&'static str> {
+    let called = called.to_ascii_lowercase();
+    let slips = |name: &str| strsim::damerau_levenshtein(&called, &name.to_ascii_lowercase());
+    Dialect::ALL
+        .iter()
+        .flat_map(|dialect| Operation::ALL.iter().filter_map(|one| dialect.method(*one)))
+        .map(|name| (slips(name), name))
+        .filter(|(slips, _)| *slips <= 2)
+        .min_by_key(|(slips, _)| *slips)
+        .map(|(_, name)| name)
 }
 
 impl Dialect {

@@ -149,3 +149,22 @@ fn an_answer_has_a_result_or_an_error_and_the_callers_id() {
         assert_eq!(keys, ["error", "id", "jsonrpc"]);
     }
 }
+
+#[test]
+fn the_page_about_errors_has_the_one_table() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let rows = page.lines().filter_map(|line| {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [head @ .., meaning] = &cells[..] else { return None };
+        (head.len() == 6 && head[0].starts_with('`')).then(|| {
+            assert!(!meaning.is_empty(), "{line}");
+            head.join(" ").replace('`', "")
+        })
+    });
+    let table = ErrorKind::ALL.iter().map(|kind| {
+        let Codes { json_rpc, json_rpc_v03, json_rpc_v01, http, grpc, reason } = kind.codes();
+        format!("{reason} {json_rpc} {json_rpc_v03} {json_rpc_v01} {http} {}", grpc.name())
+    });
+    assert_eq!(rows.collect::<Vec<_>>(), table.collect::<Vec<_>>());
+}

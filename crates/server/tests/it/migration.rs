@@ -119,6 +119,7 @@ async fn every_mistake_about_versions_and_methods_is_explained_in_a_sentence() {
     for (method, version, code, hint) in [
         ("message/send", Some("1.0"), -32601, "call SendMessage"),
         ("sendmessage", Some("1.0"), -32601, "did you mean SendMessage?"),
+        ("message/sned", None, -32601, "did you mean message/send?"),
         ("tasks/list", None, -32601, "call ListTasks with A2A-Version: 1.0"),
         ("frobnicate", Some("1.0"), -32601, "SendMessage"),
         ("SendMessage", None, -32009, "add the header A2A-Version: 1.0"),
