@@ -15,7 +15,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use herald_protocol::{ArtifactId, Error, ErrorKind, Message, Metadata, Task, TaskState};
+use herald_protocol::{
+    AgentName, ArtifactId, Error, ErrorKind, Message, Metadata, Task, TaskState,
+};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
@@ -132,6 +134,17 @@ impl Engine {
         if tokio::time::timeout(grace, self.inner.work.wait()).await.is_err() {
             tracing::warn!("some turns did not finish in time; the next start takes them up");
         }
+    }
+
+    /// The agents that have turns under way, by name, and how many.
+    pub fn at_work(&self) -> Vec<(AgentName, usize)> {
+        let posts = self.inner.posts.values();
+        let mut running: Vec<_> = posts
+            .map(|post| (post.profile.name.clone(), post.running()))
+            .filter(|(_, turns)| *turns > 0)
+            .collect();
+        running.sort_unstable();
+        running
     }
 
     /// Whether the engine is shutting down.

@@ -82,8 +82,7 @@ Try it from another terminal:
 
 impl From<A2aServer> for Serve {
     fn from(args: A2aServer) -> Self {
-        let log_format = args.serve.log_format.or(Some(LogFormat::Classic));
-        Self { log_format, ..args.serve }
+        Self { usual_format: LogFormat::Classic, ..args.serve }
     }
 }
 
@@ -98,7 +97,7 @@ pub(crate) struct Basics {
     #[arg(long, env = "HERALD_PORT", value_name = "PORT")]
     pub(crate) port: Option<u16>,
 
-    /// What to log, to standard error
+    /// What to log, to standard error [default: info]
     #[arg(long, env = "HERALD_LOG_LEVEL", value_enum, ignore_case = true, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,
 
@@ -141,9 +140,13 @@ pub(crate) struct Serve {
     #[arg(long, env = "HERALD_PUBLIC_URL", value_name = "URL")]
     pub(crate) public_url: Option<String>,
 
-    /// How to log
+    /// How to log [default: text]
     #[arg(long, env = "HERALD_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
+
+    /// How to log when nobody says.
+    #[arg(skip)]
+    pub(crate) usual_format: LogFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

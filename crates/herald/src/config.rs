@@ -5,8 +5,11 @@ mod fault;
 use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, str::FromStr, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
+use clap::ValueEnum;
 use herald_protocol::{AgentName, Version};
 use serde::{Deserialize, Deserializer, de};
+
+use crate::args::{LogFormat, LogLevel};
 
 pub(crate) use fault::{Fault, Placed, Source};
 
@@ -22,6 +25,7 @@ pub(crate) struct Config {
     pub(crate) auth: AuthSection,
     pub(crate) trace: TraceSection,
     pub(crate) metrics: MetricsSection,
+    pub(crate) log: LogSection,
     /// Which versions are served, by name: `"0.3" = false` switches one off.
     pub(crate) dialects: Dialects,
     pub(crate) agents: Vec<AgentSection>,
@@ -153,6 +157,15 @@ pub(crate) struct MetricsSection {
     pub(crate) open: bool,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LogSection {
+    #[serde(deserialize_with = "choice")]
+    pub(crate) level: Option<LogLevel>,
+    #[serde(deserialize_with = "choice")]
+    pub(crate) format: Option<LogFormat>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentSection {
@@ -248,6 +261,16 @@ impl AgentSection {
 
 fn all_scopes() -> Vec<Scope> {
     vec![Scope::Send, Scope::Read, Scope::Cancel]
+}
+
+/// What the flag of the same meaning takes.
+fn choice<'de, D: Deserializer<'de>, T: ValueEnum>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    T::from_str(&text, true).map(Some).map_err(|_| {
+        let values = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let known: Vec<_> = values.map(|value| format!("`{}`", value.get_name())).collect();
+        de::Error::custom(format!("unknown value `{text}`, expected one of {}", known.join(", ")))
+    })
 }
 
 fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Placed<String>, D::Error> {

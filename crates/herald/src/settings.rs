@@ -18,7 +18,7 @@ use herald_server::{MetricsAccess, SwitchedOff, Token};
 use http::Uri;
 
 use crate::{
-    args::{Basics, LogFormat, Serve},
+    args::{Basics, LogFormat, LogLevel, Serve},
     config::{
         AgentSection, Config, Dialects, Fault, MissingVersionKey, OtherwiseKey, RepeatedCancel,
         Scope, Source,
@@ -42,6 +42,8 @@ pub(crate) struct Settings {
     pub(crate) server: herald_server::Config,
     pub(crate) agents: Vec<AgentSettings>,
     pub(crate) default_agent: AgentName,
+    pub(crate) log_level: LogLevel,
+    pub(crate) log_format: LogFormat,
     /// Where spans go, if anywhere.
     pub(crate) trace: Option<TraceSettings>,
     /// The file that was read, if any.
@@ -78,7 +80,9 @@ impl Settings {
         let mut engine = engine_settings(&config);
         let trace = TraceSettings::merge(&config.trace)?;
         engine.trace = trace.as_ref().map(|trace| trace.sample);
-        engine.log_content = args.log_format == Some(LogFormat::Classic);
+        let log_level = args.basics.log_level.or(config.log.level).unwrap_or_default();
+        let log_format = args.log_format.or(config.log.format).unwrap_or(args.usual_format);
+        engine.log_content = log_format == LogFormat::Classic;
         let metrics = metrics(&config)?;
         // Whoever holds the other end of standard input started this process, or was given it.
         let tokens = match args.basics.stdio {
@@ -123,7 +127,19 @@ impl Settings {
             config.limits.streams_per_caller.unwrap_or(limits.streams_per_caller);
         server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
         let stdio = args.basics.stdio;
-        Ok(Self { address, stdio, store, engine, server, agents, default_agent, trace, source })
+        Ok(Self {
+            address,
+            stdio,
+            store,
+            engine,
+            server,
+            agents,
+            default_agent,
+            log_level,
+            log_format,
+            trace,
+            source,
+        })
     }
 }
 

@@ -38,14 +38,13 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     }
     let settings = Settings::merge(&args)?;
     let spans = settings.trace.as_ref().map(Exporter::start).transpose()?;
-    let level = args.basics.log_level.unwrap_or_default();
-    let format = args.log_format.unwrap_or_default();
-    logging::start(level, format, spans.clone());
+    logging::start(settings.log_level, settings.log_format, spans.clone());
     if let Some(source) = &settings.source {
         tracing::info!(file = %source.display(), "read the configuration");
     }
     let engine = build_engine(&settings)?;
     let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
+    let at_work = engine.clone();
     let server = Server::builder(engine).config(settings.server.clone()).build();
     let server = server.map_err(|fault| settings.blame(fault))?;
     // Ready to be told before anybody can know that it runs.
@@ -64,7 +63,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     };
     let stopped = async {
         signals.next().await;
-        tracing::info!("stopping; a second signal stops at once");
+        announce(&at_work, &settings);
         stopping.cancel();
         signals.next().await;
     };
@@ -75,9 +74,36 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
                 spans.finish().await;
             }
         }
-        () = stopped => tracing::warn!("stopped at once; the next start takes up what was left"),
+        () = stopped => tracing::warn!("stopped at once; {}", fate(&settings.store)),
     }
     Ok(())
+}
+
+/// Says what the end waits for, so that it does not look stuck, and how not to wait.
+fn announce(engine: &Engine, settings: &Settings) {
+    let agents = engine.at_work();
+    if agents.is_empty() {
+        tracing::info!("stopping; a second signal stops at once");
+        return;
+    }
+    let count: usize = agents.iter().map(|(_, turns)| turns).sum();
+    let names: Vec<_> = agents.iter().map(|(name, turns)| format!("{name} ({turns})")).collect();
+    let limit = humantime::format_duration(settings.server.timeouts.stop);
+    tracing::warn!(
+        "stopping; waiting up to {limit} for {count} {} at work: {}. Press Ctrl-C again (or send a \
+         second signal) to stop at once; {}",
+        if count == 1 { "task" } else { "tasks" },
+        names.join(", "),
+        fate(&settings.store)
+    );
+}
+
+/// What becomes of work that did not finish.
+fn fate(store: &StoreKind) -> &'static str {
+    match store {
+        StoreKind::Memory => "what is unfinished is lost",
+        StoreKind::Sqlite(_) => "the next start takes up what is unfinished",
+    }
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {

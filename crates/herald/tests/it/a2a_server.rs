@@ -45,6 +45,24 @@ async fn it_serves_the_echo_handler_with_every_flag_it_has() {
 }
 
 #[tokio::test]
+async fn it_logs_as_earlier_servers_did_unless_the_file_says_otherwise() {
+    let listening = async |options: Options| {
+        let herald = Herald::start(options).await;
+        herald.ready().await;
+        let log = herald.log();
+        log.lines().find(|line| line.contains("listening")).unwrap().to_owned()
+    };
+    let usual = listening(Options::a2a_server(PROGRAM)).await;
+    assert!(usual.contains(" INFO herald.cmd.serve: listening"), "{usual}");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("herald.toml");
+    std::fs::write(&file, "[log]\nformat = \"json\"\n").unwrap();
+    let options = Options::a2a_server(PROGRAM).arguments(["--config", file.to_str().unwrap()]);
+    let asked = listening(options).await;
+    assert!(asked.starts_with('{'), "{asked}");
+}
+
+#[tokio::test]
 async fn a_link_of_that_name_does_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let link: PathBuf = directory.path().join("a2a-server");

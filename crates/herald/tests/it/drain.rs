@@ -129,6 +129,7 @@ async fn with_nothing_at_work_it_stops_at_once_whoever_listens() {
     }
     assert!(herald.wait(SOON).await.success());
     assert!(told.elapsed() < Duration::from_secs(2), "it took {:?}", told.elapsed());
+    assert!(!herald.log().contains("waiting up to"), "{}", herald.log());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,11 +162,16 @@ async fn a_second_signal_stops_it_at_once() {
             let rest = wire.rest_of(stream).await.unwrap();
             assert!(rest.iter().all(|frame| !is_terminal(&frame.state().unwrap())));
         }
+        let said = "waiting up to 1m for 1 task at work: conformance (1). Press Ctrl-C again";
+        assert!(herald.log().contains(said), "{}", herald.log());
         herald.signal(second).await;
         let told = Instant::now();
         let status = herald.wait(SOON).await;
         assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
         assert!(status.success(), "{status}");
+        assert!(
+            herald.log().contains("stopped at once; the next start takes up what is unfinished")
+        );
         herald.restart().await;
         eventually(SOON, "it is taken up", async || look(&herald, &task).await == "working").await;
         let answer = herald.call(&Wire::Rest.cancel(&task)).await;

@@ -113,3 +113,31 @@ async fn the_use_of_an_old_version_is_logged_once_and_counted_always() {
     let counted = r#"herald_calls_total{agent="echo",operation="SendMessage",version="0.3",binding="jsonrpc",outcome="ok"} 3"#;
     assert!(metrics.text().contains(counted), "{}", metrics.text());
 }
+
+#[tokio::test]
+async fn the_file_says_how_to_log_where_no_flag_and_no_variable_does() {
+    let said = |herald: &Herald| {
+        let log = herald.log();
+        let first = log.lines().next().unwrap_or_default().to_owned();
+        (first.starts_with('{'), log.contains("read the configuration"))
+    };
+    let file = |text: &str| Options::config(format!("[log]\n{text}\n"));
+    let json = Herald::start(file("format = \"json\"")).await;
+    assert_eq!(said(&json), (true, true));
+    let quiet = Herald::start(file("level = \"WARNING\"")).await;
+    assert_eq!(said(&quiet), (false, false));
+    let variable = file("level = \"error\"").environment("HERALD_LOG_LEVEL", "info");
+    let variable = Herald::start(variable.arguments(["--log-format", "json"])).await;
+    assert_eq!(said(&variable), (true, true));
+    let flag = file("format = \"json\"").environment("HERALD_LOG_FORMAT", "json");
+    let flag = Herald::start(flag.arguments(["--log-format", "text"])).await;
+    assert_eq!(said(&flag), (false, true));
+    for (text, words) in [
+        ("level = \"loud\"", "`error`, `warn`, `info`, `debug`, `trace`"),
+        ("format = \"jsn\"", "did you mean `json`?"),
+    ] {
+        let refused = file(text).refused().await;
+        assert!(refused.stderr.contains("line 2: unknown value"), "{refused:?}");
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+}
