@@ -25,6 +25,7 @@ mod disk;
 mod drain;
 mod faults;
 mod logs;
+mod pages;
 mod resume;
 mod scenario;
 mod seeds;

@@ -1,0 +1,71 @@
+//! The documents, as a newcomer uses them: every line is pasted into a shell.
+
+use std::{fs, path::Path};
+
+use tokio::process::Command;
+
+use crate::support::{Ended, Herald, Options, ended};
+
+/// The blocks of a page that are written for a shell.
+fn lines(page: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
+    let text = fs::read_to_string(path).unwrap();
+    let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.collect()
+}
+
+/// Runs them where `herald` is the binary under test and no call lasts longer than a person who
+/// has seen enough of it.
+async fn paste(home: &Path, lines: &str) -> Ended {
+    let mut command = Command::new("sh");
+    let lines = format!("curl() {{ command curl -sS --max-time 4 \"$@\"; echo; }}\n{lines}");
+    let program = Path::new(env!("CARGO_BIN_EXE_herald")).parent().unwrap();
+    let search = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    command.args(["-c", &lines]).current_dir(home).env("PATH", search);
+    ended(command).await
+}
+
+async fn has_curl() -> bool {
+    Command::new("curl").arg("--version").output().await.is_ok()
+}
+
+#[tokio::test]
+async fn every_call_of_the_page_about_http_works_when_it_is_pasted() {
+    if !has_curl().await {
+        return;
+    }
+    let herald = Herald::start(Options::agents()).await;
+    let lines = lines("docs/http.md").replace("127.0.0.1:8000", &herald.address.to_string());
+    let pasted = paste(herald.home(), &lines).await;
+    // Streams without an end are what is left to complain about.
+    let faults = pasted.stderr.lines().filter(|line| !line.contains("timed out"));
+    assert_eq!(faults.count(), 0, "{pasted:?}");
+    assert!(!pasted.stdout.contains("\"error\""), "{}", pasted.stdout);
+    for shown in [
+        "Echo: Hello",
+        "TASK_STATE_CANCELED",
+        "TASK_STATE_INPUT_REQUIRED",
+        "\"lastChunk\":true",
+        "\"role\":\"ROLE_USER\",\"content\":[{\"text\":\"Hello\"}]",
+        "my-task",
+        "tasks/event",
+    ] {
+        assert!(pasted.stdout.contains(shown), "no {shown} in {}", pasted.stdout);
+    }
+}
+
+#[tokio::test]
+async fn the_readme_and_the_page_about_standard_input_work_when_they_are_pasted() {
+    let home = tempfile::tempdir().unwrap();
+    let pasted = paste(home.path(), &lines("docs/stdio.md")).await;
+    assert!(pasted.status.success() && pasted.stdout.contains("Echo: Hello"), "{pasted:?}");
+    if !has_curl().await {
+        return;
+    }
+    let herald = Herald::start(Options::default()).await;
+    let lines = lines("README.md").replace("127.0.0.1:8000", &herald.address.to_string());
+    let calls: Vec<_> = lines.lines().filter(|line| !line.starts_with("cargo ")).collect();
+    let pasted = paste(herald.home(), &calls.join("\n")).await;
+    assert_eq!(pasted.stderr, "");
+    assert_eq!(pasted.stdout.matches("Echo: Hello").count(), 2, "{}", pasted.stdout);
+}
