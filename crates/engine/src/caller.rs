@@ -80,6 +80,11 @@ impl Caller {
         &self.owner
     }
 
+    /// Whether the caller came without credentials, as any number of others may have.
+    pub fn is_anonymous(&self) -> bool {
+        self.owner.principal.is_empty()
+    }
+
     /// The full name of one of the caller's tasks.
     pub(crate) fn key(&self, task: TaskId) -> Key {
         Key { owner: self.owner.clone(), task }

@@ -15,6 +15,7 @@ mod log;
 pub mod metrics;
 mod narration;
 mod post;
+pub mod room;
 pub mod rules;
 mod runner;
 pub mod store;

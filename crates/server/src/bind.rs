@@ -14,10 +14,14 @@ pub(crate) mod stream;
 pub(crate) mod translate;
 pub(crate) mod ws;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
-use herald_engine::{Caller, Reply, Subscription, Via, store::Owner};
+use herald_engine::{
+    Caller, Reply, Subscription, Via,
+    room::{Party, Share},
+    store::Owner,
+};
 use herald_protocol::{
     AgentName, Dialect, Error, ErrorKind, MessageId, Operation, Request, TenantId, TraceContext,
     Version,
@@ -29,7 +33,7 @@ use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
 
-use crate::{body::Body, limits::Slot, server::Shared};
+use crate::{body::Body, guard::Door, limits::Slot, server::Shared};
 
 /// Names as the map of headers has them: as text they would be checked at every look.
 static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
@@ -48,6 +52,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) binding: Binding,
     /// Names the request in the log and to its caller.
     pub(crate) id: Uuid,
+    /// How it came in.
+    pub(crate) door: Door,
     begun: Instant,
     /// The span the request was sent from, by its headers.
     parent: Option<TraceContext>,
@@ -96,9 +102,10 @@ impl<'a> Exchange<'a> {
         agent: Option<AgentName>,
         binding: Binding,
         id: Uuid,
+        door: Door,
     ) -> Self {
         let begun = Instant::now();
-        Self { shared, parts, agent, binding, id, begun, parent: None, span: None }
+        Self { shared, parts, agent, binding, id, door, begun, parent: None, span: None }
     }
 }
 
@@ -141,10 +148,19 @@ impl Exchange<'_> {
         self.shared.auth.caller(self.parts, tenant).await
     }
 
+    /// What the caller may have waiting to be read. One without a name shares it with nobody on
+    /// another connection.
+    pub(crate) fn share(&self, caller: &Caller) -> Arc<Share> {
+        self.shared.responses.share(match caller.is_anonymous() {
+            true => Party::Connection(self.door.connection()),
+            false => Party::Owner(caller.owner().clone()),
+        })
+    }
+
     /// Has a request performed and its answer written as JSON.
     pub(crate) async fn perform(
         &self,
-        caller: Caller,
+        caller: &Caller,
         dialect: Dialect,
         request: Request,
     ) -> Result<Outcome, Error> {
@@ -170,7 +186,7 @@ impl Exchange<'_> {
     /// Has a request performed, and counts it. A stream comes with its place among the caller's.
     pub(crate) async fn call(
         &self,
-        caller: Caller,
+        caller: &Caller,
         dialect: Dialect,
         request: Request,
     ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
@@ -182,23 +198,27 @@ impl Exchange<'_> {
 
     async fn called(
         &self,
-        caller: Caller,
+        caller: &Caller,
         dialect: Dialect,
         mut request: Request,
     ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
+        let named;
         let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
-            Some(tenant) => self.caller(Some(tenant)).await?,
+            Some(tenant) => {
+                named = self.caller(Some(tenant)).await?;
+                &named
+            }
             None => caller,
         };
         self.complete(dialect, &mut request)?;
-        self.note_request(dialect, &caller, &request);
+        self.note_request(dialect, caller, &request);
         let operation = request.operation();
         let slot = match operation.is_streaming() {
             true => Some(self.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?),
             false => None,
         };
         let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
-        let reply = self.shared.engine.call(&caller, &via, request).await;
+        let reply = self.shared.engine.call(caller, &via, request).await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
         Ok((reply, slot))
     }

@@ -9,9 +9,14 @@ use std::{
 use bytes::Bytes;
 use herald_engine::store::Owner;
 use http::HeaderMap;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 
-use crate::{bind::stream::Events, limits::Slot, socket::Busy};
+use crate::{
+    bind::stream::Events,
+    limits::{Pieces, Slot},
+    pace::Pace,
+    socket::Busy,
+};
 
 /// The body of a response.
 #[derive(Debug)]
@@ -19,12 +24,14 @@ pub struct Body {
     content: Content,
     /// Tells the connection that a response is under way, for as long as it is.
     busy: Option<Busy>,
+    /// Tells the task that carries it whether its peer keeps up.
+    pace: Option<Pace>,
 }
 
 #[derive(Debug)]
 enum Content {
     /// Bytes, and the trailers after them.
-    Whole(Bytes, Option<Box<HeaderMap>>),
+    Whole(Pieces, Option<Box<HeaderMap>>),
     Events(Box<Events>),
     /// What is made elsewhere, and its place among the caller's streams.
     Foreign {
@@ -39,26 +46,44 @@ impl Body {
     }
 
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { content: Content::Whole(bytes.into(), None), busy: None }
+        Self { content: Content::Whole(Pieces::new(bytes.into()), None), busy: None, pace: None }
     }
 
     /// Bytes with trailers after them.
     pub(crate) fn trailed(bytes: Bytes, trailers: HeaderMap) -> Self {
-        Self { content: Content::Whole(bytes, Some(Box::new(trailers))), busy: None }
+        Self {
+            content: Content::Whole(Pieces::new(bytes), Some(Box::new(trailers))),
+            busy: None,
+            pace: None,
+        }
     }
 
     /// A stream that is made elsewhere.
     pub(crate) fn foreign(body: tonic::body::Body, slot: Slot<Owner>) -> Self {
-        Self { content: Content::Foreign { body, _slot: slot }, busy: None }
+        Self { content: Content::Foreign { body, _slot: slot }, busy: None, pace: None }
     }
 
     pub(crate) fn events(events: Events) -> Self {
-        Self { content: Content::Events(Box::new(events)), busy: None }
+        Self { content: Content::Events(Box::new(events)), busy: None, pace: None }
     }
 
-    pub(crate) fn keeping(mut self, busy: Busy) -> Self {
-        self.busy = Some(busy);
+    pub(crate) fn keeping(mut self, busy: Busy, pace: Option<Pace>) -> Self {
+        (self.busy, self.pace) = (Some(busy), pace);
         self
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        Poll::Ready(match &mut self.content {
+            Content::Whole(pieces, trailers) => match pieces.next() {
+                Some(piece) => Some(Frame::data(piece)),
+                None => trailers.take().map(|trailers| Frame::trailers(*trailers)),
+            },
+            Content::Events(events) => ready!(events.poll_frame(cx)),
+            // What goes wrong there is told in its trailers.
+            Content::Foreign { body, .. } => {
+                ready!(Pin::new(body).poll_frame(cx)).and_then(Result::ok)
+            }
+        })
     }
 }
 
@@ -70,23 +95,19 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let frame = match &mut self.content {
-            Content::Whole(bytes, trailers) if bytes.is_empty() => {
-                trailers.take().map(|trailers| Frame::trailers(*trailers))
+        let next = self.poll_next(cx);
+        if let Some(pace) = &self.pace {
+            match next {
+                Poll::Ready(_) => pace.offered(),
+                Poll::Pending => pace.idle(),
             }
-            Content::Whole(bytes, _) => Some(Frame::data(std::mem::take(bytes))),
-            Content::Events(events) => ready!(events.poll_frame(cx)),
-            // What goes wrong there is told in its trailers.
-            Content::Foreign { body, .. } => {
-                ready!(Pin::new(body).poll_frame(cx)).and_then(Result::ok)
-            }
-        };
-        Poll::Ready(frame.map(Ok))
+        }
+        next.map(|frame| frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Whole(bytes, trailers) => bytes.is_empty() && trailers.is_none(),
+            Content::Whole(pieces, trailers) => pieces.len() == 0 && trailers.is_none(),
             Content::Events(events) => events.is_over(),
             Content::Foreign { body, .. } => body.is_end_stream(),
         }
@@ -94,7 +115,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Whole(bytes, None) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Whole(pieces, None) => SizeHint::with_exact(pieces.len() as u64),
             Content::Whole(_, Some(_)) | Content::Events(_) | Content::Foreign { .. } => {
                 SizeHint::default()
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use herald_engine::{Clock, Engine};
+use herald_engine::{Clock, Engine, room::Room};
 use herald_protocol::Version;
 use http::{Uri, uri::Authority};
 
@@ -95,8 +95,7 @@ impl ServerBuilder {
         let streams = Tally::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
-        let responses = config.limits.responses.min(Semaphore::MAX_PERMITS);
-        let responses = Arc::new(Semaphore::new(responses));
+        let responses = Room::new(config.limits.responses);
         let pulse = Pulse::default();
         let shared = Shared {
             engine,

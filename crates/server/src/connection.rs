@@ -6,7 +6,10 @@ use std::{
     io,
     net::IpAddr,
     pin::{Pin, pin},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -33,6 +36,7 @@ use crate::{
     body::Body,
     config::{Limits, Timeouts},
     guard::Door,
+    pace::{self, Pace},
     server::Server,
     socket::{Pulse, Socket, Wait},
 };
@@ -64,6 +68,8 @@ struct Shared {
     server: Server,
     /// Where the listener is bound.
     bound: IpAddr,
+    /// Connections so far.
+    opened: AtomicU64,
     http1: http1::Builder,
     http2: http2::Builder<Tracked>,
     /// Fires when connections are to finish what they are at.
@@ -77,6 +83,8 @@ struct Shared {
 struct Tracked {
     tasks: TaskTracker,
     cut: CancellationToken,
+    /// How long a peer may take nothing of an answer.
+    patience: Duration,
 }
 
 impl<F> Executor<F> for Tracked
@@ -85,20 +93,22 @@ where
     F::Output: Send,
 {
     fn execute(&self, future: F) {
-        let cut = self.cut.clone();
-        self.tasks.spawn(async move { cut.run_until_cancelled_owned(future).await.is_some() });
+        let (cut, patience) = (self.cut.clone(), self.patience);
+        self.tasks.spawn(cut.run_until_cancelled_owned(pace::carry(future, patience)));
     }
 }
 
 impl Connections {
     pub(crate) fn new(server: Server, bound: IpAddr) -> Self {
         let (tasks, cut) = (TaskTracker::new(), CancellationToken::new());
-        let tracked = Tracked { tasks: tasks.clone(), cut: cut.clone() };
         let config = &server.shared.config;
+        let patience = config.timeouts.stall;
+        let tracked = Tracked { tasks: tasks.clone(), cut: cut.clone(), patience };
         let http1 = http1(&config.limits);
         let http2 = http2(&config.limits, &config.timeouts, tracked);
-        let finish = CancellationToken::new();
-        Self { shared: Arc::new(Shared { server, bound, http1, http2, finish, cut }), tasks }
+        let (finish, opened) = (CancellationToken::new(), AtomicU64::new(0));
+        let shared = Shared { server, bound, opened, http1, http2, finish, cut };
+        Self { shared: Arc::new(shared), tasks }
     }
 
     /// Serves one socket in the background. `kept` is dropped when it closes.
@@ -223,9 +233,15 @@ impl Shared {
         self.attend(self.http2.serve_connection(socket, service), &pulse).await;
     }
 
+    /// The door of a further connection.
+    fn door(&self) -> Door {
+        let connection = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
+        Door::Socket { bound: self.bound, connection }
+    }
+
     fn ends(&self, stream: TcpStream, pulse: &Pulse) -> (Socket, Requests) {
         let socket = Socket::new(stream, pulse.clone(), self.timeouts().stall);
-        let (server, door) = (self.server.clone(), Door::Socket(self.bound));
+        let (server, door) = (self.server.clone(), self.door());
         let handed = Handed::default();
         (socket, Requests { server, door, pulse: pulse.clone(), handed })
     }
@@ -318,7 +334,7 @@ impl Service<Request<Incoming>> for Requests {
             if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
                 *handed.lock().expect("nothing panics while it holds this lock") = Some(upgrade);
             }
-            Ok(response.map(|body| body.keeping(busy)))
+            Ok(response.map(|body| body.keeping(busy, Pace::current())))
         })
     }
 }

@@ -13,8 +13,23 @@ use crate::{config::Config, refusal::Refusal};
 pub(crate) enum Door {
     /// From the host application, which has its own checks.
     InProcess,
-    /// Over our socket, which is bound to this address.
-    Socket(IpAddr),
+    /// Over our socket.
+    Socket {
+        /// The address it is bound to.
+        bound: IpAddr,
+        /// Which of its connections, counted from one.
+        connection: u64,
+    },
+}
+
+impl Door {
+    /// The connection, or zero where there is none.
+    pub(crate) const fn connection(self) -> u64 {
+        match self {
+            Self::InProcess => 0,
+            Self::Socket { connection, .. } => connection,
+        }
+    }
 }
 
 /// What may pass.
@@ -46,7 +61,7 @@ impl Guard {
     /// The authority the caller meant, if the server answers to it.
     pub(crate) fn host(&self, parts: &Parts, door: Door) -> Result<Option<Authority>, Refusal> {
         let authority = authority(parts)?;
-        let Door::Socket(bound) = door else { return Ok(authority) };
+        let Door::Socket { bound, .. } = door else { return Ok(authority) };
         let Some(authority) = authority else {
             if parts.version < Version::HTTP_11 {
                 return Ok(None);
@@ -172,7 +187,8 @@ mod tests {
 
     use super::*;
 
-    const LOOPBACK: Door = Door::Socket(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+    const LOOPBACK: Door =
+        Door::Socket { bound: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), connection: 1 };
 
     fn guard(config: &Config) -> Guard {
         let public = Authority::from_static("agents.example.com");
@@ -224,7 +240,7 @@ mod tests {
 
     #[test]
     fn beyond_loopback_hosts_are_checked_once_some_are_named() {
-        let open = Door::Socket("0.0.0.0".parse().unwrap());
+        let open = Door::Socket { bound: "0.0.0.0".parse().unwrap(), connection: 1 };
         assert_eq!(status(&guard(&Config::default()), "anything.example", open), None);
         let named = Config { allowed_hosts: vec!["a.example".into()], ..Config::default() };
         assert_eq!(status(&guard(&named), "anything.example", open), Some(421));

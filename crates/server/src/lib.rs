@@ -18,6 +18,7 @@ mod guard;
 mod health;
 mod limits;
 mod metrics;
+mod pace;
 mod page;
 mod refusal;
 mod routes;

@@ -9,10 +9,11 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use herald_engine::room::{self, Place, Share};
 use herald_protocol::{Error, ErrorKind};
 use http_body::Body;
 use http_body_util::BodyExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,31 +79,61 @@ async fn collect<B: Body<Data = Bytes>>(
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
-/// Responses up to this size go out without being counted.
-const SMALL: usize = 64 << 10;
+/// A body that has a place among those on their way out for as long as any of it is here: what is
+/// not read must not pile up without end.
+pub(crate) fn hold(body: Bytes, share: impl FnOnce() -> Arc<Share>) -> Result<Bytes, Error> {
+    if body.len() <= room::SMALL {
+        return Ok(body);
+    }
+    let place = share().try_take(body.len()).ok_or_else(|| {
+        let text = "too much is waiting to be read from this server; try again later";
+        Error::new(ErrorKind::Unavailable, text)
+    })?;
+    Ok(held(body, place))
+}
 
-/// A body that takes up room until its last byte has been handed to the peer: what is not read must
-/// not pile up without end.
-pub(crate) fn hold(body: Bytes, room: &Arc<Semaphore>) -> Result<Bytes, Error> {
+/// Bytes that keep their place.
+pub(crate) fn held(bytes: Bytes, place: Place) -> Bytes {
     struct Held {
-        body: Bytes,
-        _room: OwnedSemaphorePermit,
+        bytes: Bytes,
+        _place: Place,
     }
     impl AsRef<[u8]> for Held {
         fn as_ref(&self) -> &[u8] {
-            &self.body
+            &self.bytes
         }
     }
-    if body.len() <= SMALL {
-        return Ok(body);
+    Bytes::from_owner(Held { bytes, _place: place })
+}
+
+/// What goes to a peer, in pieces that are small: the connection keeps one until it is taken.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    rest: Bytes,
+    /// Whether there is more than one.
+    many: bool,
+}
+
+impl Pieces {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self { many: bytes.len() > room::SMALL, rest: bytes }
     }
-    let size = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    match Arc::clone(room).try_acquire_many_owned(size) {
-        Ok(room) => Ok(Bytes::from_owner(Held { body, _room: room })),
-        Err(_) => {
-            let text = "too much is waiting to be read from this server; try again later";
-            Err(Error::new(ErrorKind::Unavailable, text))
+
+    /// The next one. The last of many is a copy, so that all of it makes room before that is taken.
+    pub(crate) fn next(&mut self) -> Option<Bytes> {
+        match (self.rest.len(), self.many) {
+            (0, _) => None,
+            (1..=room::SMALL, false) => Some(std::mem::take(&mut self.rest)),
+            (1..=room::SMALL, true) => {
+                Some(Bytes::copy_from_slice(&std::mem::take(&mut self.rest)))
+            }
+            (_, _) => Some(self.rest.split_to(room::SMALL)),
         }
+    }
+
+    /// How many bytes are left.
+    pub(crate) fn len(&self) -> usize {
+        self.rest.len()
     }
 }
 
@@ -162,23 +193,36 @@ impl<K: Hash + Eq> Drop for Slot<K> {
 
 #[cfg(test)]
 mod tests {
+    use herald_engine::room::{Party, Room};
     use http_body_util::{Full, StreamBody};
 
     use super::*;
 
     #[test]
     fn responses_that_nobody_reads_do_not_pile_up() {
-        let room = Arc::new(Semaphore::new(200 << 10));
+        let room = Room::new(800 << 10);
+        let share = || room.share(Party::Connection(1));
         let body = || Bytes::from(vec![b'x'; 120 << 10]);
-        let first = hold(body(), &room).unwrap();
+        let first = hold(body(), share).unwrap();
         assert_eq!(first, body());
-        assert_eq!(hold(body(), &room).unwrap_err().kind, ErrorKind::Unavailable);
-        assert!(hold(Bytes::from_static(b"small"), &room).is_ok());
-        let half = first.slice(..1);
-        drop(first);
-        assert!(hold(body(), &room).is_err(), "a piece of it is still on its way");
-        drop(half);
-        assert!(hold(body(), &room).is_ok());
+        let mut first = Pieces::new(first);
+        assert_eq!(hold(body(), share).unwrap_err().kind, ErrorKind::Unavailable);
+        assert!(hold(body(), || room.share(Party::Connection(2))).is_ok(), "others have their own");
+        assert!(hold(Bytes::from_static(b"small"), share).is_ok());
+        let (mut pieces, mut count) = (vec![first.next().unwrap()], 1);
+        while first.len() > room::SMALL {
+            pieces = vec![first.next().unwrap()];
+            count += 1;
+        }
+        assert_eq!((count, first.len()), (14, room::SMALL));
+        assert!(hold(body(), share).is_err(), "it is still on its way");
+        pieces.push(first.next().unwrap());
+        assert!(first.next().is_none());
+        assert!(hold(body(), share).is_err(), "a piece of it is still on its way");
+        let last = pieces.pop().unwrap();
+        drop(pieces);
+        assert!(hold(body(), share).is_ok(), "only the last is left, which is a copy");
+        assert_eq!(last, body()[..room::SMALL]);
     }
 
     fn room() -> Semaphore {
@@ -214,7 +258,7 @@ mod tests {
     async fn pieces_are_joined_up_to_the_limit() {
         let pieces = |texts: &'static [&'static str]| {
             let mut texts = texts.iter();
-            StreamBody::new(Pieces(move || texts.next().copied()))
+            StreamBody::new(Parts(move || texts.next().copied()))
         };
         let read = read_body(pieces(&["ab", "c", "", "de"]), 5, SECOND, &room()).await;
         assert_eq!(read.unwrap(), "abcde");
@@ -223,9 +267,9 @@ mod tests {
         assert_eq!(read_body(pieces(&[]), 5, SECOND, &room()).await.unwrap(), "");
     }
 
-    struct Pieces<F>(F);
+    struct Parts<F>(F);
 
-    impl<F: FnMut() -> Option<&'static str> + Unpin> futures_core::Stream for Pieces<F> {
+    impl<F: FnMut() -> Option<&'static str> + Unpin> futures_core::Stream for Parts<F> {
         type Item = Result<http_body::Frame<Bytes>, std::convert::Infallible>;
 
         fn poll_next(

@@ -215,7 +215,7 @@ fn refused(shared: &Shared, parts: &Parts, door: Door) -> Option<Response<Body>>
         }
         MetricsAccess::Loopback => {
             let near = match door {
-                Door::Socket(bound) => bound.to_canonical().is_loopback(),
+                Door::Socket { bound, .. } => bound.to_canonical().is_loopback(),
                 Door::InProcess => true,
             };
             // Behind a proxy everybody comes from loopback, and where there are tokens there may be

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Engine, Profile, store::Owner};
+use herald_engine::{Engine, Profile, room::Room, store::Owner};
 use herald_protocol::{AgentName, dialect::Entry};
 use http::{
     HeaderValue, Method, Request, Response, Version, header, request::Parts, uri::Authority,
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     /// Bytes of request bodies that may be on their way in at once.
     pub(crate) bodies: Semaphore,
     /// Bytes of responses that may be on their way out at once.
-    pub(crate) responses: Arc<Semaphore>,
+    pub(crate) responses: Arc<Room>,
     /// The public URL without a slash at its end.
     pub(crate) public_url: Option<String>,
     /// When the server was made, which is when its cards last changed.
@@ -216,7 +216,7 @@ impl Shared {
             | What::Ready
             | What::Metrics => Binding::JsonRpc,
         };
-        let mut exchange = Exchange::new(self, parts, agent, binding, id);
+        let mut exchange = Exchange::new(self, parts, agent, binding, id, door);
         if place.what == What::Card {
             let base = self.base(&exchange, host.as_ref());
             return card_answer(&exchange, profile, &base);
@@ -233,7 +233,7 @@ impl Shared {
             (What::JsonRpc(entry), &Method::POST) => jsonrpc::answer(&exchange, entry, body).await,
             (What::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
             (What::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
-            (What::Socket, &Method::GET) => ws::answer(&exchange, door).await,
+            (What::Socket, &Method::GET) => ws::answer(&exchange).await,
             (What::Events, &Method::GET) => events::answer(&exchange).await,
             (What::Socket | What::Events, _) => return Err(Refusal::method("GET, OPTIONS")),
             (What::Rest(mount, path), method) => {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Engine, Reply, Subscription, store::Owner};
+use herald_engine::{Caller, Engine, Reply, Subscription, store::Owner};
 use herald_protocol::{
     AgentName, Dialect, Error, ErrorKind, Operation, Request, TenantId,
     grpc::{Service, status::Status},
@@ -92,7 +92,7 @@ where
 {
     check_transport(parts, door)?;
     let (service, method) = parts.uri.path()[1..].rsplit_once('/').unwrap_or_default();
-    let mut exchange = Exchange::new(shared, parts, None, Binding::Grpc, id);
+    let mut exchange = Exchange::new(shared, parts, None, Binding::Grpc, id, door);
     // Probes come by whatever name their prober has for us.
     if service == health::SERVICE {
         return Ok(answered(&exchange, health::answer(&exchange, method, body).await));
@@ -170,7 +170,7 @@ where
         return Err(unknown(format_args!("{name} has no method {method:?}")));
     };
     let deadline = deadline(&exchange.parts.headers)?;
-    let (reply, slot) = {
+    let (caller, reply, slot) = {
         let performed = pin!(perform(exchange, service, operation, body));
         until(deadline, performed).await.unwrap_or(Err(TOO_LATE))?
     };
@@ -180,7 +180,8 @@ where
         Reply::Task(task) => service.encode_task(task.decode()?),
         Reply::Tasks(page) => service.encode_page(page),
     };
-    Ok(respond(unary(exchange.shared, &message)?))
+    let body = limits::hold(framed(&message), || exchange.share(&caller))?;
+    Ok(respond(Body::trailed(body, success())))
 }
 
 async fn perform<B>(
@@ -188,7 +189,7 @@ async fn perform<B>(
     service: Service,
     operation: Operation,
     body: B,
-) -> Result<(Reply, Option<Slot<Owner>>), Failure>
+) -> Result<(Caller, Reply, Option<Slot<Owner>>), Failure>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -203,7 +204,8 @@ where
         Ok(request)
     });
     let request = request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-    Ok(exchange.call(caller, dialect, request).await?)
+    let (reply, slot) = exchange.call(&caller, dialect, request).await?;
+    Ok((caller, reply, slot))
 }
 
 /// The agent a request is for: that of the server, or the one its tenant names, which then is no
@@ -305,10 +307,10 @@ fn frame(out: &mut Vec<u8>, message: &[u8]) {
 }
 
 /// The body of an answer of one message.
-fn unary(shared: &Shared, message: &[u8]) -> Result<Body, Error> {
+fn framed(message: &[u8]) -> Bytes {
     let mut body = Vec::new();
     frame(&mut body, message);
-    Ok(Body::trailed(limits::hold(body.into(), &shared.responses)?, success()))
+    body.into()
 }
 
 fn respond(body: Body) -> Response<Body> {

@@ -118,10 +118,10 @@ pub(crate) async fn perform(
     });
     let mut request = request.map_err(failed)?;
     entry.complete(dialect, &mut request);
-    match exchange.perform(caller, dialect, request).await.map_err(failed)? {
+    match exchange.perform(&caller, dialect, request).await.map_err(failed)? {
         Outcome::Result(result) => {
             let body = jsonrpc::result(id, &result).into();
-            let body = limits::hold(body, &exchange.shared.responses).map_err(failed)?;
+            let body = limits::hold(body, || exchange.share(&caller)).map_err(failed)?;
             Ok(Answer::Whole(body))
         }
         Outcome::Stream(events, slot) => Ok(Answer::Stream(events, slot, dialect)),

@@ -88,9 +88,9 @@ where
     let request = request.inspect_err(|error| {
         exchange.count(route.dialect, route.operation, Some(error));
     })?;
-    match exchange.perform(caller, route.dialect, request).await? {
+    match exchange.perform(&caller, route.dialect, request).await? {
         Outcome::Result(result) => {
-            let body = limits::hold(result, &exchange.shared.responses)?;
+            let body = limits::hold(result, || exchange.share(&caller))?;
             Ok(respond(StatusCode::OK, content_type(route.dialect), body))
         }
         Outcome::Stream(events, slot) => {

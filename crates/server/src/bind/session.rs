@@ -37,6 +37,7 @@ use crate::{
         query,
         translate::Translator,
     },
+    guard::Door,
     limits::Slot,
     server::Server,
     trace,
@@ -91,6 +92,7 @@ struct Talk {
     parts: Parts,
     agent: Option<AgentName>,
     binding: Binding,
+    door: Door,
     /// How many calls may be under way, streams apart: those are counted by caller.
     calls: Arc<Semaphore>,
     open: Arc<Mutex<Open>>,
@@ -123,6 +125,7 @@ impl Session {
         parts: Parts,
         agent: Option<AgentName>,
         binding: Binding,
+        door: Door,
     ) -> (Self, Outgoing) {
         let (messages, waiting) = mpsc::channel(WAITING_MESSAGES);
         let at_once = server.shared.config.limits.requests_per_connection as usize;
@@ -133,6 +136,7 @@ impl Session {
             parts: lasting(parts),
             agent,
             binding,
+            door,
             calls: Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS))),
             open: Arc::clone(&open),
             messages,
@@ -231,7 +235,8 @@ impl Talk {
     }
 
     fn exchange<'a>(&'a self, parts: &'a Parts, id: Uuid) -> Exchange<'a> {
-        Exchange::new(&self.server.shared, parts, self.agent.clone(), self.binding, id)
+        let (shared, agent) = (&self.server.shared, self.agent.clone());
+        Exchange::new(shared, parts, agent, self.binding, id, self.door)
     }
 
     /// Performs a call. An error is the message that says so.

@@ -15,6 +15,7 @@ use crate::{
         Binding,
         session::{Outgoing, Session},
     },
+    guard::Door,
     serve::ServeError,
     server::Server,
 };
@@ -64,7 +65,8 @@ impl Server {
             Lines { input: BufReader::new(input), limit: self.shared.config.limits.body };
         // The endpoint that programs of this kind had from the beginning.
         let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
-        let (mut session, outgoing) = Session::new(self, parts, None, Binding::Stdio);
+        let (mut session, outgoing) =
+            Session::new(self, parts, None, Binding::Stdio, Door::InProcess);
         let mut stop = pin!(stop);
         let mut writing = pin!(write(output, outgoing));
         let end = tokio::select! {

@@ -71,6 +71,7 @@ pub(crate) struct Upgrade {
     upgraded: OnUpgrade,
     parts: Box<Parts>,
     agent: Option<AgentName>,
+    door: Door,
 }
 
 /// How a socket came to its end.
@@ -87,7 +88,7 @@ enum End {
 type Stream = Metered<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// Answers the handshake.
-pub(crate) async fn answer(exchange: &Exchange<'_>, door: Door) -> Response<Body> {
+pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     let accepted = match accept(exchange.parts) {
         Ok(accepted) => accepted,
         Err(refusal) => {
@@ -106,13 +107,14 @@ pub(crate) async fn answer(exchange: &Exchange<'_>, door: Door) -> Response<Body
     }
     let upgraded = exchange.parts.extensions.get::<OnUpgrade>().cloned();
     // A host application's connections are not ours to go on with.
-    let Some(upgraded) = upgraded.filter(|_| door != Door::InProcess) else {
+    let Some(upgraded) = upgraded.filter(|_| exchange.door != Door::InProcess) else {
         let text = "WebSockets are served on the server's own port only";
         return Refusal::new(StatusCode::NOT_IMPLEMENTED, text).into_response();
     };
     let mut parts = exchange.parts.clone();
     parts.extensions.remove::<OnUpgrade>();
-    let upgrade = Upgrade { upgraded, parts: Box::new(parts), agent: exchange.agent.clone() };
+    let (parts, agent, door) = (Box::new(parts), exchange.agent.clone(), exchange.door);
+    let upgrade = Upgrade { upgraded, parts, agent, door };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -174,7 +176,7 @@ impl Upgrade {
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(framing)).await;
         let (mut sink, mut stream) = socket.split();
         let (mut session, outgoing) =
-            Session::new(server.clone(), *self.parts, self.agent, Binding::WebSocket);
+            Session::new(server.clone(), *self.parts, self.agent, Binding::WebSocket, self.door);
         let end = {
             let mut writing = pin!(write(&mut sink, outgoing, &meter, &config.timeouts));
             let end = tokio::select! {

@@ -24,6 +24,7 @@ mod rpc;
 mod send;
 mod stream;
 mod traces;
+mod unread;
 mod v01;
 mod v03;
 mod version;

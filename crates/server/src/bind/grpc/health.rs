@@ -8,7 +8,9 @@ use herald_protocol::{Error, ErrorKind, TenantId, grpc::Service};
 use http::Response;
 use prost::Message;
 
-use super::{Failure, NOT_FOUND, STOPPING, frame, read, respond, trailers, unary, unknown};
+use super::{
+    Failure, NOT_FOUND, STOPPING, frame, framed, read, respond, success, trailers, unknown,
+};
 use crate::{
     bind::{
         Exchange,
@@ -75,7 +77,7 @@ where
     match (method, known) {
         ("Check", true) => {
             let serving = Serving::now(&shared.pulse, &shared.engine).await;
-            Ok(respond(unary(shared, &serving.encode())?))
+            Ok(respond(Body::trailed(framed(&serving.encode()), success())))
         }
         ("Check", false) => Err(Failure::Plain(NOT_FOUND, "there is no service of that name")),
         (_, known) => {
