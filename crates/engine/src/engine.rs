@@ -20,6 +20,7 @@ use crate::{
     live::{Live, Lives},
     log,
     post::Post,
+    room::SMALL,
     rules::{self, Command, Record},
     store::{Holder, Key, ListQuery, Original, Page, Snapshot, Store, StoreError},
     subscription::{Subscription, Until},
@@ -151,8 +152,12 @@ struct Accepted {
     live: Arc<Live>,
     /// Its place.
     seq: Seq,
-    /// The task right after it.
+    /// The task right after it, if it is small.
     first: Option<Arc<Task>>,
+    /// Bytes of the task's log.
+    bytes: u64,
+    /// Whether it was there before.
+    repeated: bool,
     /// Whether it will be answered directly.
     hidden: bool,
 }
@@ -241,9 +246,9 @@ impl Engine {
         let history = send.configuration.history_length;
         let after = send.after.clone();
         let accepted = self.accept(caller, via, send, Operation::SendStreamingMessage).await?;
-        let Accepted { live, seq, first, hidden } = accepted;
+        let Accepted { live, seq, first, bytes, repeated, hidden } = accepted;
         // Only a send that was made before has a stream to go on with.
-        if let Some(after) = after.filter(|after| first.is_none() && after.seq >= seq) {
+        if let Some(after) = after.filter(|after| repeated && after.seq >= seq) {
             if after.task.is_some_and(|task| task != live.key.task) {
                 return Err(Error::field("Last-Event-ID", "belongs to another task"));
             }
@@ -255,11 +260,10 @@ impl Engine {
         if hidden {
             return Ok(events.answered_directly());
         }
-        let first = match first {
-            Some(first) => first,
-            None => self.task_at(&live.key, seq).await?,
-        };
-        Ok(events.starting_with(&shown(first, history)))
+        Ok(match first {
+            Some(first) => events.starting_with(&shown(first, history)),
+            None => events.starting_later(bytes, history),
+        })
     }
 
     async fn get(&self, caller: &Caller, via: &Via, get: GetTask) -> Result<TaskJson, Error> {
@@ -361,16 +365,18 @@ impl Engine {
         }
         if !record.is_closed() {
             let events = Subscription::new(self.clone(), live, record.head, Until::TaskEnds);
-            return Ok(events.starting_with(&shown(record.task, None)));
+            return Ok(match record.bytes <= SMALL as u64 {
+                true => events.starting_with(&shown(record.task, None)),
+                false => events.starting_later(record.bytes, None),
+            });
         }
         if !subscribe.replay_finished {
             let text = "the task has ended; get it, or send Last-Event-ID to replay its events";
             let state = record.state().proto_name();
             return Err(Error::new(ErrorKind::UnsupportedOperation, text).with("state", state));
         }
-        let first = self.task_at(&key, 1).await?;
         let events = Subscription::new(self.clone(), live, 1, Until::TaskEnds);
-        Ok(events.starting_with(&shown(first, None)))
+        Ok(events.starting_later(record.bytes, None))
     }
 
     /// Puts a message into the log and sees to it that somebody works on it.
@@ -441,7 +447,8 @@ impl Engine {
         match written {
             Ok(written) => {
                 trace::found(&written.record.task, written.before + 1, existing.is_none());
-                Ok(Accepted { live, seq: written.before + 1, first: written.first, hidden })
+                let (seq, bytes) = (written.before + 1, written.record.bytes);
+                Ok(Accepted { live, seq, first: written.first, bytes, repeated: false, hidden })
             }
             Err(Refusal::Duplicate(original)) => {
                 let content = content.unwrap_or_default();
@@ -522,7 +529,8 @@ impl Engine {
         let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
         let hidden = record.hidden;
         trace::found(&record.task, original.seq, true);
-        Ok(Accepted { live, seq: original.seq, first: None, hidden })
+        let (seq, bytes) = (original.seq, record.bytes);
+        Ok(Accepted { live, seq, first: None, bytes, repeated: true, hidden })
     }
 
     fn fresh(&self, post: &Post, send: &SendMessage) -> Record {
@@ -581,6 +589,21 @@ impl Engine {
         restored.map(Some).map_err(refuse)
     }
 
+    /// The task as its caller saw it after one of its events.
+    pub(crate) async fn task_after(
+        &self,
+        key: &Key,
+        seq: Seq,
+        history_length: Option<i32>,
+    ) -> Result<Task, Error> {
+        let now = self.look(key).await?.filter(|record| record.head == seq);
+        let task = match now {
+            Some(record) => record.task,
+            None => self.task_at(key, seq).await?,
+        };
+        Ok(shown(task, history_length))
+    }
+
     /// The task as it stood after one of its events, rebuilt from its log.
     async fn task_at(&self, key: &Key, seq: Seq) -> Result<Arc<Task>, Error> {
         let stored = self.inner.store.load(key).await.map_err(refuse)?;
@@ -596,6 +619,8 @@ impl Engine {
             for entry in page.entries.iter().filter(|entry| entry.seq <= seq) {
                 rules::apply(&mut record, log::decode(entry).map_err(refuse)?, 0);
             }
+            // A long log takes a while, and others have something to do too.
+            tokio::task::yield_now().await;
         }
         Ok(record.task)
     }

@@ -14,6 +14,7 @@ use crate::{
     caller::{Caller, Via},
     engine::{Engine, refuse},
     log,
+    room::{Place, SMALL, Share},
     store::{FeedEntry, FeedQuery, Key, Kind, Owner, Position},
     subscription::Until,
 };
@@ -26,7 +27,7 @@ const PAGE: usize = 16;
 const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// One event of a caller's tasks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct FeedItem {
     /// Its place among all events.
     pub position: Position,
@@ -36,6 +37,9 @@ pub struct FeedItem {
     pub body: Bytes,
     /// Whether its task ends or waits for the caller with it.
     pub closing: bool,
+    /// Its place, if it is not small and there is a room for such items: to be kept for as long as
+    /// it waits to be read.
+    pub place: Option<Place>,
 }
 
 /// A reader of all tasks of a caller.
@@ -45,6 +49,8 @@ pub struct Feed {
     query: FeedQuery,
     cursor: Position,
     ready: VecDeque<FeedEntry>,
+    /// Where items that are not small have their place.
+    share: Option<Arc<Share>>,
     ear: Ear,
 }
 
@@ -92,11 +98,20 @@ impl Engine {
         }
         let cursor = after.unwrap_or(head);
         query.after = Some(cursor);
-        Ok(Feed { engine: self.clone(), query, cursor, ready: VecDeque::new(), ear })
+        let (ready, share) = (VecDeque::new(), None);
+        Ok(Feed { engine: self.clone(), query, cursor, ready, share, ear })
     }
 }
 
 impl Feed {
+    /// Gives items that are not small a place in this share, and waits for it where there is none.
+    /// While it waits, nothing of them is held.
+    #[must_use]
+    pub fn within(mut self, share: Arc<Share>) -> Self {
+        self.share = Some(share);
+        self
+    }
+
     /// Everything up to here has been seen.
     pub fn position(&self) -> Position {
         self.cursor
@@ -115,11 +130,25 @@ impl Feed {
     ///
     /// Dropping the future loses nothing: the next call goes on where this one was.
     pub async fn next(&mut self) -> Result<Option<FeedItem>, Error> {
+        let mut place = None;
         loop {
+            let size = self.ready.front().map_or(0, |entry| entry.entry.body.len());
+            if size > SMALL
+                && place.is_none()
+                && let Some(share) = &self.share
+            {
+                place = share.try_take(size);
+                if place.is_none() {
+                    // It is in the store, and is not held while it has no place.
+                    self.ready.clear();
+                    self.query.after = Some(self.cursor);
+                    place = Some(share.take(size).await);
+                }
+            }
             if let Some(entry) = self.ready.pop_front() {
                 self.cursor = entry.position;
                 match self.item(entry)? {
-                    Some(item) => return Ok(Some(item)),
+                    Some(item) => return Ok(Some(FeedItem { place, ..item })),
                     None => continue,
                 }
             }
@@ -162,7 +191,7 @@ impl Feed {
             // Only the hidden log of a direct answer has one.
             Kind::Reply => return Ok(None),
         };
-        Ok(Some(FeedItem { position, task, body, closing }))
+        Ok(Some(FeedItem { position, task, body, closing, place: None }))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     engine::{Engine, refuse},
     live::Live,
     log,
+    room::{Place, SMALL, Share},
     store::{Entry, Kind},
 };
 
@@ -31,7 +32,7 @@ pub(crate) enum Until {
 }
 
 /// One item of a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Item {
     /// The event's place in the task's log; a leading snapshot has the place it includes.
     pub seq: Seq,
@@ -39,6 +40,9 @@ pub struct Item {
     pub body: Bytes,
     /// Whether the stream ends with it.
     pub closing: bool,
+    /// Its place, if it is not small and there is a room for such items: to be kept for as long as
+    /// it waits to be read.
+    pub place: Option<Place>,
 }
 
 /// A reader of one log.
@@ -49,11 +53,22 @@ pub struct Subscription {
     bell: watch::Receiver<()>,
     cursor: Seq,
     until: Until,
-    first: Option<Item>,
+    first: Option<First>,
     /// Whether the agent declared a direct answer, so that no task was shown yet.
     direct: bool,
     ready: VecDeque<Entry>,
+    /// Where items that are not small have their place.
+    share: Option<Arc<Share>>,
     done: bool,
+}
+
+/// The task as it stood at the cursor, which comes before the first event.
+#[derive(Debug)]
+enum First {
+    /// It is small.
+    Task(Bytes),
+    /// It has about so many bytes, and is read once there is a place for them.
+    Later { bytes: usize, history: Option<i32> },
 }
 
 impl Until {
@@ -71,8 +86,16 @@ impl Subscription {
     pub(crate) fn new(engine: Engine, live: Arc<Live>, after: Seq, until: Until) -> Self {
         let bell = live.listen();
         let ready = VecDeque::new();
-        let (first, direct, done) = (None, false, false);
-        Self { engine, live, bell, cursor: after, until, first, direct, ready, done }
+        let (first, share, direct, done) = (None, None, false, false);
+        Self { engine, live, bell, cursor: after, until, first, direct, ready, share, done }
+    }
+
+    /// Gives items that are not small a place in this share, and waits for it where there is none.
+    /// While it waits, nothing of them is held.
+    #[must_use]
+    pub fn within(mut self, share: Arc<Share>) -> Self {
+        self.share = Some(share);
+        self
     }
 
     /// Expects a message and no task.
@@ -83,12 +106,14 @@ impl Subscription {
 
     /// Puts the task as it stood at the cursor before the first event.
     pub(crate) fn starting_with(mut self, task: &Task) -> Self {
-        self.first = Some(Item {
-            seq: self.cursor,
-            body: log::encode_task(task),
-            closing: self.until.stops_at(task.status.state) && task.status.state.is_terminal(),
-        });
-        self.done = self.first.as_ref().is_some_and(|first| first.closing);
+        self.first = Some(First::Task(log::encode_task(task)));
+        self
+    }
+
+    /// The same for a task of about so many bytes, which is read when its turn has come.
+    pub(crate) fn starting_later(mut self, bytes: u64, history: Option<i32>) -> Self {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.first = Some(First::Later { bytes, history });
         self
     }
 
@@ -112,16 +137,29 @@ impl Subscription {
 
     /// The place of the next item. Every further one follows the one before it without a gap.
     pub fn next_seq(&self) -> Seq {
-        self.first.as_ref().map_or(self.cursor + 1, |first| first.seq)
+        if self.first.is_some() { self.cursor } else { self.cursor + 1 }
     }
 
     /// The next item, or `None` once the stream is over.
     ///
     /// Dropping the future loses nothing: the next call goes on where this one was.
     pub async fn next(&mut self) -> Result<Option<Item>, Error> {
-        if let Some(first) = self.first.take() {
-            return Ok(Some(first));
+        if let Some(first) = &self.first {
+            let (body, place) = match first {
+                First::Task(body) => (body.clone(), None),
+                First::Later { bytes, history } => {
+                    let place = match self.share_for(*bytes) {
+                        Some(share) => Some(share.take(*bytes).await),
+                        None => None,
+                    };
+                    let task = self.engine.task_after(&self.live.key, self.cursor, *history);
+                    (log::encode_task(&task.await?), place)
+                }
+            };
+            self.first = None;
+            return Ok(Some(Item { seq: self.cursor, body, closing: false, place }));
         }
+        let place = self.admit().await?;
         let Some(entry) = self.next_entry().await? else { return Ok(None) };
         let body = match entry.kind {
             Kind::Received(_) => {
@@ -134,7 +172,25 @@ impl Subscription {
             }
             Kind::Status(_) | Kind::Artifact | Kind::Reply => entry.body,
         };
-        Ok(Some(Item { seq: entry.seq, body, closing: self.done }))
+        Ok(Some(Item { seq: entry.seq, body, closing: self.done, place }))
+    }
+
+    /// Waits for the next entry and, if it needs one, for its place.
+    async fn admit(&mut self) -> Result<Option<Place>, Error> {
+        self.fill().await?;
+        let size = self.ready.front().map_or(0, |entry| entry.body.len());
+        let Some(share) = self.share_for(size) else { return Ok(None) };
+        if let Some(place) = share.try_take(size) {
+            return Ok(Some(place));
+        }
+        // It is in the log, and is not held while it has no place.
+        self.ready.clear();
+        Ok(Some(share.take(size).await))
+    }
+
+    /// Where so many bytes have to have a place, if they have to.
+    fn share_for(&self, bytes: usize) -> Option<Arc<Share>> {
+        self.share.clone().filter(|_| bytes > SMALL)
     }
 
     /// Waits for the end without looking at the events.
@@ -145,19 +201,28 @@ impl Subscription {
     }
 
     async fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
+        self.fill().await?;
+        let Some(entry) = self.ready.pop_front() else { return Ok(None) };
+        self.cursor = entry.seq;
+        self.done = match entry.kind {
+            Kind::Status(state) => self.until.stops_at(state),
+            Kind::Reply => true,
+            Kind::Received(_) | Kind::Artifact => false,
+        };
+        if self.done {
+            self.ready.clear();
+        }
+        Ok(Some(entry))
+    }
+
+    /// Waits for the next entry. Returns whether there is one.
+    async fn fill(&mut self) -> Result<bool, Error> {
         loop {
             if self.done {
-                return Ok(None);
+                return Ok(false);
             }
-            if let Some(entry) = self.ready.pop_front() {
-                self.cursor = entry.seq;
-                let stops = match entry.kind {
-                    Kind::Status(state) => self.until.stops_at(state),
-                    Kind::Reply => true,
-                    Kind::Received(_) | Kind::Artifact => false,
-                };
-                self.done = stops;
-                return Ok(Some(entry));
+            if !self.ready.is_empty() {
+                return Ok(true);
             }
             // Before the read, never after: a ring between the two must not be missed.
             self.bell.borrow_and_update();
@@ -168,10 +233,10 @@ impl Subscription {
             if page.entries.is_empty() {
                 if page.closed {
                     self.done = true;
-                    return Ok(None);
+                    return Ok(false);
                 }
                 if self.engine.is_draining() {
-                    return Ok(None);
+                    return Ok(false);
                 }
                 // The bell lives as long as this reader, so the wait cannot fail.
                 let _ = self.bell.changed().await;

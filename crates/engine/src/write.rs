@@ -9,6 +9,7 @@ use crate::{
     engine::{Engine, internal, refuse, taken},
     live::Live,
     log, narration,
+    room::SMALL,
     rules::{self, Command, Record},
     store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
 };
@@ -22,7 +23,7 @@ pub(crate) struct Write {
     pub(crate) dedup: Option<Dedup>,
     /// The task, if this write creates it.
     pub(crate) fresh: Option<Record>,
-    /// Whether the caller wants the task as it was after the first event.
+    /// Whether the caller wants the task as it was after the first event, if it is small.
     pub(crate) keep_first: bool,
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Write {
 pub(crate) struct Written {
     /// Where the log ended before.
     pub(crate) before: Seq,
-    /// The task after the first event, if asked for.
+    /// The task after the first event, if asked for and small.
     pub(crate) first: Option<Arc<Task>>,
     /// Whether the write claimed a turn.
     pub(crate) claimed: bool,
@@ -121,7 +122,7 @@ impl Engine {
                 if let (Some(event), Some((kind, body))) = (decision.event, encoded) {
                     rules::apply(&mut record, event, body.len());
                     events.push((kind, body));
-                    if write.keep_first && first.is_none() {
+                    if write.keep_first && first.is_none() && record.bytes <= SMALL as u64 {
                         first = Some(Arc::clone(&record.task));
                     }
                 }

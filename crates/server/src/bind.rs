@@ -220,6 +220,10 @@ impl Exchange<'_> {
         let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
         let reply = self.shared.engine.call(caller, &via, request).await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
+        let reply = match reply {
+            Reply::Stream(events) => Reply::Stream(events.within(self.share(caller))),
+            whole @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_)) => whole,
+        };
         Ok((reply, slot))
     }
 

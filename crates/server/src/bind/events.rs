@@ -67,7 +67,8 @@ async fn open(exchange: &Exchange<'_>) -> Result<(Feed, Slot<Owner>), Error> {
     let (tasks, after) = (tasks(exchange.parts)?, position(exchange.parts)?);
     let slot = exchange.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?;
     let via = Via { agent: exchange.agent.clone(), extensions: exchange.extensions() };
-    Ok((exchange.shared.engine.follow(&caller, &via, tasks, after).await?, slot))
+    let feed = exchange.shared.engine.follow(&caller, &via, tasks, after).await?;
+    Ok((feed.within(exchange.share(&caller)), slot))
 }
 
 /// The tasks that are named, as `task_ids=a,b` or `task_ids=a&task_ids=b`.
@@ -126,7 +127,7 @@ async fn follow(mut feed: Feed, dialect: Dialect, request: Uuid, out: Out) {
             let notification = jsonrpc::notification(METHOD, params);
             sse::frame(&mut out.lock(), id, None, &notification);
         }
-        out.room().await;
+        out.room(item.place).await;
     }
 }
 

@@ -383,14 +383,17 @@ async fn follow(
             Ok(Some(item)) => Dialect::V1.decode_event(&item.body).map(|event| {
                 frame(&mut out.lock(), &service.encode_event(event, item.closing));
                 whole = item.closing;
+                item.place
             }),
             Err(error) => Err(error),
         };
-        if let Err(error) = written {
-            tracing::warn!(task = %events.task_id(), %error, "a stream broke off");
-            return Err(error.with("requestId", id).into());
+        match written {
+            Ok(place) => out.room(place).await,
+            Err(error) => {
+                tracing::warn!(task = %events.task_id(), %error, "a stream broke off");
+                return Err(error.with("requestId", id).into());
+            }
         }
-        out.room().await;
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Subscription, store::Owner};
+use herald_engine::{Subscription, room::Place, store::Owner};
 use herald_protocol::{
     AgentName, Dialect, Error, ErrorKind, MissingVersion,
     dialect::Entry,
@@ -82,6 +82,8 @@ pub(crate) struct Outgoing {
 pub(crate) struct Waiting {
     pub(crate) text: Bytes,
     _room: OwnedSemaphorePermit,
+    /// Its place among all that wait, if it is an event and not small.
+    _place: Option<Place>,
 }
 
 /// What all calls of a session have in common.
@@ -284,12 +286,12 @@ impl Talk {
             let items = translator.items(&item)?;
             // Who has seen the id has seen the whole event.
             let (event, last) = (format!("{prefix}{}", item.seq), items.len().saturating_sub(1));
+            let mut place = item.place;
             for (index, (_, body)) in items.iter().enumerate() {
-                self.send(match index == last {
-                    true => jsonrpc::event(id, &event, body),
-                    false => jsonrpc::result(id, body),
-                })
-                .await;
+                match index == last {
+                    true => self.put(jsonrpc::event(id, &event, body), place.take()).await,
+                    false => self.send(jsonrpc::result(id, body)).await,
+                }
             }
         }
         match events.is_over() {
@@ -346,14 +348,18 @@ impl Talk {
         self.send(text).await;
     }
 
-    /// Waits for a place, and puts the message there.
     async fn send(&self, text: impl Into<Bytes>) {
+        self.put(text, None).await;
+    }
+
+    /// Waits until a message can be written soon.
+    async fn put(&self, text: impl Into<Bytes>, place: Option<Place>) {
         let text = text.into();
         let size = u32::try_from(text.len().min(WAITING_BYTES)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).acquire_many_owned(size).await;
         let room = room.expect("the semaphore is never closed");
         // Nobody writes any more: the connection has ended, and this call with it.
-        let _ = self.messages.send(Waiting { text, _room: room }).await;
+        let _ = self.messages.send(Waiting { text, _room: room, _place: place }).await;
     }
 
     /// The headers of one call: those of the session, and over them what the call says itself.

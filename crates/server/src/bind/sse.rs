@@ -81,15 +81,20 @@ async fn follow(mut events: Subscription, framing: Framing, out: Out) {
     };
     loop {
         let framed = match events.next().await {
-            Ok(Some(item)) => framing.item(&mut out.lock(), &mut translator, &prefix, &item),
+            Ok(Some(item)) => {
+                let framed = framing.item(&mut out.lock(), &mut translator, &prefix, &item);
+                framed.map(|()| item.place)
+            }
             Ok(None) => return,
             Err(error) => Err(error),
         };
-        if let Err(error) = framed {
-            framing.failure(&mut out.lock(), events.task_id(), error);
-            return;
+        match framed {
+            Ok(place) => out.room(place).await,
+            Err(error) => {
+                framing.failure(&mut out.lock(), events.task_id(), error);
+                return;
+            }
         }
-        out.room().await;
     }
 }
 

@@ -13,13 +13,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::store::Owner;
+use herald_engine::{room::Place, store::Owner};
 use http::HeaderMap;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::Span;
 
-use crate::limits::Slot;
+use crate::limits::{self, Pieces, Slot};
 
 /// Events that are ready at the same time go out together, up to about so many bytes.
 const BATCH: usize = 8 << 10;
@@ -28,6 +28,8 @@ const BATCH: usize = 8 << 10;
 pub(crate) struct Events {
     reader: Pin<Box<dyn Future<Output = Option<HeaderMap>> + Send>>,
     out: Out,
+    /// What was taken from there and is on its way.
+    sending: Pieces,
     /// Whether the reader has come to the end.
     over: bool,
     /// What follows the last event.
@@ -40,7 +42,14 @@ pub(crate) struct Events {
 
 /// What the reader has written and the connection has not taken.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Out(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Out(Arc<Written>);
+
+#[derive(Debug, Default)]
+struct Written {
+    bytes: Mutex<Vec<u8>>,
+    /// The place of the last item among them, if that is not small.
+    place: Mutex<Option<Place>>,
+}
 
 /// A sign of life for a peer that would otherwise hear nothing.
 #[derive(Debug)]
@@ -61,6 +70,7 @@ impl Events {
         Self {
             reader: Box::pin(read(out.clone())),
             out,
+            sending: Pieces::default(),
             over: false,
             trailers: None,
             beat: None,
@@ -79,6 +89,9 @@ impl Events {
 
     /// The next piece, or `None` at the end.
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        if let Some(piece) = self.sending.next() {
+            return Poll::Ready(Some(Frame::data(piece)));
+        }
         let _inside = self.span.enter();
         if !self.over
             && let Poll::Ready(trailers) = self.reader.as_mut().poll(cx)
@@ -86,12 +99,12 @@ impl Events {
             self.over = true;
             self.trailers = trailers;
         }
-        let bytes = std::mem::take(&mut *self.out.lock());
-        if !bytes.is_empty() {
+        self.sending = Pieces::new(self.out.take());
+        if let Some(piece) = self.sending.next() {
             if let Some(beat) = &mut self.beat {
                 beat.last = Instant::now();
             }
-            return Poll::Ready(Some(Frame::data(bytes.into())));
+            return Poll::Ready(Some(Frame::data(piece)));
         }
         if self.over {
             return Poll::Ready(self.trailers.take().map(Frame::trailers));
@@ -103,7 +116,8 @@ impl Events {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.over && self.trailers.is_none() && self.out.lock().is_empty()
+        let taken = self.sending.len() == 0 && self.out.lock().is_empty();
+        self.over && self.trailers.is_none() && taken
     }
 }
 
@@ -139,12 +153,28 @@ impl fmt::Debug for Events {
 
 impl Out {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        self.0.bytes.lock().expect("nothing panics while it holds this lock")
     }
 
-    /// Waits until there is room. Nobody wakes the reader for it: whoever takes the bytes polls it
-    /// next.
-    pub(crate) async fn room(&self) {
+    fn place(&self) -> MutexGuard<'_, Option<Place>> {
+        self.0.place.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// What was written since.
+    fn take(&self) -> Bytes {
+        let bytes = Bytes::from(std::mem::take(&mut *self.lock()));
+        match self.place().take() {
+            Some(place) => limits::held(bytes, place),
+            None => bytes,
+        }
+    }
+
+    /// Gives what was written its place, and waits until there is room for more. Nobody wakes the
+    /// reader for that: whoever takes the bytes polls it next.
+    pub(crate) async fn room(&self, place: Option<Place>) {
+        if place.is_some() {
+            *self.place() = place;
+        }
         poll_fn(|_| if self.lock().len() < BATCH { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }

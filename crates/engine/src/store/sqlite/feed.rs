@@ -9,16 +9,13 @@ use crate::store::{FeedEntry, FeedPage, FeedQuery, Position};
 
 use super::{
     names::find_owner,
-    reader::find_agent,
+    reader::{PAGE_BYTES, find_agent},
     rows::{Fault, entry, first, int, text, uint},
     statements as sql,
 };
 
 /// Rows that one step looks at.
 const STEP: i64 = 512;
-
-/// Bytes after which a page ends.
-const PAGE_BYTES: usize = 1 << 20;
 
 /// One step.
 pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fault> {
@@ -48,14 +45,16 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
         if shown {
             let task = text(row, 4)?;
             if query.tasks.is_empty() || query.tasks.iter().any(|one| one.as_str() == task) {
+                weight += row.get_ref(8)?.as_blob().map_or(0, <[u8]>::len);
+                if weight > PAGE_BYTES && !page.entries.is_empty() {
+                    break;
+                }
                 let (task, agent) = (task.into(), text(row, 5)?.into());
-                let entry = entry(row, 6)?;
-                weight += entry.body.len();
-                page.entries.push(FeedEntry { position, task, agent, entry });
+                page.entries.push(FeedEntry { position, task, agent, entry: entry(row, 6)? });
             }
         }
         page.reached = position;
-        if page.entries.len() >= query.limit || weight > PAGE_BYTES {
+        if page.entries.len() >= query.limit {
             break;
         }
     }

@@ -24,8 +24,8 @@ const IDLE: usize = 8;
 /// are threads to read on.
 const CACHE: usize = 16 << 10;
 
-/// A page of events ends after so many bytes, so that a slow reader of big events costs little.
-const PAGE_BYTES: usize = 4 << 20;
+/// Bytes in a page of events that has more than one, so that a slow reader costs little.
+pub(super) const PAGE_BYTES: usize = 64 << 10;
 
 /// Connections to read through.
 #[derive(Debug)]

@@ -150,7 +150,7 @@ pub(super) fn entry(row: &Row<'_>, column: usize) -> Result<Entry, Fault> {
     Ok(Entry { seq: uint(row.get(column)?), kind, body: bytes(row, column + 2)? })
 }
 
-/// Reads entries until they weigh more than `weight`; at least one.
+/// Reads entries that together weigh no more than `weight`; at least one.
 pub(super) fn entries(
     statement: &mut CachedStatement<'_>,
     params: impl Params,
@@ -159,12 +159,11 @@ pub(super) fn entries(
     let mut rows = statement.query(params)?;
     let (mut entries, mut weighed) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        let entry = entry(row, 0)?;
-        weighed += entry.body.len();
-        entries.push(entry);
-        if weighed > weight {
+        weighed += row.get_ref(2)?.as_blob().map_or(0, <[u8]>::len);
+        if weighed > weight && !entries.is_empty() {
             break;
         }
+        entries.push(entry(row, 0)?);
     }
     Ok(entries)
 }
