@@ -9,7 +9,7 @@ use crate::{
     discover::Found,
     error::Error,
     interface::{Binding, Usable, choose},
-    transport::{Answered, Endpoint, JsonRpc, Rest, Transport, http::Http},
+    transport::{Answered, Endpoint, Grpc, JsonRpc, Rest, Transport, http::Http},
 };
 
 /// One agent.
@@ -54,6 +54,7 @@ impl Agent {
             let transport: Box<dyn Transport> = match usable.binding {
                 Binding::JsonRpc => Box::new(JsonRpc::new(endpoint)),
                 Binding::Rest => Box::new(Rest::new(endpoint)),
+                Binding::Grpc => Box::new(Grpc::new(endpoint)),
             };
             Ok(Door { usable, transport })
         };

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
-use herald_protocol::{AgentCard, TenantId, Version};
+use herald_protocol::{AgentCard, Operation, TenantId, Version};
 use http::Response;
 use http_body_util::Full;
 use reqwest::Url;
@@ -101,6 +101,16 @@ impl Default for Timeouts {
             send: Duration::from_secs(600),
             idle: Duration::from_secs(60),
             poll: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Timeouts {
+    /// For the answer to an operation, or for its stream to begin.
+    pub(crate) fn of(&self, operation: Operation) -> Duration {
+        match operation == Operation::SendMessage {
+            true => self.send,
+            false => self.call,
         }
     }
 }

@@ -271,10 +271,7 @@ impl Client {
             interceptor.before(&mut call).await?;
         }
         let operation = call.request.operation();
-        let patience = match operation == Operation::SendMessage {
-            true => settings.timeouts.send,
-            false => settings.timeouts.call,
-        };
+        let patience = settings.timeouts.of(operation);
         let answer = match timeout(patience, self.attempt(&call, repeats)).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::timeout("there was no answer", patience)),

@@ -56,7 +56,7 @@ enum Stage {
     /// To be taken up at once.
     New,
     /// Connected, and since when.
-    Open(Box<Frames>, Instant),
+    Open(Box<dyn Frames>, Instant),
     /// To be taken up again after a pause.
     Cut,
     /// The task cannot be followed and is looked at from time to time.
@@ -178,7 +178,7 @@ impl Events {
         }
         match error {
             // Servers of 0.3 say in the stream itself that they will not have the task followed.
-            Some(error) if self.asked && error.protocol().is_some() => {
+            Some(error) if self.asked && error.protocol().is_some() && !error.is_temporary() => {
                 self.unfollowed(&error);
                 Ok(())
             }

@@ -1,5 +1,7 @@
 //! Which of a card's interfaces to call.
 
+use std::net::IpAddr;
+
 use herald_protocol::{AgentCard, Dialect, Version, card::AgentInterface};
 use reqwest::Url;
 
@@ -13,6 +15,8 @@ pub enum Binding {
     JsonRpc,
     /// HTTP and JSON.
     Rest,
+    /// gRPC.
+    Grpc,
 }
 
 /// An interface that this client can call.
@@ -30,6 +34,7 @@ impl Binding {
         match name.to_ascii_uppercase().as_str() {
             "JSONRPC" => Some(Self::JsonRpc),
             "HTTP+JSON" => Some(Self::Rest),
+            "GRPC" => Some(Self::Grpc),
             _ => None,
         }
     }
@@ -38,7 +43,7 @@ impl Binding {
         match (self, version) {
             (_, Version { major: 1, .. }) => Some(Dialect::V1),
             (Self::JsonRpc, Version { major: 0, minor: 2 | 3 }) => Some(Dialect::V03),
-            (Self::Rest, Version { major: 0, minor: 3 }) => Some(Dialect::V03Rest),
+            (Self::Rest | Self::Grpc, Version { major: 0, minor: 3 }) => Some(Dialect::V03Rest),
             _ => None,
         }
     }
@@ -64,11 +69,10 @@ pub(crate) fn choose(
         if pinned.is_some_and(|pinned| pinned != dialect.version()) {
             return None;
         }
-        let url = match from {
-            Some(base) => base.join(&interface.url).ok()?,
-            None => Url::parse(&interface.url).ok()?,
+        let url = match binding {
+            Binding::JsonRpc | Binding::Rest => address(&interface.url, from)?,
+            Binding::Grpc => grpc_address(&interface.url, from, card)?,
         };
-        matches!(url.scheme(), "http" | "https").then_some(())?;
         Some(Usable { interface: interface.clone(), binding, dialect, url })
     };
     let mut found: Vec<Usable> = card.supported_interfaces.iter().filter_map(usable).collect();
@@ -84,6 +88,51 @@ pub(crate) fn choose(
     Ok(found)
 }
 
+fn address(text: &str, from: Option<&Url>) -> Option<Url> {
+    let url = match from {
+        Some(base) => base.join(text).ok()?,
+        None => Url::parse(text).ok()?,
+    };
+    matches!(url.scheme(), "http" | "https").then_some(url)
+}
+
+/// The address of gRPC, which is a URL in some cards and `host:port` in most. The latter leaves open
+/// whether it is encrypted; then it is as the card's own address is.
+fn grpc_address(text: &str, from: Option<&Url>, card: &AgentCard) -> Option<Url> {
+    let text = text.strip_prefix("dns:").map_or(text, |name| name.trim_start_matches('/'));
+    let (scheme, rest) = match text.split_once("://") {
+        Some(("http" | "grpc", rest)) => ("http", rest),
+        Some(("https" | "grpcs", rest)) => ("https", rest),
+        Some(_) => return None,
+        // Not the path of a socket.
+        None if text.contains('/') => return None,
+        None if is_plain(text, from, card) => ("http", text),
+        None => ("https", text),
+    };
+    Url::parse(&format!("{scheme}://{rest}")).ok().filter(Url::has_host)
+}
+
+/// Whether an address that does not say so is meant without TLS: if the card came without it, or,
+/// where the card was at hand, if its other addresses do. A card that says nothing at all is believed
+/// to mean TLS, unless the address is this machine's.
+fn is_plain(authority: &str, from: Option<&Url>, card: &AgentCard) -> bool {
+    if let Some(from) = from {
+        return from.scheme() == "http";
+    }
+    let named = |prefix| card.supported_interfaces.iter().any(|one| one.url.starts_with(prefix));
+    match (named("https://"), named("http://")) {
+        (true, _) => false,
+        (false, true) => true,
+        (false, false) => {
+            let url = Url::parse(&format!("http://{authority}")).ok();
+            url.as_ref().and_then(Url::host_str).is_some_and(|host| {
+                let host = host.trim_matches(['[', ']']);
+                host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+            })
+        }
+    }
+}
+
 fn offers(card: &AgentCard) -> String {
     let offer = |interface: &AgentInterface| {
         format!("{} {}", interface.protocol_binding, interface.protocol_version)
@@ -91,5 +140,48 @@ fn offers(card: &AgentCard) -> String {
     match card.supported_interfaces.is_empty() {
         true => "there is none in it".to_owned(),
         false => card.supported_interfaces.iter().map(offer).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(urls: &[&str]) -> AgentCard {
+        let interface = |url: &&str| AgentInterface {
+            url: (*url).to_owned(),
+            protocol_binding: "GRPC".to_owned(),
+            tenant: None,
+            protocol_version: "1.0".to_owned(),
+        };
+        let supported_interfaces = urls.iter().map(interface).collect();
+        AgentCard { supported_interfaces, ..AgentCard::default() }
+    }
+
+    #[test]
+    fn an_address_of_grpc_that_does_not_say_so_is_as_secure_as_its_card() {
+        let [plain, secure] = ["http://a.example/", "https://a.example/"].map(Url::parse);
+        let (plain, secure) = (plain.unwrap(), secure.unwrap());
+        for (text, from, beside, expected) in [
+            ("a.example:50051", Some(&plain), None, Some("http://a.example:50051/")),
+            ("a.example:50051", Some(&secure), None, Some("https://a.example:50051/")),
+            ("dns:///a.example:50051", Some(&secure), None, Some("https://a.example:50051/")),
+            ("grpc://a.example:50051", Some(&secure), None, Some("http://a.example:50051/")),
+            ("grpcs://a.example", Some(&plain), None, Some("https://a.example/")),
+            ("http://a.example:50051", Some(&secure), None, Some("http://a.example:50051/")),
+            ("a.example:1", None, Some("http://b.example/"), Some("http://a.example:1/")),
+            ("a.example:1", None, Some("https://b.example/"), Some("https://a.example:1/")),
+            ("a.example:1", None, None, Some("https://a.example:1/")),
+            ("127.0.0.1:1", None, None, Some("http://127.0.0.1:1/")),
+            ("[::1]:1", None, None, Some("http://[::1]:1/")),
+            ("localhost:1", None, None, Some("http://localhost:1/")),
+            ("unix:/run/agent.sock", Some(&plain), None, None),
+            ("ftp://a.example", Some(&plain), None, None),
+            ("", Some(&plain), None, None),
+        ] {
+            let card = card(&beside.into_iter().collect::<Vec<_>>());
+            let found = grpc_address(text, from, &card);
+            assert_eq!(found.as_ref().map(Url::as_str), expected, "{text}");
+        }
     }
 }

@@ -1,18 +1,19 @@
 //! From a call to bytes on some binding, and back.
 
-mod frames;
+mod grpc;
 pub(crate) mod http;
 mod jsonrpc;
 mod rest;
+mod sse;
 
 use std::fmt;
 
 use async_trait::async_trait;
-use herald_protocol::Reply;
+use herald_protocol::{Reply, StreamEvent};
 
 use crate::{call::Outgoing, error::Error};
 
-pub(crate) use frames::{Frame, Frames};
+pub(crate) use grpc::Grpc;
 pub(crate) use http::Endpoint;
 pub(crate) use jsonrpc::JsonRpc;
 pub(crate) use rest::Rest;
@@ -30,5 +31,21 @@ pub(crate) enum Answered {
     /// An answer.
     Reply(Box<Reply>),
     /// A stream.
-    Frames(Box<Frames>),
+    Frames(Box<dyn Frames>),
+}
+
+/// The events of one open stream, as they come.
+#[async_trait]
+pub(crate) trait Frames: fmt::Debug + Send {
+    /// The next event; `None` at the end. Dropping the future loses nothing. After an error there is
+    /// nothing more to ask for.
+    async fn next(&mut self) -> Result<Option<Frame>, Error>;
+}
+
+/// One event of a stream.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// The event's own id, if the server numbers them.
+    pub(crate) cursor: Option<String>,
+    pub(crate) event: StreamEvent,
 }

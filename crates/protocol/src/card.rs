@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use v03::legacy_interfaces;
+
 use crate::{
     error::Error,
     id::TenantId,

@@ -13,6 +13,11 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     dialect::Dialect,
     error::{Detail, Error, ErrorKind, Violation},
+    grpc::{
+        filled,
+        status::{BadRequest, ErrorInfo, Status},
+    },
+    percent,
 };
 
 /// The `error` of a JSON-RPC answer.
@@ -42,6 +47,40 @@ pub fn is_error(event: &[u8]) -> bool {
         error: Option<IgnoredAny>,
     }
     serde_json::from_slice::<Probe>(event).is_ok_and(|probe| probe.error.is_some())
+}
+
+/// The status of a gRPC call that failed, from its trailers: the number, the text of `grpc-message`
+/// and that of `grpc-status-details-bin`.
+pub fn grpc(code: i32, message: Option<&str>, details: Option<&str>) -> Error {
+    let status = details.and_then(Status::from_details_bin).unwrap_or_default();
+    let said = message.map(|text| percent::decode(text).unwrap_or(text.into()).into_owned());
+    let said = said.filter(|text| !text.is_empty()).unwrap_or(status.message);
+    let mut detail = Detail::default();
+    let mut reason = None;
+    for any in &status.details {
+        if let Ok(info) = any.to_msg::<ErrorInfo>() {
+            let facts = info.metadata.into_iter().map(|(key, fact)| (key.into(), fact));
+            detail.metadata.extend(facts);
+            reason = filled(info.reason).or(reason);
+        } else if let Ok(bad) = any.to_msg::<BadRequest>() {
+            detail.violations.extend(bad.field_violations.into_iter().map(|violation| Violation {
+                field: violation.field,
+                description: violation.description,
+            }));
+        }
+    }
+    // Servers of 0.3 have no details and begin their sentence with the name of the error.
+    let reason = reason.or_else(|| said.split_once(':').and_then(|(name, _)| class_reason(name)));
+    let by_reason = reason.as_deref().and_then(ErrorKind::from_reason);
+    if let (None, Some(reason)) = (by_reason, reason) {
+        detail.metadata.insert("reason".into(), reason);
+    }
+    let message = Some(printable(&said)).filter(|text| !text.is_empty());
+    Error {
+        kind: by_reason.unwrap_or_else(|| kind_of_grpc(code)),
+        message: message.unwrap_or_else(|| format!("the agent ended the call with status {code}")),
+        detail: Some(detail).filter(|detail| *detail != Detail::default()).map(Box::new),
+    }
 }
 
 /// What is known about an error, in any of its shapes.
@@ -123,6 +162,38 @@ impl Object<'_> {
 fn problem_reason(url: &str) -> Option<String> {
     let (_, name) = url.split_once("/errors/")?;
     Some(name.trim_end_matches("-error").replace('-', "_").to_ascii_uppercase())
+}
+
+/// The reason that the name of an error stands for: `TASK_NOT_FOUND` for `TaskNotFoundError`.
+fn class_reason(name: &str) -> Option<String> {
+    let name = name.strip_suffix("Error").filter(|name| !name.is_empty())?;
+    if !name.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+        return None;
+    }
+    let mut reason = String::with_capacity(name.len() + 4);
+    for (index, letter) in name.char_indices() {
+        if index > 0 && letter.is_ascii_uppercase() {
+            reason.push('_');
+        }
+        reason.push(letter.to_ascii_uppercase());
+    }
+    Some(reason)
+}
+
+/// What a gRPC status says by itself.
+fn kind_of_grpc(code: i32) -> ErrorKind {
+    match code {
+        3 | 11 => ErrorKind::InvalidParams,
+        5 => ErrorKind::TaskNotFound,
+        6 => ErrorKind::IdempotencyConflict,
+        7 => ErrorKind::Forbidden,
+        8 => ErrorKind::LimitExceeded,
+        9 => ErrorKind::UnsupportedOperation,
+        12 => ErrorKind::MethodNotFound,
+        14 => ErrorKind::Unavailable,
+        16 => ErrorKind::Unauthenticated,
+        _ => ErrorKind::Internal,
+    }
 }
 
 /// Where kinds share a number, the first in the table is the protocol's own.

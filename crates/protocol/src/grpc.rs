@@ -20,6 +20,7 @@ use crate::{
     push::{PushConfig, PushConfigPage},
     request::{Operation, Request},
     task::{SendResult, StreamEvent, Task, TaskPage},
+    validate::Violations,
 };
 
 /// The messages as the protobuf files have them. `cargo xtask generate` makes them.
@@ -207,6 +208,16 @@ impl Service {
             Self::V03 => v03::read_push_page(message),
         })
     }
+
+    /// Reads a card.
+    pub fn decode_card(self, message: &[u8]) -> Result<AgentCard, Error> {
+        reply(match self {
+            Self::V1 => parse::<generated::v1::AgentCard>(message)
+                .and_then(|card| Violations::collect(|at| card.read(at))),
+            Self::V03 => parse::<generated::v03::AgentCard>(message)
+                .and_then(|card| Violations::collect(|at| card.read(at))),
+        })
+    }
 }
 
 /// Reads a protobuf message. The fault names the field, never what stands in it.
@@ -220,7 +231,7 @@ fn reply<T>(read: Result<T, Error>) -> Result<T, Error> {
 }
 
 /// A text that is there; protobuf makes no difference between an empty and an absent one.
-fn filled(text: String) -> Option<String> {
+pub(crate) fn filled(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 

@@ -7,7 +7,7 @@ use herald_protocol::{
     Dialect, Request, TenantId,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use reqwest::{Url, redirect::Policy};
 use tower::{
@@ -18,7 +18,7 @@ use tower::{
 use crate::{
     builder::{Limits, Timeouts},
     call::Outgoing,
-    credential::Proof,
+    credential::{Proof, Secret},
     error::{BoxError, Error},
 };
 
@@ -47,20 +47,17 @@ pub(crate) struct Endpoint {
     proof: Proof,
 }
 
-/// Connections over the network. They follow no redirects and no proxies of the environment.
+/// Connections over the network. A request that says HTTP/2 is sent in that and nothing else; for any
+/// other the server may choose.
 pub(crate) fn network(connect: Duration) -> Result<Exchange, Error> {
-    let client = reqwest::Client::builder()
-        .redirect(Policy::none())
-        .no_proxy()
-        .referer(false)
-        .connect_timeout(connect)
-        // Shorter than most servers', so that no request meets a connection that is being closed.
-        .pool_idle_timeout(Duration::from_secs(20))
-        .user_agent(concat!("herald-client/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(|fault| Error::setup(format!("HTTP cannot be set up: {fault}")))?;
+    let fault = |fault| Error::setup(format!("HTTP cannot be set up: {fault}"));
+    let either = connections(connect).build().map_err(fault)?;
+    let http2 = connections(connect).http2_prior_knowledge().build().map_err(fault)?;
     Ok(BoxCloneSyncService::new(tower::service_fn(move |request: http::Request<Bytes>| {
-        let client = client.clone();
+        let client = match request.version() {
+            Version::HTTP_2 => http2.clone(),
+            _ => either.clone(),
+        };
         async move {
             let request = reqwest::Request::try_from(request)?;
             // A URL may hold an API key.
@@ -72,6 +69,19 @@ pub(crate) fn network(connect: Duration) -> Result<Exchange, Error> {
             Ok::<_, BoxError>(response.map(shielded))
         }
     })))
+}
+
+/// What all connections have in common, TLS included: they follow no redirects and no proxies of the
+/// environment.
+fn connections(connect: Duration) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .redirect(Policy::none())
+        .no_proxy()
+        .referer(false)
+        .connect_timeout(connect)
+        // Shorter than most servers', so that no request meets a connection that is being closed.
+        .pool_idle_timeout(Duration::from_secs(20))
+        .user_agent(concat!("herald-client/", env!("CARGO_PKG_VERSION")))
 }
 
 /// A service in this process.
@@ -154,25 +164,11 @@ impl Endpoint {
         request
     }
 
-    /// Sends one request to `url`, which is this endpoint's or below it.
-    pub(crate) async fn send(
-        &self,
-        call: &Outgoing,
-        method: Method,
-        mut url: Url,
-        body: Option<Vec<u8>>,
-    ) -> Result<Response<Body>, Error> {
-        for (name, secret) in &self.proof.query {
-            url.query_pairs_mut().append_pair(name, secret.expose());
-        }
+    /// The headers of a call: what the caller added, what the protocol asks for, and credentials.
+    pub(crate) fn headers(&self, call: &Outgoing) -> Result<HeaderMap, Error> {
         let mut headers = call.headers.clone();
         headers.extend(self.headers.clone());
         headers.extend(self.proof.headers.clone());
-        let accept = match call.request.operation().is_streaming() {
-            true => "text/event-stream, application/json;q=0.5",
-            false => "application/json, application/a2a+json",
-        };
-        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
         if let Some(cursor) = call.cursor.as_deref().and_then(|id| HeaderValue::try_from(id).ok()) {
             headers.insert("last-event-id", cursor);
         }
@@ -183,6 +179,31 @@ impl Endpoint {
                 .map_err(|_| Error::setup("the idempotency key cannot stand in a header"))?;
             headers.insert("idempotency-key", key);
         }
+        Ok(headers)
+    }
+
+    /// Credentials that belong into the query.
+    pub(crate) fn secrets(&self) -> &[(String, Secret)] {
+        &self.proof.query
+    }
+
+    /// Sends one request to `url`, which is this endpoint's or below it.
+    pub(crate) async fn send(
+        &self,
+        call: &Outgoing,
+        method: Method,
+        mut url: Url,
+        body: Option<Vec<u8>>,
+    ) -> Result<Response<Body>, Error> {
+        for (name, secret) in self.secrets() {
+            url.query_pairs_mut().append_pair(name, secret.expose());
+        }
+        let mut headers = self.headers(call)?;
+        let accept = match call.request.operation().is_streaming() {
+            true => "text/event-stream, application/json;q=0.5",
+            false => "application/json, application/a2a+json",
+        };
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
         if body.is_some() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }

@@ -43,7 +43,7 @@ async fn the_first_interface_of_the_card_that_is_spoken_is_called_at_its_own_url
     let orders: [(&[Offer], &str); 4] = [
         (&[("/r", "HTTP+JSON", "1.0"), ("/j", "JSONRPC", "1.0")], "/r/message:send"),
         (&[("/j", "JSONRPC", "1.0"), ("/r", "HTTP+JSON", "1.0")], "/j"),
-        (&[("/g", "GRPC", "1.0"), ("/x", "urn:other", "1.0"), ("/j", "JSONRPC", "1.0")], "/j"),
+        (&[("/s", "SOAP", "1.0"), ("/x", "urn:other", "1.0"), ("/j", "JSONRPC", "1.0")], "/j"),
         (&[("/n", "JSONRPC", "9.0"), ("/o", "JSONRPC", "0.3"), ("/j", "JSONRPC", "1.0")], "/o"),
     ];
     for (interfaces, path) in orders {
@@ -157,7 +157,7 @@ async fn cards_before_1_0_are_called_as_they_say() {
     let fake = agent(|url| old_card(url, Some("HTTP+JSON"), json!([]))).await;
     fake_send(&fake, Client::connect(&fake.url()).await.unwrap(), "/main/v1/message:send").await;
 
-    let fake = agent(move |url| old_card(url, Some("GRPC"), rest(url))).await;
+    let fake = agent(move |url| old_card(url, Some("SOAP"), rest(url))).await;
     fake_send(&fake, Client::connect(&fake.url()).await.unwrap(), "/rest/v1/message:send").await;
 
     // 0.2 names no version and no transport.

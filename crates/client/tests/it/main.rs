@@ -14,6 +14,7 @@ mod proxy;
 mod calls;
 mod credentials;
 mod discovery;
+mod grpc;
 mod hostile;
 mod official;
 mod operations;

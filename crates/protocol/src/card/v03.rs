@@ -343,23 +343,13 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         security: Vec<BTreeMap<String, Scoped>>,
     }
     let wire: Wire = json::read(bytes)?;
-    // 0.2 and earlier are spoken as 0.3; what a card says beyond that is believed.
-    let version = wire.protocol_version.parse().unwrap_or(Version::V0_3).max(Version::V0_3);
-    let mut add = |url: String, transport: String| {
-        let interface = AgentInterface {
-            url,
-            protocol_binding: transport,
-            tenant: None,
-            protocol_version: version.to_string(),
-        };
-        if !interface.url.is_empty() && !card.supported_interfaces.contains(&interface) {
-            card.supported_interfaces.push(interface);
-        }
-    };
-    add(wire.url, wire.preferred_transport.unwrap_or_else(|| JSON_RPC.to_owned()));
-    for Transport { url, transport } in wire.additional_interfaces {
-        add(url, transport);
-    }
+    let others = wire.additional_interfaces.into_iter();
+    card.supported_interfaces = legacy_interfaces(
+        &wire.protocol_version,
+        wire.url,
+        wire.preferred_transport,
+        others.map(|Transport { url, transport }| (url, transport)),
+    );
     card.security_requirements.extend(wire.security.into_iter().map(requirement));
     for (skill, secured) in card.skills.iter_mut().zip(wire.skills) {
         skill.security_requirements.extend(secured.security.into_iter().map(requirement));
@@ -369,6 +359,31 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         card.capabilities.extended_agent_card = Some(extended);
     }
     Ok(())
+}
+
+/// The interfaces of a card from before 1.0: the main one, and those that are named beside it.
+pub(crate) fn legacy_interfaces(
+    version: &str,
+    url: String,
+    transport: Option<String>,
+    others: impl Iterator<Item = (String, String)>,
+) -> Vec<AgentInterface> {
+    // 0.2 and earlier are spoken as 0.3; what a card says beyond that is believed.
+    let version = version.parse().unwrap_or(Version::V0_3).max(Version::V0_3);
+    let main = (url, transport.unwrap_or_else(|| JSON_RPC.to_owned()));
+    let mut interfaces = Vec::new();
+    for (url, transport) in std::iter::once(main).chain(others) {
+        let interface = AgentInterface {
+            url,
+            protocol_binding: transport,
+            tenant: None,
+            protocol_version: version.to_string(),
+        };
+        if !interface.url.is_empty() && !interfaces.contains(&interface) {
+            interfaces.push(interface);
+        }
+    }
+    interfaces
 }
 
 /// What stands beside a name in a requirement: scopes in JSON's shape, schemes with their

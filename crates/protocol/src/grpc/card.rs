@@ -1,5 +1,7 @@
 //! Cards, as the answer to a call. Everybody else reads them as JSON.
 
+mod read;
+
 use super::{
     generated::{v1, v03},
     value::object,

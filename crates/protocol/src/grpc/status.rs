@@ -7,7 +7,7 @@ use prost_types::Any;
 
 use crate::{
     error::{Error, Violation},
-    message::encode_base64,
+    message::{decode_base64, encode_base64},
     status::DOMAIN,
 };
 
@@ -106,6 +106,11 @@ fn any<M: Message + prost::Name>(message: &M) -> Any {
 }
 
 impl Status {
+    /// Reads the value of the `grpc-status-details-bin` trailer.
+    pub fn from_details_bin(text: &str) -> Option<Self> {
+        Self::decode(&*decode_base64(text.trim()).ok()?).ok()
+    }
+
     /// The value of the `grpc-status-details-bin` trailer.
     pub fn details_bin(&self) -> String {
         let mut text = encode_base64(&self.encode_to_vec());

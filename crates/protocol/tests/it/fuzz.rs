@@ -559,11 +559,11 @@ fn protobuf_decode() {
 }
 
 fn protobuf(service: Service, operation: Operation, bytes: &[u8]) -> bool {
-    let _ = service.decode_task(bytes);
-    let _ = service.decode_send_result(bytes);
-    let _ = service.decode_page(bytes);
-    let _ = service.decode_push_config(bytes);
-    let _ = service.decode_push_page(bytes);
+    for operation in Operation::ALL {
+        let _ = service.decode_reply(*operation, bytes);
+    }
+    let text = String::from_utf8_lossy(bytes);
+    assert!(!failure::grpc(2, Some(&text), Some(&text)).message.is_empty());
     if let Ok(event) = service.decode_event(bytes) {
         let again = service.decode_event(&service.encode_event(event.clone(), false));
         assert_eq!(again.as_ref(), Ok(&event));

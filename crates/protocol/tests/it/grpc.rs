@@ -2,7 +2,7 @@
 
 use herald_protocol::{
     Artifact, Content, Dialect, Error, ErrorKind, Message, Metadata, Operation, Part, Request,
-    SendResult, StreamEvent, Task, TaskPage, TaskStatus,
+    SendResult, StreamEvent, Task, TaskPage, TaskStatus, Violation, failure,
     grpc::{
         Service,
         generated::{v1, v03},
@@ -370,4 +370,32 @@ fn a_card_says_the_same_as_its_json() {
     assert_eq!(others, listed.iter().map(|one| one["url"].as_str().unwrap()).collect::<Vec<_>>());
     assert!(old.supports_authenticated_extended_card && old.signatures.is_empty());
     assert_eq!(old.security_schemes.len(), full().security_schemes.len());
+}
+
+#[test]
+fn a_card_is_read_as_it_was_written() {
+    assert_eq!(Service::V1.decode_card(&Service::V1.encode_card(full())).unwrap(), full());
+    // What 0.3 cannot say is lost in JSON too.
+    let read = Service::V03.decode_card(&Service::V03.encode_card(full())).unwrap();
+    let json = Dialect::V03.decode_card(&Dialect::V03.encode_card(&full())).unwrap();
+    assert_eq!(read, json);
+    let error = Service::V1.decode_card(b"\xff").unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidAgentResponse);
+}
+
+#[test]
+fn an_error_is_read_as_it_was_written() {
+    let written = Error::violations(vec![Violation {
+        field: "message.parts".to_owned(),
+        description: "is required, 100 %".to_owned(),
+    }])
+    .with("hint", "ä");
+    let status = Status::from(&written);
+    let (message, details) = (status.message_header(), status.details_bin());
+    assert_eq!(failure::grpc(status.code, Some(&message), Some(&details)), written);
+    assert_eq!(failure::grpc(status.code, None, Some(&details)), written);
+    for nonsense in ["", "%", "AAAA", "ä"] {
+        let error = failure::grpc(5, Some(nonsense), Some(nonsense));
+        assert_eq!(error.kind, ErrorKind::TaskNotFound, "{error:?}");
+    }
 }

@@ -2,20 +2,24 @@
 
 use std::{collections::VecDeque, fmt};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use herald_protocol::{
-    Dialect, StreamEvent, failure,
+    Dialect, failure,
     jsonrpc::{NoResult, result_of},
     sse,
 };
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::http::{Body, Http};
+use super::{
+    Frame, Frames,
+    http::{Body, Http},
+};
 use crate::error::Error;
 
 /// The events of one response, as they come.
-pub(crate) struct Frames {
+pub(crate) struct Sse {
     /// `None` once the response has ended.
     body: Option<Body>,
     parser: sse::Parser,
@@ -33,35 +37,10 @@ pub(crate) enum Format {
     Rest(Dialect),
 }
 
-/// One event of a stream.
-#[derive(Debug)]
-pub(crate) struct Frame {
-    /// The event's `id:`, if the server numbers them.
-    pub(crate) cursor: Option<String>,
-    pub(crate) event: StreamEvent,
-}
-
-impl Frames {
+impl Sse {
     pub(crate) fn new(body: Body, http: Http, format: Format) -> Self {
         let parser = sse::Parser::new(http.limits.event);
         Self { body: Some(body), parser, ready: VecDeque::new(), http, format }
-    }
-
-    /// The next event; `None` at the end of the response. Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, Error> {
-        loop {
-            while let Some(event) = self.ready.pop_front() {
-                if !event.data.trim().is_empty() {
-                    return self.format.read(event).map(Some);
-                }
-            }
-            let Some(bytes) = self.bytes().await? else { return Ok(None) };
-            let mut events = Vec::new();
-            self.parser
-                .push(&bytes, &mut events)
-                .map_err(|_| Error::too_large("an event", self.http.limits.event))?;
-            self.ready.extend(events);
-        }
     }
 
     /// The next bytes. Comments count as life, so a quiet task does not time out.
@@ -85,9 +64,28 @@ impl Frames {
     }
 }
 
-impl fmt::Debug for Frames {
+#[async_trait]
+impl Frames for Sse {
+    async fn next(&mut self) -> Result<Option<Frame>, Error> {
+        loop {
+            while let Some(event) = self.ready.pop_front() {
+                if !event.data.trim().is_empty() {
+                    return self.format.read(event).map(Some);
+                }
+            }
+            let Some(bytes) = self.bytes().await? else { return Ok(None) };
+            let mut events = Vec::new();
+            self.parser
+                .push(&bytes, &mut events)
+                .map_err(|_| Error::too_large("an event", self.http.limits.event))?;
+            self.ready.extend(events);
+        }
+    }
+}
+
+impl fmt::Debug for Sse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frames").field("open", &self.body.is_some()).finish_non_exhaustive()
+        f.debug_struct("Sse").field("open", &self.body.is_some()).finish_non_exhaustive()
     }
 }
 
