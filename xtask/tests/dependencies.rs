@@ -16,8 +16,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("herald-agents", "async-trait herald-engine herald-protocol serde_json tokio"),
     (
         "herald-client",
-        "async-trait backon base64 bytes herald-protocol http http-body http-body-util reqwest \
-         tokio tower tracing uuid",
+        "async-trait backon base64 bytes futures-util herald-protocol http http-body \
+         http-body-util reqwest tokio tokio-tungstenite tokio-util tower tracing uuid",
     ),
     (
         "herald-server",

@@ -6,10 +6,12 @@ use crate::{
     builder::Settings,
     call::Outgoing,
     credential::Proof,
-    discover::Found,
+    discover::{Found, Source},
     error::Error,
     interface::{Binding, Usable, choose},
-    transport::{Answered, Endpoint, Grpc, JsonRpc, Rest, Transport, http::Http},
+    transport::{
+        Answered, Endpoint, Grpc, JsonRpc, Lasting, Pipe, Rest, Socket, Transport, http::Http,
+    },
 };
 
 /// One agent.
@@ -29,18 +31,26 @@ struct Door {
 }
 
 impl Agent {
-    /// `origin` is that of the URL the caller named, if it was one.
+    /// `source` is where the card came from, if it was not handed over.
     pub(crate) fn new(
         settings: &Settings,
         http: &Http,
-        origin: Option<&str>,
+        source: Option<&Source>,
         found: Found,
     ) -> Result<Self, Error> {
         let card = &found.card;
-        let pinned = settings.version;
-        let usable = choose(card, found.url.as_ref(), &settings.preferred, pinned)?;
-        let usable = trusted(settings, origin, usable)?;
-        let proof = Proof::new(&settings.credentials, card)?;
+        let program = source.and_then(Source::program);
+        let (usable, proof) = match program {
+            // It runs as whoever starts it, so there is nothing to prove.
+            Some(_) => (vec![Usable::stdio()], Proof::default()),
+            None => {
+                let pinned = settings.version;
+                let usable = choose(card, found.url.as_ref(), &settings.preferred, pinned)?;
+                let origin = source.and_then(Source::origin);
+                let usable = trusted(settings, origin.as_deref(), usable)?;
+                (usable, Proof::new(&settings.credentials, card)?)
+            }
+        };
         let door = |usable: Usable| {
             let tenant = usable.interface.tenant.clone().filter(|tenant| !tenant.is_empty());
             let endpoint = Endpoint::new(
@@ -55,6 +65,14 @@ impl Agent {
                 Binding::JsonRpc => Box::new(JsonRpc::new(endpoint)),
                 Binding::Rest => Box::new(Rest::new(endpoint)),
                 Binding::Grpc => Box::new(Grpc::new(endpoint)),
+                Binding::WebSocket => {
+                    Box::new(Lasting::new(endpoint.clone(), Socket::new(endpoint)))
+                }
+                Binding::Stdio => {
+                    let program = program.cloned().ok_or_else(|| Error::setup("no program"))?;
+                    let limit = settings.limits.event.max(settings.limits.response);
+                    Box::new(Lasting::new(endpoint, Pipe { program, limit }))
+                }
             };
             Ok(Door { usable, transport })
         };

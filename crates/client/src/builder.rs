@@ -1,6 +1,6 @@
 //! What can be set about a client. Every value has a default.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{ffi::OsString, fmt, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
@@ -14,10 +14,13 @@ use crate::{
     call::{Interceptor, TraceContext},
     client::Client,
     credential::Credential,
-    discover::{Found, Source},
+    discover::{Found, Source, unnamed},
     error::{BoxError, Error},
     interface::Binding,
-    transport::http::{Exchange, Http, in_process, network},
+    transport::{
+        Program,
+        http::{Exchange, Http, in_process, network},
+    },
 };
 
 /// Collects what a client is made of.
@@ -230,8 +233,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), or a
-    /// `file://` URL of a card.
+    /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), a `file://`
+    /// URL of a card, or `stdio:` and a command, as [`command`](Self::command) takes it in words.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let source = Source::parse(url)?;
         let (settings, http) = self.parts()?;
@@ -242,6 +245,21 @@ impl ClientBuilder {
     pub fn card(self, card: AgentCard) -> Result<Client, Error> {
         let (settings, http) = self.parts()?;
         Client::new(settings, http, None, Found::given(card))
+    }
+
+    /// Calls an agent that is a program, one JSON object per line over its standard input and output,
+    /// such as `herald serve --stdio`. It is started by the first call, started again when it has
+    /// ended, and ends with the client: its input is closed, and if it does not go it is killed.
+    pub fn command(
+        self,
+        program: impl Into<OsString>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Result<Client, Error> {
+        let arguments = arguments.into_iter().map(Into::into).collect();
+        let program = Program { name: program.into(), arguments };
+        let (settings, http) = self.parts()?;
+        let found = Found::given(unnamed(&program));
+        Client::new(settings, http, Some(Source::Program(program)), found)
     }
 
     fn parts(self) -> Result<(Settings, Http), Error> {

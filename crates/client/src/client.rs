@@ -58,8 +58,8 @@ pub enum Answer {
 }
 
 impl Client {
-    /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), or a
-    /// `file://` URL of a card.
+    /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), a `file://`
+    /// URL of a card, or `stdio:` and a command that is started.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
     }
@@ -99,8 +99,7 @@ impl Client {
         source: Option<Source>,
         found: Found,
     ) -> Result<Self, Error> {
-        let origin = source.as_ref().and_then(Source::origin);
-        let agent = Agent::new(&settings, &http, origin.as_deref(), found)?;
+        let agent = Agent::new(&settings, &http, source.as_ref(), found)?;
         let agent = RwLock::new(Arc::new(agent));
         Ok(Self { shared: Arc::new(Shared { settings, http, source, agent }) })
     }
@@ -345,8 +344,7 @@ impl Client {
 
     fn replace(&self, found: Found) -> Result<(), Error> {
         let Shared { settings, http, source, agent } = &*self.shared;
-        let origin = source.as_ref().and_then(Source::origin);
-        let new = Agent::new(settings, http, origin.as_deref(), found)?;
+        let new = Agent::new(settings, http, source.as_ref(), found)?;
         *agent.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Where cards come from.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use herald_protocol::{AgentCard, card};
@@ -10,7 +10,11 @@ use tokio::{io::AsyncReadExt, time::Instant};
 
 use crate::{
     error::Error,
-    transport::http::{Http, read, refuse_redirect, request},
+    interface::Usable,
+    transport::{
+        Program,
+        http::{Http, read, refuse_redirect, request},
+    },
 };
 
 /// The path of a card since 0.3, and the one before it.
@@ -25,6 +29,8 @@ pub(crate) enum Source {
     At(Url),
     /// In this file.
     File(PathBuf),
+    /// Nowhere: this program is the agent, and it has no card.
+    Program(Program),
 }
 
 /// A card, and what is needed to ask whether it is still the same.
@@ -39,8 +45,13 @@ pub(crate) struct Found {
 
 impl Source {
     /// Reads what a person calls an agent: its base URL, the URL of its card (which ends in
-    /// `.json`), or a `file://` URL.
+    /// `.json`), a `file://` URL, or `stdio:` and a command whose words are set apart by spaces.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        if let Some(command) = text.strip_prefix("stdio:") {
+            let mut words = command.split_whitespace().map(OsString::from);
+            let name = words.next().ok_or_else(|| Error::setup("stdio: needs a command"))?;
+            return Ok(Self::Program(Program { name, arguments: words.collect() }));
+        }
         let wrong = |why: &str| Error::setup(format!("{text:?} is no agent's URL: {why}"));
         let mut url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
         match url.scheme() {
@@ -57,7 +68,7 @@ impl Source {
                 url.set_fragment(None);
                 Ok(Self::Below(url))
             }
-            _ => Err(wrong("expected http, https or file")),
+            _ => Err(wrong("expected http, https, file or stdio")),
         }
     }
 
@@ -65,8 +76,13 @@ impl Source {
     pub(crate) fn origin(&self) -> Option<String> {
         match self {
             Self::Below(url) | Self::At(url) => Some(url.origin().ascii_serialization()),
-            Self::File(_) => None,
+            Self::File(_) | Self::Program(_) => None,
         }
+    }
+
+    /// The program that is the agent.
+    pub(crate) fn program(&self) -> Option<&Program> {
+        if let Self::Program(program) = self { Some(program) } else { None }
     }
 
     /// Fetches the card, or asks whether the `known` one still holds; `None` says that it does.
@@ -79,6 +95,7 @@ impl Source {
         let limit = http.limits.card;
         let urls: Vec<Url> = match self {
             Self::File(path) => return read_file(path, limit).await.map(Some),
+            Self::Program(program) => return Ok(Some(Found::given(unnamed(program)))),
             Self::At(url) => vec![url.clone()],
             Self::Below(base) => {
                 WELL_KNOWN.iter().filter_map(|path| base.join(path).ok()).collect()
@@ -124,6 +141,17 @@ impl Found {
     pub(crate) fn given(card: AgentCard) -> Self {
         Self { card, url: None, validators: HeaderMap::new(), fresh_until: Instant::now() }
     }
+}
+
+/// What can be said about an agent that says nothing about itself.
+pub(crate) fn unnamed(program: &Program) -> AgentCard {
+    let mut card = AgentCard {
+        name: program.name.to_string_lossy().into_owned(),
+        supported_interfaces: vec![Usable::stdio().interface],
+        ..AgentCard::default()
+    };
+    card.capabilities.streaming = Some(true);
+    card
 }
 
 async fn read_file(path: &PathBuf, limit: usize) -> Result<Found, Error> {

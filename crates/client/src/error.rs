@@ -3,23 +3,26 @@
 //! What an agent fails at is a result: a task whose state is `failed`. An [`Error`] is a failure of
 //! the call itself: the agent refused it, or there was no answer that could be used.
 
-use std::{error::Error as StdError, fmt, time::Duration};
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use herald_protocol::ErrorKind;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why a call failed. It answers questions; what it says is for people.
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: Kind,
     message: String,
-    source: Option<BoxError>,
+    /// Shared, since the end of one connection may be the end of many calls.
+    source: Option<Arc<dyn StdError + Send + Sync>>,
     retry_after: Option<Duration>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Kind {
     Protocol(herald_protocol::Error),
     Connect,
@@ -116,7 +119,7 @@ impl Error {
     }
 
     fn because(mut self, source: impl Into<BoxError>) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(source.into().into());
         self
     }
 

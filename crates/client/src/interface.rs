@@ -17,7 +17,16 @@ pub enum Binding {
     Rest,
     /// gRPC.
     Grpc,
+    /// JSON-RPC over a WebSocket, a binding of Herald's own.
+    WebSocket,
+    /// JSON-RPC over the standard input and output of a program, a binding of Herald's own. No card
+    /// leads to it: see [`ClientBuilder::command`](crate::ClientBuilder::command).
+    Stdio,
 }
+
+/// The names of our own bindings in cards.
+const WEBSOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
+const STDIO: &str = "https://github.com/herald-a2a/herald/bindings/stdio/v1";
 
 /// An interface that this client can call.
 #[derive(Debug, Clone)]
@@ -28,6 +37,20 @@ pub(crate) struct Usable {
     pub(crate) url: Url,
 }
 
+impl Usable {
+    /// The interface of a program that is spoken to over its standard input and output.
+    pub(crate) fn stdio() -> Self {
+        let interface = AgentInterface {
+            url: "stdio:".to_owned(),
+            protocol_binding: STDIO.to_owned(),
+            tenant: None,
+            protocol_version: Version::V1_0.to_string(),
+        };
+        let url = Url::parse(&interface.url).expect("it is a URL");
+        Self { interface, binding: Binding::Stdio, dialect: Dialect::V1, url }
+    }
+}
+
 impl Binding {
     /// The binding of a card's name for it.
     pub fn from_name(name: &str) -> Option<Self> {
@@ -35,12 +58,15 @@ impl Binding {
             "JSONRPC" => Some(Self::JsonRpc),
             "HTTP+JSON" => Some(Self::Rest),
             "GRPC" => Some(Self::Grpc),
+            _ if name == WEBSOCKET => Some(Self::WebSocket),
+            _ if name == STDIO => Some(Self::Stdio),
             _ => None,
         }
     }
 
     fn dialect(self, version: Version) -> Option<Dialect> {
         match (self, version) {
+            (Self::Stdio, _) => None,
             (_, Version { major: 1, .. }) => Some(Dialect::V1),
             (Self::JsonRpc, Version { major: 0, minor: 2 | 3 }) => Some(Dialect::V03),
             (Self::Rest | Self::Grpc, Version { major: 0, minor: 3 }) => Some(Dialect::V03Rest),
@@ -72,6 +98,9 @@ pub(crate) fn choose(
         let url = match binding {
             Binding::JsonRpc | Binding::Rest => address(&interface.url, from)?,
             Binding::Grpc => grpc_address(&interface.url, from, card)?,
+            Binding::WebSocket => socket_address(&interface.url, from)?,
+            // Nobody's card may start a program.
+            Binding::Stdio => return None,
         };
         Some(Usable { interface: interface.clone(), binding, dialect, url })
     };
@@ -94,6 +123,16 @@ fn address(text: &str, from: Option<&Url>) -> Option<Url> {
         None => Url::parse(text).ok()?,
     };
     matches!(url.scheme(), "http" | "https").then_some(url)
+}
+
+/// The address of a WebSocket, as the URL of the request that it begins with.
+fn socket_address(text: &str, from: Option<&Url>) -> Option<Url> {
+    let http = match text.split_once("://") {
+        Some(("ws", rest)) => format!("http://{rest}"),
+        Some(("wss", rest)) => format!("https://{rest}"),
+        _ => text.to_owned(),
+    };
+    address(&http, from)
 }
 
 /// The address of gRPC, which is a URL in some cards and `host:port` in most. The latter leaves open

@@ -4,7 +4,10 @@ mod grpc;
 pub(crate) mod http;
 mod jsonrpc;
 mod rest;
+mod session;
 mod sse;
+mod stdio;
+mod ws;
 
 use std::fmt;
 
@@ -17,6 +20,9 @@ pub(crate) use grpc::Grpc;
 pub(crate) use http::Endpoint;
 pub(crate) use jsonrpc::JsonRpc;
 pub(crate) use rest::Rest;
+pub(crate) use session::Lasting;
+pub(crate) use stdio::{Pipe, Program};
+pub(crate) use ws::Socket;
 
 /// One way to reach one interface of an agent.
 #[async_trait]

@@ -12,7 +12,7 @@ use crate::{
     json, status,
 };
 
-pub use answer::{NoResult, call, result_of};
+pub use answer::{Incoming, NoResult, call, give_up, incoming, lasting_call, result_of};
 
 /// The longest request id that is echoed, in bytes.
 pub const MAX_ID_BYTES: usize = 1024;

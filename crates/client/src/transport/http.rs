@@ -47,15 +47,17 @@ pub(crate) struct Endpoint {
     proof: Proof,
 }
 
-/// Connections over the network. A request that says HTTP/2 is sent in that and nothing else; for any
-/// other the server may choose.
+/// Connections over the network. A request that says HTTP/2 is sent in that and nothing else, and one
+/// that wants to switch to another protocol in HTTP/1.1; for any other the server may choose.
 pub(crate) fn network(connect: Duration) -> Result<Exchange, Error> {
     let fault = |fault| Error::setup(format!("HTTP cannot be set up: {fault}"));
     let either = connections(connect).build().map_err(fault)?;
     let http2 = connections(connect).http2_prior_knowledge().build().map_err(fault)?;
+    let http1 = connections(connect).http1_only().build().map_err(fault)?;
     Ok(BoxCloneSyncService::new(tower::service_fn(move |request: http::Request<Bytes>| {
         let client = match request.version() {
             Version::HTTP_2 => http2.clone(),
+            _ if request.headers().contains_key(header::UPGRADE) => http1.clone(),
             _ => either.clone(),
         };
         async move {
@@ -164,11 +166,15 @@ impl Endpoint {
         request
     }
 
-    /// The headers of a call: what the caller added, what the protocol asks for, and credentials.
+    /// Those headers of a call that say who is calling.
+    pub(crate) fn proof(&self) -> &HeaderMap {
+        &self.proof.headers
+    }
+
+    /// All other headers of a call: what the caller added and what the protocol asks for.
     pub(crate) fn headers(&self, call: &Outgoing) -> Result<HeaderMap, Error> {
         let mut headers = call.headers.clone();
         headers.extend(self.headers.clone());
-        headers.extend(self.proof.headers.clone());
         if let Some(cursor) = call.cursor.as_deref().and_then(|id| HeaderValue::try_from(id).ok()) {
             headers.insert("last-event-id", cursor);
         }
@@ -199,6 +205,7 @@ impl Endpoint {
             url.query_pairs_mut().append_pair(name, secret.expose());
         }
         let mut headers = self.headers(call)?;
+        headers.extend(self.proof().clone());
         let accept = match call.request.operation().is_streaming() {
             true => "text/event-stream, application/json;q=0.5",
             false => "application/json, application/a2a+json",

@@ -17,13 +17,14 @@ use crate::agents::Script;
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Every binding and version that both sides speak.
-pub(crate) const EVERY_WAY: [(Binding, Version); 6] = [
+pub(crate) const EVERY_WAY: [(Binding, Version); 7] = [
     (Binding::JsonRpc, Version::V1_0),
     (Binding::Rest, Version::V1_0),
     (Binding::JsonRpc, Version::V0_3),
     (Binding::Rest, Version::V0_3),
     (Binding::Grpc, Version::V1_0),
     (Binding::Grpc, Version::V0_3),
+    (Binding::WebSocket, Version::V1_0),
 ];
 
 /// A server on a port of its own.

@@ -19,6 +19,8 @@ mod hostile;
 mod official;
 mod operations;
 mod resume;
+mod sessions;
 mod silence;
+mod stdio;
 mod streams;
 mod tls;

@@ -2,7 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tokio::{
@@ -20,16 +23,24 @@ pub(crate) struct Proxy {
     left: Arc<Mutex<Option<usize>>>,
     /// Cuts every connection.
     scissors: Arc<Notify>,
+    /// How many connections there were.
+    accepted: Arc<AtomicUsize>,
 }
 
 impl Proxy {
     pub(crate) async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let proxy = Self { address, left: Arc::default(), scissors: Arc::default() };
+        let proxy = Self {
+            address,
+            left: Arc::default(),
+            scissors: Arc::default(),
+            accepted: Arc::default(),
+        };
         let (tasks, serving) = (TaskTracker::new(), proxy.clone());
         tasks.clone().spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                serving.accepted.fetch_add(1, Ordering::Relaxed);
                 let server = TcpStream::connect(upstream).await.unwrap();
                 tasks.spawn(serving.clone().pass(client, server));
             }
@@ -50,6 +61,11 @@ impl Proxy {
     /// Cuts every connection there is.
     pub(crate) fn cut_now(&self) {
         self.scissors.notify_waiters();
+    }
+
+    /// How many connections there were so far.
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Takes back a cut that has not happened; whether there was none to take back.

@@ -2,6 +2,10 @@
 
 use std::{collections::HashSet, process::ExitStatus};
 
+use herald_client::{
+    Client, SendResult, TaskState,
+    protocol::{ErrorKind, request::ListTasks},
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
@@ -217,4 +221,27 @@ async fn tokens_are_for_the_network_and_the_local_user_needs_none() {
     let mut pipe = Pipe::start(&config);
     pipe.send(1, "SendMessage", &say("hello")).await;
     assert_eq!(state(&pipe.next().await), "TASK_STATE_COMPLETED");
+}
+
+#[tokio::test]
+async fn the_client_library_starts_the_binary_and_calls_it() {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("herald.toml");
+    std::fs::write(&config, CONFORMANCE_FIRST).unwrap();
+    let arguments =
+        ["serve", "--stdio", "--ephemeral", "--config", config.to_str().expect("a plain path")];
+    let client = Client::builder().command(env!("CARGO_BIN_EXE_herald"), arguments).unwrap();
+    let SendResult::Task(done) = client.send("hello").await.unwrap() else { panic!("no task") };
+    assert_eq!(done.status.state, TaskState::Completed);
+    assert_eq!(client.get(done.id.clone()).await.unwrap().id, done.id);
+    let error = client.cancel(done.id.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::TaskNotCancelable));
+    let mut events = client.stream("hello").await.unwrap();
+    let mut last = None;
+    while let Some(event) = timeout(SOON, events.next()).await.expect("in time").unwrap() {
+        last = event.state().or(last);
+    }
+    assert_eq!(last, Some(TaskState::Completed));
+    let page = client.list(ListTasks::default()).next().await.unwrap().unwrap();
+    assert_eq!(page.total_size, 2);
 }

@@ -1,12 +1,15 @@
 //! The caller's half: writing a call and reading its answer.
 
-use serde::Deserialize;
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
+use super::{CANCEL_REQUEST, STREAM_END};
 use crate::{
     dialect::Dialect,
     error::{Error, ErrorKind},
-    failure,
+    failure, json,
 };
 
 /// Why an answer holds no result.
@@ -18,6 +21,17 @@ pub enum NoResult {
     Malformed(Error),
 }
 
+/// What a message on a connection that lasts is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incoming {
+    /// The call that it belongs to; `None` for an error to a call whose id could not be read.
+    pub call: Option<u64>,
+    /// The id of the event in it.
+    pub event_id: Option<String>,
+    /// Whether it says that nothing more follows.
+    pub is_end: bool,
+}
+
 /// Writes a call with encoded parameters.
 pub fn call(id: u64, method: &str, params: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(params.len() + method.len() + 64);
@@ -26,6 +40,55 @@ pub fn call(id: u64, method: &str, params: &[u8]) -> Vec<u8> {
     out.extend_from_slice(params);
     out.push(b'}');
     out
+}
+
+/// Writes a call for a connection that lasts. What stands in headers over HTTP comes beside its
+/// parameters.
+pub fn lasting_call(
+    id: u64,
+    method: &str,
+    params: &[u8],
+    headers: &BTreeMap<&str, &str>,
+) -> Vec<u8> {
+    let mut out = call(id, method, params);
+    out.pop();
+    out.extend_from_slice(br#","serviceParameters":"#);
+    out.extend_from_slice(&json::write(headers));
+    out.push(b'}');
+    out
+}
+
+/// Writes the notification that a call is given up.
+pub fn give_up(id: u64) -> Vec<u8> {
+    format!(r#"{{"jsonrpc":"2.0","method":"{CANCEL_REQUEST}","params":{{"id":{id}}}}}"#)
+        .into_bytes()
+}
+
+/// What a message on a connection that lasts is about; `None` if it is about no call.
+pub fn incoming(message: &[u8]) -> Option<Incoming> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Wire<'a> {
+        id: Option<u64>,
+        event_id: Option<String>,
+        #[serde(borrow)]
+        method: Option<Cow<'a, str>>,
+        params: Option<Params>,
+        error: Option<IgnoredAny>,
+    }
+    #[derive(Deserialize)]
+    struct Params {
+        id: u64,
+    }
+    let wire: Wire<'_> = serde_json::from_slice(message).ok()?;
+    match (wire.method.as_deref(), wire.id) {
+        (Some(STREAM_END), _) => {
+            Some(Incoming { call: Some(wire.params?.id), event_id: None, is_end: true })
+        }
+        (Some(_), _) => None,
+        (None, None) if wire.error.is_none() => None,
+        (None, call) => Some(Incoming { call, event_id: wire.event_id, is_end: false }),
+    }
 }
 
 /// The encoded result in the answer to the call `id`. An answer without one is `null`, since that is
@@ -77,6 +140,38 @@ mod tests {
         let read = super::super::parse(&bytes).unwrap();
         assert_eq!((read.id.as_json(), &*read.method), ("7", "GetTask"));
         assert_eq!(read.params.unwrap().get(), r#"{"id":"t"}"#);
+    }
+
+    #[test]
+    fn a_call_of_a_connection_that_lasts_carries_its_headers() {
+        let bytes = lasting_call(7, "GetTask", b"{}", &[("a2a-version", "1.0")].into());
+        let read = super::super::parse(&bytes).unwrap();
+        assert_eq!(read.service_parameters.unwrap().get(), r#"{"a2a-version":"1.0"}"#);
+        let read = give_up(7);
+        let read = super::super::parse(&read).unwrap();
+        assert_eq!((&*read.method, read.params.unwrap().get()), (CANCEL_REQUEST, r#"{"id":7}"#));
+        assert!(read.is_notification);
+    }
+
+    #[test]
+    fn a_message_says_which_call_it_is_about() {
+        let about = |call, event_id: Option<&str>, is_end| {
+            Some(Incoming { call, event_id: event_id.map(str::to_owned), is_end })
+        };
+        for (text, expected) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, about(Some(7), None, false)),
+            (r#"{"id":7,"result":{},"eventId":"t:1"}"#, about(Some(7), Some("t:1"), false)),
+            (r#"{"id":7,"error":{"code":-1}}"#, about(Some(7), None, false)),
+            (r#"{"id":null,"error":{"code":-32600}}"#, about(None, None, false)),
+            (r#"{"method":"stream/end","params":{"id":7}}"#, about(Some(7), None, true)),
+            (r#"{"method":"stream/end"}"#, None),
+            (r#"{"method":"other","params":{"id":7}}"#, None),
+            (r#"{"id":"seven","result":{}}"#, None),
+            ("{}", None),
+            ("listening on port 8000", None),
+        ] {
+            assert_eq!(incoming(text.as_bytes()), expected, "{text}");
+        }
     }
 
     #[test]

@@ -1,0 +1,389 @@
+//! JSON-RPC over a connection that lasts: many calls at once, each answered when it is done, and
+//! streams beside them. WebSocket and standard input differ only in how they frame messages.
+//!
+//! A connection that has ended is replaced by the next call; streams that it carried are taken up again
+//! there. No call waits for another one to be read: a stream that comes faster than it is read is given
+//! up, and goes on after the last event that was read.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt, mem,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use herald_protocol::{
+    Dialect,
+    jsonrpc::{self, NoResult, result_of},
+    version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
+};
+use tokio::{sync::mpsc, time::timeout};
+use tokio_util::task::TaskTracker;
+
+use super::{Answered, Endpoint, Frame, Frames, Transport, jsonrpc::absent};
+use crate::{call::Outgoing, error::Error};
+
+/// Messages that may wait to be written.
+const OUTBOX: usize = 32;
+/// Messages of one call that may wait to be read; their bytes are limited too.
+const INBOX: usize = 1024;
+/// How long the other side may take to say goodbye.
+pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
+
+/// The headers that have a meaning for a single call.
+const PARAMETERS: [&str; 7] = [
+    VERSION_HEADER,
+    EXTENSIONS_HEADER,
+    LEGACY_EXTENSIONS_HEADER,
+    "idempotency-key",
+    "last-event-id",
+    "traceparent",
+    "tracestate",
+];
+
+/// Whole messages, as they come.
+#[async_trait]
+pub(crate) trait Reader: Send {
+    /// The next message. Dropping the future loses nothing.
+    async fn next(&mut self) -> Result<Bytes, Error>;
+}
+
+/// Whole messages, as they go.
+#[async_trait]
+pub(crate) trait Writer: Send {
+    async fn send(&mut self, message: Bytes) -> Result<(), Error>;
+
+    /// Says that nothing more comes.
+    async fn close(&mut self);
+}
+
+/// How a connection comes about.
+#[async_trait]
+pub(crate) trait Dial: fmt::Debug + Send + Sync + 'static {
+    async fn dial(&self) -> Result<(Box<dyn Reader>, Box<dyn Writer>), Error>;
+}
+
+/// An interface that is called over a connection that lasts.
+#[derive(Debug)]
+pub(crate) struct Lasting {
+    endpoint: Endpoint,
+    dial: Arc<dyn Dial>,
+    session: Mutex<Option<Arc<Session>>>,
+    calls: AtomicU64,
+}
+
+/// One connection. It is closed when nobody uses it any more.
+#[derive(Debug)]
+struct Session {
+    outbox: mpsc::Sender<Bytes>,
+    table: Arc<Mutex<Table>>,
+}
+
+/// The calls that are under way.
+#[derive(Debug)]
+enum Table {
+    Open(HashMap<u64, Route>),
+    /// Why there are none any more.
+    Over(Error),
+}
+
+/// Where the messages of a call go.
+#[derive(Debug)]
+struct Route {
+    inbox: mpsc::Sender<Said>,
+    /// Bytes that wait to be read.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// A message of a call.
+#[derive(Debug)]
+enum Said {
+    Answer { text: Bytes, event_id: Option<String> },
+    End,
+}
+
+/// What a call is answered with. Dropping it gives the call up.
+struct Answers {
+    id: u64,
+    dialect: Dialect,
+    session: Arc<Session>,
+    inbox: mpsc::Receiver<Said>,
+    waiting: Arc<AtomicUsize>,
+    /// A message that was looked at before its time.
+    first: Option<Said>,
+    over: bool,
+}
+
+impl Lasting {
+    pub(crate) fn new(endpoint: Endpoint, dial: impl Dial) -> Self {
+        let (session, calls) = (Mutex::default(), AtomicU64::new(0));
+        Self { endpoint, dial: Arc::new(dial), session, calls }
+    }
+
+    /// The connection there is, or a new one. It may still be coming about; calls wait for it.
+    fn session(&self) -> Arc<Session> {
+        let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*current {
+            Some(session) if !session.is_over() => Arc::clone(session),
+            _ => {
+                let session = self.start();
+                *current = Some(Arc::clone(&session));
+                session
+            }
+        }
+    }
+
+    fn start(&self) -> Arc<Session> {
+        let (outbox, messages) = mpsc::channel(OUTBOX);
+        let table = Arc::new(Mutex::new(Table::Open(HashMap::new())));
+        let limits = &self.endpoint.http.limits;
+        let driver = Driver {
+            dial: Arc::clone(&self.dial),
+            connect: self.endpoint.http.timeouts.connect,
+            limit: limits.event.max(limits.response),
+            table: Arc::clone(&table),
+        };
+        TaskTracker::new().spawn(driver.run(messages));
+        Arc::new(Session { outbox, table })
+    }
+}
+
+#[async_trait]
+impl Transport for Lasting {
+    async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
+        let Endpoint { http, dialect, .. } = &self.endpoint;
+        let operation = call.request.operation();
+        let method = dialect.method(operation).ok_or_else(|| absent(dialect.version()))?;
+        let headers = self.endpoint.headers(call)?;
+        let parameters: BTreeMap<&str, &str> = PARAMETERS
+            .into_iter()
+            .filter_map(|name| Some((name, headers.get(name)?.to_str().ok()?)))
+            .collect();
+        let id = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let params = dialect.encode_request(&self.endpoint.request(call));
+        let message = jsonrpc::lasting_call(id, method, &params, &parameters);
+        let mut answers = self.session().ask(id, *dialect, message.into()).await?;
+        if operation.is_streaming() {
+            // A refusal comes at once. Who is silent for longer than it takes to connect has the
+            // call and nothing to say yet.
+            if let Ok(refused) = timeout(http.timeouts.connect, answers.look()).await {
+                refused?;
+            }
+            return Ok(Answered::Frames(Box::new(answers)));
+        }
+        let Said::Answer { text, .. } = answers.next_said().await? else {
+            return Err(Error::invalid("the call ended without an answer"));
+        };
+        answers.over = true;
+        let reply = dialect.decode_reply(operation, answers.result(&text)?);
+        reply.map(Box::new).map(Answered::Reply).map_err(|error| Error::unreadable(&error))
+    }
+}
+
+impl Session {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(*self.table(), Table::Over(_))
+    }
+
+    /// Has a call written.
+    async fn ask(
+        self: Arc<Self>,
+        id: u64,
+        dialect: Dialect,
+        message: Bytes,
+    ) -> Result<Answers, Error> {
+        let (sender, inbox) = mpsc::channel(INBOX);
+        let waiting = Arc::<AtomicUsize>::default();
+        match &mut *self.table() {
+            Table::Open(routes) => {
+                routes.insert(id, Route { inbox: sender, waiting: Arc::clone(&waiting) });
+            }
+            Table::Over(why) => return Err(why.clone()),
+        }
+        let answers =
+            Answers { id, dialect, session: self, inbox, waiting, first: None, over: false };
+        match answers.session.outbox.send(message).await {
+            Ok(()) => Ok(answers),
+            Err(_) => Err(answers.lost()),
+        }
+    }
+}
+
+impl Answers {
+    async fn next_said(&mut self) -> Result<Said, Error> {
+        if let Some(said) = self.first.take() {
+            return Ok(said);
+        }
+        let Some(said) = self.inbox.recv().await else { return Err(self.lost()) };
+        if let Said::Answer { text, .. } = &said {
+            self.waiting.fetch_sub(text.len(), Ordering::Relaxed);
+        }
+        Ok(said)
+    }
+
+    /// Waits for the first message, and finds out whether it is a refusal.
+    async fn look(&mut self) -> Result<(), Error> {
+        let said = self.next_said().await?;
+        if let Said::Answer { text, .. } = &said
+            && let Err(NoResult::Refused(error)) = result_of(self.dialect, self.id, text)
+        {
+            self.over = true;
+            return Err(Error::refused(error));
+        }
+        self.first = Some(said);
+        Ok(())
+    }
+
+    fn result<'a>(&self, text: &'a [u8]) -> Result<&'a [u8], Error> {
+        result_of(self.dialect, self.id, text).map_err(|none| match none {
+            NoResult::Refused(error) => Error::refused(error),
+            NoResult::Malformed(error) => Error::unreadable(&error),
+        })
+    }
+
+    /// Why no more messages come.
+    fn lost(&self) -> Error {
+        match &*self.session.table() {
+            Table::Over(why) => why.clone(),
+            Table::Open(_) => Error::broken("the stream was given up", "it was not read in time"),
+        }
+    }
+}
+
+#[async_trait]
+impl Frames for Answers {
+    async fn next(&mut self) -> Result<Option<Frame>, Error> {
+        if self.over {
+            return Ok(None);
+        }
+        let (text, event_id) = match self.next_said().await? {
+            Said::Answer { text, event_id } => (text, event_id),
+            Said::End => {
+                self.over = true;
+                return Ok(None);
+            }
+        };
+        let item = self.result(&text);
+        self.over = item.is_err();
+        let event = self.dialect.decode_event(item?).map_err(|error| Error::unreadable(&error))?;
+        Ok(Some(Frame { cursor: event_id, event }))
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        let known = match &mut *self.session.table() {
+            Table::Open(routes) => routes.remove(&self.id).is_some(),
+            Table::Over(_) => false,
+        };
+        if known && !self.over {
+            // If there is no room for it, the answer comes and is not for anybody.
+            let _ = self.session.outbox.try_send(jsonrpc::give_up(self.id).into());
+        }
+    }
+}
+
+impl fmt::Debug for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answers").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What moves the messages of one connection.
+struct Driver {
+    dial: Arc<dyn Dial>,
+    connect: Duration,
+    /// Bytes of one call that may wait to be read.
+    limit: usize,
+    table: Arc<Mutex<Table>>,
+}
+
+impl Driver {
+    /// Lasts as long as the connection does, or somebody wants it.
+    async fn run(self, mut messages: mpsc::Receiver<Bytes>) {
+        let dialled = timeout(self.connect, self.dial.dial()).await;
+        let end = match dialled {
+            Ok(Ok((reader, writer))) => self.pass(reader, writer, &mut messages).await,
+            // No call was sent yet, so that none can have been received.
+            Ok(Err(error)) if error.is_broken() || error.is_timeout() => Error::connect(error),
+            Ok(Err(error)) => error,
+            Err(_) => Error::connect(format!("nobody answered within {:?}", self.connect)),
+        };
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        // Dropping the routes wakes who waits for an answer, and finds the reason here.
+        drop(mem::replace(&mut *table, Table::Over(end)));
+    }
+
+    async fn pass(
+        &self,
+        mut reader: Box<dyn Reader>,
+        mut writer: Box<dyn Writer>,
+        messages: &mut mpsc::Receiver<Bytes>,
+    ) -> Error {
+        let mut reading = pin!(async {
+            loop {
+                match reader.next().await {
+                    Ok(message) => self.deliver(message),
+                    Err(error) => return error,
+                }
+            }
+        });
+        let writing = async {
+            while let Some(message) = messages.recv().await {
+                writer.send(message).await?;
+            }
+            writer.close().await;
+            Ok(())
+        };
+        let written: Result<(), Error> = tokio::select! {
+            end = &mut reading => return end,
+            written = writing => written,
+        };
+        match written {
+            Err(error) => error,
+            // Nobody is there any more. The other side may still have something to put in order.
+            Ok(()) => match timeout(GOODBYE, reading).await {
+                Ok(error) => error,
+                Err(_) => Error::broken("the connection was closed", "nobody used it any more"),
+            },
+        }
+    }
+
+    /// Gives a message to its call.
+    fn deliver(&self, message: Bytes) {
+        let Some(about) = jsonrpc::incoming(&message) else {
+            tracing::debug!(bytes = message.len(), "a message about no call");
+            return;
+        };
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let Table::Open(routes) = &mut *table else { return };
+        let only = routes.keys().next().copied().filter(|_| routes.len() == 1);
+        // A call whose id could not be read is told from others only where there are none.
+        let Some(id) = about.call.or(only) else { return };
+        let Some(route) = routes.get(&id) else { return };
+        let said = match about.is_end {
+            true => Said::End,
+            false => {
+                let before = route.waiting.fetch_add(message.len(), Ordering::Relaxed);
+                if before > 0 && before + message.len() > self.limit {
+                    routes.remove(&id);
+                    return;
+                }
+                Said::Answer { text: message, event_id: about.event_id }
+            }
+        };
+        if route.inbox.try_send(said).is_err() {
+            routes.remove(&id);
+        }
+    }
+}

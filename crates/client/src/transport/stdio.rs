@@ -1,0 +1,129 @@
+//! A program of our own that is spoken to over its standard input and output: messages are lines.
+
+use std::{ffi::OsString, fmt, process::Stdio};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+
+use super::session::{Dial, GOODBYE, Reader, Writer};
+use crate::error::Error;
+
+/// How much room is made for the next piece of a line.
+const PIECE: usize = 8 << 10;
+
+/// A program and its arguments.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) name: OsString,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// Starts a program that reads no longer lines than it may.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    pub(crate) program: Program,
+    /// The longest line that is taken from it.
+    pub(crate) limit: usize,
+}
+
+struct Lines {
+    output: ChildStdout,
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no end of a line.
+    searched: usize,
+    limit: usize,
+    /// Killed when this is dropped, if it has not ended by then.
+    process: Child,
+}
+
+struct Input {
+    /// `None` once it is closed.
+    input: Option<ChildStdin>,
+}
+
+#[async_trait]
+impl Dial for Pipe {
+    async fn dial(&self) -> Result<(Box<dyn Reader>, Box<dyn Writer>), Error> {
+        let Program { name, arguments } = &self.program;
+        let started = Command::new(name)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn();
+        let mut process = started.map_err(|fault| {
+            Error::setup(format!("cannot start {:?}: {fault}", name.to_string_lossy()))
+        })?;
+        let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(Error::setup("the program has no standard input and output"));
+        };
+        let (buffer, limit) = (BytesMut::new(), self.limit);
+        let lines = Lines { output, buffer, searched: 0, limit, process };
+        Ok((Box::new(lines), Box::new(Input { input: Some(input) })))
+    }
+}
+
+#[async_trait]
+impl Reader for Lines {
+    async fn next(&mut self) -> Result<Bytes, Error> {
+        loop {
+            let rest = &self.buffer[self.searched..];
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.searched + end + 1).freeze();
+                self.searched = 0;
+                return Ok(line);
+            }
+            self.searched = self.buffer.len();
+            if self.searched > self.limit {
+                return Err(Error::too_large("a line", self.limit));
+            }
+            self.buffer.reserve(PIECE);
+            let read = self.output.read_buf(&mut self.buffer).await;
+            if read.map_err(|fault| Error::broken("the program cannot be heard", fault))? == 0 {
+                return Err(self.ended().await);
+            }
+        }
+    }
+}
+
+impl Lines {
+    /// Why a program says nothing more.
+    async fn ended(&mut self) -> Error {
+        match timeout(GOODBYE, self.process.wait()).await {
+            Ok(Ok(status)) => Error::broken("the program has ended", status.to_string()),
+            Ok(Err(fault)) => Error::broken("the program has ended", fault),
+            Err(_) => Error::broken("the program has ended", "it closed its output"),
+        }
+    }
+}
+
+#[async_trait]
+impl Writer for Input {
+    async fn send(&mut self, message: Bytes) -> Result<(), Error> {
+        let Some(input) = &mut self.input else {
+            return Err(Error::broken("the program does not listen", "its input is closed"));
+        };
+        let written = async {
+            input.write_all(&message).await?;
+            input.write_all(b"\n").await?;
+            input.flush().await
+        };
+        written.await.map_err(|fault| Error::broken("the program does not listen", fault))
+    }
+
+    async fn close(&mut self) {
+        self.input = None;
+    }
+}
+
+impl fmt::Debug for Program {
+    /// Arguments may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! Agents that are programs. `crates/herald` has the test with the real one.
+
+use std::path::Path;
+
+use herald_client::{Client, Limits, StreamEvent, TaskState, protocol::ErrorKind};
+use tempfile::tempdir;
+
+use crate::hub::{all, quick, soon};
+
+/// An agent that is a script of the shell.
+fn script(text: &str) -> Client {
+    quick().command("sh", ["-c", text]).unwrap()
+}
+
+/// Lines that answer the call of this id with a finished task.
+fn done(id: u64) -> String {
+    let task = r#"{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED"}}}"#;
+    format!(r#"echo '{{"jsonrpc":"2.0","id":{id},"result":{task}}}'"#)
+}
+
+/// Waits for a file, which a script makes when it is done.
+async fn appears(path: &Path) {
+    soon(async {
+        while !path.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_program_is_called_over_lines_and_its_chatter_is_passed_over() {
+    let text = format!(
+        "read -r line\n\
+         case \"$line\" in *'\"method\":\"SendMessage\"'*'\"a2a-version\":\"1.0\"'*) ;; *) exit 9;; esac\n\
+         echo listening\n\
+         echo '{{\"method\":\"hello\"}}'\n\
+         {}\n\
+         cat > /dev/null",
+        done(1)
+    );
+    let client = script(&text);
+    assert_eq!(client.card().name, "sh");
+    let sent = soon(client.send("hello")).await.unwrap();
+    assert!(matches!(sent, herald_client::SendResult::Task(task) if task.id.as_str() == "t"));
+}
+
+#[tokio::test]
+async fn a_stream_of_a_program_has_its_events_and_its_end() {
+    let event = |body: &str| {
+        format!(r#"echo '{{"jsonrpc":"2.0","id":1,"result":{{{body}}},"eventId":"t:1"}}'"#)
+    };
+    let status = r#""statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED"}}"#;
+    let text = format!(
+        "read -r line\n{}\n{}\n{}\ncat > /dev/null",
+        event(r#""task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}"#),
+        event(status),
+        r#"echo '{"jsonrpc":"2.0","method":"stream/end","params":{"id":1}}'"#,
+    );
+    let mut events = script(&text).stream("hello").await.unwrap();
+    soon(events.next()).await.unwrap().unwrap();
+    assert_eq!(events.cursor(), Some("t:1"));
+    let rest = all(events).await;
+    assert_eq!(rest.last().and_then(StreamEvent::state), Some(TaskState::Completed));
+}
+
+#[tokio::test]
+async fn a_refusal_to_an_id_that_could_not_be_read_is_that_of_the_only_call() {
+    let text = "read -r line\n\
+                echo '{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"too long\"}}'\n\
+                cat > /dev/null";
+    let error = soon(script(text).send("hello")).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::InvalidRequest));
+}
+
+#[tokio::test]
+async fn a_program_that_ends_fails_its_calls_and_is_started_again_by_the_next() {
+    let place = tempdir().unwrap();
+    let marker = place.path().join("ran");
+    let text = format!(
+        "read -r line\n\
+         if [ ! -e '{0}' ]; then : > '{0}'; exit 3; fi\n\
+         {1}\n\
+         cat > /dev/null",
+        marker.display(),
+        done(2)
+    );
+    let client = script(&text);
+    let error = soon(client.send("hello")).await.unwrap_err();
+    assert!(error.is_broken() && format!("{error:?}").contains("exit status: 3"), "{error:?}");
+    soon(client.send("hello")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_and_a_line_without_end_are_errors_of_their_kind() {
+    let client = Client::connect("stdio:no-such-program-anywhere --flag").await.unwrap();
+    let error = soon(client.send("hello")).await.unwrap_err();
+    assert!(error.is_setup() && error.to_string().contains("no-such-program"), "{error}");
+    assert!(!format!("{client:?}").contains("--flag"), "arguments may be secret");
+    assert!(Client::connect("stdio:").await.unwrap_err().is_setup());
+
+    let limits = Limits { event: 1000, response: 1000, ..Limits::default() };
+    let endless = ["-c", "while :; do printf xxxxxxxxxxxxxxxx; done"];
+    let client = quick().limits(limits).command("sh", endless).unwrap();
+    let error = soon(client.send("hello")).await.unwrap_err();
+    assert!(error.is_too_large(), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_program_ends_with_its_client() {
+    let place = tempdir().unwrap();
+    let marker = place.path().join("gone");
+    let client =
+        script(&format!("read -r line\n{}\ncat > /dev/null\n: > '{}'", done(1), marker.display()));
+    soon(client.send("hello")).await.unwrap();
+    assert!(!marker.exists());
+    drop(client);
+    appears(&marker).await;
+}
