@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use herald_protocol::ErrorKind;
+
 use crate::{
     builder::Settings,
     call::Outgoing,
@@ -85,14 +87,19 @@ impl Agent {
         &self.doors[self.current.load(Ordering::Relaxed)].usable
     }
 
-    /// Makes a call once, at the first interface that can be reached. One that cannot has seen
-    /// nothing of the call.
+    /// Makes a call once, at the first interface that can be reached and knows the method. One that
+    /// cannot has seen nothing of the call, and one that does not know it has done nothing about it.
     pub(crate) async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
         let first = self.current.load(Ordering::Relaxed);
         let mut index = first;
         loop {
             let answer = self.doors[index].transport.call(call).await;
-            if !answer.as_ref().is_err_and(Error::is_connect) {
+            let is_guess = self.doors[index].usable.is_guess;
+            let elsewhere = answer.as_ref().is_err_and(|error| {
+                let unknown = error.kind() == Some(ErrorKind::MethodNotFound);
+                error.is_connect() || is_guess && unknown
+            });
+            if !elsewhere {
                 self.current.store(index, Ordering::Relaxed);
                 return answer;
             }
@@ -101,7 +108,7 @@ impl Agent {
                 return answer;
             }
             let next = &self.doors[index].usable.interface;
-            tracing::debug!(url = next.url, "no connection, trying the next interface");
+            tracing::debug!(url = next.url, "nobody here, trying the next interface");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use backon::ExponentialBackoff;
+use futures_util::{Stream, stream};
 use herald_protocol::{
     ErrorKind, Reply, Request, SendResult, StreamEvent, Task, TaskId, TaskState,
     request::{GetTask, SendMessage, SubscribeToTask},
@@ -127,6 +128,13 @@ impl Events {
             self.stage = Stage::Over;
         }
         next
+    }
+
+    /// The same as a stream of the `futures` crates. It ends after an error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<StreamEvent, Error>> + Send + Unpin {
+        Box::pin(stream::try_unfold(self, async |mut events: Self| {
+            Ok(events.next().await?.map(|event| (event, events)))
+        }))
     }
 
     async fn advance(&mut self) -> Result<Option<StreamEvent>, Error> {

@@ -34,6 +34,8 @@ pub(crate) struct Usable {
     pub(crate) interface: AgentInterface,
     pub(crate) binding: Binding,
     pub(crate) dialect: Dialect,
+    /// Whether it may turn out to speak another dialect.
+    pub(crate) is_guess: bool,
     pub(crate) url: Url,
 }
 
@@ -47,7 +49,7 @@ impl Usable {
             protocol_version: Version::V1_0.to_string(),
         };
         let url = Url::parse(&interface.url).expect("it is a URL");
-        Self { interface, binding: Binding::Stdio, dialect: Dialect::V1, url }
+        Self { interface, binding: Binding::Stdio, dialect: Dialect::V1, is_guess: false, url }
     }
 }
 
@@ -64,13 +66,17 @@ impl Binding {
         }
     }
 
-    fn dialect(self, version: Version) -> Option<Dialect> {
+    /// How an interface of this version may speak, the likeliest first. Cards of 0.1 and of early 0.2
+    /// say nothing about their version, and look alike.
+    fn dialects(self, version: Version) -> &'static [Dialect] {
         match (self, version) {
-            (Self::Stdio, _) => None,
-            (_, Version { major: 1, .. }) => Some(Dialect::V1),
-            (Self::JsonRpc, Version { major: 0, minor: 2 | 3 }) => Some(Dialect::V03),
-            (Self::Rest | Self::Grpc, Version { major: 0, minor: 3 }) => Some(Dialect::V03Rest),
-            _ => None,
+            (Self::Stdio, _) => &[],
+            (_, Version { major: 1, .. }) => &[Dialect::V1],
+            (Self::JsonRpc, Version::V0_3) => &[Dialect::V03],
+            (Self::JsonRpc, Version::V0_2) => &[Dialect::V03, Dialect::V01],
+            (Self::JsonRpc, Version::V0_1) => &[Dialect::V01, Dialect::V03],
+            (Self::Rest | Self::Grpc, Version::V0_3 | Version::V0_2) => &[Dialect::V03Rest],
+            _ => &[],
         }
     }
 }
@@ -91,10 +97,6 @@ pub(crate) fn choose(
             "" => Version::V1_0,
             text => text.parse().ok()?,
         };
-        let dialect = binding.dialect(version)?;
-        if pinned.is_some_and(|pinned| pinned != dialect.version()) {
-            return None;
-        }
         let url = match binding {
             Binding::JsonRpc | Binding::Rest => address(&interface.url, from)?,
             Binding::Grpc => grpc_address(&interface.url, from, card)?,
@@ -102,9 +104,21 @@ pub(crate) fn choose(
             // Nobody's card may start a program.
             Binding::Stdio => return None,
         };
-        Some(Usable { interface: interface.clone(), binding, dialect, url })
+        let dialects = binding.dialects(version);
+        let spoken = dialects
+            .iter()
+            .filter(move |dialect| pinned.is_none_or(|pinned| pinned == dialect.version()));
+        let interface = interface.clone();
+        Some(spoken.map(move |dialect| Usable {
+            interface: interface.clone(),
+            binding,
+            dialect: *dialect,
+            is_guess: dialects.len() > 1,
+            url: url.clone(),
+        }))
     };
-    let mut found: Vec<Usable> = card.supported_interfaces.iter().filter_map(usable).collect();
+    let mut found: Vec<Usable> =
+        card.supported_interfaces.iter().filter_map(usable).flatten().collect();
     let rank = |binding| preferred.iter().position(|one| *one == binding);
     found.sort_by_key(|usable| rank(usable.binding).unwrap_or(preferred.len()));
     if found.is_empty() {

@@ -1,5 +1,6 @@
 //! Lists, page by page.
 
+use futures_util::{Stream, stream};
 use herald_protocol::{Reply, Request, TaskPage, request::ListTasks};
 
 use crate::{
@@ -18,6 +19,13 @@ pub struct Pages {
 impl Pages {
     pub(crate) fn new(client: Client, query: ListTasks) -> Self {
         Self { client, query: Some(query) }
+    }
+
+    /// The same as a stream of the `futures` crates. It ends after an error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<TaskPage, Error>> + Send + Unpin {
+        Box::pin(stream::try_unfold(self, async |mut pages: Self| {
+            Ok(pages.next().await?.map(|page| (page, pages)))
+        }))
     }
 
     /// The next page; `None` after the last one. A page that fails can be asked for again.

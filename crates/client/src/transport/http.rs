@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use herald_protocol::{
-    Dialect, Request, TenantId,
+    Dialect, Request, TaskId, TenantId,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header};
@@ -162,6 +162,14 @@ impl Endpoint {
             }
             (Dialect::V1, _) => {}
             (Dialect::V03 | Dialect::V03Rest | Dialect::V01, _) => drop(request.take_tenant()),
+        }
+        if let (Dialect::V01, Request::SendMessage(send) | Request::SendStreamingMessage(send)) =
+            (self.dialect, &mut request)
+            && send.message.task_id.is_none()
+        {
+            // Clients of 0.1 name their tasks. A repeated message has the same id, and so the task.
+            let id = send.message.message_id.as_str();
+            send.own_task.get_or_insert_with(|| TaskId::from(id));
         }
         request
     }

@@ -24,3 +24,4 @@ mod silence;
 mod stdio;
 mod streams;
 mod tls;
+mod v01;

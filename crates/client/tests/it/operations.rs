@@ -1,5 +1,6 @@
 //! Every operation, over every binding and version.
 
+use futures_util::{StreamExt, TryStreamExt};
 use herald_client::{
     Client, SendMessage, SendResult, StreamEvent, TaskState,
     protocol::{
@@ -164,6 +165,22 @@ async fn an_agent_in_this_process_needs_no_socket() {
     assert_eq!(client.card().name, "script");
     assert_eq!(client.send("hello").await.unwrap().text(), "hello");
     assert_eq!(pieces(&all(client.stream("chunks 3").await.unwrap()).await), "1;2;3;");
+}
+
+#[tokio::test]
+async fn events_and_pages_are_streams_too() {
+    let hub = Hub::start().await;
+    let client = hub.client().await;
+    let events: Vec<_> =
+        client.stream("chunks 3").await.unwrap().into_stream().try_collect().await.unwrap();
+    assert_eq!(pieces(&events), "1;2;3;");
+    client.send("hello").await.unwrap();
+    let query = ListTasks { page_size: Some(1), ..ListTasks::default() };
+    let pages: Vec<_> = client.list(query).into_stream().try_collect().await.unwrap();
+    assert_eq!(pages.iter().map(|page| page.tasks.len()).collect::<Vec<_>>(), [1, 1]);
+    let mut lost = client.resume("nowhere", "nowhere:1").into_stream();
+    assert!(lost.next().await.unwrap().is_err());
+    assert!(lost.next().await.is_none(), "nothing follows an error");
 }
 
 #[test]

@@ -317,6 +317,7 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         additional_interfaces: Vec<Transport>,
         #[serde(default, deserialize_with = "null_as_default")]
         security: Vec<BTreeMap<String, Scoped>>,
+        authentication: Option<de::IgnoredAny>,
         #[serde(alias = "supports_authenticated_extended_card")]
         supports_authenticated_extended_card: Option<bool>,
         #[serde(default, deserialize_with = "null_as_default")]
@@ -344,8 +345,14 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
     }
     let wire: Wire = json::read(bytes)?;
     let others = wire.additional_interfaces.into_iter();
+    // Cards name their version since 0.2.5, and `authentication` was gone with 0.2.
+    let version = match (&*wire.protocol_version, wire.authentication) {
+        ("", Some(_)) => Version::V0_1,
+        ("", None) => Version::V0_2,
+        (text, _) => text.parse().unwrap_or(Version::V0_3),
+    };
     card.supported_interfaces = legacy_interfaces(
-        &wire.protocol_version,
+        version,
         wire.url,
         wire.preferred_transport,
         others.map(|Transport { url, transport }| (url, transport)),
@@ -363,13 +370,11 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
 
 /// The interfaces of a card from before 1.0: the main one, and those that are named beside it.
 pub(crate) fn legacy_interfaces(
-    version: &str,
+    version: Version,
     url: String,
     transport: Option<String>,
     others: impl Iterator<Item = (String, String)>,
 ) -> Vec<AgentInterface> {
-    // 0.2 and earlier are spoken as 0.3; what a card says beyond that is believed.
-    let version = version.parse().unwrap_or(Version::V0_3).max(Version::V0_3);
     let main = (url, transport.unwrap_or_else(|| JSON_RPC.to_owned()));
     let mut interfaces = Vec::new();
     for (url, transport) in std::iter::once(main).chain(others) {

@@ -265,7 +265,10 @@ fn older_and_stranger_cards_are_read_too() {
     let v01 = r#"{"name":"old","url":"http://a/","version":"1","capabilities":{},"skills":[],
         "description":null,"authentication":{"schemes":["bearer"]}}"#;
     let read = card::read(v01.as_bytes()).unwrap();
-    assert_eq!(read.supported_interfaces, [interface("http://a/", "JSONRPC", "0.3")]);
+    assert_eq!(read.supported_interfaces, [interface("http://a/", "JSONRPC", "0.1")]);
+    let unsaid = r#"{"name":"old","url":"http://a/","version":"1","capabilities":{},"skills":[]}"#;
+    let read = card::read(unsaid.as_bytes()).unwrap();
+    assert_eq!(read.supported_interfaces, [interface("http://a/", "JSONRPC", "0.2")]);
 
     let v02 = r#"{"name":"old","url":"http://a/","protocolVersion":"0.2.9","version":"1",
         "capabilities":{"stateTransitionHistory":true,"push_notifications":true},"skills":[],
@@ -275,7 +278,7 @@ fn older_and_stranger_cards_are_read_too() {
         "clientCredentials":{"tokenUrl":"t","scopes":{}}}}},
         "security":[{"schemes":{"b":{"list":["x"]}}},{"o":["y"]}]}"#;
     let read = card::read(v02.as_bytes()).unwrap();
-    assert_eq!(read.supported_interfaces, [interface("http://a/", "HTTP+JSON", "0.3")]);
+    assert_eq!(read.supported_interfaces, [interface("http://a/", "HTTP+JSON", "0.2")]);
     assert_eq!(read.capabilities.state_transition_history, Some(true));
     assert_eq!(read.capabilities.push_notifications, Some(true));
     assert_eq!(read.security_requirements, [needs("b", &["x"]), needs("o", &["y"])]);

@@ -17,6 +17,7 @@ use crate::{
         ScopeList, SecurityRequirement, SecurityScheme,
     },
     validate::Violations,
+    version::Version,
 };
 
 /// Reads what the two generations have under the same names.
@@ -229,7 +230,7 @@ impl v03::AgentCard {
             name: self.name,
             description: self.description,
             supported_interfaces: card::legacy_interfaces(
-                &self.protocol_version,
+                self.protocol_version.parse().unwrap_or(Version::V0_3),
                 self.url,
                 filled(self.preferred_transport),
                 others.map(|one| (one.url, one.transport)),
