@@ -27,9 +27,9 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "herald",
-        "anyhow async-trait bytes bytesize clap herald-agents herald-engine herald-protocol \
-         herald-server http http-body-util humantime hyper hyper-util opentelemetry \
-         opentelemetry-http opentelemetry-otlp opentelemetry_sdk serde strsim tokio tokio-util toml \
+        "anyhow async-trait bytes bytesize clap herald-agents herald-client herald-engine \
+         herald-protocol herald-server http http-body-util humantime hyper hyper-util opentelemetry \
+         opentelemetry-http opentelemetry-otlp opentelemetry_sdk serde serde_json strsim tokio tokio-util toml \
          tracing tracing-subscriber",
     ),
     ("xtask", "anyhow serde serde_json"),

@@ -12,7 +12,7 @@ use tower::Service;
 
 use crate::{
     call::{Interceptor, TraceContext},
-    client::Client,
+    client::{Client, Discovered},
     credential::Credential,
     discover::{Found, Source, unnamed},
     error::{BoxError, Error},
@@ -21,6 +21,7 @@ use crate::{
         Program,
         http::{Exchange, Http, in_process, network},
     },
+    watch::{Watch, watched},
 };
 
 /// Collects what a client is made of.
@@ -29,6 +30,7 @@ use crate::{
 pub struct ClientBuilder {
     settings: Settings,
     exchange: Option<Exchange>,
+    watch: Option<Arc<dyn Watch>>,
 }
 
 /// How much a client takes from a server, in bytes.
@@ -200,6 +202,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Shows `watch` everything that goes over the wire.
+    pub fn watch(mut self, watch: impl Watch) -> Self {
+        self.watch = Some(Arc::new(watch));
+        self
+    }
+
     /// How much is taken from a server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.settings.limits = limits;
@@ -236,9 +244,14 @@ impl ClientBuilder {
     /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), a `file://`
     /// URL of a card, or `stdio:` and a command, as [`command`](Self::command) takes it in words.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        let source = Source::parse(url)?;
+        self.discover(Source::parse(url)?).await?.client()
+    }
+
+    /// Fetches a card and leaves the choice of an interface for later, so that also a card can be
+    /// looked at that names none this client can call.
+    pub async fn discover(self, source: Source) -> Result<Discovered, Error> {
         let (settings, http) = self.parts()?;
-        Client::discover(settings, http, source).await
+        Discovered::find(settings, http, source).await
     }
 
     /// Calls the agent of a card at hand. Its interfaces are trusted as the card is.
@@ -263,11 +276,14 @@ impl ClientBuilder {
     }
 
     fn parts(self) -> Result<(Settings, Http), Error> {
-        let Self { settings, exchange } = self;
-        let exchange = match exchange {
+        let Self { settings, exchange, watch } = self;
+        let mut exchange = match exchange {
             Some(exchange) => exchange,
             None => network(settings.timeouts.connect)?,
         };
+        if let Some(watch) = watch {
+            exchange = watched(exchange, watch);
+        }
         let http = Http::new(exchange, settings.limits.clone(), settings.timeouts.clone());
         Ok((settings, http))
     }

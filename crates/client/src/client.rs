@@ -8,15 +8,16 @@ use std::{
 use bytes::Bytes;
 use herald_protocol::{
     AgentCard, ErrorKind, MessageId, Operation, PushConfigId, Reply, Request, SendResult,
-    StreamEvent, Task, TaskId, TaskState,
+    StreamEvent, Task, TaskId, TaskState, Version,
     card::AgentInterface,
     push::{PushConfig, PushConfigPage},
     request::{
         CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, ListTasks, PushConfigRef,
         SendMessage, SubscribeToTask,
     },
+    version::VERSION_HEADER,
 };
-use http::Response;
+use http::{HeaderValue, Response};
 use http_body_util::Full;
 use tokio::time::{sleep, timeout};
 use tower::Service;
@@ -26,10 +27,11 @@ use crate::{
     agent::Agent,
     builder::{ClientBuilder, Settings},
     call::Outgoing,
-    credential::Proof,
+    credential::{Credential, Proof},
     discover::{Found, Source},
     error::{BoxError, Error},
     events::Events,
+    interface::{Binding, choose},
     pages::Pages,
     transport::{Answered, http::Http},
 };
@@ -46,6 +48,16 @@ struct Shared {
     http: Http,
     source: Option<Source>,
     agent: RwLock<Arc<Agent>>,
+}
+
+/// An agent's card, before an interface of it is chosen.
+#[derive(Debug)]
+#[must_use]
+pub struct Discovered {
+    settings: Settings,
+    http: Http,
+    source: Source,
+    found: Found,
 }
 
 /// What any operation answers with.
@@ -81,16 +93,6 @@ impl Client {
         B::Error: Into<BoxError>,
     {
         Self::builder().service(service).connect("http://localhost").await
-    }
-
-    pub(crate) async fn discover(
-        settings: Settings,
-        http: Http,
-        source: Source,
-    ) -> Result<Self, Error> {
-        let found = find(&settings, &http, &source, None).await?;
-        let found = found.ok_or_else(|| Error::invalid("the server says that nothing changed"))?;
-        Self::new(settings, http, Some(source), found)
     }
 
     pub(crate) fn new(
@@ -350,6 +352,54 @@ impl Client {
     }
 }
 
+impl Discovered {
+    pub(crate) async fn find(
+        settings: Settings,
+        http: Http,
+        source: Source,
+    ) -> Result<Self, Error> {
+        let found = find(&settings, &http, &source, None).await?;
+        let found = found.ok_or_else(|| Error::invalid("the server says that nothing changed"))?;
+        Ok(Self { settings, http, source, found })
+    }
+
+    /// What the agent says about itself.
+    pub fn card(&self) -> &AgentCard {
+        &self.found.card
+    }
+
+    /// The card as it was written, byte by byte.
+    pub fn document(&self) -> &[u8] {
+        &self.found.document
+    }
+
+    /// Proves who is calling to the agent itself. Whoever keeps the card sees nothing of it, unlike
+    /// of a credential that the builder has.
+    pub fn credential(mut self, credential: Credential) -> Self {
+        self.settings.credentials.push(credential);
+        self
+    }
+
+    /// Names a protocol extension in every call, now that the card has said which there are.
+    pub fn extension(mut self, uri: impl Into<String>) -> Self {
+        self.settings.extensions.push(uri.into());
+        self
+    }
+
+    /// The interface that would be called first, given such wishes.
+    pub fn selected(&self, preferred: &[Binding], version: Version) -> Option<AgentInterface> {
+        let Found { card, url, .. } = &self.found;
+        let usable = choose(card, url.as_ref(), preferred, Some(version)).ok()?;
+        usable.into_iter().next().map(|usable| usable.interface)
+    }
+
+    /// Calls the agent at the best of its interfaces.
+    pub fn client(self) -> Result<Client, Error> {
+        let Self { settings, http, source, found } = self;
+        Client::new(settings, http, Some(source), found)
+    }
+}
+
 /// Whether a call may be made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeats {
@@ -387,11 +437,15 @@ async fn find(
     source: &Source,
     known: Option<&Found>,
 ) -> Result<Option<Found>, Error> {
-    let proof = Proof::authorization(&settings.credentials)?;
+    let mut headers = Proof::authorization(&settings.credentials)?.headers;
+    if let Some(version) = settings.version {
+        let version = HeaderValue::try_from(version.to_string()).expect("digits and a dot");
+        headers.insert(VERSION_HEADER, version);
+    }
     let attempts = async {
         let mut pauses = settings.retry.pauses();
         loop {
-            let fetched = source.fetch(http, &proof.headers, known).await;
+            let fetched = source.fetch(http, &headers, known).await;
             let again =
                 fetched.as_ref().is_err_and(|error| error.is_temporary() && !error.is_connect());
             match pauses.next().filter(|_| again) {

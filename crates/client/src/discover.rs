@@ -22,7 +22,7 @@ const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent
 
 /// Where a card is to be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// Below this URL, at one of the well-known paths.
     Below(Url),
     /// At this URL.
@@ -37,6 +37,8 @@ pub(crate) enum Source {
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) card: AgentCard,
+    /// The card as it was written; empty where it was handed over.
+    pub(crate) document: Bytes,
     /// Where it was found; `None` for a file.
     pub(crate) url: Option<Url>,
     validators: HeaderMap,
@@ -46,28 +48,36 @@ pub(crate) struct Found {
 impl Source {
     /// Reads what a person calls an agent: its base URL, the URL of its card (which ends in
     /// `.json`), a `file://` URL, or `stdio:` and a command whose words are set apart by spaces.
-    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut url = match Self::exact(text)? {
+            Self::At(url) if !url.path().ends_with(".json") => url,
+            exact @ (Self::Below(_) | Self::At(_) | Self::File(_) | Self::Program(_)) => {
+                return Ok(exact);
+            }
+        };
+        let path = format!("{}/", url.path().trim_end_matches('/'));
+        url.set_path(&path);
+        url.set_query(None);
+        url.set_fragment(None);
+        Ok(Self::Below(url))
+    }
+
+    /// The same, but a URL is that of a card, whatever it ends in.
+    pub fn exact(text: &str) -> Result<Self, Error> {
         if let Some(command) = text.strip_prefix("stdio:") {
             let mut words = command.split_whitespace().map(OsString::from);
             let name = words.next().ok_or_else(|| Error::setup("stdio: needs a command"))?;
             return Ok(Self::Program(Program { name, arguments: words.collect() }));
         }
         let wrong = |why: &str| Error::setup(format!("{text:?} is no agent's URL: {why}"));
-        let mut url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
+        let url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
         match url.scheme() {
             "file" => url.to_file_path().map(Self::File).map_err(|()| wrong("no such path")),
             "http" | "https" if !url.username().is_empty() || url.password().is_some() => {
                 // Not even in the error: it holds a secret.
                 Err(Error::setup("give credentials to the builder, not in the URL"))
             }
-            "http" | "https" if url.path().ends_with(".json") => Ok(Self::At(url)),
-            "http" | "https" => {
-                let path = format!("{}/", url.path().trim_end_matches('/'));
-                url.set_path(&path);
-                url.set_query(None);
-                url.set_fragment(None);
-                Ok(Self::Below(url))
-            }
+            "http" | "https" => Ok(Self::At(url)),
             _ => Err(wrong("expected http, https, file or stdio")),
         }
     }
@@ -117,7 +127,7 @@ impl Source {
                 }
                 status if status.is_success() => {
                     let bytes = read(body, limit, "the card").await?;
-                    return found(&bytes, Some(url), &parts.headers).map(Some);
+                    return found(bytes, Some(url), &parts.headers).map(Some);
                 }
                 status => return Err(Error::bad_status(status.as_u16(), "instead of a card")),
             }
@@ -134,12 +144,18 @@ impl Found {
 
     /// Another card of the same agent, from the same place.
     pub(crate) fn with(&self, card: AgentCard) -> Self {
-        Self { card, ..self.clone() }
+        Self { card, document: Bytes::new(), ..self.clone() }
     }
 
     /// A card that was handed over.
     pub(crate) fn given(card: AgentCard) -> Self {
-        Self { card, url: None, validators: HeaderMap::new(), fresh_until: Instant::now() }
+        Self {
+            card,
+            document: Bytes::new(),
+            url: None,
+            validators: HeaderMap::new(),
+            fresh_until: Instant::now(),
+        }
     }
 }
 
@@ -162,11 +178,11 @@ async fn read_file(path: &PathBuf, limit: usize) -> Result<Found, Error> {
     if bytes.len() > limit {
         return Err(Error::too_large("the card", limit));
     }
-    found(&bytes, None, &HeaderMap::new())
+    found(bytes.into(), None, &HeaderMap::new())
 }
 
-fn found(bytes: &[u8], url: Option<Url>, headers: &HeaderMap) -> Result<Found, Error> {
-    let card = card::read(bytes).map_err(|error| {
+fn found(document: Bytes, url: Option<Url>, headers: &HeaderMap) -> Result<Found, Error> {
+    let card = card::read(&document).map_err(|error| {
         Error::invalid(format!("what was found is no agent card: {}", error.message))
     })?;
     let mut validators = HeaderMap::new();
@@ -178,7 +194,7 @@ fn found(bytes: &[u8], url: Option<Url>, headers: &HeaderMap) -> Result<Found, E
         }
     }
     let fresh_until = Instant::now() + max_age(headers);
-    Ok(Found { card, url, validators, fresh_until })
+    Ok(Found { card, document, url, validators, fresh_until })
 }
 
 /// For how long a card may be used without asking, at most a day.

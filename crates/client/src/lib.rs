@@ -43,11 +43,13 @@ mod events;
 mod interface;
 mod pages;
 mod transport;
+mod watch;
 
 pub use builder::{ClientBuilder, Limits, Retry, Timeouts};
 pub use call::{Interceptor, Outgoing, TraceContext};
-pub use client::{Answer, Client};
+pub use client::{Answer, Client, Discovered};
 pub use credential::{Credential, Secret};
+pub use discover::Source;
 pub use error::Error;
 pub use events::Events;
 pub use herald_protocol as protocol;
@@ -57,3 +59,5 @@ pub use herald_protocol::{
 };
 pub use interface::Binding;
 pub use pages::Pages;
+pub use transport::Program;
+pub use watch::Watch;

@@ -21,7 +21,8 @@ pub(crate) use http::Endpoint;
 pub(crate) use jsonrpc::JsonRpc;
 pub(crate) use rest::Rest;
 pub(crate) use session::Lasting;
-pub(crate) use stdio::{Pipe, Program};
+pub(crate) use stdio::Pipe;
+pub use stdio::Program;
 pub(crate) use ws::Socket;
 
 /// One way to reach one interface of an agent.

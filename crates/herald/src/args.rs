@@ -1,41 +1,45 @@
-//! The command line, as clap reads it.
+//! The command line, as clap reads it: one file per family of verbs.
 
-use std::path::PathBuf;
+mod agent;
+mod message;
+mod serve;
+
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
-    Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
-    builder::{FalseyValueParser, Resettable},
+    Arg, ArgAction, ArgMatches, Args, ColorChoice, CommandFactory, FromArgMatches, Parser,
+    Subcommand, builder::Resettable, error::ContextKind, parser::ValueSource,
 };
 
-/// Makes anything that can work on a task into an A2A agent, and keeps every task it accepts.
+use crate::{
+    fault::Fault,
+    layers::{Layers, Origin},
+};
+
+pub(crate) use agent::{AgentArgs, Format};
+pub(crate) use message::{Content, MessageArgs, Send, Source, Waiting};
+pub(crate) use serve::{A2aServer, Basics, LogFormat, LogLevel, Serve};
+
+/// Makes anything that can work on a task into an A2A agent, keeps every task it accepts, and calls
+/// any A2A agent.
 #[derive(Debug, Parser)]
 #[command(name = "herald", version, propagate_version = true, arg_required_else_help = true)]
+#[command(disable_version_flag = true, color = ColorChoice::Never, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// Print the version
+    #[arg(short = 'v', short_alias = 'V', long, global = true, action = ArgAction::Version)]
+    version: Option<bool>,
 }
 
-/// What `a2a-server` takes beyond the flags of its namesake, and does not list.
-pub(crate) const MORE: [&str; 5] = ["data", "ephemeral", "config", "public_url", "log_format"];
-
-/// Reads the command line and the environment. A variable that is empty is not set.
-pub(crate) fn read<T: CommandFactory + FromArgMatches>(hidden: &[&str]) -> T {
-    let mut command = T::command().mut_args(without_empty);
-    for name in hidden {
-        command = command.mut_arg(name, |arg| arg.hide(true));
-    }
-    let command = command.mut_subcommands(|command| command.mut_args(without_empty));
-    let read = command.try_get_matches().and_then(|found| T::from_arg_matches(&found));
-    read.unwrap_or_else(|fault| fault.exit())
-}
-
-fn without_empty(arg: Arg) -> Arg {
-    let value = arg.get_env().and_then(std::env::var_os);
-    match value.is_some_and(|value| value.is_empty()) {
-        true => arg.env(Resettable::Reset),
-        false => arg,
-    }
-}
+const EXAMPLES: &str = "\
+Examples:
+  herald serve                                      serve an echo agent
+  herald card get localhost:8000                    what does that agent do?
+  herald send localhost:8000 \"Hello\"                send it a message and wait
+  herald help send                                  everything about one command";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -43,131 +47,240 @@ pub(crate) enum Command {
     ///
     /// With no configuration this serves an echo agent on 127.0.0.1:8000 and keeps its data in
     /// ./herald-data. Flags win over environment variables, those over the configuration file.
-    #[command(after_long_help = SERVE_EXAMPLES)]
+    #[command(after_long_help = serve::EXAMPLES)]
     Serve(Serve),
+
+    /// Look at an agent's card
+    #[command(subcommand)]
+    Card(CardCommand),
+
+    /// Send a message to an agent and wait for the result
+    #[command(after_help = message::EXAMPLES)]
+    Send(Send),
+
+    /// Look at the settings of the commands that call agents
+    #[command(subcommand)]
+    Config(ConfigCommand),
 }
 
-const SERVE_EXAMPLES: &str = "\
-Examples:
-  herald serve                              an echo agent, data in ./herald-data
-  herald serve --ephemeral --port 9000      nothing is kept after it stops
-  herald serve --config herald.toml         agents, limits and tokens from a file
-  herald serve --stdio --ephemeral          one caller, over standard input and output
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every setting, its value and where that comes from
+    #[command(after_help = CONFIG_HELP)]
+    Show(ConfigShow),
+}
 
-Try it from another terminal:
-  curl http://127.0.0.1:8000/message:send -H 'A2A-Version: 1.0' \\
-    -H 'Content-Type: application/json' -d '{\"message\":
-      {\"messageId\":\"m1\",\"role\":\"ROLE_USER\",\"parts\":[{\"text\":\"Hello\"}]}}'";
+const CONFIG_HELP: &str = "\
+A flag wins over a variable (--agent-card over A2ACLI_AGENT_CARD), a variable over a file, the file
+that --config names or the .env here or above over ~/.config/a2a-cli/.env, and that over the default.
+Files hold one A2ACLI_NAME=value per line; edit them with any editor.";
 
-/// Serves agents over A2A, with the flags of the server of that name.
-///
-/// It is `herald serve` under another name and takes its other flags and variables too.
-#[derive(Debug, Parser)]
-#[command(name = "a2a-server", version, after_long_help = A2A_SERVER_EXAMPLES)]
-pub(crate) struct A2aServer {
+/// Every setting there is, so that each can be shown.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigShow {
     #[command(flatten)]
-    serve: Serve,
+    pub(crate) agent: AgentArgs,
+
+    #[command(flatten)]
+    message: MessageArgs,
+
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
-const A2A_SERVER_EXAMPLES: &str = "\
+#[derive(Debug, Subcommand)]
+pub(crate) enum CardCommand {
+    /// Fetch a card and show it
+    #[command(after_help = CARD_EXAMPLES)]
+    Get(CardGet),
+}
+
+const CARD_EXAMPLES: &str = "\
 Examples:
-  a2a-server                                an echo handler on 127.0.0.1:8000
-  a2a-server --port 9000 --log-level debug  more words, another port
-  a2a-server --list-handlers                what can work on tasks
+  herald card get localhost:8000                    at a host, under its well-known path
+  herald card get https://example.com/agents/echo   at a URL, or under its well-known path
+  herald card get ./card.json --validate            in a file, checked against A2A 1.0
+  herald card get catalog.json#reviewer             the entry of a catalog, a file or a URL
+  herald card get example.com --extended            the card for those who sign in";
 
-Try it from another terminal:
-  curl http://127.0.0.1:8000/rpc -H 'Content-Type: application/json' -d '{\"jsonrpc\":\"2.0\",
-      \"id\":1,\"method\":\"tasks/send\",\"params\":{\"message\":
-      {\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Hello\"}]}}}'";
+#[derive(Debug, Args)]
+pub(crate) struct CardGet {
+    /// The agent; the same as --agent-card
+    #[arg(value_name = "REF", conflicts_with = "agent_card")]
+    pub(crate) reference: Option<String>,
 
-impl From<A2aServer> for Serve {
-    fn from(args: A2aServer) -> Self {
-        Self { usual_format: LogFormat::Classic, ..args.serve }
+    /// Check the card against the schema of A2A 1.0, and name every fault
+    #[arg(long)]
+    pub(crate) validate: bool,
+
+    /// Ask for the card for authenticated callers
+    #[arg(long)]
+    pub(crate) extended: bool,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+/// What `a2a-server` takes beyond the flags of its namesake, and does not list.
+pub(crate) const MORE: [&str; 5] = ["data", "ephemeral", "config", "public_url", "log_format"];
+
+/// Settings that must be given on the command line, or are no settings: what a verb acts on.
+const EXPLICIT: [&str; 9] =
+    ["config", "data", "file", "force", "help", "media-type", "stream", "text", "version"];
+
+/// What was read, and where the settings of a client verb come from.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) cli: Cli,
+    pub(crate) layers: Layers,
+    pub(crate) settings: Vec<Setting>,
+}
+
+/// One setting of a client verb.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// The name of its flag.
+    pub(crate) flag: String,
+    pub(crate) value: Option<String>,
+    pub(crate) origin: Origin,
+}
+
+/// Why nothing was read.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// Help and version are here too.
+    Clap(clap::Error),
+    Fault(Fault),
+}
+
+/// Reads the command line of `herald`. A setting of a client verb that is not on it comes from the
+/// layers below, as if it were the flag's default.
+pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
+    let command = without_empty(Cli::command());
+    let found = command.clone().try_get_matches_from(arguments)?;
+    let (names, leaf) = verb(&found);
+    if leaf.try_contains_id("agent_card").is_err() {
+        let cli = Cli::from_arg_matches(&found)?;
+        return Ok(Reading { cli, layers: Layers::default(), settings: Vec::new() });
+    }
+    let layers = Layers::read(leaf.get_one::<PathBuf>("config").map(PathBuf::as_path))?;
+    let mut below = Vec::new();
+    let mut settings = Vec::new();
+    for arg in subcommand(&command, &names).get_arguments() {
+        let Some(flag) = arg.get_long().filter(|flag| !EXPLICIT.contains(flag)) else { continue };
+        let given = |id: &str| leaf.value_source(id) == Some(ValueSource::CommandLine);
+        // Who says --wait does not want what a file says about --async.
+        let given = given(arg.get_id().as_str()) || flag == "async" && given("wait");
+        let (value, origin) = match layers.get(flag) {
+            _ if given => (None, Origin::Flag),
+            Some((value, origin)) => (Some(value), origin),
+            None => (None, Origin::Default),
+        };
+        let id = arg.get_id().to_string();
+        settings.push((id.clone(), Setting { flag: flag.to_owned(), value: None, origin }));
+        below.extend(value.map(|value| (id, value)));
+    }
+    let found = match below.is_empty() {
+        true => found,
+        false => with_defaults(command, &names, &below)
+            .try_get_matches_from(arguments)
+            .map_err(|error| named(&error, &settings))?,
+    };
+    let (_, leaf) = verb(&found);
+    let effective = |(id, setting): (String, Setting)| {
+        let values = leaf.get_raw(&id).into_iter().flatten();
+        let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+        let value = Some(values.join(",")).filter(|value| !value.is_empty());
+        Setting { value, ..setting }
+    };
+    let settings = settings.into_iter().map(effective).collect();
+    let cli = Cli::from_arg_matches(&found)?;
+    Ok(Reading { cli, layers, settings })
+}
+
+/// Reads the command line of `a2a-server`.
+pub(crate) fn read_a2a_server(arguments: &[OsString]) -> Result<A2aServer, clap::Error> {
+    let mut command = without_empty(A2aServer::command());
+    for name in MORE {
+        command = command.mut_arg(name, |arg| arg.hide(true));
+    }
+    A2aServer::from_arg_matches(&command.try_get_matches_from(arguments)?)
+}
+
+/// The verb that was called: its names from the outside in, and its arguments.
+fn verb(found: &ArgMatches) -> (Vec<String>, &ArgMatches) {
+    let (mut names, mut leaf) = (Vec::new(), found);
+    while let Some((name, inner)) = leaf.subcommand() {
+        names.push(name.to_owned());
+        leaf = inner;
+    }
+    (names, leaf)
+}
+
+fn subcommand<'a>(command: &'a clap::Command, names: &[String]) -> &'a clap::Command {
+    let inner = |command: &'a clap::Command, name| command.find_subcommand(name);
+    names.iter().try_fold(command, inner).expect("a verb that was found is there")
+}
+
+/// The same command whose verb has these values as defaults.
+fn with_defaults(
+    command: clap::Command,
+    names: &[String],
+    values: &[(String, String)],
+) -> clap::Command {
+    match names.split_first() {
+        Some((name, rest)) => {
+            command.mut_subcommand(name, |inner| with_defaults(inner, rest, values))
+        }
+        None => values.iter().fold(command, |command, (id, value)| {
+            command.mut_arg(id, |arg| match arg.get_value_delimiter() {
+                Some(delimiter) => {
+                    let values: Vec<_> = value.split(delimiter).map(str::to_owned).collect();
+                    arg.default_values(values)
+                }
+                None => arg.default_value(value.clone()),
+            })
+        }),
     }
 }
 
-/// What `herald serve` and `a2a-server` have in common.
-#[derive(Debug, Default, Args)]
-pub(crate) struct Basics {
-    /// Address to listen on [default: 127.0.0.1]
-    #[arg(long, env = "HERALD_HOST", value_name = "ADDRESS")]
-    pub(crate) host: Option<String>,
-
-    /// Port to listen on; 0 picks a free one [default: 8000]
-    #[arg(long, env = "HERALD_PORT", value_name = "PORT")]
-    pub(crate) port: Option<u16>,
-
-    /// What to log, to standard error [default: info]
-    #[arg(long, env = "HERALD_LOG_LEVEL", value_enum, ignore_case = true, value_name = "LEVEL")]
-    pub(crate) log_level: Option<LogLevel>,
-
-    /// Print the built-in handlers, which are kinds of agents, and exit
-    #[arg(long)]
-    pub(crate) list_handlers: bool,
-
-    /// Serve one caller over standard input and output instead of a port: one JSON-RPC message per
-    /// line each way, logs on standard error
-    #[arg(long)]
-    pub(crate) stdio: bool,
-
-    /// Look for handlers in this package (not in this version)
-    #[arg(long, hide = true, value_name = "PACKAGE")]
-    pub(crate) handler_package: Vec<String>,
-
-    /// Look for no handlers but the built-in ones, which is what this version does
-    #[arg(long)]
-    pub(crate) no_discovery: bool,
+/// A fault that names the variable or the file in place of the flag.
+fn named(error: &clap::Error, settings: &[(String, Setting)]) -> Fault {
+    let argument = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    let flag = argument.trim_start_matches("--").split([' ', '[']).next().unwrap_or_default();
+    let set = settings.iter().find(|(_, setting)| setting.flag == flag);
+    let origin = set.map(|(_, set)| format!(" (from {})", set.origin)).unwrap_or_default();
+    Fault::usage(format!("{}{origin}", first_line(error)))
+        .hint(format!("correct it there, or give --{flag} on the command line"))
 }
 
-#[derive(Debug, Default, Args)]
-pub(crate) struct Serve {
-    #[command(flatten)]
-    pub(crate) basics: Basics,
-
-    /// Directory to keep tasks in [default: herald-data]
-    #[arg(long, env = "HERALD_DATA", value_name = "DIR", conflicts_with = "ephemeral")]
-    pub(crate) data: Option<PathBuf>,
-
-    /// Keep tasks in memory only: all are lost when the server stops
-    #[arg(long, env = "HERALD_EPHEMERAL", value_parser = FalseyValueParser::new())]
-    pub(crate) ephemeral: bool,
-
-    /// Configuration file [default: herald.toml, if there is one]
-    #[arg(long, env = "HERALD_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// The address that cards give to clients, when it is not the one listened on
-    #[arg(long, env = "HERALD_PUBLIC_URL", value_name = "URL")]
-    pub(crate) public_url: Option<String>,
-
-    /// How to log [default: text]
-    #[arg(long, env = "HERALD_LOG_FORMAT", value_enum, value_name = "FORMAT")]
-    pub(crate) log_format: Option<LogFormat>,
-
-    /// How to log when nobody says.
-    #[arg(skip)]
-    pub(crate) usual_format: LogFormat,
+/// What clap says, without its examples and its usage.
+pub(crate) fn first_line(error: &clap::Error) -> String {
+    let said = error.render().to_string();
+    let line = said.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum LogLevel {
-    #[value(alias = "critical")]
-    Error,
-    #[value(alias = "warning")]
-    Warn,
-    #[default]
-    Info,
-    Debug,
-    Trace,
+/// A variable that is empty is not set.
+fn without_empty(command: clap::Command) -> clap::Command {
+    let reset = |arg: Arg| {
+        let value = arg.get_env().and_then(std::env::var_os);
+        match value.is_some_and(|value| value.is_empty()) {
+            true => arg.env(Resettable::Reset),
+            false => arg,
+        }
+    };
+    command.mut_args(reset).mut_subcommands(|inner| inner.mut_args(reset))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Lines for people
-    #[default]
-    Text,
-    /// One JSON object per line, for programs
-    Json,
-    /// Lines as earlier A2A servers wrote them, with what callers say at level debug
-    Classic,
+impl From<clap::Error> for Unread {
+    fn from(error: clap::Error) -> Self {
+        Self::Clap(error)
+    }
+}
+
+impl From<Fault> for Unread {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
 }

@@ -3,42 +3,91 @@
 mod args;
 mod cmd;
 mod config;
+mod contact;
+mod fault;
+mod layers;
 mod logging;
 mod otlp;
+mod output;
+mod reference;
 mod settings;
+mod wire;
 
-use std::{io::Write, path::Path, process::ExitCode};
+use std::{
+    ffi::{OsStr, OsString},
+    future::Future,
+    io::Write,
+    path::Path,
+    process::ExitCode,
+};
 
-use crate::args::{A2aServer, Cli, Command};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{
+    args::{AgentArgs, CardCommand, Command, ConfigCommand, Format, Reading, Serve, Unread},
+    fault::Fault,
+    output::{Detail, Output},
+};
 
 const A2A_SERVER: &str = "a2a-server";
 
 /// Runs `herald`, or `a2a-server` if that is what the program is called.
 pub fn main() -> ExitCode {
-    let called = std::env::args_os().next().unwrap_or_default();
-    if Path::new(&called).file_stem().is_some_and(|name| name == A2A_SERVER) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let called = arguments.first().map(Path::new).and_then(Path::file_stem);
+    if called.is_some_and(|name| name == A2A_SERVER) {
         return a2a_server();
     }
-    run("herald", args::read::<Cli>(&[]).command)
+    match args::read(&arguments) {
+        Ok(reading) => run(reading),
+        Err(Unread::Fault(fault)) => unread(&arguments).fail(&fault),
+        Err(Unread::Clap(error)) => refuse(&arguments, &error),
+    }
 }
 
 /// Runs `a2a-server`.
 pub fn a2a_server() -> ExitCode {
-    run(A2A_SERVER, Command::Serve(args::read::<A2aServer>(&args::MORE).into()))
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match args::read_a2a_server(&arguments) {
+        Ok(args) => serve(A2A_SERVER, args.into()),
+        Err(error) => refuse(&arguments, &error),
+    }
 }
 
-fn run(name: &str, command: Command) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
-        let result = runtime.block_on(Box::pin(async {
-            match command {
-                Command::Serve(args) => cmd::serve::run(args).await,
-            }
-        }));
-        // What did not stop in time is dropped; its claims die with the process.
-        runtime.shutdown_background();
-        result
-    });
+fn run(reading: Reading) -> ExitCode {
+    let Reading { cli, layers, settings } = reading;
+    contact::warn_exposed(&layers);
+    match cli.command {
+        Command::Serve(args) => serve("herald", args),
+        Command::Card(command) => {
+            let CardCommand::Get(args) = &command;
+            client(&args.agent.clone(), cmd::card::run(command))
+        }
+        Command::Send(args) => client(&args.agent, cmd::send::run(&args)),
+        Command::Config(ConfigCommand::Show(args)) => {
+            client(&args.agent, async { cmd::config::show(&args, &layers, &settings) })
+        }
+    }
+}
+
+/// Runs a verb that calls an agent. One thread is enough for it and quicker to start.
+fn client(args: &AgentArgs, verb: impl Future<Output = Result<(), Fault>>) -> ExitCode {
+    let out = Output::new(args);
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let done = runtime
+        .map_err(|error| Fault::internal(format!("cannot start: {error}")))
+        .and_then(|runtime| finish(runtime, verb));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => out.fail(&fault),
+    }
+}
+
+fn serve(name: &str, args: Serve) -> ExitCode {
+    let runtime = Builder::new_multi_thread().enable_all().build();
+    let result = runtime
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| finish(runtime, Box::pin(cmd::serve::run(args))));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -47,4 +96,38 @@ fn run(name: &str, command: Command) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn finish<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
+    let done = runtime.block_on(work);
+    // What did not stop in time is dropped; a server's claims die with the process.
+    runtime.shutdown_background();
+    done
+}
+
+/// Prints help or a version, or says what is wrong with the arguments.
+fn refuse(arguments: &[OsString], error: &clap::Error) -> ExitCode {
+    let out = unread(arguments);
+    if error.use_stderr() && out.format == Format::Json {
+        let fault = Fault::usage(args::first_line(error)).hint("see --help");
+        return out.fail(&fault);
+    }
+    // Nothing can be done about standard streams that are gone.
+    let _ = error.print();
+    u8::try_from(error.exit_code()).unwrap_or(2).into()
+}
+
+/// How to print while the arguments are not understood: as far as they can be.
+fn unread(arguments: &[OsString]) -> Output {
+    let given = |word: &OsString, name: &str| word == OsStr::new(name);
+    let mut pairs = arguments.windows(2);
+    let json = pairs.any(|pair| {
+        (given(&pair[0], "-o") || given(&pair[0], "--output")) && given(&pair[1], "json")
+    });
+    let joined = ["-ojson", "-o=json", "--output=json"];
+    let joined = arguments.iter().any(|word| joined.iter().any(|name| given(word, name)));
+    let variable = std::env::var(layers::variable("output")).is_ok_and(|value| value == "json");
+    let format = if json || joined || variable { Format::Json } else { Format::Text };
+    let stream = arguments.iter().any(|word| given(word, "--stream"));
+    Output { format, stream, detail: Detail::Short, history: false }
 }

@@ -1,5 +1,6 @@
 //! What an agent says about itself, for readers of every generation.
 
+mod schema;
 mod v03;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use crate::{
     security::{SecurityRequirement, SecurityScheme},
     validate::null_as_default,
 };
+
+pub use schema::violations;
 
 /// What an agent says about itself. Its serde form is the 1.0 document.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -18,9 +18,11 @@ const PIECE: usize = 8 << 10;
 
 /// A program and its arguments.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Program {
-    pub(crate) name: OsString,
-    pub(crate) arguments: Vec<OsString>,
+pub struct Program {
+    /// What is started.
+    pub name: OsString,
+    /// What it is given.
+    pub arguments: Vec<OsString>,
 }
 
 /// Starts a program that reads no longer lines than it may.

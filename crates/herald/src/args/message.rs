@@ -1,0 +1,176 @@
+//! `herald send`: what a message is made of.
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use herald_protocol::Metadata;
+
+use super::AgentArgs;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  herald send localhost:8000 \"Hello\"                  wait and print the result
+  herald send localhost:8000 \"Hello\" --stream         print what happens as it happens
+  herald send localhost:8000 \"Hello\" --async          print the task's id and go
+  herald send localhost:8000 --task-id ID \"Yes\"       answer a task that waits for you
+  herald send localhost:8000 \"What is this?\" --file photo.bin --media-type image/png
+  date | herald send localhost:8000 -                 the text is standard input
+  A2ACLI_AGENT_CARD=localhost:8000 herald send \"Hello\"
+
+The exit status says whether the call worked, not what the agent made of it: look at the state.
+  0 done and reported   1 failed   2 wrong usage   3 not reached   4 not let in   5 too late";
+
+/// `herald send`.
+#[derive(Debug, Args)]
+pub(crate) struct Send {
+    #[command(flatten)]
+    pub(crate) content: Content,
+
+    #[command(flatten)]
+    pub(crate) message: MessageArgs,
+
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+/// Whether to wait for the task.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Waiting {
+    /// Do not wait: print the ids as soon as the task is accepted [default: false, wait]
+    #[arg(long = "async", visible_aliases = ["no-wait", "return-immediately"])]
+    #[arg(value_name = "BOOL", conflicts_with = "stream", help_heading = "Waiting")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    detach: Option<bool>,
+
+    /// Wait until the task has ended or waits for you, which is the default; wins over A2ACLI_ASYNC
+    #[arg(long, visible_alias = "watch", conflicts_with = "detach", help_heading = "Waiting")]
+    wait: bool,
+}
+
+impl Waiting {
+    /// Whether to return as soon as the task is accepted.
+    pub(crate) fn detached(&self) -> bool {
+        self.detach == Some(true) && !self.wait
+    }
+}
+
+/// What the message belongs to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MessageArgs {
+    /// Begin a new task in this context
+    #[arg(long, value_name = "ID", help_heading = "Message")]
+    pub(crate) context_id: Option<String>,
+
+    /// Continue this task
+    #[arg(long, value_name = "ID", help_heading = "Message")]
+    pub(crate) task_id: Option<String>,
+
+    /// Metadata of the request, as a JSON object
+    #[arg(long, value_name = "JSON", value_parser = metadata, help_heading = "Message")]
+    pub(crate) metadata: Option<Metadata>,
+}
+
+/// The parts of a message in the order in which they were given.
+#[derive(Debug)]
+pub(crate) struct Content {
+    /// What stands there without a flag: the text, and before it perhaps the agent.
+    pub(crate) words: Vec<(usize, String)>,
+    pub(crate) attachments: Vec<Attachment>,
+}
+
+/// One part, from a flag.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    /// Where on the command line.
+    pub(crate) position: usize,
+    pub(crate) source: Source,
+    pub(crate) media_type: Option<String>,
+}
+
+/// Where a part comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Text(String),
+    /// A path, or a URL that the agent fetches.
+    File(String),
+    /// A file with JSON; `-` is standard input.
+    Data(String),
+}
+
+impl Args for Content {
+    fn augment_args(command: Command) -> Command {
+        let part = |name: &'static str| {
+            Arg::new(name).long(name).action(ArgAction::Append).help_heading("Message")
+        };
+        command
+            .arg(
+                Arg::new("words")
+                    .value_name("[REF] TEXT")
+                    .action(ArgAction::Append)
+                    .num_args(0..=2)
+                    .help(
+                        "The text, `-` for standard input; before it the agent, unless -a names it",
+                    ),
+            )
+            .arg(part("text").value_name("TEXT").help("A text part"))
+            .arg(part("file").value_name("PATH|URL").help(
+                "A file part: the bytes of a file, or a URL that the agent fetches by itself",
+            ))
+            .arg(
+                part("data")
+                    .value_name("PATH")
+                    .help("A data part: a file of JSON; `-` is standard input"),
+            )
+            .arg(
+                part("media-type").value_name("TYPE").help(
+                    "The media type of the part before it [default: guessed from a file's name]",
+                ),
+            )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Content {
+    fn from_arg_matches(found: &ArgMatches) -> Result<Self, clap::Error> {
+        let all = |name: &str| -> Vec<(usize, String)> {
+            let values = found.get_many::<String>(name).into_iter().flatten().cloned();
+            found.indices_of(name).into_iter().flatten().zip(values).collect()
+        };
+        let part = |name, make: fn(String) -> Source| {
+            all(name).into_iter().map(move |(position, value)| Attachment {
+                position,
+                source: make(value),
+                media_type: None,
+            })
+        };
+        let mut attachments: Vec<Attachment> = part("text", Source::Text)
+            .chain(part("file", Source::File))
+            .chain(part("data", Source::Data))
+            .collect();
+        attachments.sort_by_key(|attachment| attachment.position);
+        for (position, media_type) in all("media-type") {
+            let before = attachments.iter_mut().rev().find(|one| one.position < position);
+            let Some(part) = before.filter(|part| part.media_type.is_none()) else {
+                return Err(clap::Error::raw(
+                    clap::error::ErrorKind::MissingRequiredArgument,
+                    "--media-type belongs right after the --text, --file or --data it is about\n",
+                ));
+            };
+            part.media_type = Some(media_type);
+        }
+        Ok(Self { words: all("words"), attachments })
+    }
+
+    fn update_from_arg_matches(&mut self, found: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(found)?;
+        Ok(())
+    }
+}
+
+fn metadata(text: &str) -> Result<Metadata, String> {
+    serde_json::from_str(text).map_err(|fault| format!("expected a JSON object: {fault}"))
+}

@@ -1,0 +1,130 @@
+//! `herald serve`, and the same under another name.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, ValueEnum, builder::FalseyValueParser};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  herald serve                              an echo agent, data in ./herald-data
+  herald serve --ephemeral --port 9000      nothing is kept after it stops
+  herald serve --config herald.toml         agents, limits and tokens from a file
+  herald serve --stdio --ephemeral          one caller, over standard input and output
+
+Try it from another terminal:
+  curl http://127.0.0.1:8000/message:send -H 'A2A-Version: 1.0' \\
+    -H 'Content-Type: application/json' -d '{\"message\":
+      {\"messageId\":\"m1\",\"role\":\"ROLE_USER\",\"parts\":[{\"text\":\"Hello\"}]}}'";
+
+/// Serves agents over A2A, with the flags of the server of that name.
+///
+/// It is `herald serve` under another name and takes its other flags and variables too.
+#[derive(Debug, Parser)]
+#[command(name = "a2a-server", version, after_long_help = A2A_SERVER_EXAMPLES)]
+pub(crate) struct A2aServer {
+    #[command(flatten)]
+    serve: Serve,
+}
+
+const A2A_SERVER_EXAMPLES: &str = "\
+Examples:
+  a2a-server                                an echo handler on 127.0.0.1:8000
+  a2a-server --port 9000 --log-level debug  more words, another port
+  a2a-server --list-handlers                what can work on tasks
+
+Try it from another terminal:
+  curl http://127.0.0.1:8000/rpc -H 'Content-Type: application/json' -d '{\"jsonrpc\":\"2.0\",
+      \"id\":1,\"method\":\"tasks/send\",\"params\":{\"message\":
+      {\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Hello\"}]}}}'";
+
+impl From<A2aServer> for Serve {
+    fn from(args: A2aServer) -> Self {
+        Self { usual_format: LogFormat::Classic, ..args.serve }
+    }
+}
+
+/// What `herald serve` and `a2a-server` have in common.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Basics {
+    /// Address to listen on [default: 127.0.0.1]
+    #[arg(long, env = "HERALD_HOST", value_name = "ADDRESS")]
+    pub(crate) host: Option<String>,
+
+    /// Port to listen on; 0 picks a free one [default: 8000]
+    #[arg(long, env = "HERALD_PORT", value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+
+    /// What to log, to standard error [default: info]
+    #[arg(long, env = "HERALD_LOG_LEVEL", value_enum, ignore_case = true, value_name = "LEVEL")]
+    pub(crate) log_level: Option<LogLevel>,
+
+    /// Print the built-in handlers, which are kinds of agents, and exit
+    #[arg(long)]
+    pub(crate) list_handlers: bool,
+
+    /// Serve one caller over standard input and output instead of a port: one JSON-RPC message per
+    /// line each way, logs on standard error
+    #[arg(long)]
+    pub(crate) stdio: bool,
+
+    /// Look for handlers in this package (not in this version)
+    #[arg(long, hide = true, value_name = "PACKAGE")]
+    pub(crate) handler_package: Vec<String>,
+
+    /// Look for no handlers but the built-in ones, which is what this version does
+    #[arg(long)]
+    pub(crate) no_discovery: bool,
+}
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) basics: Basics,
+
+    /// Directory to keep tasks in [default: herald-data]
+    #[arg(long, env = "HERALD_DATA", value_name = "DIR", conflicts_with = "ephemeral")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Keep tasks in memory only: all are lost when the server stops
+    #[arg(long, env = "HERALD_EPHEMERAL", value_parser = FalseyValueParser::new())]
+    pub(crate) ephemeral: bool,
+
+    /// Configuration file [default: herald.toml, if there is one]
+    #[arg(long, env = "HERALD_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The address that cards give to clients, when it is not the one listened on
+    #[arg(long, env = "HERALD_PUBLIC_URL", value_name = "URL")]
+    pub(crate) public_url: Option<String>,
+
+    /// How to log [default: text]
+    #[arg(long, env = "HERALD_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+
+    /// How to log when nobody says.
+    #[arg(skip)]
+    pub(crate) usual_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogLevel {
+    #[value(alias = "critical")]
+    Error,
+    #[value(alias = "warning")]
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// One JSON object per line, for programs
+    Json,
+    /// Lines as earlier A2A servers wrote them, with what callers say at level debug
+    Classic,
+}

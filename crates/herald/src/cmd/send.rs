@@ -1,0 +1,379 @@
+//! `herald send`.
+
+use std::{io::Read, path::Path};
+
+use herald_client::{Client, StreamEvent};
+use herald_protocol::{
+    Content, ErrorKind, Message, Part, Role, SendResult, Task, TaskId, TaskState,
+    request::SendMessage,
+};
+
+use crate::{
+    args::{Content as Given, MessageArgs, Send, Source},
+    contact::Contact,
+    fault::Fault,
+    output::{quoted, short, warn},
+    reference::looks_like_one,
+};
+
+/// More than agents take in one message.
+const LARGEST: u64 = 64 << 20;
+
+/// Sends a message and reports what came of it.
+pub(crate) async fn run(args: &Send) -> Result<(), Fault> {
+    let (reference, parts) = content(&args.content, args.agent.agent_card.is_some())?;
+    let contact = Contact::new(&args.agent, reference.as_deref())?;
+    contact
+        .within(async {
+            let client = contact.connect().await?;
+            let mut send = message(parts, &args.message);
+            if args.agent.stream {
+                return follow(&contact, &client, send).await;
+            }
+            let result = if args.waiting.detached() {
+                send.configuration.return_immediately = true;
+                client.send(send).await.map_err(|error| contact.explain(&client, &error))?
+            } else {
+                settled(&contact, &client, send).await?
+            };
+            report(&contact, &result)
+        })
+        .await
+}
+
+/// The message of a turn.
+pub(crate) fn message(parts: Vec<Part>, args: &MessageArgs) -> SendMessage {
+    let message = Message {
+        role: Role::User,
+        parts,
+        context_id: args.context_id.as_deref().map(Into::into),
+        task_id: args.task_id.as_deref().map(Into::into),
+        ..Message::default()
+    };
+    SendMessage { message, metadata: args.metadata.clone(), ..SendMessage::default() }
+}
+
+/// Prints a result, how to go on, and a warning if it is not what was hoped for.
+pub(crate) fn report(contact: &Contact, result: &SendResult) -> Result<(), Fault> {
+    match result {
+        SendResult::Message(_) => contact.out.show(result),
+        SendResult::Task(task) => {
+            contact.remember(&task.id);
+            contact.out.show_with(result, |page| page.field("Resume", resume(contact, task)))?;
+            outcome(task.status.state);
+            Ok(())
+        }
+    }
+}
+
+/// The command that goes on from here.
+pub(crate) fn resume(contact: &Contact, task: &Task) -> String {
+    let (id, context) = (quoted(task.id.as_str()), quoted(task.context_id.as_str()));
+    let state = task.status.state;
+    if state.is_interrupted() {
+        contact.command("send", &format!("--task-id {id} \"TEXT\""))
+    } else if state.is_terminal() {
+        contact.command("send", &format!("--context-id {context} \"TEXT\""))
+    } else {
+        contact.command("task get", &format!("{id} --wait"))
+    }
+}
+
+/// Names a state that is not success.
+pub(crate) fn outcome(state: TaskState) {
+    match state {
+        TaskState::Failed | TaskState::Rejected | TaskState::Canceled => {
+            warn(&format!("the task ended as {}", short(state)));
+        }
+        TaskState::InputRequired => warn("the task waits for your answer (INPUT_REQUIRED)"),
+        TaskState::AuthRequired => {
+            warn("the agent wants you to sign in before it goes on (AUTH_REQUIRED)");
+        }
+        TaskState::Unspecified
+        | TaskState::Submitted
+        | TaskState::Working
+        | TaskState::Completed => {}
+    }
+}
+
+/// Sends and waits until the task has ended or waits for its caller. A stream tells the task's id at
+/// once, so that it can be come back to; where there is none, or none any more, the task is looked at.
+pub(crate) async fn settled(
+    contact: &Contact,
+    client: &Client,
+    send: SendMessage,
+) -> Result<SendResult, Fault> {
+    let explain = |error| contact.explain(client, &error);
+    if client.card().capabilities.streaming == Some(true) {
+        match client.stream(send.clone()).await {
+            Ok(mut events) => {
+                let mut task = None;
+                loop {
+                    match events.next().await {
+                        Ok(Some(StreamEvent::Message(message))) if task.is_none() => {
+                            return Ok(SendResult::Message(message));
+                        }
+                        Ok(Some(event)) => {
+                            if let Some(id) = event.task_id() {
+                                contact.remember(id);
+                                task = Some(id.clone());
+                            }
+                            if event.state().is_some_and(is_settled) {
+                                break;
+                            }
+                        }
+                        Ok(None) => break,
+                        // The stream is gone, the task is not.
+                        Err(_) if task.is_some() => break,
+                        Err(error) if is_unsupported(&error) => {
+                            return unstreamed(contact, client, send).await;
+                        }
+                        Err(error) => return Err(explain(error)),
+                    }
+                }
+                let id = task.ok_or_else(|| Fault::internal("the agent named no task"))?;
+                return poll(contact, client, id).await.map(SendResult::Task);
+            }
+            Err(error) if is_unsupported(&error) => {}
+            Err(error) => return Err(explain(error)),
+        }
+    }
+    unstreamed(contact, client, send).await
+}
+
+async fn unstreamed(
+    contact: &Contact,
+    client: &Client,
+    send: SendMessage,
+) -> Result<SendResult, Fault> {
+    let result = client.send(send).await.map_err(|error| contact.explain(client, &error))?;
+    match result {
+        SendResult::Task(task) if !is_settled(task.status.state) => {
+            contact.remember(&task.id);
+            poll(contact, client, task.id).await.map(SendResult::Task)
+        }
+        done @ (SendResult::Task(_) | SendResult::Message(_)) => Ok(done),
+    }
+}
+
+/// Looks at a task until it has ended or waits for its caller. The pauses grow, up to five times
+/// what was asked for.
+pub(crate) async fn poll(contact: &Contact, client: &Client, id: TaskId) -> Result<Task, Fault> {
+    let first = contact.poll_interval();
+    let mut pause = first;
+    loop {
+        let task = client.get(id.clone()).await;
+        let task = task.map_err(|error| contact.explain(client, &error))?;
+        if is_settled(task.status.state) {
+            return Ok(task);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 3 / 2).min(first * 5);
+    }
+}
+
+/// Prints what happens as it happens, and last of all where the task stands.
+async fn follow(contact: &Contact, client: &Client, send: SendMessage) -> Result<(), Fault> {
+    let events = match client.stream(send.clone()).await {
+        Ok(events) => events,
+        Err(error) if is_unsupported(&error) => {
+            let result = unstreamed(contact, client, send).await?;
+            let event = match result {
+                SendResult::Task(task) => StreamEvent::Task(task),
+                SendResult::Message(message) => StreamEvent::Message(message),
+            };
+            return finish(contact, &event);
+        }
+        Err(error) => return Err(contact.explain(client, &error)),
+    };
+    watch(contact, client, events).await
+}
+
+/// Prints the events of a stream.
+pub(crate) async fn watch(
+    contact: &Contact,
+    client: &Client,
+    mut events: herald_client::Events,
+) -> Result<(), Fault> {
+    let explain = |error| contact.explain(client, &error);
+    let mut task = None;
+    while let Some(event) = events.next().await.map_err(explain)? {
+        if let Some(id) = event.task_id() {
+            contact.remember(id);
+            task = Some(id.clone());
+        }
+        let direct = task.is_none() && matches!(event, StreamEvent::Message(_));
+        if direct || event.state().is_some_and(is_settled) {
+            return finish(contact, &event);
+        }
+        contact.out.show(&event)?;
+    }
+    // The stream did not say where the task stands.
+    let id = task.ok_or_else(|| Fault::internal("the stream ended without an event"))?;
+    let task = client.get(id).await.map_err(explain)?;
+    finish(contact, &StreamEvent::Task(task))
+}
+
+/// Prints the last event of a stream.
+fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), Fault> {
+    let standing = match event {
+        StreamEvent::Task(task) => Some(task.clone()),
+        StreamEvent::StatusUpdate(update) => Some(Task {
+            id: update.task_id.clone(),
+            context_id: update.context_id.clone(),
+            status: update.status.clone(),
+            ..Task::default()
+        }),
+        StreamEvent::Message(_) | StreamEvent::ArtifactUpdate(_) => None,
+    };
+    contact.out.show_with(event, |page| {
+        if let Some(task) = &standing {
+            page.field("Resume", resume(contact, task));
+        }
+    })?;
+    outcome(event.state().unwrap_or_default());
+    Ok(())
+}
+
+/// Whether nothing more happens by itself.
+pub(crate) fn is_settled(state: TaskState) -> bool {
+    state.is_terminal() || state.is_interrupted()
+}
+
+/// Whether the agent does not stream after all.
+fn is_unsupported(error: &herald_client::Error) -> bool {
+    matches!(
+        error.kind(),
+        Some(
+            ErrorKind::UnsupportedOperation
+                | ErrorKind::StreamingNotSupported
+                | ErrorKind::MethodNotFound
+        )
+    )
+}
+
+/// The agent, if it stands before the text, and the parts in their order.
+fn content(given: &Given, named: bool) -> Result<(Option<String>, Vec<Part>), Fault> {
+    let (reference, text) = match &given.words[..] {
+        [] => (None, None),
+        [(_, only)] if !named && !given.attachments.is_empty() && looks_like_one(only) => {
+            (Some(only.clone()), None)
+        }
+        [only] => (None, Some(only)),
+        [(_, first), text] if !named && looks_like_one(first) => (Some(first.clone()), Some(text)),
+        [(_, first), ..] => {
+            let text = match named {
+                true => "there are two texts".to_owned(),
+                false => format!("{first:?} does not look like an agent"),
+            };
+            return Err(Fault::usage(text).hint("put the whole text in quotes"));
+        }
+    };
+    let mut stdin = Stdin::default();
+    let mut parts = Vec::new();
+    if let Some((position, text)) = text {
+        let text = if text == "-" { stdin.text()? } else { text.clone() };
+        parts.push((*position, Part::text(text)));
+    }
+    for attachment in &given.attachments {
+        let mut part = part(&attachment.source, &mut stdin)?;
+        part.media_type = attachment.media_type.clone().or(part.media_type);
+        parts.push((attachment.position, part));
+    }
+    if parts.is_empty() {
+        return Err(Fault::usage("there is nothing to send")
+            .hint("add a text in quotes, or --text, --file or --data"));
+    }
+    parts.sort_by_key(|(position, _)| *position);
+    Ok((reference, parts.into_iter().map(|(_, part)| part).collect()))
+}
+
+fn part(source: &Source, stdin: &mut Stdin) -> Result<Part, Fault> {
+    match source {
+        Source::Text(text) => Ok(Part::text(text)),
+        Source::Data(path) => {
+            let bytes = if path == "-" { stdin.bytes()? } else { read(path)? };
+            let value = serde_json::from_slice(&bytes)
+                .map_err(|fault| Fault::usage(format!("{path} holds no JSON: {fault}")))?;
+            Ok(Part::new(Content::Data(value)))
+        }
+        Source::File(url) if url.starts_with("https://") || url.starts_with("http://") => {
+            let mut part = Part::new(Content::Url(url.clone()));
+            let path = url.split(['?', '#']).next().unwrap_or_default();
+            part.filename = path.rsplit('/').next().filter(|name| !name.is_empty()).map(Into::into);
+            part.media_type = guessed(path);
+            Ok(part)
+        }
+        Source::File(path) => {
+            let mut part = Part::new(Content::Raw(read(path)?));
+            let name = Path::new(path).file_name();
+            part.filename = name.map(|name| name.to_string_lossy().into_owned());
+            part.media_type = guessed(path);
+            Ok(part)
+        }
+    }
+}
+
+/// Standard input, which can be read once.
+#[derive(Debug, Default)]
+struct Stdin {
+    read: bool,
+}
+
+impl Stdin {
+    fn bytes(&mut self) -> Result<Vec<u8>, Fault> {
+        if std::mem::replace(&mut self.read, true) {
+            return Err(Fault::usage("standard input can be only one part of a message"));
+        }
+        bounded(std::io::stdin().lock(), "standard input")
+    }
+
+    fn text(&mut self) -> Result<String, Fault> {
+        String::from_utf8(self.bytes()?)
+            .map_err(|_| Fault::usage("standard input is no text; use --file for other content"))
+    }
+}
+
+fn read(path: &str) -> Result<Vec<u8>, Fault> {
+    let unreadable = |error| Fault::usage(format!("cannot read {path}: {error}"));
+    bounded(std::fs::File::open(path).map_err(unreadable)?, path)
+}
+
+fn bounded(source: impl Read, name: &str) -> Result<Vec<u8>, Fault> {
+    let mut bytes = Vec::new();
+    let read = source.take(LARGEST + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Fault::usage(format!("cannot read {name}: {error}")))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(Fault::usage(format!("{name} is larger than 64 MiB"))
+            .hint("put it where the agent can fetch it, and give --file its URL"));
+    }
+    Ok(bytes)
+}
+
+/// The media type that a file's name suggests.
+fn guessed(path: &str) -> Option<String> {
+    let extension = path.rsplit('/').next()?.rsplit_once('.')?.1.to_ascii_lowercase();
+    let known = match extension.as_str() {
+        "txt" | "log" => "text/plain",
+        "md" => "text/markdown",
+        "html" | "htm" => "text/html",
+        "css" => "text/css",
+        "csv" => "text/csv",
+        "json" => "application/json",
+        "xml" => "application/xml",
+        "yaml" | "yml" => "application/yaml",
+        "pdf" => "application/pdf",
+        "zip" => "application/zip",
+        "gz" => "application/gzip",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "svg" => "image/svg+xml",
+        "mp3" => "audio/mpeg",
+        "wav" => "audio/wav",
+        "mp4" => "video/mp4",
+        _ => return None,
+    };
+    Some(known.to_owned())
+}

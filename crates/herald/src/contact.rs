@@ -1,0 +1,353 @@
+//! From what the command line says to a client of the agent, and from its errors to faults.
+
+use std::{cell::RefCell, future::Future, time::Duration};
+
+use herald_client::{Client, Credential, Discovered, Error, Outgoing, Source, TaskId, Timeouts};
+use herald_protocol::{
+    AgentCard, ErrorKind, Version, card::AgentInterface, security::SecurityScheme,
+    version::VERSION_HEADER,
+};
+use http::HeaderValue;
+use tokio::{signal, time::sleep};
+
+use crate::{
+    args::AgentArgs,
+    fault::{Fault, Kind},
+    output::{Output, describe, progress, quoted, warn},
+    reference::{self, PROGRAM},
+    wire::Wire,
+};
+
+/// The shortest pause between two looks at a task: nobody is asked without a break.
+const SHORTEST_POLL: Duration = Duration::from_millis(100);
+
+/// One agent, as the command line names it, and one verb's way to it.
+#[derive(Debug)]
+pub(crate) struct Contact {
+    args: AgentArgs,
+    reference: String,
+    pub(crate) out: Output,
+    /// The task that the verb is about, as soon as it is known: who stops waiting can go on later.
+    seen: RefCell<Option<TaskId>>,
+}
+
+impl Contact {
+    /// `positional` is an agent that was named without a flag.
+    pub(crate) fn new(args: &AgentArgs, positional: Option<&str>) -> Result<Self, Fault> {
+        let named = positional.or(args.agent_card.as_deref());
+        let reference = named.ok_or_else(|| {
+            Fault::usage("no agent is named")
+                .hint("add -a REF, such as -a localhost:8000, or set A2ACLI_AGENT_CARD")
+        })?;
+        let out = Output::new(args);
+        Ok(Self {
+            args: args.clone(),
+            reference: reference.to_owned(),
+            out,
+            seen: RefCell::default(),
+        })
+    }
+
+    /// Does `work` within the time that the verb may take, unless it is interrupted.
+    pub(crate) async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        let patience = self.args.timeout;
+        let late = async {
+            match patience.is_zero() {
+                true => std::future::pending().await,
+                false => sleep(patience).await,
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            () = late => {
+                let text = format!("not done within {}", humantime::format_duration(patience));
+                Err(self.left(Fault::new(Kind::Timeout, text)))
+            }
+            _ = signal::ctrl_c() => Err(self.left(Fault::new(Kind::Interrupted, "interrupted"))),
+        }
+    }
+
+    /// Says how to come back to the task that is left.
+    fn left(&self, fault: Fault) -> Fault {
+        match &*self.seen.borrow() {
+            Some(task) => {
+                let again = format!("{} --wait", quoted(task.as_str()));
+                let again = self.command("task get", &again);
+                fault.hint(format!("the task goes on; wait for it with: {again}"))
+            }
+            None => fault,
+        }
+    }
+
+    /// Keeps the task that the verb is about.
+    pub(crate) fn remember(&self, task: &TaskId) {
+        let mut seen = self.seen.borrow_mut();
+        if seen.as_ref() != Some(task) {
+            progress(&format!("task {task}"));
+            *seen = Some(task.clone());
+        }
+    }
+
+    /// A command line that calls the same agent.
+    pub(crate) fn command(&self, verb: &str, rest: &str) -> String {
+        let command = format!("herald {verb} -a {} {rest}", quoted(&self.reference));
+        command.trim_end().to_owned()
+    }
+
+    /// The pause between two looks at a task.
+    pub(crate) fn poll_interval(&self) -> Duration {
+        self.args.poll_interval.max(SHORTEST_POLL)
+    }
+
+    /// The interface that would be called, if there is one.
+    pub(crate) fn selected(&self, discovered: &Discovered) -> Option<String> {
+        let preferred: Vec<_> = self.args.transport.iter().copied().map(Into::into).collect();
+        let interface = discovered.selected(&preferred, self.version())?;
+        let AgentInterface { protocol_binding, protocol_version, url, .. } = interface;
+        Some(format!("{protocol_binding} {protocol_version} {url}"))
+    }
+
+    /// Refuses to go on without a credential that a scheme of the card takes.
+    pub(crate) fn needs_declared_credential(&self, card: &AgentCard) -> Result<(), Fault> {
+        let takes = |scheme: &SecurityScheme| match scheme {
+            SecurityScheme::ApiKey(_) => self.args.api_key.is_some(),
+            SecurityScheme::Http(http) => {
+                self.args.bearer.is_some() && http.scheme.eq_ignore_ascii_case("bearer")
+            }
+            SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_) => {
+                self.args.bearer.is_some()
+            }
+            SecurityScheme::MutualTls(_) => false,
+        };
+        if card.security_schemes.values().any(takes) {
+            return Ok(());
+        }
+        let wanted: Vec<_> = card.security_schemes.values().map(describe).collect();
+        let text = match wanted.is_empty() {
+            true => "the card declares no way to sign in, so no credential is shown".to_owned(),
+            false => format!("the agent wants one of: {}", wanted.join(", ")),
+        };
+        Err(Fault::new(Kind::CredentialsMissing, text)
+            .hint("give the credential with A2ACLI_BEARER or A2ACLI_API_KEY"))
+    }
+
+    /// Fetches the card. Whoever keeps it is shown no credential: it has declared none.
+    pub(crate) async fn discover(&self) -> Result<Discovered, Fault> {
+        let mut places = reference::places(&self.reference)?.into_iter().peekable();
+        loop {
+            let place = places.next().expect("a reference names a place");
+            match self.builder()?.discover(place.clone()).await {
+                Ok(discovered) => return Ok(discovered),
+                // What is no card may still be the place of one.
+                Err(error) if places.peek().is_some() && !error.is_connect() => {}
+                Err(error) => return Err(self.no_card(&place, &error)),
+            }
+        }
+    }
+
+    /// Calls the agent.
+    pub(crate) async fn connect(&self) -> Result<Client, Fault> {
+        let discovered = self.discover().await?;
+        self.call(discovered)
+    }
+
+    /// Calls the agent of a card.
+    pub(crate) fn call(&self, mut discovered: Discovered) -> Result<Client, Fault> {
+        self.check_interfaces(discovered.card())?;
+        let required = discovered.card().capabilities.extensions.iter();
+        let required: Vec<_> = required.filter(|one| one.required).map(|one| &one.uri).collect();
+        let mut named = self.args.extension.clone();
+        for uri in required {
+            if !named.contains(uri) {
+                named.push(uri.clone());
+            }
+        }
+        for uri in named {
+            discovered = discovered.extension(uri);
+        }
+        if let Some(token) = &self.args.bearer {
+            discovered = discovered.credential(Credential::bearer(&token.0));
+        }
+        if let Some(key) = &self.args.api_key {
+            discovered = discovered.credential(Credential::api_key(&key.0));
+        }
+        let client = discovered.client().map_err(|error| {
+            let text = error.to_string();
+            let fault = Fault::usage(text.split("; call trust_origin").next().unwrap_or(&text));
+            match text.contains("trust_origin") {
+                true => fault.hint("if both are the same agent's, add --trust-origin URL"),
+                false => fault.hint(self.command("card get", "")),
+            }
+        })?;
+        if self.args.debug == Some(true) {
+            let AgentInterface { protocol_binding, protocol_version, url, .. } = client.interface();
+            let chosen = format!("calling {protocol_binding} {protocol_version} at {url}");
+            crate::output::note("Debug", &crate::output::inline(&chosen));
+        }
+        Ok(client)
+    }
+
+    fn builder(&self) -> Result<herald_client::ClientBuilder, Fault> {
+        let args = &self.args;
+        let patience = match args.timeout.is_zero() {
+            true => Duration::from_secs(u64::from(u32::MAX)),
+            false => args.timeout,
+        };
+        let defaults = Timeouts::default();
+        let timeouts = Timeouts {
+            call: defaults.call.min(patience),
+            send: patience,
+            poll: args.poll_interval.max(SHORTEST_POLL),
+            ..defaults
+        };
+        let mut builder = Client::builder()
+            .timeouts(timeouts)
+            .prefer(args.transport.iter().copied().map(Into::into))
+            .version(self.version());
+        for origin in &args.trust_origin {
+            builder = builder.trust_origin(origin);
+        }
+        let version = self.version().to_string();
+        let version = HeaderValue::try_from(version).expect("digits and a dot");
+        let parameters = args.svc_param.clone();
+        builder = builder.intercept(move |call: &mut Outgoing| {
+            // The client names 1.0 by itself, but no older version.
+            call.headers.insert(VERSION_HEADER, version.clone());
+            for parameter in &parameters {
+                call.headers.append(parameter.name.clone(), parameter.value.clone());
+            }
+            Ok(())
+        });
+        if args.debug == Some(true) {
+            builder = builder.watch(Wire::new(self.secrets()));
+        }
+        Ok(builder)
+    }
+
+    /// Older versions are spoken only when they are asked for.
+    fn version(&self) -> Version {
+        self.args.a2a_version.unwrap_or(Version::V1_0)
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        let args = &self.args;
+        let values = args.svc_param.iter().map(|one| &one.value);
+        let values = values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let given = [&args.bearer, &args.api_key].into_iter().flatten();
+        given.map(|secret| secret.0.clone()).chain(values).collect()
+    }
+
+    /// Refuses a card with which nothing can be done, and says what to change.
+    fn check_interfaces(&self, card: &AgentCard) -> Result<(), Fault> {
+        if self.reference.starts_with(PROGRAM) {
+            return Ok(());
+        }
+        let wanted = self.version();
+        let spoken = |interface: &&AgentInterface| {
+            herald_client::Binding::from_name(&interface.protocol_binding).is_some()
+        };
+        let versions: Vec<Version> = card
+            .supported_interfaces
+            .iter()
+            .filter(spoken)
+            .filter_map(|interface| match interface.protocol_version.as_str() {
+                "" => Some(Version::V1_0),
+                text => text.parse().ok(),
+            })
+            .collect();
+        if versions.iter().any(|version| version.major == wanted.major) {
+            return Ok(());
+        }
+        let Some(best) = versions.iter().max() else {
+            let text = format!("the card of {:?} names no interface that can be called", card.name);
+            return Err(Fault::new(Kind::CardInvalid, text).hint(self.command("card get", "")));
+        };
+        let unsupported = Kind::Protocol(ErrorKind::VersionNotSupported);
+        let text = format!("the agent speaks A2A {best}, and {wanted} was asked for");
+        let known = Version::SUPPORTED.contains(best);
+        let fault = Fault::new(unsupported, text);
+        Err(if known { fault.hint(format!("add --a2a-version {best}")) } else { fault })
+    }
+
+    /// Why there is no card.
+    fn no_card(&self, place: &Source, error: &Error) -> Fault {
+        let said = crate::fault::sentence(error);
+        if error.is_connect() || error.is_timeout() || error.is_broken() {
+            let fault = Fault::from_error(error);
+            return match (fault.advice(), place) {
+                (None, Source::Below(url) | Source::At(url)) if url.scheme() == "https" => {
+                    fault.hint("if it serves plain HTTP, write http:// in front of its name")
+                }
+                _ => fault,
+            };
+        }
+        if matches!(error.status(), Some(401 | 403)) {
+            let text = "the card itself is behind a login, and no credential is shown to whoever \
+                        has not declared one";
+            return Fault::new(Kind::CredentialsMissing, text)
+                .hint("get the card from its owner and name the file: -a ./card.json");
+        }
+        if error.is_invalid() || error.is_too_large() {
+            return Fault::new(Kind::CardInvalid, said).hint(
+                "is this the address of an agent? Try the URL of its card, which mostly ends in \
+                 /.well-known/agent-card.json",
+            );
+        }
+        Fault::new(Kind::CardNotFound, said)
+            .hint("check the address; a card's own URL and a file are taken too")
+    }
+
+    /// Why a call failed, and what to do.
+    pub(crate) fn explain(&self, client: &Client, error: &Error) -> Fault {
+        let fault = Fault::from_error(error);
+        match fault.kind() {
+            Kind::AuthFailed => {
+                let given = self.args.bearer.is_some() || self.args.api_key.is_some();
+                if given || error.kind() == Some(ErrorKind::Forbidden) {
+                    return fault
+                        .hint("the credential was not accepted for this; is it the right one?");
+                }
+                let schemes: Vec<_> =
+                    client.card().security_schemes.values().map(describe).collect();
+                let wanted = match schemes.is_empty() {
+                    true => "the card does not say which".to_owned(),
+                    false => schemes.join(" or "),
+                };
+                Fault::new(Kind::CredentialsMissing, fault.message()).hint(format!(
+                    "give a credential with A2ACLI_BEARER or A2ACLI_API_KEY ({wanted})"
+                ))
+            }
+            Kind::Protocol(ErrorKind::TaskNotFound) => {
+                let list = self.command("task list", "");
+                fault.hint(format!(
+                    "see which tasks there are with: {list}; add --debug to see the refusal"
+                ))
+            }
+            Kind::Protocol(ErrorKind::ContentTypeNotSupported) => fault.hint(format!(
+                "see which media types it takes with: {}",
+                self.command("card get", "")
+            )),
+            Kind::Protocol(_) => fault.hint("add --debug to see what went over the wire"),
+            Kind::Usage
+            | Kind::CardNotFound
+            | Kind::CardInvalid
+            | Kind::Unreachable
+            | Kind::CredentialsMissing
+            | Kind::Timeout
+            | Kind::Internal
+            | Kind::Interrupted
+            | Kind::Unread => self.left(fault),
+        }
+    }
+}
+
+/// Says where a file with secrets is open to others.
+pub(crate) fn warn_exposed(layers: &crate::layers::Layers) {
+    for path in layers.exposed() {
+        let shown = path.display();
+        warn(&format!("{shown} holds a credential and others can read it; run: chmod 600 {shown}"));
+    }
+}

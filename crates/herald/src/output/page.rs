@@ -1,0 +1,77 @@
+//! Text in fields and blocks.
+
+use std::fmt::{Display, Write};
+
+use super::plain::{inline, lines};
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    Short,
+    Full,
+}
+
+/// Fields, one `Label: value` per line, and blocks: a `Label:` line, the content, and an empty line.
+#[derive(Debug)]
+pub(crate) struct Page {
+    text: String,
+    pub(crate) detail: Detail,
+    /// Whether the messages of tasks are shown.
+    pub(crate) history: bool,
+}
+
+impl Page {
+    pub(crate) fn new(detail: Detail) -> Self {
+        Self { text: String::new(), detail, history: detail == Detail::Full }
+    }
+
+    /// One field.
+    pub(crate) fn field(&mut self, label: &str, value: impl Display) {
+        let value = inline(&value.to_string());
+        writeln!(self.text, "{label}: {value}").expect("writing to a string");
+    }
+
+    /// A field that is there only if it has a value.
+    pub(crate) fn optional(&mut self, label: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.field(label, value);
+        }
+    }
+
+    /// Content of several lines. An empty line of its own would end the block and let what follows
+    /// pass for fields, so it gets a space.
+    pub(crate) fn block(&mut self, label: &str, content: &str) {
+        let content = lines(content);
+        writeln!(self.text, "{label}:").expect("writing to a string");
+        for line in content.trim_end_matches('\n').split('\n') {
+            let line = if line.is_empty() { " " } else { line };
+            writeln!(self.text, "{line}").expect("writing to a string");
+        }
+        self.text.push('\n');
+    }
+
+    /// Space between two things of a list.
+    pub(crate) fn gap(&mut self) {
+        self.text.push('\n');
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_cannot_pass_for_a_field() {
+        let mut page = Page::new(Detail::Short);
+        page.field("Name", "a\nState: COMPLETED");
+        page.block("Text", "one\n\nState: COMPLETED\n\n");
+        page.field("State", "FAILED");
+        let expected =
+            "Name: a\\nState: COMPLETED\nText:\none\n \nState: COMPLETED\n\nState: FAILED\n";
+        assert_eq!(page.finish(), expected);
+    }
+}

@@ -1,0 +1,64 @@
+//! Text of others, made harmless: what an agent sends cannot move the cursor, change the terminal
+//! or turn lines around.
+
+use std::fmt::Write;
+
+/// Whether a terminal could act on this character, or a reader be misled by it.
+pub(super) fn is_active(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}')
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// One line: everything active is written out, line ends included.
+pub(crate) fn inline(text: &str) -> String {
+    escaped(text, |c| c == '\t')
+}
+
+/// Lines as they are, with everything else that is active written out.
+pub(super) fn lines(text: &str) -> String {
+    escaped(&text.replace("\r\n", "\n"), |c| matches!(c, '\n' | '\t'))
+}
+
+fn escaped(text: &str, kept: impl Fn(char) -> bool) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if kept(c) || !is_active(c) => plain.push(c),
+            '\n' => plain.push_str("\\n"),
+            '\r' => plain.push_str("\\r"),
+            c => write!(plain, "\\u{{{:x}}}", u32::from(c)).expect("writing to a string"),
+        }
+    }
+    plain
+}
+
+/// A word as a shell has to be given it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", inline(word).replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_acts_on_gets_through() {
+        let hostile = "a\u{1b}[2Jb\u{7}c\u{9b}31md\re\u{202e}f\ng";
+        let expected = "a\\u{1b}[2Jb\\u{7}c\\u{9b}31md\\re\\u{202e}f";
+        assert_eq!(inline(hostile), format!("{expected}\\ng"));
+        assert_eq!(lines(hostile), format!("{expected}\ng"));
+        assert_eq!(lines("één\r\n\ttwo"), "één\n\ttwo");
+    }
+
+    #[test]
+    fn a_word_reaches_the_shell_as_it_is() {
+        assert_eq!(quoted("http://a:1/x"), "http://a:1/x");
+        assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,138 @@
+//! `herald card get`: finding a card, showing it, and saying what is wrong with it.
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+use tokio::net::TcpListener;
+
+use crate::cli_support::{Fake, agent, answer, card, cli, herald, response, result, steered, task};
+
+#[tokio::test]
+async fn a_card_is_found_at_a_host_at_a_url_and_in_a_file() {
+    let server = herald().await;
+    let host = server.address.to_string();
+    let origin = format!("http://{host}");
+    let own = format!("{origin}/.well-known/agent-card.json");
+    let document = cli(["card", "get", "-a", &host]).json().await;
+    assert_eq!(document["name"], "Echo");
+    let home = tempdir().unwrap();
+    std::fs::write(home.path().join("card.json"), document.to_string()).unwrap();
+    let file = format!("file://{}/card.json", home.path().display());
+    for reference in [origin.as_str(), &own, &file, "card.json", "./card.json"] {
+        let shown = cli(["card", "get", reference]).at(home.path()).ok().await;
+        assert_eq!(shown.field("Name"), "Echo", "{reference}");
+        assert!(shown.field("Selected Interface").starts_with("JSONRPC 1.0 "), "{shown:?}");
+    }
+    let shown = cli(["card", "get", &steered(&server)]).ok().await;
+    assert_eq!(shown.field("Name"), "Conformance");
+    // A file is as good as the agent's own word.
+    let sent = cli(["send", "-a", "card.json", "Hello"]).at(home.path()).ok().await;
+    assert_eq!(sent.field("State"), "COMPLETED");
+}
+
+#[tokio::test]
+async fn a_card_under_any_name_is_taken_as_it_is() {
+    let fake = Fake::start(|url, request| match request.path.as_str() {
+        "/cards/mine" => answer(&card(url)),
+        _ => response(404, "text/plain", "no"),
+    })
+    .await;
+    let shown = cli(["card", "get", &format!("{}/cards/mine", fake.url)]).ok().await;
+    assert_eq!(shown.field("Name"), "fake");
+    let calls = fake.calls();
+    assert_eq!((calls[0].method.as_str(), calls.len()), ("GET", 1), "{calls:?}");
+}
+
+#[tokio::test]
+async fn every_way_not_to_find_a_card_has_its_code_and_a_hint() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let empty = Fake::start(|_, _| response(404, "text/plain", "")).await;
+    let page = Fake::start(|_, _| response(200, "text/html", "<html>hello</html>")).await;
+    let guarded = Fake::start(|_, _| response(401, "text/plain", "")).await;
+    let moved = Fake::start(|_, _| response(302, "text/plain", "")).await;
+    for (reference, status, code) in [
+        (gone.as_str(), 3, "A2ACLI_ERR_UNREACHABLE"),
+        ("https://nobody.invalid", 3, "A2ACLI_ERR_UNREACHABLE"),
+        (&empty.url, 3, "A2ACLI_ERR_CARD_NOT_FOUND"),
+        (&moved.url, 3, "A2ACLI_ERR_CARD_NOT_FOUND"),
+        ("missing.json", 3, "A2ACLI_ERR_CARD_NOT_FOUND"),
+        ("ftp://example.com", 3, "A2ACLI_ERR_CARD_NOT_FOUND"),
+        (&page.url, 1, "A2ACLI_ERR_CARD_INVALID"),
+        (&guarded.url, 4, "A2ACLI_ERR_CREDENTIALS_MISSING"),
+    ] {
+        let error = cli(["card", "get", reference]).fails(status, code).await;
+        assert!(error["hint"].is_string(), "{error}");
+        let text = cli(["card", "get", reference]).end().await;
+        assert_eq!((text.status.code(), text.stdout.as_str()), (Some(status), ""), "{text:?}");
+        assert!(text.stderr.starts_with("Error: ") && text.stderr.contains("\nHint: "), "{text:?}");
+    }
+    cli(["card", "get"]).fails(2, "A2ACLI_ERR_USAGE").await;
+}
+
+#[tokio::test]
+async fn a_card_is_checked_member_by_member() {
+    let server = herald().await;
+    let host = server.address.to_string();
+    let valid = cli(["card", "get", &host, "--validate"]).ok().await;
+    assert_eq!(valid.field("Valid"), "yes");
+    for (pointer, broken, named) in [
+        ("/name", Value::Null, "name is required"),
+        ("/capabilities", Value::Null, "capabilities is required"),
+        ("/supportedInterfaces", json!([]), "supportedInterfaces must not be empty"),
+        (
+            "/supportedInterfaces/0/protocolVersion",
+            json!(1),
+            "supportedInterfaces[0].protocolVersion",
+        ),
+        ("/skills/0/tags", json!("x"), "skills[0].tags"),
+        ("/securitySchemes", json!({ "a": {} }), "securitySchemes.a"),
+    ] {
+        let mut document = card(&format!("http://{host}"));
+        document["securitySchemes"] = json!({});
+        *document.pointer_mut(pointer).unwrap() = broken;
+        let home = tempdir().unwrap();
+        std::fs::write(home.path().join("card.json"), document.to_string()).unwrap();
+        let checked = cli(["card", "get", "card.json", "--validate"]).at(home.path());
+        let error = checked.fails(1, "A2ACLI_ERR_CARD_INVALID").await;
+        assert!(error["message"].as_str().unwrap().contains(named), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn no_credential_is_shown_to_whoever_keeps_the_card() {
+    let fake = Fake::start(|url, request| match request.is_card() {
+        true => {
+            let mut card = card(url);
+            card["securitySchemes"] =
+                json!({ "key": { "apiKeySecurityScheme": { "location": "header", "name": "x-key" } } });
+            answer(&card)
+        }
+        false => result(request, &json!({ "task": task("COMPLETED") })),
+    })
+    .await;
+    let arguments =
+        ["send", "-a", &fake.url, "x", "--svc-param", "x-trace:abc", "--api-key", "s3cret"];
+    cli(arguments).env("A2ACLI_BEARER", "hunter2").ok().await;
+    assert_eq!(fake.calls()[0].header("x-key"), Some("s3cret"));
+    assert_eq!(fake.calls()[0].header("x-trace"), Some("abc"));
+    let fetched = &fake.cards()[0];
+    let shown = format!("{fetched:?}");
+    assert!(!shown.contains("s3cret") && !shown.contains("hunter2"), "{shown}");
+    assert_eq!(fetched.header("a2a-version"), Some("1.0"));
+}
+
+#[tokio::test]
+async fn ctrl_c_says_how_to_go_on() {
+    let working = agent(json!({ "task": task("WORKING") })).await;
+    let child = cli(["send", "-a", &working.url, "x", "--poll-interval", "100ms"]).spawn();
+    crate::support::eventually(crate::support::SOON, "it polls", async || {
+        working.calls().len() > 2
+    })
+    .await;
+    let id = child.id().unwrap().to_string();
+    let sent = tokio::process::Command::new("kill").args(["-s", "INT", &id]).status().await;
+    assert!(sent.unwrap().success());
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("herald task get -a ") && said.contains("t-1 --wait"), "{said}");
+}

@@ -1,0 +1,108 @@
+//! `herald send`.
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::cli_support::{agent, cli, herald, steered, task};
+
+#[tokio::test]
+async fn a_message_begins_a_task_and_its_result_is_printed() {
+    let server = herald().await;
+    let sent = cli(["send", &server.address.to_string(), "Hello"]).ok().await;
+    assert!(!sent.field("Task ID").is_empty() && !sent.field("Context ID").is_empty());
+    assert_eq!(sent.field("State"), "COMPLETED");
+    assert!(sent.stdout.contains("\nText:\nEcho: Hello\n\n"), "{sent:?}");
+    assert_eq!(sent.stderr, "");
+    let document = cli(["send", "-a", &server.address.to_string(), "Hello"]).json().await;
+    assert_eq!(document["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    assert_eq!(document["task"]["artifacts"][0]["parts"][0]["text"], "Echo: Hello");
+}
+
+#[tokio::test]
+async fn a_send_waits_by_default_and_returns_at_once_when_told_to() {
+    let server = herald().await;
+    let agent = steered(&server);
+    let long = "tck-long-running delay_ms=300";
+    let waited = cli(["send", "-a", &agent, long]).json().await;
+    assert_eq!(waited["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    for flag in ["--async", "--return-immediately", "--no-wait"] {
+        let left = cli(["send", "-a", &agent, "tck-cancel", flag]).json().await;
+        let task = &left["task"];
+        assert!(task["id"].is_string() && task["contextId"].is_string(), "{left}");
+        assert_ne!(task["status"]["state"], "TASK_STATE_COMPLETED");
+    }
+    let left = cli(["send", "-a", &agent, "tck-cancel", "--async"]).ok().await;
+    assert!(left.field("Resume").starts_with("herald task get -a "), "{left:?}");
+    let waited = cli(["send", "-a", &agent, long, "--wait"]).env("A2ACLI_ASYNC", "true");
+    assert_eq!(waited.ok().await.field("State"), "COMPLETED");
+}
+
+#[tokio::test]
+async fn parts_keep_their_order_and_a_media_type_belongs_to_the_part_before_it() {
+    let fake = agent(json!({ "task": task("COMPLETED") })).await;
+    let home = tempdir().unwrap();
+    std::fs::write(home.path().join("a.bin"), b"\x00\x01").unwrap();
+    std::fs::write(home.path().join("b.json"), r#"{"k":1}"#).unwrap();
+    let arguments = [
+        "send",
+        "-a",
+        &fake.url,
+        "first",
+        "--file",
+        "a.bin",
+        "--media-type",
+        "application/pdf",
+        "--data",
+        "b.json",
+        "--text",
+        "last",
+        "--media-type",
+        "text/markdown",
+        "--data",
+        "-",
+        "--file",
+        "https://example.com/x/photo.png?y=1",
+        "--file",
+        "b.json",
+    ];
+    cli(arguments).at(home.path()).stdin("[1,2]").ok().await;
+    let sent = fake.calls()[0].body["params"]["message"]["parts"].clone();
+    let expected = json!([
+        { "text": "first" },
+        { "raw": "AAE=", "filename": "a.bin", "mediaType": "application/pdf" },
+        { "data": { "k": 1 } },
+        { "text": "last", "mediaType": "text/markdown" },
+        { "data": [1, 2] },
+        { "url": "https://example.com/x/photo.png?y=1", "filename": "photo.png",
+          "mediaType": "image/png" },
+        { "raw": "eyJrIjoxfQ==", "filename": "b.json", "mediaType": "application/json" },
+    ]);
+    assert_eq!(sent, expected);
+    let misplaced = ["send", "-a", &fake.url, "x", "--media-type", "text/plain"];
+    cli(misplaced).fails(2, "A2ACLI_ERR_USAGE").await;
+    let twice = ["send", "-a", &fake.url, "-", "--data", "-"];
+    cli(twice).stdin("1").fails(2, "A2ACLI_ERR_USAGE").await;
+}
+
+#[tokio::test]
+async fn a_stream_is_one_event_per_line_and_ends_with_the_state() {
+    let server = herald().await;
+    let agent = steered(&server);
+    let arguments = ["send", "-a", &agent, "tck-stream-chunked chunks=3", "--stream", "-o", "json"];
+    let lines = cli(arguments).ok().await.lines();
+    assert!(lines[0]["task"]["id"].is_string(), "{lines:?}");
+    let chunks = lines.iter().filter(|line| line.get("artifactUpdate").is_some()).count();
+    assert_eq!(chunks, 3);
+    let last = &lines.last().unwrap()["statusUpdate"];
+    assert_eq!(last["status"]["state"], "TASK_STATE_COMPLETED");
+    assert!(last["taskId"].is_string() && last["contextId"].is_string());
+
+    let text = cli(["send", "-a", &agent, "tck-stream-chunked", "--stream"]).ok().await;
+    let tail = text.stdout.rsplit("Event: ").next().unwrap();
+    assert!(tail.contains("Task ID: ") && tail.contains("State: COMPLETED"), "{text:?}");
+
+    let direct = ["send", "-a", &agent, "tck-message-response", "--stream", "-o", "json"];
+    let lines: Vec<Value> = cli(direct).ok().await.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["message"]["parts"][0]["text"], "Direct message response");
+}
