@@ -8,6 +8,7 @@ mod append;
 mod checkpoint;
 mod error;
 mod feed;
+mod inspect;
 mod list;
 mod names;
 mod open;
@@ -23,6 +24,7 @@ use std::{
     path::Path,
     sync::{Arc, Mutex},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -38,6 +40,7 @@ use super::{
 };
 
 pub use error::OpenError;
+pub use inspect::{Form, Health, Inspection};
 
 use checkpoint::Checkpoints;
 use open::Opened;
@@ -89,6 +92,12 @@ impl Sqlite {
         let idle = Mutex::new(Vec::new());
         let readers = |_| Readers::Pool { path: path.to_owned(), idle, _lock: lock };
         Self::start(opened, Some(checkpoints), readers, vec![thread])
+    }
+
+    /// Looks at a database for at most `patience`, beside whoever has it open, and changes nothing.
+    /// `None` if there is none yet. It blocks.
+    pub fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspection>, OpenError> {
+        inspect::inspect(path, patience)
     }
 
     /// A database that is gone when it is dropped.

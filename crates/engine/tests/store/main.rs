@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod disk;
+mod inspecting;
 mod opening;
 
 use std::path::Path;

@@ -20,7 +20,7 @@ refinery::embed_migrations!("src/store/sqlite/migrations");
 const APPLICATION: i64 = 0x4852_4c44;
 
 /// A program that only looks at the live file may make us wait so long; more, and it fails.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Tables without which nothing works.
 const TABLES: [&str; 8] =
@@ -149,7 +149,7 @@ fn tune(conn: &Connection, cache: i64) -> rusqlite::Result<()> {
 }
 
 /// Finds what is plainly no database or only part of one, without reading more than its header.
-fn inspect(path: &Path) -> Result<(), OpenError> {
+pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
     let length = match fs::metadata(path) {
         Ok(found) if found.is_dir() => {
@@ -191,7 +191,7 @@ fn inspect(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+pub(super) fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let failed = |error| refuse(path, &error);
     let owner = "PRAGMA application_id";
     let owner: i64 = conn.query_row(owner, [], |row| row.get(0)).map_err(failed)?;
@@ -207,6 +207,17 @@ fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 
 /// Brings the schema up to date, unless it is ahead of us.
 fn migrate(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
+    if is_current(conn, path)? {
+        return Ok(());
+    }
+    // Grouped: a migration and the note that it was made are one transaction.
+    let run = migrations::runner().set_grouped(true).run(conn);
+    run.map_err(|error| unwritable(path, &error.to_string()))?;
+    put_meta(conn, "version", env!("CARGO_PKG_VERSION")).map_err(|error| refuse(path, &error))
+}
+
+/// Whether the schema is ours, and not an earlier one. One that is ahead of us is refused.
+pub(super) fn is_current(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
     let failed = |error| refuse(path, &error);
     let runner = migrations::runner();
     let ours = runner.get_migrations().iter().map(refinery::Migration::version).max();
@@ -224,15 +235,10 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
         let made_by = version.map_or("a newer herald".into(), |number| format!("herald {number}"));
         return Err(OpenError::Newer { path: path.to_owned(), made_by });
     }
-    if theirs == Some(ours) {
-        return Ok(());
-    }
-    // Grouped: a migration and the note that it was made are one transaction.
-    runner.set_grouped(true).run(conn).map_err(|error| unwritable(path, &error.to_string()))?;
-    put_meta(conn, "version", env!("CARGO_PKG_VERSION")).map_err(failed)
+    Ok(theirs == Some(ours))
 }
 
-fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let mut find = conn
         .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")
         .map_err(|error| refuse(path, &error))?;
