@@ -1,14 +1,15 @@
 //! The command line, as clap reads it: one file per family of verbs.
 
 mod agent;
+mod environment;
 mod message;
 mod serve;
 
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
-    Arg, ArgAction, ArgMatches, Args, ColorChoice, CommandFactory, FromArgMatches, Parser,
-    Subcommand, builder::Resettable, error::ContextKind, parser::ValueSource,
+    ArgAction, ArgMatches, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand,
+    error::ContextKind, parser::ValueSource,
 };
 
 use crate::{
@@ -156,8 +157,11 @@ pub(crate) enum Unread {
 /// Reads the command line of `herald`. A setting of a client verb that is not on it comes from the
 /// layers below, as if it were the flag's default.
 pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
-    let command = without_empty(Cli::command());
-    let found = command.clone().try_get_matches_from(arguments)?;
+    let command = environment::settle(Cli::command(), arguments);
+    let found = command
+        .clone()
+        .try_get_matches_from(arguments)
+        .map_err(|error| environment::named(error, &command, arguments))?;
     let (names, leaf) = verb(&found);
     if leaf.try_contains_id("agent_card").is_err() {
         let cli = Cli::from_arg_matches(&found)?;
@@ -200,11 +204,15 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
 
 /// Reads the command line of `a2a-server`.
 pub(crate) fn read_a2a_server(arguments: &[OsString]) -> Result<A2aServer, clap::Error> {
-    let mut command = without_empty(A2aServer::command());
+    let mut command = environment::settle(A2aServer::command(), arguments);
     for name in MORE {
         command = command.mut_arg(name, |arg| arg.hide(true));
     }
-    A2aServer::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    let found = command
+        .clone()
+        .try_get_matches_from(arguments)
+        .map_err(|error| environment::named(error, &command, arguments))?;
+    A2aServer::from_arg_matches(&found)
 }
 
 /// The verb that was called: its names from the outside in, and its arguments.
@@ -259,18 +267,6 @@ pub(crate) fn first_line(error: &clap::Error) -> String {
     let said = error.render().to_string();
     let line = said.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
-}
-
-/// A variable that is empty is not set.
-fn without_empty(command: clap::Command) -> clap::Command {
-    let reset = |arg: Arg| {
-        let value = arg.get_env().and_then(std::env::var_os);
-        match value.is_some_and(|value| value.is_empty()) {
-            true => arg.env(Resettable::Reset),
-            false => arg,
-        }
-    };
-    command.mut_args(reset).mut_subcommands(|inner| inner.mut_args(reset))
 }
 
 impl From<clap::Error> for Unread {

@@ -139,6 +139,57 @@ async fn an_empty_variable_is_not_set() {
 }
 
 #[tokio::test]
+async fn a_variable_that_is_wrong_is_named_itself() {
+    let run = async |variables: &[(&str, &str)], flags: &[&str]| {
+        let mut options = Options::default().no_port().no_data();
+        for (name, value) in variables {
+            options = options.environment(name, value);
+        }
+        options.arguments(flags.iter().copied()).refused().await
+    };
+    for (name, value) in
+        [("HERALD_PORT", "many"), ("HERALD_LOG_LEVEL", "loud"), ("HERALD_LOG_FORMAT", "yaml")]
+    {
+        let refused = run(&[(name, value)], &[]).await;
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let said = format!("invalid value '{value}' for '{name}'");
+        assert!(refused.stderr.contains(&said), "{refused:?}");
+    }
+    // The flag is wrong here, and is named.
+    let flag = run(&[("HERALD_PORT", "1")], &["--port", "many"]).await;
+    assert!(flag.stderr.contains("for '--port <PORT>'"), "{flag:?}");
+    let both = run(&[("HERALD_EPHEMERAL", "1"), ("HERALD_DATA", "x")], &[]).await;
+    assert!(
+        both.stderr.contains("'HERALD_DATA' cannot be used with 'HERALD_EPHEMERAL'"),
+        "{both:?}"
+    );
+    let port = run(&[("PORT", "x")], &[]).await;
+    assert!(port.stderr.contains("PORT=\"x\" is no port"), "{port:?}");
+}
+
+#[tokio::test]
+async fn a_flag_wins_over_a_variable_that_contradicts_it() {
+    let kept = async |options: Options| {
+        let herald = Herald::start(options.no_data()).await;
+        let line = herald.greeting.lines().find(|line| line.trim().starts_with("tasks "));
+        line.unwrap().to_owned()
+    };
+    let ephemeral = |value| Options::default().environment("HERALD_EPHEMERAL", value);
+    let data = ["--data", "kept"];
+    assert!(kept(ephemeral("1").arguments(data)).await.contains("kept/herald.db"));
+    assert!(kept(ephemeral("1").arguments(["--data=kept"])).await.contains("kept/herald.db"));
+    let told = Options::default().environment("HERALD_DATA", "kept").arguments(["--ephemeral"]);
+    assert!(kept(told).await.contains("in memory only"));
+    // A switch that says no is as good as none.
+    for no in ["0", "false", "No", "off"] {
+        assert!(kept(ephemeral(no)).await.contains("herald-data/herald.db"), "{no}");
+    }
+    let no = ephemeral("0").environment("HERALD_DATA", "kept");
+    assert!(kept(no).await.contains("kept/herald.db"));
+    assert!(kept(ephemeral("yes")).await.contains("in memory only"));
+}
+
+#[tokio::test]
 async fn versions_are_switched_off_by_name() {
     refused("[dialects]\n\"0.9\" = false\n", &["0.9", "`\"1.0\"`, `\"0.3\"`"]).await;
     refused("[dialects]\n\"1.0\" = false\n", &["1.0 cannot be switched off", "0.3"]).await;
