@@ -27,13 +27,7 @@ pub(crate) fn clients() -> anyhow::Result<PathBuf> {
         javascript(&sources.join(name), &installed.join(name), "scenario.mjs")?;
     }
     say("building the official Rust client")?;
-    execute(
-        Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--locked", "--manifest-path"])
-            .arg(sources.join("rust/Cargo.toml"))
-            .arg("--target-dir")
-            .arg(installed.join("rust")),
-    )?;
+    rust(&sources.join("rust"))?;
     Ok(installed)
 }
 
@@ -45,7 +39,14 @@ pub(crate) fn servers() -> anyhow::Result<PathBuf> {
         python(&sources.join(name), &installed.join(name))?;
     }
     need("npm", &["nodejs", "npm"])?;
-    javascript(&sources.join("js1"), &installed.join("js1"), "server.mjs")?;
+    for name in ["js1", "js03"] {
+        javascript(&sources.join(name), &installed.join(name), "server.mjs")?;
+    }
+    say("building an agent on the official Rust SDK")?;
+    let built = rust(&sources.join("rust"))?;
+    fs::create_dir_all(installed.join("rust"))?;
+    let program = "official-rust-server";
+    fs::copy(built.join("debug").join(program), installed.join("rust").join(program))?;
     Ok(installed)
 }
 
@@ -57,6 +58,19 @@ pub(crate) fn tools() -> anyhow::Result<()> {
     say("building cargo-deny, which takes a few minutes once")?;
     // Unoptimised: it runs for a second and would take three times as long to build.
     execute(Command::new(env!("CARGO")).args(["install", "--locked", "--debug", "--quiet", DENY]))
+}
+
+/// Builds what uses the official Rust SDK. The client and the server share all that they can.
+fn rust(source: &Path) -> anyhow::Result<PathBuf> {
+    let built = target().join("clients/rust");
+    execute(
+        Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--locked", "--manifest-path"])
+            .arg(source.join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&built),
+    )?;
+    Ok(built)
 }
 
 fn python(source: &Path, installed: &Path) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@ use crate::{
         status::{BadRequest, ErrorInfo, Status},
     },
     percent,
+    request::Operation,
 };
 
 /// The `error` of a JSON-RPC answer.
@@ -51,7 +52,12 @@ pub fn is_error(event: &[u8]) -> bool {
 
 /// The status of a gRPC call that failed, from its trailers: the number, the text of `grpc-message`
 /// and that of `grpc-status-details-bin`.
-pub fn grpc(code: i32, message: Option<&str>, details: Option<&str>) -> Error {
+pub fn grpc(
+    operation: Operation,
+    code: i32,
+    message: Option<&str>,
+    details: Option<&str>,
+) -> Error {
     let status = details.and_then(Status::from_details_bin).unwrap_or_default();
     let said = message.map(|text| percent::decode(text).unwrap_or(text.into()).into_owned());
     let said = said.filter(|text| !text.is_empty()).unwrap_or(status.message);
@@ -77,7 +83,7 @@ pub fn grpc(code: i32, message: Option<&str>, details: Option<&str>) -> Error {
     }
     let message = Some(printable(&said)).filter(|text| !text.is_empty());
     Error {
-        kind: by_reason.unwrap_or_else(|| kind_of_grpc(code)),
+        kind: by_reason.unwrap_or_else(|| kind_of_grpc(operation, code)),
         message: message.unwrap_or_else(|| format!("the agent ended the call with status {code}")),
         detail: Some(detail).filter(|detail| *detail != Detail::default()).map(Box::new),
     }
@@ -180,14 +186,15 @@ fn class_reason(name: &str) -> Option<String> {
     Some(reason)
 }
 
-/// What a gRPC status says by itself.
-fn kind_of_grpc(code: i32) -> ErrorKind {
+/// What a gRPC status says by itself, in answer to this operation.
+fn kind_of_grpc(operation: Operation, code: i32) -> ErrorKind {
     match code {
         3 | 11 => ErrorKind::InvalidParams,
         5 => ErrorKind::TaskNotFound,
         6 => ErrorKind::IdempotencyConflict,
         7 => ErrorKind::Forbidden,
         8 => ErrorKind::LimitExceeded,
+        9 if operation == Operation::CancelTask => ErrorKind::TaskNotCancelable,
         9 => ErrorKind::UnsupportedOperation,
         12 => ErrorKind::MethodNotFound,
         14 => ErrorKind::Unavailable,

@@ -13,6 +13,8 @@ import {
   restHandler,
   UserBuilder,
 } from "@a2a-js/sdk/server/express";
+import { A2AService, grpcService } from "@a2a-js/sdk/server/grpc";
+import { Server, ServerCredentials } from "@grpc/grpc-js";
 import express from "express";
 
 /** Does what the first word of a message says. */
@@ -130,10 +132,11 @@ function artifact(text) {
   };
 }
 
-function card(name, url) {
+function card(name, url, grpc) {
   const bindings = [
     ["JSONRPC", `${url}/`],
     ["HTTP+JSON", `${url}/rest`],
+    ["GRPC", grpc],
   ];
   return AgentCard.fromJSON({
     name,
@@ -153,20 +156,25 @@ function card(name, url) {
 
 const app = express();
 const listener = app.listen(0, "127.0.0.1", () => {
-  const { port } = listener.address();
-  const url = `http://127.0.0.1:${port}`;
-  const handler = new DefaultRequestHandler(
-    card("js1", url),
-    new InMemoryTaskStore(),
-    new Script(),
-    undefined,
-    new InMemoryPushNotificationStore(),
-    undefined,
-    card("js1 extended", url),
-  );
-  const options = { requestHandler: handler, userBuilder: UserBuilder.noAuthentication };
-  app.use(`/${AGENT_CARD_PATH}`, agentCardHandler({ agentCardProvider: handler }));
-  app.use("/rest", restHandler(options));
-  app.use(jsonRpcHandler(options));
-  console.log(port);
+  const server = new Server();
+  server.bindAsync("127.0.0.1:0", ServerCredentials.createInsecure(), (error, grpcPort) => {
+    if (error) throw error;
+    const { port } = listener.address();
+    const [url, grpc] = [`http://127.0.0.1:${port}`, `127.0.0.1:${grpcPort}`];
+    const handler = new DefaultRequestHandler(
+      card("js1", url, grpc),
+      new InMemoryTaskStore(),
+      new Script(),
+      undefined,
+      new InMemoryPushNotificationStore(),
+      undefined,
+      card("js1 extended", url, grpc),
+    );
+    const options = { requestHandler: handler, userBuilder: UserBuilder.noAuthentication };
+    app.use(`/${AGENT_CARD_PATH}`, agentCardHandler({ agentCardProvider: handler }));
+    app.use("/rest", restHandler(options));
+    app.use(jsonRpcHandler(options));
+    server.addService(A2AService, grpcService(options));
+    console.log(port);
+  });
 });

@@ -3,11 +3,13 @@
 import asyncio
 import socket
 
+import grpc
 import uvicorn
+from a2a.grpc import a2a_pb2_grpc
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.apps import A2ARESTFastAPIApplication, A2AStarletteApplication
 from a2a.server.events import EventQueue
-from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
 from a2a.server.tasks import (
     InMemoryPushNotificationConfigStore,
     InMemoryTaskStore,
@@ -75,14 +77,17 @@ def part(text: str) -> Part:
     return Part(root=TextPart(text=text))
 
 
-def card(url: str) -> AgentCard:
+def card(url: str, grpc_address: str) -> AgentCard:
     return AgentCard(
         name="python03",
         description="Does what it is told",
         version="1.0.0",
         url=f"{url}/",
         preferred_transport="JSONRPC",
-        additional_interfaces=[AgentInterface(url=f"{url}/rest", transport="HTTP+JSON")],
+        additional_interfaces=[
+            AgentInterface(url=f"{url}/rest", transport="HTTP+JSON"),
+            AgentInterface(url=grpc_address, transport="GRPC"),
+        ],
         capabilities=AgentCapabilities(streaming=True, push_notifications=True),
         supports_authenticated_extended_card=True,
         default_input_modes=["text/plain"],
@@ -91,12 +96,14 @@ def card(url: str) -> AgentCard:
     )
 
 
-def main() -> None:
+async def main() -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
     port = listener.getsockname()[1]
-    public = card(f"http://127.0.0.1:{port}")
+    grpc_server = grpc.aio.server()
+    grpc_address = f"127.0.0.1:{grpc_server.add_insecure_port('127.0.0.1:0')}"
+    public = card(f"http://127.0.0.1:{port}", grpc_address)
     extended = public.model_copy(update={"name": "python03 extended"})
     handler = DefaultRequestHandler(
         agent_executor=Script(),
@@ -109,10 +116,13 @@ def main() -> None:
     app = A2AStarletteApplication(
         agent_card=public, http_handler=handler, extended_agent_card=extended
     ).build(routes=[Mount("/rest", app=rest)])
+    # The only card that gRPC has is the one for those who have said who they are.
+    a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(extended, handler), grpc_server)
+    await grpc_server.start()
     print(port, flush=True)
     config = uvicorn.Config(app, log_level="warning", access_log=False)
-    uvicorn.Server(config).run(sockets=[listener])
+    await uvicorn.Server(config).serve(sockets=[listener])
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

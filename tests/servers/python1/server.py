@@ -3,11 +3,12 @@
 import asyncio
 import socket
 
+import grpc
 import uvicorn
 from a2a.helpers import get_message_text, new_task, new_text_message, new_text_part
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
-from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
 from a2a.server.routes import (
     create_agent_card_routes,
     create_jsonrpc_routes,
@@ -25,6 +26,7 @@ from a2a.types import (
     AgentSkill,
     Role,
     TaskState,
+    a2a_pb2_grpc,
 )
 from starlette.applications import Starlette
 
@@ -80,8 +82,8 @@ class Script(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
-def card(url: str) -> AgentCard:
-    bindings = [("JSONRPC", f"{url}/"), ("HTTP+JSON", f"{url}/rest")]
+def card(url: str, grpc_address: str) -> AgentCard:
+    bindings = [("JSONRPC", f"{url}/"), ("HTTP+JSON", f"{url}/rest"), ("GRPC", grpc_address)]
     return AgentCard(
         name="python1",
         description="Does what it is told",
@@ -103,13 +105,15 @@ async def any_url(_: str) -> bool:
     return True
 
 
-def main() -> None:
+async def main() -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
     port = listener.getsockname()[1]
-    public = card(f"http://127.0.0.1:{port}")
-    extended = card(f"http://127.0.0.1:{port}")
+    grpc_server = grpc.aio.server()
+    grpc_address = f"127.0.0.1:{grpc_server.add_insecure_port('127.0.0.1:0')}"
+    public = card(f"http://127.0.0.1:{port}", grpc_address)
+    extended = card(f"http://127.0.0.1:{port}", grpc_address)
     extended.name = "python1 extended"
     handler = DefaultRequestHandler(
         agent_executor=Script(),
@@ -124,10 +128,12 @@ def main() -> None:
         *create_jsonrpc_routes(handler, "/"),
         *create_rest_routes(handler, path_prefix="/rest"),
     ]
+    a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), grpc_server)
+    await grpc_server.start()
     print(port, flush=True)
     config = uvicorn.Config(Starlette(routes=routes), log_level="warning", access_log=False)
-    uvicorn.Server(config).run(sockets=[listener])
+    await uvicorn.Server(config).serve(sockets=[listener])
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

@@ -4,7 +4,7 @@ use std::{fmt, pin::Pin, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use herald_protocol::{Dialect, failure, grpc::Service};
+use herald_protocol::{Dialect, Operation, failure, grpc::Service};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use tokio::time::timeout;
@@ -33,15 +33,16 @@ pub(crate) struct Grpc {
 
 /// The messages of one response.
 struct Messages {
+    operation: Operation,
     body: Body,
     buffer: BytesMut,
     /// How large a message may be.
     limit: usize,
-    what: &'static str,
 }
 
 /// The events of one response.
 struct Stream {
+    operation: Operation,
     service: Service,
     idle: Duration,
     limit: usize,
@@ -116,6 +117,7 @@ impl Transport for Grpc {
         if operation.is_streaming() {
             let (idle, limit) = (http.timeouts.idle, http.limits.event);
             let mut stream = Stream {
+                operation,
                 service: self.service,
                 idle,
                 limit,
@@ -130,7 +132,7 @@ impl Transport for Grpc {
             return Ok(Answered::Frames(Box::new(stream)));
         }
         let response = (&mut sent).await?;
-        let mut messages = Messages::new(response, http.limits.response, "the answer")?;
+        let mut messages = Messages::new(operation, response, http.limits.response)?;
         let message = messages.next().await?;
         let message = message.ok_or_else(|| Error::invalid("the answer has no message"))?;
         if messages.next().await?.is_some() {
@@ -143,7 +145,7 @@ impl Transport for Grpc {
 
 impl Messages {
     /// The messages of a response that has begun well.
-    fn new(response: Response<Body>, limit: usize, what: &'static str) -> Result<Self, Error> {
+    fn new(operation: Operation, response: Response<Body>, limit: usize) -> Result<Self, Error> {
         refuse_redirect(&response)?;
         let (parts, body) = response.into_parts();
         if parts.status != StatusCode::OK {
@@ -155,9 +157,9 @@ impl Messages {
         }
         // A call that fails at once has its outcome in the head.
         if parts.headers.contains_key("grpc-status") {
-            outcome(&parts.headers)?;
+            outcome(operation, &parts.headers)?;
         }
-        Ok(Self { body, buffer: BytesMut::new(), limit, what })
+        Ok(Self { operation, body, buffer: BytesMut::new(), limit })
     }
 
     /// The next message; `None` after the last one of a call that went well.
@@ -174,7 +176,7 @@ impl Messages {
                 Ok(data) => self.buffer.extend_from_slice(&data),
                 Err(frame) => {
                     let Ok(trailers) = frame.into_trailers() else { continue };
-                    outcome(&trailers)?;
+                    outcome(self.operation, &trailers)?;
                     return match self.buffer.is_empty() {
                         true => Ok(None),
                         false => Err(Error::invalid("the last message is not whole")),
@@ -192,7 +194,8 @@ impl Messages {
         }
         let length = prefix.get_u32() as usize;
         if length > self.limit {
-            return Err(Error::too_large(self.what, self.limit));
+            let what = if self.operation.is_streaming() { "an event" } else { "the answer" };
+            return Err(Error::too_large(what, self.limit));
         }
         if self.buffer.len() < PREFIX + length {
             return Ok(None);
@@ -203,14 +206,15 @@ impl Messages {
 }
 
 /// What trailers say about the call.
-fn outcome(trailers: &HeaderMap) -> Result<(), Error> {
+fn outcome(operation: Operation, trailers: &HeaderMap) -> Result<(), Error> {
     let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok());
     let code = text("grpc-status").and_then(|code| code.trim().parse().ok());
     let code = code.ok_or_else(|| Error::invalid("the answer has no status"))?;
     if code == 0 {
         return Ok(());
     }
-    let refusal = failure::grpc(code, text("grpc-message"), text("grpc-status-details-bin"));
+    let refusal =
+        failure::grpc(operation, code, text("grpc-message"), text("grpc-status-details-bin"));
     Err(match code {
         // Given up by somebody on the way, or out of time there: that is no word of the agent.
         1 | 4 => Error::broken("the call was given up", refusal),
@@ -228,7 +232,7 @@ impl Stream {
                 let (task, number) = id.rsplit_once(':')?;
                 Some((task.to_owned(), number.parse().ok()?))
             });
-            self.head = Head::Open(Messages::new(response, self.limit, "an event")?);
+            self.head = Head::Open(Messages::new(self.operation, response, self.limit)?);
         }
         match &mut self.head {
             Head::Open(messages) => Ok(messages),

@@ -1,9 +1,10 @@
-//! The official SDK servers: Python of both generations, JavaScript. `cargo xtask test` installs them.
+//! The official SDK servers: Python and JavaScript of both generations, and Rust. `cargo xtask test`
+//! installs them.
 
-use std::{env, path::PathBuf, process::Stdio};
+use std::{env, net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
 use herald_client::{
-    Binding, Client, SendMessage, SendResult, StreamEvent, Task, TaskState,
+    Binding, Client, SendMessage, SendResult, StreamEvent, Task, TaskState, Timeouts,
     protocol::{
         ErrorKind, Message, Version,
         push::{PushAuthentication, PushConfig},
@@ -22,16 +23,22 @@ use crate::{
 
 /// An agent on an official SDK, which dies with the test.
 struct Official {
+    name: &'static str,
     url: String,
-    address: std::net::SocketAddr,
+    address: SocketAddr,
     version: Version,
     _process: Child,
 }
 
 impl Official {
-    async fn start(program: PathBuf, script: PathBuf, version: Version) -> Self {
+    async fn start(
+        name: &'static str,
+        version: Version,
+        program: PathBuf,
+        script: Option<PathBuf>,
+    ) -> Self {
         let mut process = Command::new(program)
-            .arg(script)
+            .args(script)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -39,16 +46,16 @@ impl Official {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let start = std::time::Duration::from_secs(60);
+        let start = Duration::from_secs(60);
         let port = tokio::time::timeout(start, lines.next_line()).await.expect("it starts");
         let address = format!("127.0.0.1:{}", port.unwrap().expect("a port")).parse().unwrap();
-        Self { url: format!("http://{address}"), address, version, _process: process }
+        Self { name, url: format!("http://{address}"), address, version, _process: process }
     }
 
-    async fn python(name: &str, version: Version) -> Self {
+    async fn python(name: &'static str, version: Version) -> Self {
         let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers");
         let program = installed().join(name).join("bin/python");
-        Self::start(program, sources.join(name).join("server.py"), version).await
+        Self::start(name, version, program, Some(sources.join(name).join("server.py"))).await
     }
 
     async fn python1() -> Self {
@@ -59,8 +66,22 @@ impl Official {
         Self::python("python03", Version::V0_3).await
     }
 
+    async fn javascript(name: &'static str, version: Version) -> Self {
+        let script = installed().join(name).join("server.mjs");
+        Self::start(name, version, "node".into(), Some(script)).await
+    }
+
     async fn js1() -> Self {
-        Self::start("node".into(), installed().join("js1/server.mjs"), Version::V1_0).await
+        Self::javascript("js1", Version::V1_0).await
+    }
+
+    async fn js03() -> Self {
+        Self::javascript("js03", Version::V0_3).await
+    }
+
+    async fn rust() -> Self {
+        let program = installed().join("rust/official-rust-server");
+        Self::start("rust", Version::V1_0, program, None).await
     }
 
     async fn client(&self, binding: Binding) -> Client {
@@ -70,12 +91,18 @@ impl Official {
     }
 
     /// A client whose connections can be cut.
-    async fn behind(&self, proxy: &Proxy, binding: Binding) -> Client {
-        let mut card = self.client(binding).await.card();
+    async fn behind_a_proxy(&self, binding: Binding) -> (Client, Proxy) {
+        let client = self.client(binding).await;
+        // gRPC has an address of its own.
+        let address = client.interface().url.parse().unwrap_or(self.address);
+        let proxy = Proxy::start(address).await;
+        let mut card = client.card();
         for interface in &mut card.supported_interfaces {
-            interface.url = interface.url.replace(&self.url, &proxy.url());
+            interface.url = interface.url.replace(&address.to_string(), &proxy.address.to_string());
         }
-        over(binding, self.version).card(card).unwrap()
+        // Servers that begin to answer a stream with its next event are not waited for as long.
+        let timeouts = Timeouts { connect: Duration::from_secs(2), ..Timeouts::default() };
+        (over(binding, self.version).timeouts(timeouts).card(card).unwrap(), proxy)
     }
 }
 
@@ -84,7 +111,7 @@ fn installed() -> PathBuf {
     directory.expect("the servers are not installed; run `cargo xtask test`").into()
 }
 
-const BINDINGS: [Binding; 2] = [Binding::JsonRpc, Binding::Rest];
+const BINDINGS: [Binding; 3] = [Binding::JsonRpc, Binding::Rest, Binding::Grpc];
 
 #[track_caller]
 fn task(result: SendResult) -> Task {
@@ -168,8 +195,8 @@ async fn webhooks(server: &Official, binding: Binding) {
     let found = client.push_config_of(done.id.clone(), "one").await.unwrap();
     assert_eq!((found.url, found.token), (wanted.url.clone(), wanted.token.clone()));
     assert_eq!(found.authentication, wanted.authentication);
-    // The SDK of 0.3 does not implement the rest on REST.
-    if (binding, server.version) != (Binding::Rest, Version::V0_3) {
+    // The Python SDK of 0.3 implements the rest on JSON-RPC only.
+    if server.name != "python03" || binding == Binding::JsonRpc {
         let query = ListPushConfigs { task_id: done.id.clone(), ..ListPushConfigs::default() };
         let page = client.push_configs(query.clone()).await.unwrap();
         assert_eq!(page.configs.len(), 1, "{page:?}");
@@ -194,10 +221,20 @@ async fn refusals(server: &Official, binding: Binding) {
     assert!(error.protocol().is_some(), "{error:?}");
 }
 
+/// Lists all tasks, two at a time.
+async fn pages(client: &Client) {
+    let mut pages = client.list(ListTasks { page_size: Some(2), ..ListTasks::default() });
+    let (mut count, mut total) = (0, 0);
+    while let Some(page) = pages.next().await.unwrap() {
+        count += page.tasks.len();
+        total = page.total_size;
+    }
+    assert!(count > 2 && count as u64 == total, "{count} of {total}");
+}
+
 /// The connection breaks in the middle of a stream; the stream does not.
 async fn a_cut_stream_goes_on(server: &Official, binding: Binding) {
-    let proxy = Proxy::start(server.address).await;
-    let client = server.behind(&proxy, binding).await;
+    let (client, proxy) = server.behind_a_proxy(binding).await;
     let other = server.client(binding).await;
     for finish_first in [false, true] {
         let mut events = client.stream("steps").await.unwrap();
@@ -234,13 +271,7 @@ async fn the_python_server_1_x_is_called_in_every_way() {
         webhooks(&server, binding).await;
         refusals(&server, binding).await;
         let client = server.client(binding).await;
-        let mut pages = client.list(ListTasks { page_size: Some(2), ..ListTasks::default() });
-        let (mut count, mut total) = (0, 0);
-        while let Some(page) = pages.next().await.unwrap() {
-            count += page.tasks.len();
-            total = page.total_size;
-        }
-        assert!(count > 2 && count as u64 == total, "{count} of {total}");
+        pages(&client).await;
         assert_eq!(client.extended_card().await.unwrap().name, "python1 extended");
     }
 }
@@ -289,6 +320,48 @@ async fn a_stream_of_the_python_server_1_x_goes_on_when_it_is_cut() {
 #[tokio::test]
 async fn a_stream_of_the_python_server_0_3_goes_on_when_it_is_cut() {
     let server = Official::python03().await;
+    for binding in BINDINGS {
+        a_cut_stream_goes_on(&server, binding).await;
+    }
+}
+
+#[tokio::test]
+async fn the_javascript_server_0_3_is_called_in_every_way() {
+    let server = Official::js03().await;
+    for binding in BINDINGS {
+        life_of_a_task(&server, binding).await;
+        webhooks(&server, binding).await;
+        refusals(&server, binding).await;
+        let client = server.client(binding).await;
+        // Here, too, the extended card is kept from those who have not said who they are.
+        assert_eq!(client.extended_card().await.unwrap().name, "js03");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_the_javascript_server_0_3_goes_on_when_it_is_cut() {
+    let server = Official::js03().await;
+    for binding in BINDINGS {
+        a_cut_stream_goes_on(&server, binding).await;
+    }
+}
+
+#[tokio::test]
+async fn the_rust_server_is_called_in_every_way() {
+    let server = Official::rust().await;
+    for binding in BINDINGS {
+        life_of_a_task(&server, binding).await;
+        webhooks(&server, binding).await;
+        refusals(&server, binding).await;
+        let client = server.client(binding).await;
+        pages(&client).await;
+        assert_eq!(client.extended_card().await.unwrap().name, "rust extended");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_the_rust_server_goes_on_when_it_is_cut() {
+    let server = Official::rust().await;
     for binding in BINDINGS {
         a_cut_stream_goes_on(&server, binding).await;
     }

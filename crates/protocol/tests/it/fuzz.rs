@@ -563,7 +563,7 @@ fn protobuf(service: Service, operation: Operation, bytes: &[u8]) -> bool {
         let _ = service.decode_reply(*operation, bytes);
     }
     let text = String::from_utf8_lossy(bytes);
-    assert!(!failure::grpc(2, Some(&text), Some(&text)).message.is_empty());
+    assert!(!failure::grpc(operation, 2, Some(&text), Some(&text)).message.is_empty());
     if let Ok(event) = service.decode_event(bytes) {
         let again = service.decode_event(&service.encode_event(event.clone(), false));
         assert_eq!(again.as_ref(), Ok(&event));

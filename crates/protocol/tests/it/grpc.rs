@@ -390,12 +390,12 @@ fn an_error_is_read_as_it_was_written() {
         description: "is required, 100 %".to_owned(),
     }])
     .with("hint", "ä");
-    let status = Status::from(&written);
+    let (status, get) = (Status::from(&written), Operation::GetTask);
     let (message, details) = (status.message_header(), status.details_bin());
-    assert_eq!(failure::grpc(status.code, Some(&message), Some(&details)), written);
-    assert_eq!(failure::grpc(status.code, None, Some(&details)), written);
+    assert_eq!(failure::grpc(get, status.code, Some(&message), Some(&details)), written);
+    assert_eq!(failure::grpc(get, status.code, None, Some(&details)), written);
     for nonsense in ["", "%", "AAAA", "ä"] {
-        let error = failure::grpc(5, Some(nonsense), Some(nonsense));
+        let error = failure::grpc(get, 5, Some(nonsense), Some(nonsense));
         assert_eq!(error.kind, ErrorKind::TaskNotFound, "{error:?}");
     }
 }
