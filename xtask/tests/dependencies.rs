@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "herald-server",
         "async-trait blake3 bytes futures-util herald-engine herald-protocol http http-body \
          http-body-util hyper hyper-util prost serde serde_json subtle thiserror tokio \
-         tokio-tungstenite tokio-util tonic tonic-reflection tower tracing uuid",
+         tokio-rustls tokio-tungstenite tokio-util tonic tonic-reflection tower tracing uuid",
     ),
     (
         "herald",

@@ -123,7 +123,8 @@ pub(crate) struct CardGet {
 }
 
 /// What `a2a-server` takes beyond the flags of its namesake, and does not list.
-pub(crate) const MORE: [&str; 5] = ["data", "ephemeral", "config", "public_url", "log_format"];
+pub(crate) const MORE: [&str; 7] =
+    ["data", "ephemeral", "config", "public_url", "log_format", "tls_certificate", "tls_key"];
 
 /// Settings that must be given on the command line, or are no settings: what a verb acts on.
 const EXPLICIT: [&str; 9] =

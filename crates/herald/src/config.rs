@@ -2,7 +2,13 @@
 
 mod fault;
 
-use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, str::FromStr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
@@ -46,6 +52,15 @@ pub(crate) struct ServerSection {
     pub(crate) allowed_origins: Vec<String>,
     /// How long a shutdown may take.
     pub(crate) drain: Option<Span>,
+    pub(crate) tls: Option<TlsSection>,
+}
+
+/// The files of a certificate and its key, in PEM.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TlsSection {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,5 +1,6 @@
 //! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
 
+mod tls;
 mod trace;
 
 use std::{
@@ -25,6 +26,7 @@ use crate::{
     },
 };
 
+pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
 
 const DEFAULT_CONFIG: &str = "herald.toml";
@@ -37,6 +39,8 @@ pub(crate) struct Settings {
     /// Where to listen, unless standard input and output are served instead.
     pub(crate) address: SocketAddr,
     pub(crate) stdio: bool,
+    /// The certificate to show, if the port speaks TLS.
+    pub(crate) tls: Option<TlsFiles>,
     pub(crate) store: StoreKind,
     pub(crate) engine: herald_engine::Settings,
     pub(crate) server: herald_server::Config,
@@ -77,6 +81,7 @@ impl Settings {
     fn from_parts(args: &Serve, config: Config, source: Option<PathBuf>) -> anyhow::Result<Self> {
         let address = address(args, &config)?;
         let store = store(args, &config)?;
+        let tls = TlsFiles::merge(args, &config)?;
         let mut engine = engine_settings(&config);
         let trace = TraceSettings::merge(&config.trace)?;
         engine.trace = trace.as_ref().map(|trace| trace.sample);
@@ -129,6 +134,7 @@ impl Settings {
         let stdio = args.basics.stdio;
         Ok(Self {
             address,
+            tls,
             stdio,
             store,
             engine,

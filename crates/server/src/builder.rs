@@ -17,6 +17,7 @@ use crate::{
     limits::Tally,
     metrics::Metrics,
     server::{Server, Shared},
+    tls::Tls,
 };
 
 /// Collects what a server is made of.
@@ -25,6 +26,7 @@ pub struct ServerBuilder {
     engine: Engine,
     config: Config,
     auth: Option<Arc<dyn Authenticate>>,
+    tls: Option<Tls>,
 }
 
 /// What is wrong with a server's make-up.
@@ -58,7 +60,7 @@ pub enum BuildError {
 
 impl ServerBuilder {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, config: Config::default(), auth: None }
+        Self { engine, config: Config::default(), auth: None, tls: None }
     }
 
     /// Sets how the server behaves.
@@ -75,9 +77,16 @@ impl ServerBuilder {
         self
     }
 
+    /// Has [`Server::serve`] speak TLS, and nothing else, on its port.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// The server. Every mistake in its configuration is found here.
     pub fn build(self) -> Result<Server, BuildError> {
-        let Self { engine, config, auth } = self;
+        let Self { engine, config, auth, tls } = self;
         check(&config)?;
         let public = config.public_url.as_deref().map(public_url).transpose()?;
         let auth: Arc<dyn Authenticate> = match (auth, config.tokens.is_empty()) {
@@ -101,6 +110,7 @@ impl ServerBuilder {
             engine,
             config,
             auth,
+            tls,
             guard,
             streams,
             metrics,

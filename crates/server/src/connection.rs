@@ -39,6 +39,7 @@ use crate::{
     pace::{self, Pace},
     server::Server,
     socket::{Pulse, Socket, Wait},
+    tls::Stream,
 };
 
 /// How HTTP/2 begins, and no request of HTTP/1 does.
@@ -117,15 +118,16 @@ impl Connections {
         let (shared, accepted) = (Arc::clone(&self.shared), Instant::now());
         self.tasks.spawn(async move {
             let _kept = (kept, shared.server.shared.metrics.connection());
-            let told = tokio::select! {
-                told = timeout(shared.timeouts().head, is_http2(&stream)) => told,
+            let begun = tokio::select! {
+                begun = timeout(shared.timeouts().head, shared.begin(stream)) => begun,
                 () = shared.finish.cancelled() => return,
             };
-            match told {
-                Ok(Ok(false)) => shared.serve_http1(stream, accepted).await,
+            match begun {
+                Ok(Ok((stream, false))) => shared.serve_http1(stream, accepted).await,
                 // Rare, and large: not worth its room in every connection.
-                Ok(Ok(true)) => Box::pin(shared.serve_http2(stream)).await,
-                Ok(Err(_)) | Err(_) => {}
+                Ok(Ok((stream, true))) => Box::pin(shared.serve_http2(stream)).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a connection did not come about"),
+                Err(_) => {}
             }
         });
     }
@@ -213,7 +215,16 @@ impl Shared {
         &self.server.shared.config.timeouts
     }
 
-    async fn serve_http1(&self, stream: TcpStream, accepted: Instant) {
+    /// Finds out what a connection speaks: whether it is HTTP/2.
+    async fn begin(&self, stream: TcpStream) -> io::Result<(Stream, bool)> {
+        if let Some(tls) = &self.server.shared.tls {
+            return Box::pin(tls.accept(stream)).await;
+        }
+        let http2 = is_http2(&stream).await?;
+        Ok((Stream::Plain(stream), http2))
+    }
+
+    async fn serve_http1(&self, stream: Stream, accepted: Instant) {
         let pulse = Pulse::new(Wait::Head, accepted);
         let (socket, service) = self.ends(stream, &pulse);
         let handed = Arc::clone(&service.handed);
@@ -226,7 +237,7 @@ impl Shared {
         }
     }
 
-    async fn serve_http2(&self, stream: TcpStream) {
+    async fn serve_http2(&self, stream: Stream) {
         let pulse = Pulse::new(Wait::Request, Instant::now());
         let (socket, service) = self.ends(stream, &pulse);
         let socket = TokioIo::new(socket.gathering());
@@ -239,7 +250,7 @@ impl Shared {
         Door::Socket { bound: self.bound, connection }
     }
 
-    fn ends(&self, stream: TcpStream, pulse: &Pulse) -> (Socket, Requests) {
+    fn ends(&self, stream: Stream, pulse: &Pulse) -> (Socket, Requests) {
         let socket = Socket::new(stream, pulse.clone(), self.timeouts().stall);
         let (server, door) = (self.server.clone(), self.door());
         let handed = Handed::default();

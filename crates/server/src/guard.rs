@@ -23,6 +23,14 @@ pub(crate) enum Door {
 }
 
 impl Door {
+    /// Whether others than this machine can come through it.
+    pub(crate) fn is_public(self) -> bool {
+        match self {
+            Self::InProcess => false,
+            Self::Socket { bound, .. } => !bound.to_canonical().is_loopback(),
+        }
+    }
+
     /// The connection, or zero where there is none.
     pub(crate) const fn connection(self) -> u64 {
         match self {

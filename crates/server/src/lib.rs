@@ -25,6 +25,7 @@ mod routes;
 mod serve;
 mod server;
 mod socket;
+pub mod tls;
 mod trace;
 
 pub use auth::{Authenticate, Open, Tokens};
@@ -33,3 +34,4 @@ pub use builder::{BuildError, ServerBuilder};
 pub use config::{Config, Limits, MetricsAccess, SwitchedOff, Timeouts, Token};
 pub use serve::ServeError;
 pub use server::Server;
+pub use tls::Tls;

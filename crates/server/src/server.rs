@@ -33,6 +33,7 @@ use crate::{
     page,
     refusal::Refusal,
     routes::{self, What},
+    tls::Tls,
     trace,
 };
 
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) config: Config,
     pub(crate) auth: Arc<dyn Authenticate>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) guard: Guard,
     pub(crate) streams: Tally<Owner>,
     pub(crate) metrics: Metrics,
@@ -88,6 +90,10 @@ impl Server {
         let answered = pin!(async {
             let mut response = self.shared.respond(id, &parts, body, door).await;
             finish(&mut response, &parts, id);
+            if self.shared.tls.is_some() && door.is_public() {
+                let pinned = HeaderValue::from_static("max-age=31536000");
+                response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, pinned);
+            }
             self.shared.metrics.responded(response.status());
             let (status, elapsed) = (response.status().as_u16(), begun.elapsed());
             Span::current().record("status", status);
@@ -256,7 +262,8 @@ impl Shared {
         let server = match &self.public_url {
             Some(url) => url.clone(),
             None => {
-                let scheme = exchange.parts.uri.scheme_str().unwrap_or("http");
+                let usual = if self.tls.is_some() { "https" } else { "http" };
+                let scheme = exchange.parts.uri.scheme_str().unwrap_or(usual);
                 format!("{scheme}://{}", host.map_or("localhost", Authority::as_str))
             }
         };

@@ -11,11 +11,10 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
     time::{Instant, Sleep, sleep},
 };
 
-use crate::config::Timeouts;
+use crate::{config::Timeouts, tls::Stream};
 
 /// How long, and for how many bytes, a peer may go on sending what nobody reads after the last
 /// response. Hanging up on it at once would reset the connection, and it might never see why.
@@ -28,7 +27,7 @@ const GATHERED: usize = 1 << 10;
 /// A socket that notes when requests begin and gives up on a peer that takes nothing.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: TcpStream,
+    stream: Stream,
     pulse: Pulse,
     limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
@@ -127,7 +126,7 @@ impl Drop for Busy {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream, pulse: Pulse, limit: Duration) -> Self {
+    pub(crate) fn new(stream: Stream, pulse: Pulse, limit: Duration) -> Self {
         Self {
             stream,
             pulse,
@@ -189,11 +188,11 @@ impl Socket {
     }
 
     /// Turns waiting to write into an error once it has taken too long.
-    fn watch(
+    fn watch<T>(
         &mut self,
         cx: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;
             return written;
@@ -255,7 +254,9 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_gathered(cx, &[]))?;
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // TLS takes what it cannot send yet, and waits here.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.watch(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

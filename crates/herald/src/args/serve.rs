@@ -93,6 +93,14 @@ pub(crate) struct Serve {
     #[arg(long, env = "HERALD_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
+    /// Speak TLS, with the certificate in this PEM file, its chain behind it
+    #[arg(long, env = "HERALD_TLS_CERTIFICATE", value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+
+    /// The private key of the certificate, in PEM
+    #[arg(long, env = "HERALD_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+
     /// The address that cards give to clients, when it is not the one listened on
     #[arg(long, env = "HERALD_PUBLIC_URL", value_name = "URL")]
     pub(crate) public_url: Option<String>,

@@ -45,8 +45,13 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let engine = build_engine(&settings)?;
     let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
     let at_work = engine.clone();
-    let server = Server::builder(engine).config(settings.server.clone()).build();
-    let server = server.map_err(|fault| settings.blame(fault))?;
+    let mut server = Server::builder(engine).config(settings.server.clone());
+    if let Some(files) = settings.tls.clone() {
+        let tls = files.read()?;
+        server = server.tls(tls.clone());
+        tokio::spawn(async move { files.follow(tls).await });
+    }
+    let server = server.build().map_err(|fault| settings.blame(fault))?;
     // Ready to be told before anybody can know that it runs.
     let mut signals = Signals::listen()?;
     let stopping = CancellationToken::new();
@@ -148,7 +153,7 @@ fn build_engine(settings: &Settings) -> anyhow::Result<Engine> {
 
 /// Says where it is and how to try it.
 fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::Result<()> {
-    let local = local_url(address);
+    let local = local_url(address, settings.tls.is_some());
     let public = settings.server.public_url.as_ref().unwrap_or(&local);
     let kept = match &settings.store {
         StoreKind::Memory => "in memory only: all tasks are lost when this stops".to_owned(),
@@ -170,7 +175,7 @@ fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::R
 }
 
 /// How to reach the address from this machine.
-fn local_url(mut address: SocketAddr) -> String {
+fn local_url(mut address: SocketAddr, tls: bool) -> String {
     if address.ip().is_unspecified() {
         let loopback: IpAddr = match address {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -178,7 +183,7 @@ fn local_url(mut address: SocketAddr) -> String {
         };
         address.set_ip(loopback);
     }
-    format!("http://{address}")
+    format!("{}://{address}", if tls { "https" } else { "http" })
 }
 
 /// SIGTERM and SIGINT, one after the other.

@@ -23,6 +23,7 @@ mod rest;
 mod rpc;
 mod send;
 mod stream;
+mod tls;
 mod traces;
 mod unread;
 mod v01;

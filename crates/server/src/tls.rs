@@ -1,0 +1,161 @@
+//! TLS on the server's own port, for those who have no proxy in front of it.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::{Arc, PoisonError, RwLock},
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig, crypto,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
+    server::TlsStream,
+};
+
+/// What the first byte of a TLS connection is.
+const HANDSHAKE: u8 = 0x16;
+
+/// Said to those who speak HTTP to this port. They could not read it in any other way.
+const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+    Content-Length: 38\r\nConnection: close\r\n\r\nThis port speaks TLS: use an https URL";
+
+/// A certificate and its key, which can be replaced while connections go on. Clones share both.
+#[derive(Clone)]
+pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// There is no certificate in what was given for one.
+    #[error("there is no certificate in PEM here")]
+    NoCertificate,
+    /// There is no key in what was given for one.
+    #[error("there is no private key in PEM here")]
+    NoKey,
+    /// The two do not belong together, or one of them is none.
+    #[error("the certificate and the key cannot be used: {0}")]
+    Unusable(#[from] tokio_rustls::rustls::Error),
+}
+
+impl Tls {
+    /// Takes a chain of certificates, the server's own first, and the key of that one, both in PEM.
+    pub fn new(certificates: &[u8], key: &[u8]) -> Result<Self, TlsError> {
+        Ok(Self(Arc::new(RwLock::new(config(certificates, key)?))))
+    }
+
+    /// Takes others for connections from now on.
+    pub fn replace(&self, certificates: &[u8], key: &[u8]) -> Result<(), TlsError> {
+        let config = config(certificates, key)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    /// Makes a connection secret, and says whether it goes on in HTTP/2.
+    pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(Stream, bool)> {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE {
+            // To close on what is unread would take the answer back.
+            let _ = stream.read(&mut [0; 4 << 10]).await?;
+            stream.write_all(PLAIN).await?;
+            stream.shutdown().await?;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
+        }
+        let config = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        let stream = TlsAcceptor::from(config).accept(stream).await?;
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok((Stream::Secret(Box::new(stream)), http2))
+    }
+}
+
+fn config(certificates: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, TlsError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::NoCertificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey)?;
+    let provider = Arc::new(crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// It holds a key.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls(..)")
+    }
+}
+
+/// A connection, with or without TLS.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Secret(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Secret(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Secret(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Secret(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Secret(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Secret(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Secret(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
