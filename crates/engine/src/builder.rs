@@ -11,16 +11,22 @@ use crate::{
     engine::{Engine, Inner},
     live::Lives,
     post::Post,
+    room::{Party, Room},
     rules::Limits,
     store::{Holder, Store},
 };
+
+/// Callers that would have to fill their share of the room for requests before it is full.
+const SENDERS: usize = 4;
 
 /// How the engine behaves.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How large one task may grow.
     pub limits: Limits,
-    /// How many bytes of running tasks are held in memory; beyond it they are read when needed.
+    /// About how many bytes of tasks are held in memory: a fourth by requests on their way into the
+    /// log, half by turns, and a fourth at hand for whoever asks. Requests and turns beyond that
+    /// wait, and everything else is read when it is needed. Small ones are not counted.
     pub memory: u64,
     /// How long a blocking send waits before it returns the unsettled task.
     pub send_wait: Duration,
@@ -122,12 +128,15 @@ impl EngineBuilder {
             return Err(BuildError::Unknown(default));
         }
         let secret = self.store.secret();
+        let memory = usize::try_from(self.settings.memory).unwrap_or(usize::MAX);
         Ok(Engine {
             inner: Arc::new(Inner {
                 store: self.store,
                 posts,
                 default,
-                lives: Arc::new(Lives::new(self.settings.memory)),
+                lives: Arc::new(Lives::new(self.settings.memory / 4)),
+                requests: Room::new(memory / 4, SENDERS),
+                turns: Room::new(memory / 2, 1).share(Party::Connection(0)),
                 bells: Arc::default(),
                 settings: self.settings,
                 clock: self.clock,

@@ -20,7 +20,7 @@ use crate::{
     live::{Live, Lives},
     log,
     post::Post,
-    room::SMALL,
+    room::{Place, Room, SMALL, Share},
     rules::{self, Command, Record},
     store::{Holder, Key, ListQuery, Original, Page, Snapshot, Store, StoreError},
     subscription::{Subscription, Until},
@@ -30,6 +30,13 @@ use crate::{
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
 const LARGE: usize = 256 << 10;
+
+/// How much memory a request takes for each of its bytes, as it came, decoded, and as it is stored.
+pub const WEIGHT: usize = 4;
+
+/// How much memory a turn takes for each byte of its task: the task, its message, and what is
+/// written.
+const TURN_WEIGHT: u64 = 4;
 
 /// What a call returns.
 #[derive(Debug)]
@@ -137,6 +144,10 @@ pub(crate) struct Inner {
     pub(crate) default: AgentName,
     pub(crate) lives: Arc<Lives>,
     pub(crate) bells: Arc<Bells>,
+    /// Where requests that are not small have their place until they are in the log.
+    pub(crate) requests: Arc<Room>,
+    /// Where turns over tasks that are not small have theirs.
+    pub(crate) turns: Arc<Share>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     /// This life of this process.
@@ -182,13 +193,33 @@ impl Engine {
         self.inner.store.probe().await.map_err(refuse)
     }
 
+    /// Where a request that is not small has its place while it is read, decoded and stored: about
+    /// [`WEIGHT`] times its size.
+    pub fn requests(&self) -> &Arc<Room> {
+        &self.inner.requests
+    }
+
     /// Answers one call. Every binding ends here.
     pub async fn call(&self, caller: &Caller, via: &Via, request: Request) -> Result<Reply, Error> {
+        self.call_placed(caller, via, request, None).await
+    }
+
+    /// Answers one call whose request has a place. It is given up as soon as the log has what the
+    /// request carries, however long the answer takes.
+    pub async fn call_placed(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        request: Request,
+        place: Option<Place>,
+    ) -> Result<Reply, Error> {
         let operation = request.operation();
         caller.authorise(operation)?;
         self.check_extensions(via)?;
         match request {
-            Request::SendMessage(send) => self.send(caller, via, send).await.map(Reply::Sent),
+            Request::SendMessage(send) => {
+                self.send(caller, via, send, place).await.map(Reply::Sent)
+            }
             Request::SendStreamingMessage(send) => {
                 self.stream(caller, via, send).await.map(Reply::Stream)
             }
@@ -213,10 +244,12 @@ impl Engine {
         caller: &Caller,
         via: &Via,
         send: Box<SendMessage>,
+        place: Option<Place>,
     ) -> Result<Sent, Error> {
         let history = send.configuration.history_length;
         let immediately = send.configuration.return_immediately;
         let accepted = self.accept(caller, via, send, Operation::SendMessage).await?;
+        drop(place);
         // A direct answer cannot be returned before it is given.
         if !immediately || accepted.hidden {
             let wait = self.inner.settings.send_wait;
@@ -420,6 +453,8 @@ impl Engine {
         let id = existing.as_ref().or(fresh.as_ref()).map(|record| record.task.id.clone());
         let live = self.inner.lives.get(&caller.key(id.unwrap_or_default()));
         let hidden = fresh.as_ref().is_some_and(|record| record.hidden);
+        let before = existing.as_ref().map_or(0, |record| record.bytes);
+        let bytes = before.saturating_add(size(&send.message) as u64);
         let mut commands = vec![Command::Receive {
             message: send.message,
             accepted_output_modes: send.configuration.accepted_output_modes,
@@ -429,6 +464,8 @@ impl Engine {
         // A task with a turn under way is taken up again by that turn's own end.
         let idle = existing.as_ref().is_none_or(|record| !record.run.is_active());
         let slot = if idle { post.try_take() } else { None };
+        // Without room it waits in the store, where it costs no memory.
+        let slot = slot.and_then(|slot| Some(slot.with(self.try_place_turn(bytes)?)));
         if slot.is_some() {
             commands.push(Command::Begin(self.inner.holder));
         }
@@ -455,6 +492,22 @@ impl Engine {
                 self.repeated(caller, original, &content, send.own_task).await
             }
             Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// A place for a turn over a task of so many bytes, if it needs one; `None` if there is none.
+    fn try_place_turn(&self, bytes: u64) -> Option<Option<Place>> {
+        match turn_size(bytes) {
+            0 => Some(None),
+            size => self.inner.turns.try_take(size).map(Some),
+        }
+    }
+
+    /// The same, once there is one.
+    pub(crate) async fn place_turn(&self, bytes: u64) -> Option<Place> {
+        match turn_size(bytes) {
+            0 => None,
+            size => Some(self.inner.turns.take(size).await),
         }
     }
 
@@ -706,6 +759,24 @@ fn check_message(profile: &Profile, send: &SendMessage) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// About how many bytes a message takes.
+fn size(message: &Message) -> usize {
+    let parts = message.parts.iter().map(|part| match &part.content {
+        Content::Text(text) | Content::Url(text) => text.len(),
+        Content::Raw(bytes) => bytes.len(),
+        Content::Data(value) => value.to_string().len(),
+    });
+    parts.sum()
+}
+
+/// What a turn over a task of so many bytes takes up, or nothing if the task is small.
+fn turn_size(bytes: u64) -> usize {
+    match bytes <= SMALL as u64 {
+        true => 0,
+        false => usize::try_from(bytes.saturating_mul(TURN_WEIGHT)).unwrap_or(usize::MAX),
+    }
 }
 
 fn media_type(part: &Part) -> &str {

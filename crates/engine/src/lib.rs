@@ -30,7 +30,7 @@ pub use agent::{Agent, AgentError, Profile, Recovery};
 pub use builder::{BuildError, EngineBuilder, Settings};
 pub use caller::{Caller, Scopes, Via};
 pub use clock::Clock;
-pub use engine::{Engine, Reply, Sent, TaskJson};
+pub use engine::{Engine, Reply, Sent, TaskJson, WEIGHT};
 pub use feed::{Feed, FeedItem};
 pub use subscription::{Item, Subscription};
 pub use turn::{Stop, Turn};

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use crate::{
     agent::{Agent, Profile},
     metrics::PostMetrics,
+    room::Place,
     store::Key,
 };
 
@@ -26,7 +27,19 @@ pub(crate) struct Post {
 }
 
 /// Room for one turn, until dropped.
-pub(crate) type Slot = OwnedSemaphorePermit;
+#[derive(Debug)]
+pub(crate) struct Slot {
+    _slot: OwnedSemaphorePermit,
+    /// The place of what the turn holds in memory, if that is not small.
+    memory: Option<Place>,
+}
+
+impl Slot {
+    /// The same with a place in memory.
+    pub(crate) fn with(self, memory: Option<Place>) -> Self {
+        Self { memory: memory.or(self.memory), ..self }
+    }
+}
 
 impl Post {
     pub(crate) fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
@@ -43,13 +56,14 @@ impl Post {
 
     /// Room for a turn, if there is some now.
     pub(crate) fn try_take(&self) -> Option<Slot> {
-        Arc::clone(&self.slots).try_acquire_owned().ok()
+        let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        Some(Slot { _slot: slot, memory: None })
     }
 
     /// Room for a turn, when there is some.
     pub(crate) async fn take(&self) -> Slot {
         let slot = Arc::clone(&self.slots).acquire_owned().await;
-        slot.expect("the slots are never closed")
+        Slot { _slot: slot.expect("the slots are never closed"), memory: None }
     }
 
     /// How many turns run now.

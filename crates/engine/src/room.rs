@@ -13,14 +13,13 @@ use crate::store::Owner;
 /// Bytes that are not worth counting.
 pub const SMALL: usize = 8 << 10;
 
-/// Parties that together fill the room.
-const PARTIES: usize = 4;
-
 /// Room for so many bytes.
 #[derive(Debug)]
 pub struct Room {
     all: Arc<Semaphore>,
     bytes: usize,
+    /// What one party may take up of it.
+    share: usize,
     shares: Mutex<HashMap<Party, Weak<Share>>>,
 }
 
@@ -33,7 +32,7 @@ pub enum Party {
     Connection(u64),
 }
 
-/// What one party may take up: a fourth of the room. Something larger may be there by itself.
+/// What one party may take up. Something larger may be there by itself.
 #[derive(Debug)]
 pub struct Share {
     party: Party,
@@ -51,12 +50,17 @@ pub struct Place {
 }
 
 impl Room {
-    /// Room for so many bytes.
-    pub fn new(bytes: usize) -> Arc<Self> {
+    /// Room for so many bytes, which so many parties would fill.
+    pub fn new(bytes: usize, parties: usize) -> Arc<Self> {
         // A permit is counted in 32 bits.
-        let bytes = bytes.min(Semaphore::MAX_PERMITS).min(u32::MAX as usize);
+        let bytes = bytes.min(Semaphore::MAX_PERMITS).clamp(1, u32::MAX as usize);
         let all = Arc::new(Semaphore::new(bytes));
-        Arc::new(Self { all, bytes, shares: Mutex::default() })
+        Arc::new(Self {
+            all,
+            bytes,
+            share: (bytes / parties.max(1)).max(1),
+            shares: Mutex::default(),
+        })
     }
 
     /// The share of this party.
@@ -65,7 +69,7 @@ impl Room {
         if let Some(share) = shares.get(&party).and_then(Weak::upgrade) {
             return share;
         }
-        let own = Arc::new(Semaphore::new(self.bytes / PARTIES));
+        let own = Arc::new(Semaphore::new(self.share));
         let share = Arc::new(Share { party: party.clone(), own, room: Arc::clone(self) });
         shares.insert(party, Arc::downgrade(&share));
         share
@@ -97,9 +101,8 @@ impl Share {
 
     /// What so many bytes take up of the share, and of the room.
     fn sizes(&self, bytes: usize) -> (u32, u32) {
-        let most = self.room.bytes;
         let size = |size| u32::try_from(size).expect("no room is larger than 32 bits can say");
-        (size(bytes.min(most / PARTIES)), size(bytes.min(most)))
+        (size(bytes.min(self.room.share)), size(bytes.min(self.room.bytes)))
     }
 }
 
@@ -119,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_takes_more_than_a_share_and_all_together_no_more_than_there_is() {
-        let room = Room::new(400);
+        let room = Room::new(400, 4);
         let share = |party| room.share(Party::Connection(party));
         let (first, second) = (share(1), share(2));
         let place = first.try_take(60).unwrap();
@@ -140,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_gets_the_place_that_is_left() {
-        let room = Room::new(400);
+        let room = Room::new(400, 4);
         let share = room.share(Party::Connection(1));
         let place = share.take(80).await;
         let mut waiting = std::pin::pin!(share.take(40));

@@ -227,6 +227,14 @@ impl Engine {
             tracing::info!(%task, "takes up a turn that was cut off");
         }
         let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
+        let slot = match runs {
+            true => tokio::select! {
+                memory = self.place_turn(record.bytes) => slot.with(memory),
+                () = self.inner.draining.cancelled() => return Ok(()),
+            },
+            false => slot,
+        };
+        drop(record);
         let write = Write { commands: vec![command], ..Write::default() };
         let (engine, at_post, started) = (self.clone(), Arc::clone(post), Arc::clone(&live));
         let written = self

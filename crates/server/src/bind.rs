@@ -19,7 +19,7 @@ use std::{borrow::Cow, sync::Arc};
 use bytes::Bytes;
 use herald_engine::{
     Caller, Reply, Subscription, Via,
-    room::{Party, Share},
+    room::{Party, Place, Share},
     store::Owner,
 };
 use herald_protocol::{
@@ -148,13 +148,22 @@ impl Exchange<'_> {
         self.shared.auth.caller(self.parts, tenant).await
     }
 
-    /// What the caller may have waiting to be read. One without a name shares it with nobody on
-    /// another connection.
+    /// What the caller may have waiting to be read.
     pub(crate) fn share(&self, caller: &Caller) -> Arc<Share> {
-        self.shared.responses.share(match caller.is_anonymous() {
+        self.shared.responses.share(self.party(caller))
+    }
+
+    /// What the caller's requests may take up until they are stored.
+    pub(crate) fn upload_share(&self, caller: &Caller) -> Arc<Share> {
+        self.shared.engine.requests().share(self.party(caller))
+    }
+
+    /// Whose share it is: one without a name has nothing to do with those on other connections.
+    fn party(&self, caller: &Caller) -> Party {
+        match caller.is_anonymous() {
             true => Party::Connection(self.door.connection()),
             false => Party::Owner(caller.owner().clone()),
-        })
+        }
     }
 
     /// Has a request performed and its answer written as JSON.
@@ -163,8 +172,9 @@ impl Exchange<'_> {
         caller: &Caller,
         dialect: Dialect,
         request: Request,
+        place: Option<Place>,
     ) -> Result<Outcome, Error> {
-        let (reply, slot) = self.call(caller, dialect, request).await?;
+        let (reply, slot) = self.call(caller, dialect, request, place).await?;
         Ok(match reply {
             Reply::Stream(events) => Outcome::Stream(events, slot),
             Reply::Sent(sent) => Outcome::Result(match dialect {
@@ -189,9 +199,10 @@ impl Exchange<'_> {
         caller: &Caller,
         dialect: Dialect,
         request: Request,
+        place: Option<Place>,
     ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
         let operation = request.operation();
-        let called = self.called(caller, dialect, request).await;
+        let called = self.called(caller, dialect, request, place).await;
         self.count(dialect, operation, called.as_ref().err());
         called
     }
@@ -201,6 +212,7 @@ impl Exchange<'_> {
         caller: &Caller,
         dialect: Dialect,
         mut request: Request,
+        place: Option<Place>,
     ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
         let named;
         let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
@@ -218,7 +230,7 @@ impl Exchange<'_> {
             false => None,
         };
         let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
-        let reply = self.shared.engine.call(caller, &via, request).await;
+        let reply = self.shared.engine.call_placed(caller, &via, request, place).await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
         let reply = match reply {
             Reply::Stream(events) => Reply::Stream(events.within(self.share(caller))),

@@ -20,6 +20,9 @@ use crate::{
     tls::Tls,
 };
 
+/// Callers that would have to fill their share of the room for responses before it is full.
+const READERS: usize = 4;
+
 /// Collects what a server is made of.
 #[derive(Debug)]
 pub struct ServerBuilder {
@@ -104,7 +107,7 @@ impl ServerBuilder {
         let streams = Tally::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
-        let responses = Room::new(config.limits.responses);
+        let responses = Room::new(config.limits.responses, READERS);
         let pulse = Pulse::default();
         let shared = Shared {
             engine,

@@ -48,7 +48,8 @@ pub struct Config {
 pub struct Limits {
     /// Bytes of a request body, of a message on a WebSocket, and of a line of standard input.
     pub body: usize,
-    /// Bytes of all request bodies that are on their way in.
+    /// Bytes of all messages on WebSockets that are on their way in. Bodies over HTTP are counted by
+    /// the engine.
     pub bodies: usize,
     /// Bytes of large responses that are on their way out.
     pub responses: usize,

@@ -9,11 +9,14 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use herald_engine::room::{self, Place, Share};
+use herald_engine::{
+    WEIGHT,
+    room::{self, Place, Share},
+};
 use herald_protocol::{Error, ErrorKind};
 use http_body::Body;
 use http_body_util::BodyExt;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,59 +27,59 @@ pub(crate) enum Unread {
     TooSlow,
     /// The connection broke off.
     Broken,
-    /// Too many bytes of other bodies are on their way in.
+    /// Others took up the room for as long as it may take.
     NoRoom,
 }
 
-/// Reads a whole body, as long as all that are being read fit into `room`. One that declares too
-/// great a length is not read at all.
+/// Reads a whole body. One that declares too great a length is not read at all, and one that is not
+/// small waits for its place before most of it is read: the peer keeps what we do not take.
 pub(crate) async fn read_body<B>(
     body: B,
     limit: usize,
     wait: Duration,
-    room: &Semaphore,
-) -> Result<Bytes, Unread>
+    share: impl FnOnce() -> Arc<Share>,
+) -> Result<(Bytes, Option<Place>), Unread>
 where
     B: Body<Data = Bytes>,
 {
     if body.size_hint().lower() > limit as u64 {
         return Err(Unread::TooLarge);
     }
-    let read = collect(body, limit, room);
-    tokio::time::timeout(wait, read).await.unwrap_or(Err(Unread::TooSlow))
-}
-
-async fn collect<B: Body<Data = Bytes>>(
-    body: B,
-    limit: usize,
-    room: &Semaphore,
-) -> Result<Bytes, Unread> {
     let mut body = pin!(body);
-    let mut taken: Option<SemaphorePermit<'_>> = None;
+    let declared = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
+    let mut deadline = Instant::now() + wait;
+    let (mut share, mut place) = (Some(share), None);
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+    loop {
+        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| Unread::TooSlow)?;
+        let Some(frame) = frame.transpose().map_err(|_| Unread::Broken)? else { break };
+        let Ok(data) = frame.into_data() else { continue };
         if first.len() + rest.len() + data.len() > limit {
             return Err(Unread::TooLarge);
         }
-        let size = u32::try_from(data.len()).map_err(|_| Unread::TooLarge)?;
-        let more = room.try_acquire_many(size).map_err(|_| Unread::NoRoom)?;
-        match &mut taken {
-            Some(taken) => taken.merge(more),
-            None => taken = Some(more),
+        if first.len() + rest.len() + data.len() > room::SMALL
+            && let Some(share) = share.take()
+        {
+            // What does not say how large it is may be as large as anything.
+            let size = declared.unwrap_or(limit).saturating_mul(WEIGHT);
+            let begun = Instant::now();
+            place = Some(timeout(wait, share().take(size)).await.map_err(|_| Unread::NoRoom)?);
+            // It is not the peer who let us wait.
+            deadline += begun.elapsed();
         }
         // Most bodies come in one piece, which needs no copy.
         match (first.is_empty(), rest.is_empty()) {
             (true, true) => first = data,
             (false, _) => {
+                rest.reserve(declared.unwrap_or_default());
                 rest.extend_from_slice(&std::mem::take(&mut first));
                 rest.extend_from_slice(&data);
             }
             (true, false) => rest.extend_from_slice(&data),
         }
     }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+    Ok((if rest.is_empty() { first } else { rest.freeze() }, place))
 }
 
 /// A body that has a place among those on their way out for as long as any of it is here: what is
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn responses_that_nobody_reads_do_not_pile_up() {
-        let room = Room::new(800 << 10);
+        let room = Room::new(800 << 10, 4);
         let share = || room.share(Party::Connection(1));
         let body = || Bytes::from(vec![b'x'; 120 << 10]);
         let first = hold(body(), share).unwrap();
@@ -225,8 +228,8 @@ mod tests {
         assert_eq!(last, body()[..room::SMALL]);
     }
 
-    fn room() -> Semaphore {
-        Semaphore::new(1 << 20)
+    fn share() -> Arc<Share> {
+        Room::new(1 << 20, 1).share(Party::Connection(1))
     }
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -234,8 +237,8 @@ mod tests {
     #[tokio::test]
     async fn a_declared_length_over_the_limit_is_refused_unread() {
         let body = Full::new(Bytes::from_static(b"12345"));
-        assert_eq!(read_body(body.clone(), 4, SECOND, &room()).await, Err(Unread::TooLarge));
-        assert_eq!(read_body(body, 5, SECOND, &room()).await.unwrap(), "12345");
+        assert_eq!(read_body(body.clone(), 4, SECOND, share).await.unwrap_err(), Unread::TooLarge);
+        assert_eq!(read_body(body, 5, SECOND, share).await.unwrap().0, "12345");
     }
 
     #[tokio::test(start_paused = true)]
@@ -251,7 +254,22 @@ mod tests {
                 std::task::Poll::Pending
             }
         }
-        assert_eq!(read_body(Silent, 5, SECOND, &room()).await, Err(Unread::TooSlow));
+        assert_eq!(read_body(Silent, 5, SECOND, share).await.unwrap_err(), Unread::TooSlow);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_body_waits_for_its_place_and_is_refused_without_one() {
+        let room = Room::new(1 << 20, 1);
+        let share = || room.share(Party::Connection(1));
+        let body = || Full::new(Bytes::from(vec![b'x'; 200 << 10]));
+        let (first, place) = read_body(body(), 1 << 20, SECOND, share).await.unwrap();
+        assert_eq!(first.len(), 200 << 10);
+        let second = read_body(body(), 1 << 20, SECOND, share).await;
+        assert_eq!(second.unwrap_err(), Unread::NoRoom, "it is us who took too long");
+        let small = Full::new(Bytes::from_static(b"small"));
+        assert!(read_body(small, 1 << 20, SECOND, share).await.unwrap().1.is_none());
+        drop(place);
+        assert!(read_body(body(), 1 << 20, SECOND, share).await.unwrap().1.is_some());
     }
 
     #[tokio::test]
@@ -260,11 +278,11 @@ mod tests {
             let mut texts = texts.iter();
             StreamBody::new(Parts(move || texts.next().copied()))
         };
-        let read = read_body(pieces(&["ab", "c", "", "de"]), 5, SECOND, &room()).await;
-        assert_eq!(read.unwrap(), "abcde");
-        let read = read_body(pieces(&["ab", "c", "def"]), 5, SECOND, &room()).await;
-        assert_eq!(read, Err(Unread::TooLarge));
-        assert_eq!(read_body(pieces(&[]), 5, SECOND, &room()).await.unwrap(), "");
+        let read = read_body(pieces(&["ab", "c", "", "de"]), 5, SECOND, share).await;
+        assert_eq!(read.unwrap().0, "abcde");
+        let read = read_body(pieces(&["ab", "c", "def"]), 5, SECOND, share).await;
+        assert_eq!(read.unwrap_err(), Unread::TooLarge);
+        assert_eq!(read_body(pieces(&[]), 5, SECOND, share).await.unwrap().0, "");
     }
 
     struct Parts<F>(F);

@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) streams: Tally<Owner>,
     pub(crate) metrics: Metrics,
     pub(crate) pulse: Pulse,
-    /// Bytes of request bodies that may be on their way in at once.
+    /// Bytes of messages on WebSockets that may be on their way in at once.
     pub(crate) bodies: Semaphore,
     /// Bytes of responses that may be on their way out at once.
     pub(crate) responses: Arc<Room>,

@@ -1,9 +1,11 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use herald_engine::{Clock, Profile, Settings, rules::Limits};
 use herald_protocol::{ErrorKind, TaskState, Timestamp};
 
-use crate::support::{Bench, Script, profile, say, text};
+use tokio::sync::Semaphore;
+
+use crate::support::{Bench, Script, eventually, profile, say, text};
 
 #[tokio::test]
 async fn a_flooding_agent_fails_its_task_at_the_limit() {
@@ -62,7 +64,7 @@ async fn old_tasks_go_and_their_keys_with_them_but_waiting_ones_stay_until_their
     });
     let settings = Settings { keep_for: Some(Duration::from_secs(100)), ..Settings::default() };
     let profile = Profile { paused_timeout: Some(Duration::from_secs(1000)), ..profile() };
-    let store = std::sync::Arc::new(herald_engine::store::sqlite::Sqlite::memory().unwrap());
+    let store = Arc::new(herald_engine::store::sqlite::Sqlite::memory().unwrap());
     let bench = Bench::on(store, agent, profile, settings, clock.clone()).await;
     let message = say("go");
     let finished = bench.send(message.clone()).await.unwrap();
@@ -93,4 +95,35 @@ async fn with_memory_short_everything_still_works() {
     let task = bench.send(say("go")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(crate::support::artifact_text(&task, "out").len(), 40 * 8000);
+}
+
+#[tokio::test]
+async fn turns_over_large_tasks_wait_in_the_store_while_memory_is_taken_up() {
+    let gate = Arc::new(Semaphore::new(0));
+    let passing = Arc::clone(&gate);
+    let agent = Script::new(move |turn| {
+        let gate = Arc::clone(&passing);
+        Box::pin(async move {
+            if !turn.message().text().starts_with("quick") {
+                gate.acquire().await.expect("it is never closed").forget();
+            }
+            turn.complete_with(text("out", "done")).await?;
+            Ok(())
+        })
+    });
+    // Room for one.
+    let settings = Settings { memory: 1 << 20, ..Settings::default() };
+    let bench = Bench::with(agent, profile(), settings).await;
+    let large = "x".repeat(100 << 10);
+    let first = bench.post(say(&large)).await.unwrap();
+    assert_eq!(first.status.state, TaskState::Working);
+    let second = bench.post(say(&large)).await.unwrap();
+    assert_eq!(second.status.state, TaskState::Submitted, "it is kept, and nobody is at it");
+    assert_eq!(bench.send(say("quick")).await.unwrap().status.state, TaskState::Completed);
+    assert_eq!(bench.get(&second.id).await.unwrap().status.state, TaskState::Submitted);
+    gate.add_permits(2);
+    for task in [first, second] {
+        let state = async || bench.get(&task.id).await.unwrap().status.state;
+        eventually(async || state().await == TaskState::Completed).await;
+    }
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Caller, Engine, Reply, Subscription, store::Owner};
+use herald_engine::{Caller, Engine, Reply, Subscription, room::Place, store::Owner};
 use herald_protocol::{
     AgentName, Dialect, Error, ErrorKind, Operation, Request, TenantId,
     grpc::{Service, status::Status},
@@ -196,15 +196,17 @@ where
     let caller = exchange.caller(None).await?;
     let policy = exchange.shared.config.missing_version;
     service.dialect().check_version(exchange.version().as_deref(), policy)?;
-    let message = read(exchange, body).await?;
+    let (message, place) = read(exchange, &caller, body).await?;
     let dialect = service.dialect();
-    let request = service.decode(operation, &message).and_then(|mut request| {
+    let request = service.decode(operation, &message);
+    drop(message);
+    let request = request.and_then(|mut request| {
         exchange.agent = agent(exchange.shared, &mut request)?;
         exchange.serves(dialect, operation)?;
         Ok(request)
     });
     let request = request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-    let (reply, slot) = exchange.call(&caller, dialect, request).await?;
+    let (reply, slot) = exchange.call(&caller, dialect, request, place).await?;
     Ok((caller, reply, slot))
 }
 
@@ -254,15 +256,19 @@ async fn until<F: Future>(deadline: Option<Instant>, future: Pin<&mut F>) -> Opt
 }
 
 /// The one message of a call.
-async fn read<B>(exchange: &Exchange<'_>, body: B) -> Result<Bytes, Failure>
+async fn read<B>(
+    exchange: &Exchange<'_>,
+    caller: &Caller,
+    body: B,
+) -> Result<(Bytes, Option<Place>), Failure>
 where
     B: http_body::Body<Data = Bytes>,
 {
     let limit = exchange.shared.config.limits.body;
-    let (wait, room) = (exchange.shared.config.timeouts.body, &exchange.shared.bodies);
-    let body = limits::read_body(body, limit.saturating_add(PREFIX), wait, room).await;
+    let (wait, share) = (exchange.shared.config.timeouts.body, || exchange.upload_share(caller));
+    let body = limits::read_body(body, limit.saturating_add(PREFIX), wait, share).await;
     match body {
-        Ok(body) => unframe(body),
+        Ok((body, place)) => Ok((unframe(body)?, place)),
         Err(Unread::TooLarge) => {
             let text = format!("the message is larger than {limit} bytes");
             Err(Error::new(ErrorKind::TooLarge, text).with("limit", limit).into())

@@ -2,9 +2,9 @@
 //! connections that last (`session`) have each of their calls performed here too.
 
 use bytes::Bytes;
-use herald_engine::{Caller, Subscription, store::Owner};
+use herald_engine::{Caller, Subscription, room::Place, store::Owner};
 use herald_protocol::{
-    Dialect, Error, ErrorKind, MissingVersion, Operation,
+    Dialect, Error, ErrorKind, MissingVersion, Operation, Request,
     dialect::{self, Entry},
     jsonrpc::{self, RequestId},
 };
@@ -55,9 +55,9 @@ where
         return response;
     }
     let limit = exchange.shared.config.limits.body;
-    let (wait, room) = (exchange.shared.config.timeouts.body, &exchange.shared.bodies);
-    let body = match limits::read_body(body, limit, wait, room).await {
-        Ok(body) => body,
+    let (wait, share) = (exchange.shared.config.timeouts.body, || exchange.upload_share(&caller));
+    let (body, place) = match limits::read_body(body, limit, wait, share).await {
+        Ok(read) => read,
         Err(Unread::TooLarge) => {
             let text = format!("the body is larger than {limit} bytes");
             let error = Error::new(ErrorKind::TooLarge, text).with("limit", limit);
@@ -74,33 +74,39 @@ where
             return refuse(exchange, entry, &RequestId::null(), error.into());
         }
     };
-    let call = match jsonrpc::parse(&body) {
-        Ok(call) => call,
+    let (id, decoded) = match jsonrpc::parse(&body) {
+        Ok(call) => {
+            let params = call.params.map(|params| params.get().as_bytes());
+            let policy = exchange.shared.config.missing_version;
+            (call.id, decode(exchange, entry, policy, &call.method, params))
+        }
         Err((id, error)) => return refuse(exchange, entry, &id, error.into()),
     };
-    let policy = exchange.shared.config.missing_version;
-    let params = call.params.map(|params| params.get().as_bytes());
-    match perform(exchange, entry, caller, policy, &call.id, &call.method, params).await {
+    // A call can take long, and all of it is in the request.
+    drop(body);
+    let answer = match decoded {
+        Ok(decoded) => perform(exchange, &caller, &id, decoded, place).await,
+        Err(failure) => Err(failure),
+    };
+    match answer {
         Ok(Answer::Whole(body)) => respond(StatusCode::OK, "application/json", body),
         Ok(Answer::Stream(events, slot, dialect)) => {
-            let framing = sse::Framing { dialect, call: Some(call.id), id: exchange.id };
+            let framing = sse::Framing { dialect, call: Some(id), id: exchange.id };
             let every = exchange.shared.config.timeouts.keep_alive;
             sse::response(events, framing, every, slot)
         }
-        Err(failure) => refuse(exchange, entry, &call.id, failure),
+        Err(failure) => refuse(exchange, entry, &id, failure),
     }
 }
 
-/// Performs one call, over whatever it came.
-pub(crate) async fn perform(
+/// Decodes one call, over whatever it came.
+pub(crate) fn decode(
     exchange: &Exchange<'_>,
     entry: Entry,
-    caller: Caller,
     policy: MissingVersion,
-    id: &RequestId,
     method: &str,
     params: Option<&[u8]>,
-) -> Result<Answer, Failure> {
+) -> Result<(Dialect, Request), Failure> {
     let version = exchange.version();
     let resolved = dialect::resolve(entry, method, version.as_deref(), policy);
     let (dialect, operation) = resolved.map_err(|error| {
@@ -108,20 +114,29 @@ pub(crate) async fn perform(
         let dialect = Operation::from_name(method).map(|_| Dialect::V1);
         Failure { dialect, streams: false, error }
     })?;
-    let failed = |error| {
-        let streams = operation.is_streaming();
-        Failure { dialect: Some(dialect), streams, error }
-    };
     let request = exchange.serves(dialect, operation);
     let request = request.and_then(|()| dialect.decode(operation, params)).inspect_err(|error| {
         exchange.count(dialect, operation, Some(error));
     });
-    let mut request = request.map_err(failed)?;
+    let mut request = request.map_err(|error| Failure::of(dialect, operation, error))?;
     entry.complete(dialect, &mut request);
-    match exchange.perform(&caller, dialect, request).await.map_err(failed)? {
+    Ok((dialect, request))
+}
+
+/// Performs one call, which has a place until it is stored.
+pub(crate) async fn perform(
+    exchange: &Exchange<'_>,
+    caller: &Caller,
+    id: &RequestId,
+    (dialect, request): (Dialect, Request),
+    place: Option<Place>,
+) -> Result<Answer, Failure> {
+    let operation = request.operation();
+    let failed = |error| Failure::of(dialect, operation, error);
+    match exchange.perform(caller, dialect, request, place).await.map_err(failed)? {
         Outcome::Result(result) => {
             let body = jsonrpc::result(id, &result).into();
-            let body = limits::hold(body, || exchange.share(&caller)).map_err(failed)?;
+            let body = limits::hold(body, || exchange.share(caller)).map_err(failed)?;
             Ok(Answer::Whole(body))
         }
         Outcome::Stream(events, slot) => Ok(Answer::Stream(events, slot, dialect)),
@@ -136,6 +151,10 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
+    fn of(dialect: Dialect, operation: Operation, error: Error) -> Self {
+        Self { dialect: Some(dialect), streams: operation.is_streaming(), error }
+    }
+
     /// The response to a call at `entry`, and the kind and the dialect of what went wrong.
     pub(crate) fn encode(
         self,

@@ -1,6 +1,7 @@
 //! REST: a route table onto the same requests.
 
 use bytes::Bytes;
+use herald_engine::{Caller, room::Place};
 use herald_protocol::{
     Dialect, Error, ErrorKind, Operation,
     rest::{self, Route, RouteError},
@@ -83,12 +84,13 @@ where
     B: http_body::Body<Data = Bytes>,
 {
     let caller = exchange.caller(None).await?;
-    let body = read(exchange, body).await?;
+    let (body, place) = read(exchange, &caller, body).await?;
     let request = rest::request(route, exchange.parts.uri.query(), &body);
+    drop(body);
     let request = request.inspect_err(|error| {
         exchange.count(route.dialect, route.operation, Some(error));
     })?;
-    match exchange.perform(&caller, route.dialect, request).await? {
+    match exchange.perform(&caller, route.dialect, request, place).await? {
         Outcome::Result(result) => {
             let body = limits::hold(result, || exchange.share(&caller))?;
             Ok(respond(StatusCode::OK, content_type(route.dialect), body))
@@ -102,19 +104,23 @@ where
 }
 
 /// The body of a request that may have one. What comes with a GET or a DELETE means nothing.
-async fn read<B>(exchange: &Exchange<'_>, body: B) -> Result<Bytes, Failure>
+async fn read<B>(
+    exchange: &Exchange<'_>,
+    caller: &Caller,
+    body: B,
+) -> Result<(Bytes, Option<Place>), Failure>
 where
     B: http_body::Body<Data = Bytes>,
 {
     if exchange.parts.method != http::Method::POST || body.is_end_stream() {
-        return Ok(Bytes::new());
+        return Ok((Bytes::new(), None));
     }
     if let Some(text) = guard::refuse_content(&exchange.parts.headers) {
         return Err(Error::new(ErrorKind::ContentTypeNotSupported, text).into());
     }
     let limit = exchange.shared.config.limits.body;
-    let (wait, room) = (exchange.shared.config.timeouts.body, &exchange.shared.bodies);
-    let read = limits::read_body(body, limit, wait, room).await;
+    let wait = exchange.shared.config.timeouts.body;
+    let read = limits::read_body(body, limit, wait, || exchange.upload_share(caller)).await;
     read.map_err(|unread| match unread {
         Unread::TooLarge => {
             let text = format!("the body is larger than {limit} bytes");

@@ -12,7 +12,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Subscription, room::Place, store::Owner};
+use herald_engine::{
+    Subscription, WEIGHT,
+    room::{self, Party, Place, Share},
+    store::Owner,
+};
 use herald_protocol::{
     AgentName, Dialect, Error, ErrorKind, MissingVersion,
     dialect::Entry,
@@ -33,7 +37,7 @@ use uuid::Uuid;
 use crate::{
     bind::{
         Binding, Exchange, IDEMPOTENCY_KEY, cursor,
-        jsonrpc::{Answer, Failure, perform},
+        jsonrpc::{Answer, Failure, decode, perform},
         query,
         translate::Translator,
     },
@@ -100,6 +104,8 @@ struct Talk {
     open: Arc<Mutex<Open>>,
     messages: mpsc::Sender<Waiting>,
     room: Arc<Semaphore>,
+    /// What calls may take up until they are stored.
+    uploads: Arc<Share>,
 }
 
 /// The calls that have not been answered.
@@ -118,6 +124,8 @@ struct Asked {
     method: String,
     params: Option<Bytes>,
     parameters: Option<Box<RawValue>>,
+    /// Its place until it is stored, if it is not small.
+    place: Option<Place>,
 }
 
 impl Session {
@@ -133,6 +141,8 @@ impl Session {
         let at_once = server.shared.config.limits.requests_per_connection as usize;
         let open = Open { calls: HashMap::new(), since: Instant::now() };
         let open = Arc::new(Mutex::new(open));
+        let uploads = Party::Connection(door.connection());
+        let uploads = server.shared.engine.requests().share(uploads);
         let talk = Talk {
             server,
             parts: lasting(parts),
@@ -143,6 +153,7 @@ impl Session {
             open: Arc::clone(&open),
             messages,
             room: Arc::new(Semaphore::new(WAITING_BYTES)),
+            uploads,
         };
         let session = Self { talk: Arc::new(talk), calls: JoinSet::new() };
         (session, Outgoing { messages: waiting, open })
@@ -158,11 +169,12 @@ impl Session {
         if call.method == jsonrpc::CANCEL_REQUEST {
             return self.talk.cancel(&call).await;
         }
-        let asked = Asked {
+        let mut asked = Asked {
             id: (!call.is_notification).then_some(call.id),
             method: call.method.into_owned(),
             params: call.params.map(|params| text.slice_ref(params.get().as_bytes())),
             parameters: call.service_parameters.map(ToOwned::to_owned),
+            place: None,
         };
         let given_up = CancellationToken::new();
         if let Some(id) = &asked.id
@@ -175,6 +187,9 @@ impl Session {
         }
         let turn = Arc::clone(&self.talk.calls).acquire_owned().await;
         let turn = turn.expect("the semaphore is never closed");
+        if text.len() > room::SMALL {
+            asked.place = Some(self.talk.uploads.take(text.len().saturating_mul(WEIGHT)).await);
+        }
         self.calls.spawn(Arc::clone(&self.talk).answer(asked, turn, given_up));
     }
 
@@ -253,7 +268,9 @@ impl Talk {
             let caller = exchange.caller(None).await?;
             // The method's name tells the version well enough.
             let (policy, params) = (MissingVersion::Lenient, asked.params.as_deref());
-            perform(&exchange, ENTRY, caller, policy, &id, &asked.method, params).await
+            let decoded = decode(&exchange, ENTRY, policy, &asked.method, params)?;
+            drop(asked.params);
+            perform(&exchange, &caller, &id, decoded, asked.place).await
         };
         let performed: Result<Answer, Failure> = performed.await;
         performed.map_err(|failure| failure.encode(&exchange, ENTRY, &id).0)

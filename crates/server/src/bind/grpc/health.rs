@@ -70,7 +70,8 @@ where
         return Err(unknown(format_args!("{SERVICE} has no method {method:?}")));
     }
     let shared = exchange.shared;
-    let request = Request::decode(read(exchange, body).await?);
+    let anybody = Caller::anonymous(TenantId::default());
+    let request = Request::decode(read(exchange, &anybody, body).await?.0);
     let request = request.map_err(|fault| Error::new(ErrorKind::Parse, fault))?;
     let name = request.service.as_str();
     let known = name.is_empty() || Service::ALL.into_iter().any(|service| service.name() == name);
@@ -81,7 +82,6 @@ where
         }
         ("Check", false) => Err(Failure::Plain(NOT_FOUND, "there is no service of that name")),
         (_, known) => {
-            let anybody = Caller::anonymous(TenantId::default());
             let slot = shared.streams.take(anybody.owner().clone()).ok_or_else(too_many)?;
             let (pulse, engine) = (shared.pulse.clone(), shared.engine.clone());
             let watch = move |out| async move {
