@@ -24,6 +24,8 @@ const ALLOWED: &[(&str, &str)] = &[
         "async-trait blake3 bytes futures-util herald-engine herald-protocol http http-body \
          http-body-util hyper hyper-util prost serde serde_json subtle thiserror tokio \
          tokio-rustls tokio-tungstenite tokio-util tonic tonic-reflection tower tracing uuid",
+         http-body-util hyper hyper-util prost serde serde_json socket2 subtle thiserror tokio \
+         tokio-tungstenite tokio-util tonic tonic-reflection tower tracing uuid",
     ),
     (
         "herald",

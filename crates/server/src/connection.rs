@@ -38,7 +38,7 @@ use crate::{
     guard::Door,
     pace::{self, Pace},
     server::Server,
-    socket::{Pulse, Socket, Wait},
+    socket::{self, Pulse, Socket, Wait},
     tls::Stream,
 };
 
@@ -114,7 +114,7 @@ impl Connections {
 
     /// Serves one socket in the background. `kept` is dropped when it closes.
     pub(crate) fn open(&self, stream: TcpStream, kept: impl Send + 'static) {
-        let _ = stream.set_nodelay(true);
+        socket::prepare(&stream, self.shared.timeouts().stall);
         let (shared, accepted) = (Arc::clone(&self.shared), Instant::now());
         self.tasks.spawn(async move {
             let _kept = (kept, shared.server.shared.metrics.connection());

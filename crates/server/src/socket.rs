@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep},
@@ -23,6 +24,19 @@ const LINGER_BYTES: usize = 8 << 20;
 
 /// What a socket that gathers holds back at most.
 const GATHERED: usize = 1 << 10;
+
+/// Has the system send at once what is written, and drop a peer that is not there any more: one
+/// that vanished without a word acknowledges neither what is sent to it nor, when nothing is, the
+/// question whether it is there.
+pub(crate) fn prepare(stream: &TcpStream, patience: Duration) {
+    let socket = SockRef::from(stream);
+    let alive = TcpKeepalive::new().with_time(patience).with_interval(patience / 4);
+    // A socket without them is served too; it may only be kept for longer.
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_keepalive(&alive);
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_user_timeout(Some(patience));
+}
 
 /// A socket that notes when requests begin and gives up on a peer that takes nothing.
 #[derive(Debug)]
@@ -266,5 +280,26 @@ impl AsyncWrite for Socket {
             self.shut = true;
         }
         self.poll_linger(cx).map(Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    // No peer can vanish from loopback, so that this much has to do.
+    #[tokio::test]
+    async fn the_system_is_asked_to_drop_peers_that_vanish() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        prepare(&stream, Duration::from_secs(60));
+        let socket = SockRef::from(&stream);
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(60));
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
     }
 }
