@@ -2,8 +2,8 @@
 //! answered as they are done. WebSocket and standard input differ only in how they frame messages.
 //!
 //! Nothing is dropped for a peer that does not keep up. What waits to be written is bounded; a
-//! stream takes the next event from the log only once the last one has a place there, and no call is
-//! read while too many are under way.
+//! stream takes the next event from the log only once the last one has a place there, and nothing is
+//! read while too many calls wait for others to be answered.
 
 use std::{
     borrow::Cow,
@@ -50,6 +50,10 @@ use crate::{
 /// Bytes and messages that may wait to be written. A message that is larger waits alone.
 const WAITING_BYTES: usize = 64 << 10;
 const WAITING_MESSAGES: usize = 32;
+
+/// Calls that may wait for their turn, if they are small. All together they have as many bytes as one
+/// message may have.
+const QUEUE_CALLS: usize = 256;
 
 /// Servers of 0.1 had these connections, so the methods it shares with 0.3 are its own here.
 const ENTRY: Entry = Entry::V01;
@@ -101,6 +105,10 @@ struct Talk {
     door: Door,
     /// How many calls may be under way, streams apart: those are counted by caller.
     calls: Arc<Semaphore>,
+    /// How many bytes of calls may wait for that.
+    queue: Arc<Semaphore>,
+    /// What the smallest of them counts as.
+    least: usize,
     open: Arc<Mutex<Open>>,
     messages: mpsc::Sender<Waiting>,
     room: Arc<Semaphore>,
@@ -124,8 +132,8 @@ struct Asked {
     method: String,
     params: Option<Bytes>,
     parameters: Option<Box<RawValue>>,
-    /// Its place until it is stored, if it is not small.
-    place: Option<Place>,
+    /// Bytes of the message.
+    size: usize,
 }
 
 impl Session {
@@ -141,6 +149,8 @@ impl Session {
         let at_once = server.shared.config.limits.requests_per_connection as usize;
         let open = Open { calls: HashMap::new(), since: Instant::now() };
         let open = Arc::new(Mutex::new(open));
+        let least = server.shared.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
+        let least = least.max(1);
         let uploads = Party::Connection(door.connection());
         let uploads = server.shared.engine.requests().share(uploads);
         let talk = Talk {
@@ -150,6 +160,8 @@ impl Session {
             binding,
             door,
             calls: Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS))),
+            queue: Arc::new(Semaphore::new(least * QUEUE_CALLS)),
+            least,
             open: Arc::clone(&open),
             messages,
             room: Arc::new(Semaphore::new(WAITING_BYTES)),
@@ -159,7 +171,8 @@ impl Session {
         (session, Outgoing { messages: waiting, open })
     }
 
-    /// Takes one message. Waits for its turn while too many calls are under way.
+    /// Takes one message. A call waits for its turn while too many are under way; only when too
+    /// many wait already is there nothing more to be taken, and until then a call can be given up.
     pub(crate) async fn take(&mut self, text: Bytes) {
         while self.calls.try_join_next().is_some() {}
         let call = match jsonrpc::parse(&text) {
@@ -169,12 +182,12 @@ impl Session {
         if call.method == jsonrpc::CANCEL_REQUEST {
             return self.talk.cancel(&call).await;
         }
-        let mut asked = Asked {
+        let asked = Asked {
             id: (!call.is_notification).then_some(call.id),
             method: call.method.into_owned(),
             params: call.params.map(|params| text.slice_ref(params.get().as_bytes())),
             parameters: call.service_parameters.map(ToOwned::to_owned),
-            place: None,
+            size: text.len(),
         };
         let given_up = CancellationToken::new();
         if let Some(id) = &asked.id
@@ -185,12 +198,8 @@ impl Session {
             let error = Error::new(ErrorKind::InvalidRequest, text);
             return self.talk.refuse(&RequestId::null(), error).await;
         }
-        let turn = Arc::clone(&self.talk.calls).acquire_owned().await;
-        let turn = turn.expect("the semaphore is never closed");
-        if text.len() > room::SMALL {
-            asked.place = Some(self.talk.uploads.take(text.len().saturating_mul(WEIGHT)).await);
-        }
-        self.calls.spawn(Arc::clone(&self.talk).answer(asked, turn, given_up));
+        let queued = self.talk.queue(text.len()).await;
+        self.calls.spawn(Arc::clone(&self.talk).answer(asked, queued, given_up));
     }
 
     /// Answers a message that could not even be read.
@@ -226,15 +235,22 @@ impl Talk {
     async fn answer(
         self: Arc<Self>,
         asked: Asked,
-        turn: OwnedSemaphorePermit,
+        queued: OwnedSemaphorePermit,
         given_up: CancellationToken,
     ) {
         let request = Uuid::new_v4();
         let span = self.server.span(&self.parts, request);
         let id = asked.id.clone();
         let answered = async {
+            let turn = Arc::clone(&self.calls).acquire_owned().await;
+            let turn = turn.expect("the semaphore is never closed");
+            let place = match asked.size > room::SMALL {
+                true => Some(self.uploads.take(asked.size.saturating_mul(WEIGHT)).await),
+                false => None,
+            };
+            drop(queued);
             // What performing takes is not kept for as long as a stream lasts.
-            let performed = Box::pin(self.perform(asked, request)).await;
+            let performed = Box::pin(self.perform(asked, place, request)).await;
             let Some(id) = &id else { return };
             match performed {
                 Ok(Answer::Whole(body)) => self.end(id, body).await,
@@ -257,7 +273,12 @@ impl Talk {
     }
 
     /// Performs a call. An error is the message that says so.
-    async fn perform(&self, asked: Asked, request: Uuid) -> Result<Answer, Vec<u8>> {
+    async fn perform(
+        &self,
+        asked: Asked,
+        place: Option<Place>,
+        request: Uuid,
+    ) -> Result<Answer, Vec<u8>> {
         let parts = self.parts_of(asked.parameters.as_deref());
         let mut exchange = self.exchange(parts.as_deref().unwrap_or(&self.parts), request);
         exchange.join(trace::of(&exchange.parts.headers));
@@ -270,7 +291,7 @@ impl Talk {
             let (policy, params) = (MissingVersion::Lenient, asked.params.as_deref());
             let decoded = decode(&exchange, ENTRY, policy, &asked.method, params)?;
             drop(asked.params);
-            perform(&exchange, &caller, &id, decoded, asked.place).await
+            perform(&exchange, &caller, &id, decoded, place).await
         };
         let performed: Result<Answer, Failure> = performed.await;
         performed.map_err(|failure| failure.encode(&exchange, ENTRY, &id).0)
@@ -338,6 +359,14 @@ impl Talk {
             Err(error) if !call.is_notification => self.refuse(&call.id, error).await,
             Err(error) => tracing::debug!(%error, "a cancellation names no call"),
         }
+    }
+
+    /// Waits until a call of so many bytes may wait for its turn.
+    async fn queue(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let most = self.least * QUEUE_CALLS;
+        let size = u32::try_from(bytes.clamp(self.least, most)).unwrap_or(u32::MAX);
+        let queued = Arc::clone(&self.queue).acquire_many_owned(size).await;
+        queued.expect("the semaphore is never closed")
     }
 
     /// Notes a call, unless its id is taken.

@@ -578,6 +578,27 @@ async fn too_many_calls_at_once_wait_their_turn() {
 }
 
 #[tokio::test]
+async fn a_call_can_be_given_up_while_no_further_one_may_begin() {
+    let limits = Limits { requests_per_connection: 1, ..Limits::default() };
+    let hub = Hub::with(Config { limits, ..Config::default() }).await;
+    let mut socket = Socket::open(&hub).await;
+    for id in 1..=3 {
+        socket.send(id, "SendMessage", &message("wait x")).await;
+    }
+    // One that only waits, then the one that is under way.
+    for id in [3, 1] {
+        let cancel =
+            json!({ "jsonrpc": "2.0", "method": "$/cancelRequest", "params": { "id": id } });
+        socket.write(cancel.to_string()).await;
+        let answer = socket.next().await;
+        assert_eq!((&answer["id"], code(&answer)), (&json!(id), -32800));
+    }
+    hub.release(3);
+    let answer = socket.next().await;
+    assert_eq!((&answer["id"], answer["result"].is_object()), (&json!(2), true), "{answer}");
+}
+
+#[tokio::test]
 async fn streams_count_against_the_callers_own() {
     let limits = Limits { streams_per_caller: 1, ..Limits::default() };
     let hub = Hub::with(Config { limits, ..Config::default() }).await;
