@@ -4,7 +4,7 @@ use std::{
 };
 
 use herald_engine::store::{
-    Append, Dedup, Retention, Store,
+    Append, Dedup, FeedQuery, Retention, Store,
     sqlite::{OpenError, Options, Sqlite},
 };
 use rusqlite::Connection;
@@ -217,4 +217,35 @@ async fn positions_are_never_given_out_twice() {
         before = now;
         assert_eq!(store.sweep(all.clone(), 100).await, Ok(5));
     }
+}
+
+#[tokio::test]
+async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
+    let (_directory, path) = place();
+    let store = open(&path);
+    for number in 0..700 {
+        store.append(task(&format!("t{number}"), Vec::new())).await.unwrap();
+    }
+    drop(store);
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch(
+        "DROP TABLE presence; DELETE FROM refinery_schema_history WHERE version > 1;",
+    )
+    .unwrap();
+    drop(conn);
+    let store = open(&path);
+    store.append(task("new", Vec::new())).await.unwrap();
+    let owner = key("new").owner;
+    let mut query = FeedQuery { owner, agent: None, tasks: Vec::new(), after: Some(0), limit: 100 };
+    let mut found = Vec::new();
+    loop {
+        let page = store.feed(&query).await.unwrap();
+        if query.after.replace(page.reached) == Some(page.reached) {
+            break;
+        }
+        found.extend(page.entries.into_iter().map(|entry| entry.task.to_string()));
+    }
+    found.dedup();
+    assert_eq!(found.len(), 701);
+    assert_eq!(found.last().unwrap(), "new");
 }

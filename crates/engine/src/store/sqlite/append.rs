@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row, params};
 use crate::store::{Append, Header, Run, Snapshot, StoreError};
 
 use super::{
-    names::{Group, Names, Totals},
+    names::{BLOCK, Group, Names, Totals},
     prepared::Prepared,
     rows::{Fault, Phase, holder, int, original, read_run, uint, unread},
     statements as sql,
@@ -100,8 +100,8 @@ impl Batch<'_> {
                 return Ok(Err(StoreError::Duplicate(original)));
             }
         }
-        let row = match self.put_header(append)? {
-            Ok(row) => row,
+        let (row, owner) = match self.put_header(append)? {
+            Ok(found) => found,
             Err(refusal) => {
                 if let Some(dedup) = dedup {
                     self.prepared.run(sql::RELEASE_KEY, [dedup.key])?;
@@ -113,12 +113,16 @@ impl Batch<'_> {
         if !append.events.is_empty() {
             let add = self.prepared.get(sql::ADD_EVENT)?;
             let mut first = dedup.map(|dedup| (dedup.key, dedup.content));
+            let start = self.next.position;
             for (kind, body) in &append.events {
                 head += 1;
                 let (key, content) = first.take().unzip();
                 let (position, kind) = (self.next.position, kind.code());
                 add.execute(params![position, row, int(head), kind, key, content, &body[..]])?;
                 self.next.position += 1;
+            }
+            for block in start / BLOCK..=(self.next.position - 1) / BLOCK {
+                self.memory.names.present(&mut self.prepared, owner, block)?;
             }
         }
         Ok(Ok(head))
@@ -131,7 +135,8 @@ impl Batch<'_> {
     }
 
     /// Checks the append against what is stored, and writes the header and the snapshot.
-    fn put_header(&mut self, append: &Append) -> Refused<i64> {
+    /// Returns the rows of the task and of its owner.
+    fn put_header(&mut self, append: &Append) -> Refused<(i64, i64)> {
         let head = append.expect + append.events.len() as u64;
         if append.expect == 0 {
             return self.create(append, head);
@@ -162,7 +167,7 @@ impl Batch<'_> {
             self.update(&before, &after, header, snapshot.as_ref())?;
         }
         self.memory.keep(owner, &key.task, after);
-        Ok(Ok(before.row))
+        Ok(Ok((before.row, owner)))
     }
 
     fn find(&mut self, owner: i64, task: &TaskId) -> Result<Option<Known>, Fault> {
@@ -173,7 +178,7 @@ impl Batch<'_> {
         rows.next()?.map(|row| Known::read(row, owner)).transpose()
     }
 
-    fn create(&mut self, append: &Append, head: Seq) -> Refused<i64> {
+    fn create(&mut self, append: &Append, head: Seq) -> Refused<(i64, i64)> {
         let Append { key, header, snapshot, .. } = append;
         let Header { context, state, changed, created, hidden, bytes, run: turns, .. } = header;
         let agent = self.memory.names.agent(self.conn, &header.agent)?;
@@ -219,7 +224,7 @@ impl Batch<'_> {
             run: turns.clone(),
         };
         self.memory.keep(owner, &key.task, known);
-        Ok(Ok(row))
+        Ok(Ok((row, owner)))
     }
 
     fn update(

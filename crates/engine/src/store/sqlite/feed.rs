@@ -1,21 +1,19 @@
 //! All events of one owner, in the order in which they were committed.
 //!
-//! They lie among everybody else's, in one table ordered by position. A step looks at so many rows
-//! and no more, and says how far it came; of what is not the owner's it reads no body.
+//! They lie among everybody else's, in one table ordered by position. A step looks at one block of
+//! positions in which the owner has events, and says how far it came; it passes over all blocks
+//! before that, and of what is not the owner's it reads no body.
 
 use rusqlite::{Connection, params};
 
 use crate::store::{FeedEntry, FeedPage, FeedQuery, Position};
 
 use super::{
-    names::find_owner,
+    names::{BLOCK, find_owner},
     reader::{PAGE_BYTES, find_agent},
     rows::{Fault, entry, first, int, text, uint},
     statements as sql,
 };
-
-/// Rows that one step looks at.
-const STEP: i64 = 512;
 
 /// One step.
 pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fault> {
@@ -33,10 +31,16 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     let (Some(owner), Some(agent)) = (owner, agent) else {
         return Ok(FeedPage { reached: head(&conn)?.max(after), ..FeedPage::default() });
     };
-    let mut page = FeedPage { entries: Vec::new(), reached: after };
+    let head = head(&conn)?.max(after);
+    let next = params![owner, (int(after) + 1) / BLOCK];
+    let Some(block) = first(&conn, sql::NEXT_BLOCK, next, |row| row.get::<_, i64>(0))? else {
+        return Ok(FeedPage { reached: head, ..FeedPage::default() });
+    };
+    let (start, end) = (block * BLOCK, block * BLOCK + BLOCK - 1);
+    let mut page = FeedPage { entries: Vec::new(), reached: after.max(uint(start - 1)) };
     let mut weight = 0;
     let mut find = conn.prepare_cached(sql::READ_FEED)?;
-    let mut rows = find.query(params![int(after), STEP])?;
+    let mut rows = find.query(params![int(page.reached), end])?;
     while let Some(row) = rows.next()? {
         let position = uint(row.get(0)?);
         let shown = row.get::<_, i64>(1)? == owner
@@ -47,7 +51,7 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
             if query.tasks.is_empty() || query.tasks.iter().any(|one| one.as_str() == task) {
                 weight += row.get_ref(8)?.as_blob().map_or(0, <[u8]>::len);
                 if weight > PAGE_BYTES && !page.entries.is_empty() {
-                    break;
+                    return Ok(page);
                 }
                 let (task, agent) = (task.into(), text(row, 5)?.into());
                 page.entries.push(FeedEntry { position, task, agent, entry: entry(row, 6)? });
@@ -55,9 +59,10 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
         }
         page.reached = position;
         if page.entries.len() >= query.limit {
-            break;
+            return Ok(page);
         }
     }
+    page.reached = head.min(uint(end)).max(page.reached);
     Ok(page)
 }
 

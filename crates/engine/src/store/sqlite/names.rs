@@ -8,9 +8,14 @@ use rusqlite::{Connection, params};
 use crate::store::Owner;
 
 use super::{
+    prepared::Prepared,
     rows::{Fault, first, run},
     statements as sql,
 };
+
+/// Positions in a block of the presence of owners. The database holds the numbers of blocks, so that
+/// this cannot change.
+pub(super) const BLOCK: i64 = 512;
 
 /// Names remembered at once. A full cache starts over: the database still knows them all.
 const REMEMBERED: usize = 4096;
@@ -20,6 +25,8 @@ const REMEMBERED: usize = 4096;
 pub(super) struct Names {
     owners: HashMap<Owner, i64>,
     agents: HashMap<AgentName, i64>,
+    /// The last block in which each owner is known to have events.
+    blocks: HashMap<i64, i64>,
 }
 
 impl Names {
@@ -56,9 +63,24 @@ impl Names {
         Ok(remember(&mut self.agents, name, row))
     }
 
+    /// Notes that an owner has events in this block.
+    pub(super) fn present(
+        &mut self,
+        prepared: &mut Prepared<'_>,
+        owner: i64,
+        block: i64,
+    ) -> Result<(), Fault> {
+        if self.blocks.get(&owner) != Some(&block) {
+            prepared.run(sql::ADD_BLOCK, [owner, block])?;
+            remember(&mut self.blocks, &owner, block);
+        }
+        Ok(())
+    }
+
     pub(super) fn forget(&mut self) {
         self.owners.clear();
         self.agents.clear();
+        self.blocks.clear();
     }
 }
 

@@ -23,8 +23,8 @@ const APPLICATION: i64 = 0x4852_4c44;
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Tables without which nothing works.
-const TABLES: [&str; 8] =
-    ["agents", "counters", "dedup", "events", "meta", "owners", "snapshots", "tasks"];
+const TABLES: [&str; 9] =
+    ["agents", "counters", "dedup", "events", "meta", "owners", "presence", "snapshots", "tasks"];
 
 /// Keeps other processes away from a database. The system lets go of it when the process dies.
 #[derive(Debug)]

@@ -75,6 +75,7 @@ statements! {
     ADD_EVENT =
         "INSERT INTO events (position, task, seq, kind, key, content, body) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    ADD_BLOCK = "INSERT OR IGNORE INTO presence (owner, block) VALUES (?1, ?2)";
     PUT_SNAPSHOT =
         "INSERT OR REPLACE INTO snapshots (task, status, history, metadata, artifacts) \
          VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -115,7 +116,9 @@ statements! {
     READ_FEED =
         "SELECT e.position, t.owner, t.hidden, t.agent, t.id, a.name, e.seq, e.kind, e.body \
          FROM events e CROSS JOIN tasks t ON t.row = e.task CROSS JOIN agents a ON a.id = t.agent \
-         WHERE e.position > ?1 ORDER BY e.position LIMIT ?2";
+         WHERE e.position > ?1 AND e.position <= ?2 ORDER BY e.position";
+    NEXT_BLOCK =
+        "SELECT block FROM presence WHERE owner = ?1 AND block >= ?2 ORDER BY block LIMIT 1";
     LAST_POSITION = "SELECT max(position) FROM events";
     FIND_META = "SELECT value FROM meta WHERE key = ?1";
 
@@ -187,9 +190,13 @@ statements! {
     DROP_SNAPSHOT = "DELETE FROM snapshots WHERE task = ?1";
     DROP_TASK = "DELETE FROM tasks WHERE row = ?1";
     DROP_COUNTS = "DELETE FROM counters WHERE owner = ?1 AND tasks = 0";
+    /// Those before the first event there is.
+    DROP_BLOCKS =
+        "DELETE FROM presence WHERE owner = ?1 AND block < ?2";
     DROP_OWNER =
         "DELETE FROM owners WHERE id = ?1 \
          AND NOT EXISTS (SELECT 1 FROM counters WHERE owner = ?1)";
+    FIRST_POSITION = "SELECT min(position) FROM events";
 }
 
 #[cfg(test)]

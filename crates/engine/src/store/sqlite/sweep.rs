@@ -9,7 +9,7 @@ use crate::store::Retention;
 
 use super::{
     append::{Batch, Next},
-    names::{Group, Sum},
+    names::{BLOCK, Group, Sum},
     rows::{Fault, first, int, run, size, state, text, uint},
     statements as sql,
 };
@@ -198,9 +198,13 @@ impl Swept {
         if !self.any() {
             return Ok(());
         }
+        let start = first(conn, sql::FIRST_POSITION, [], |row| row.get::<_, Option<i64>>(0))?;
+        let start = start.flatten().map_or(i64::MAX, |position| position / BLOCK);
         for owner in &self.owners {
             run(conn, sql::DROP_COUNTS, [owner])?;
-            run(conn, sql::DROP_OWNER, [owner])?;
+            // A number that is free may become another owner's.
+            let gone = run(conn, sql::DROP_OWNER, [owner])? > 0;
+            run(conn, sql::DROP_BLOCKS, [*owner, if gone { i64::MAX } else { start }])?;
         }
         run(conn, sql::PUT_META, ("row", next.row))?;
         run(conn, sql::PUT_META, ("position", next.position))?;
