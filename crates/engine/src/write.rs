@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use herald_protocol::{Error, Seq, Task};
+use tracing::Instrument;
 
 use crate::{
     engine::{Engine, internal, refuse, taken},
@@ -67,7 +68,8 @@ impl Engine {
             then(&written, written_message(&write, &written));
             Ok(written)
         };
-        match self.inner.work.spawn(work).await {
+        // What is logged of it names the request that led to it.
+        match self.inner.work.spawn(work.in_current_span()).await {
             Ok(result) => result,
             Err(_) => Err(Refusal::Error(internal("a write was cut off"))),
         }

@@ -347,7 +347,11 @@ fn tenant(at: &mut Violations<'_>, tenant: Option<&TenantId>) {
 impl Validate for SendMessage {
     fn validate(&self, at: &mut Violations<'_>) {
         tenant(at, self.tenant.as_ref());
-        at.nested("message", &self.message);
+        // One that is missing, one that is null and one that is empty all read the same.
+        match self.message == Message::default() {
+            true => at.add("message", "is required"),
+            false => at.nested("message", &self.message),
+        }
         at.not_negative("configuration.historyLength", self.configuration.history_length);
         if let Some(push) = &self.configuration.task_push_notification_config {
             at.nested("configuration.taskPushNotificationConfig", push);

@@ -1,5 +1,6 @@
 //! Answers given before any protocol is spoken: wrong door, wrong path, wrong verb.
 
+use herald_protocol::{Error, ErrorKind, status::Details};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
@@ -12,15 +13,18 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// The value of the `Allow` header.
     pub(crate) allow: Option<&'static str>,
+    /// What it is in the protocol's terms, where there are any.
+    kind: Option<ErrorKind>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), allow: None }
+        Self { status, message: message.into(), allow: None, kind: None }
     }
 
     pub(crate) fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "there is nothing here")
+        let refusal = Self::new(StatusCode::NOT_FOUND, "there is nothing here");
+        Self { kind: Some(ErrorKind::MethodNotFound), ..refusal }
     }
 
     pub(crate) fn method(allow: &'static str) -> Self {
@@ -28,7 +32,7 @@ impl Refusal {
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
     }
 
-    /// The same shape as a REST error, without the details only the protocol's errors have.
+    /// The same shape as a REST error, with a reason where the protocol has one.
     pub(crate) fn into_response(self) -> Response<Body> {
         #[derive(Serialize)]
         struct Document<'a> {
@@ -39,11 +43,15 @@ impl Refusal {
             code: u16,
             status: &'static str,
             message: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            details: Option<Details<'a>>,
         }
+        let known = self.kind.map(|kind| Error::new(kind, &self.message));
         let error = Status {
             code: self.status.as_u16(),
             status: name(self.status),
             message: &self.message,
+            details: known.as_ref().map(Details),
         };
         let body = serde_json::to_vec(&Document { error }).expect("a refusal has only string keys");
         let mut response = Response::new(Body::whole(body));

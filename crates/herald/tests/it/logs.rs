@@ -91,6 +91,10 @@ async fn a_line_of_json_names_its_span_once() {
     assert_eq!(answered["span"]["task"], task.as_str());
     assert_eq!(answered["span"]["operation"], "SendMessage");
     assert_eq!(answered["span"]["seq"], 1);
+    // What is told of a task names the request that led to it.
+    let created = lines.iter().find(|line| line["target"] == "a2a.server.methods").unwrap();
+    assert!(created["message"].as_str().unwrap().starts_with("Task created"), "{created}");
+    assert_eq!(created["span"]["id"], answered["span"]["id"], "{created}");
 }
 
 #[tokio::test]

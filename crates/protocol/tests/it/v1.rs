@@ -170,7 +170,12 @@ fn what_is_required_is_named_when_it_is_missing() {
         assert_eq!(fields(&error), expected, "{params}");
     };
     let send = Operation::SendMessage;
-    check(send, "{}", &["message.messageId", "message.role", "message.parts"]);
+    check(send, "{}", &["message"]);
+    check(send, r#"{"message":null}"#, &["message"]);
+    let text = refuse(V1, send, "{}").message;
+    assert_eq!(text, "message: is required");
+    let only_a_part = r#"{"message":{"parts":[{"text":"a"}]}}"#;
+    check(send, only_a_part, &["message.messageId", "message.role"]);
     let no_id = r#"{"message":{"role":"ROLE_USER","parts":[{"text":"a"}]}}"#;
     check(send, no_id, &["message.messageId"]);
     let no_role = r#"{"message":{"messageId":"m","parts":[{"text":"a"}]}}"#;

@@ -193,3 +193,12 @@ async fn text_is_utf_8_all_the_way() {
         hub.client().await.open(Call::post("/message:stream", &message(text)).v1()).await;
     assert!(stream.rest().await.iter().any(|event| event.data.contains(text)));
 }
+
+#[tokio::test]
+async fn a_path_that_is_none_is_refused_with_a_reason() {
+    let hub = Hub::start().await;
+    for path in ["/tasks:explode", "/acme/tasks:explode", "/v1/nowhere", "/a2a/rest/nowhere"] {
+        let answer = hub.call(Call::get(path).v1()).await;
+        assert_eq!((answer.status(), answer.reason()), (404, "METHOD_NOT_FOUND".into()), "{path}");
+    }
+}

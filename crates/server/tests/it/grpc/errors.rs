@@ -68,6 +68,13 @@ async fn every_field_at_fault_is_named_as_in_json() {
     let status =
         new.call::<_, v1::SendMessageResponse>(V1, "SendMessage", empty).await.unwrap_err();
     assert_eq!(reason(&status), (Code::InvalidArgument, "INVALID_PARAMS".to_owned()));
+    assert_eq!(fields(&status), ["message"]);
+    let mut hollow = send("x");
+    let message = hollow.message.as_mut().unwrap();
+    (message.message_id, message.role, message.parts) = (String::new(), 0, Vec::new());
+    message.context_id = "c".to_owned();
+    let status =
+        new.call::<_, v1::SendMessageResponse>(V1, "SendMessage", hollow).await.unwrap_err();
     assert_eq!(fields(&status), ["message.messageId", "message.role", "message.parts"]);
     let mut hollow = send("x");
     hollow.message.as_mut().unwrap().parts[0].content = None;
