@@ -438,10 +438,9 @@ async fn find(
     known: Option<&Found>,
 ) -> Result<Option<Found>, Error> {
     let mut headers = Proof::authorization(&settings.credentials)?.headers;
-    if let Some(version) = settings.version {
-        let version = HeaderValue::try_from(version.to_string()).expect("digits and a dot");
-        headers.insert(VERSION_HEADER, version);
-    }
+    let version = settings.version.unwrap_or(Version::V1_0).to_string();
+    let version = HeaderValue::try_from(version).expect("a version is numbers and a dot");
+    headers.insert(VERSION_HEADER, version);
     let attempts = async {
         let mut pauses = settings.retry.pauses();
         loop {

@@ -46,6 +46,7 @@ async fn agent() -> Fake {
     .await
 }
 
+// proves: VER-001, EXT-001, EXT-002, TEN-001
 #[tokio::test]
 async fn every_request_names_its_version_extensions_tenant_and_trace() {
     let fake = agent().await;
@@ -100,6 +101,75 @@ async fn every_request_names_its_version_extensions_tenant_and_trace() {
             }
             _ => assert_eq!(sent.json()["params"]["tenant"], Value::Null),
         }
+        let fetched = fake.cards().pop().unwrap();
+        assert_eq!(fetched.header("a2a-version"), Some(version.to_string().as_str()));
+    }
+}
+
+/// A fake whose only interface speaks REST 1.0, and which answers every call with this.
+async fn rest(react: impl Fn(&Received) -> Reaction + Send + Sync + 'static) -> Fake {
+    Fake::start(move |url, _, request| match request.is_card() {
+        true => answer(200, &card(&[(url, "HTTP+JSON", "1.0")])),
+        false => react(request),
+    })
+    .await
+}
+
+// proves: TEN-002
+#[tokio::test]
+async fn where_the_interface_has_no_tenant_nobody_is_told_one() {
+    let silent = rest(|_| answer(200, &json!({ "task": task("t", "COMPLETED") }))).await;
+    quick().connect(&silent.url()).await.unwrap().send("hello").await.unwrap();
+    let sent = silent.calls().pop().unwrap();
+    assert_eq!(sent.path, "/message:send");
+    assert_eq!(sent.json().get("tenant"), None);
+
+    let rpc = Fake::start(|url, _, request| match request.is_card() {
+        true => rpc_card(url),
+        false => result(request, &json!({ "task": task("t", "COMPLETED") })),
+    })
+    .await;
+    quick().connect(&rpc.url()).await.unwrap().send("hello").await.unwrap();
+    assert_eq!(rpc.calls()[0].json()["params"].get("tenant"), None);
+}
+
+// proves: REST-022
+#[tokio::test]
+async fn any_success_is_one() {
+    for status in [200, 201, 202, 299] {
+        let fake = rest(move |request| match request.method.as_str() {
+            "DELETE" => response(204, &[], ""),
+            _ => answer(status, &json!({ "task": task("t", "COMPLETED") })),
+        })
+        .await;
+        let client = quick().connect(&fake.url()).await.unwrap();
+        client.send("hello").await.unwrap();
+        client.delete_push_config("t", "one").await.unwrap();
+    }
+}
+
+// proves: ERR-076
+#[tokio::test]
+async fn the_reason_of_a_refusal_counts_before_its_status() {
+    for (status, reason, kind) in [
+        (409, "TASK_NOT_CANCELABLE", ErrorKind::TaskNotCancelable),
+        (409, "UNSUPPORTED_OPERATION", ErrorKind::UnsupportedOperation),
+        (415, "CONTENT_TYPE_NOT_SUPPORTED", ErrorKind::ContentTypeNotSupported),
+        (400, "TASK_NOT_FOUND", ErrorKind::TaskNotFound),
+        (502, "INVALID_AGENT_RESPONSE", ErrorKind::InvalidAgentResponse),
+    ] {
+        let fake = rest(move |_| {
+            let info = json!({
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": reason, "domain": "a2a-protocol.org",
+            });
+            let error = json!({ "code": status, "message": "no", "details": [info] });
+            answer(status, &json!({ "error": error }))
+        })
+        .await;
+        let client = quick().connect(&fake.url()).await.unwrap();
+        let error = client.cancel("t").await.unwrap_err();
+        assert_eq!(error.kind(), Some(kind), "{status} {reason}");
     }
 }
 

@@ -59,6 +59,7 @@ async fn the_first_interface_of_the_card_that_is_spoken_is_called_at_its_own_url
     }
 }
 
+// proves: VER-009
 #[tokio::test]
 async fn a_preferred_binding_and_a_pinned_version_win_over_the_cards_order() {
     let hub = Hub::start().await;
@@ -69,6 +70,18 @@ async fn a_preferred_binding_and_a_pinned_version_win_over_the_cards_order() {
     let error = quick().version(Version { major: 2, minor: 0 }).connect(&hub.url()).await;
     let error = error.unwrap_err();
     assert!(error.is_setup() && error.to_string().contains("JSONRPC 1.0"), "{error}");
+}
+
+// proves: VER-010
+#[tokio::test]
+async fn a_pinned_version_is_not_talked_down() {
+    let fake = agent(|url| old_card(url, Some("JSONRPC"), json!([]))).await;
+    let error = quick().version(Version::V1_0).connect(&fake.url()).await.unwrap_err();
+    assert!(error.is_setup() && error.to_string().contains("JSONRPC 0.3"), "{error}");
+    let fake = agent(|url| card(&[(url, "JSONRPC", "0.3"), (url, "HTTP+JSON", "1.0")])).await;
+    let client = quick().version(Version::V1_0).connect(&fake.url()).await.unwrap();
+    assert_way(&client.interface(), Binding::Rest, Version::V1_0);
+    assert!(fake.calls().is_empty());
 }
 
 // proves: CARD-010
