@@ -310,7 +310,10 @@ impl Events {
                 self.cut(error);
                 Ok(())
             }
-            Err(error) if error.protocol().is_some() || error.status().is_some() => {
+            // An answer that makes no sense is a refusal in its own way.
+            Err(error)
+                if error.protocol().is_some() || error.status().is_some() || error.is_invalid() =>
+            {
                 self.unfollowed(&error);
                 self.poll().await
             }

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use herald_protocol::{
-    Dialect, Request, TaskId, TenantId,
+    ContextId, Dialect, Request, TaskId, TenantId,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header};
@@ -167,9 +167,11 @@ impl Endpoint {
             (self.dialect, &mut request)
             && send.message.task_id.is_none()
         {
-            // Clients of 0.1 name their tasks. A repeated message has the same id, and so the task.
+            // Clients of 0.1 name their tasks, and servers are known that want a session too. A
+            // repeated message has the same id, and so the same task.
             let id = send.message.message_id.as_str();
             send.own_task.get_or_insert_with(|| TaskId::from(id));
+            send.message.context_id.get_or_insert_with(|| ContextId::from(id));
         }
         request
     }

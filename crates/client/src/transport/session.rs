@@ -152,11 +152,14 @@ impl Lasting {
         TaskTracker::new().spawn(driver.run(messages));
         Arc::new(Session { outbox, table })
     }
-}
 
-#[async_trait]
-impl Transport for Lasting {
-    async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
+    /// Has no more calls made over this connection: those it carries may end there.
+    fn retire(&self, session: &Arc<Session>) {
+        let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        current.take_if(|current| Arc::ptr_eq(current, session));
+    }
+
+    async fn exchange(&self, session: &Arc<Session>, call: &Outgoing) -> Result<Answered, Error> {
         let Endpoint { http, dialect, .. } = &self.endpoint;
         let operation = call.request.operation();
         let method = dialect.method(operation).ok_or_else(|| absent(dialect.version()))?;
@@ -168,7 +171,7 @@ impl Transport for Lasting {
         let id = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let params = dialect.encode_request(&self.endpoint.request(call));
         let message = jsonrpc::lasting_call(id, method, &params, &parameters);
-        let mut answers = self.session().ask(id, *dialect, message.into()).await?;
+        let mut answers = Arc::clone(session).ask(id, *dialect, message.into()).await?;
         if operation.is_streaming() {
             // A refusal comes at once. Who is silent for longer than it takes to connect has the
             // call and nothing to say yet.
@@ -183,6 +186,18 @@ impl Transport for Lasting {
         answers.over = true;
         let reply = dialect.decode_reply(operation, answers.result(&text)?);
         reply.map(Box::new).map(Answered::Reply).map_err(|error| Error::unreadable(&error))
+    }
+}
+
+#[async_trait]
+impl Transport for Lasting {
+    async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
+        let session = self.session();
+        let answer = self.exchange(&session, call).await;
+        if answer.as_ref().is_err_and(Error::is_unauthenticated) {
+            self.retire(&session);
+        }
+        answer
     }
 }
 

@@ -59,26 +59,31 @@ async fn without_cursors_the_task_stands_in_for_what_was_missed() {
 
 #[tokio::test]
 async fn a_task_that_cannot_be_followed_is_looked_at_until_it_ends() {
-    let looks = std::sync::atomic::AtomicUsize::new(0);
-    let fake = calls(move |method, request| match method {
-        "SendStreamingMessage" => {
-            Reaction::Answer(stream(request, &[json!({ "task": task("t", "WORKING") })]))
-        }
-        "GetTask" => {
-            let look = looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            result(request, &task("t", if look < 3 { "WORKING" } else { "COMPLETED" }))
-        }
-        _ => {
-            let error = json!({ "code": -32004, "message": "not while it rains" });
-            answer(200, &json!({ "jsonrpc": "2.0", "id": request.json()["id"], "error": error }))
-        }
-    })
-    .await;
-    let events =
-        all(quick().connect(&fake.url()).await.unwrap().stream("hello").await.unwrap()).await;
-    use TaskState::{Completed, Working};
-    assert_eq!(states(&events), [Working, Working, Completed], "only changes are returned");
-    assert_eq!(methods(&fake).iter().filter(|method| *method == "SubscribeToTask").count(), 1);
+    let refusal = json!({ "error": { "code": -32004, "message": "not while it rains" } });
+    for refusal in [refusal, json!({ "result": null })] {
+        let looks = std::sync::atomic::AtomicUsize::new(0);
+        let fake = calls(move |method, request| match method {
+            "SendStreamingMessage" => {
+                Reaction::Answer(stream(request, &[json!({ "task": task("t", "WORKING") })]))
+            }
+            "GetTask" => {
+                let look = looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                result(request, &task("t", if look < 3 { "WORKING" } else { "COMPLETED" }))
+            }
+            _ => {
+                let mut refusal = refusal.clone();
+                refusal["jsonrpc"] = "2.0".into();
+                refusal["id"] = request.json()["id"].clone();
+                answer(200, &refusal)
+            }
+        })
+        .await;
+        let events =
+            all(quick().connect(&fake.url()).await.unwrap().stream("hello").await.unwrap()).await;
+        use TaskState::{Completed, Working};
+        assert_eq!(states(&events), [Working, Working, Completed], "only changes are returned");
+        assert_eq!(methods(&fake).iter().filter(|method| *method == "SubscribeToTask").count(), 1);
+    }
 }
 
 // proves: STR-023

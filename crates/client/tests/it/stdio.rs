@@ -92,6 +92,24 @@ async fn a_program_that_ends_fails_its_calls_and_is_started_again_by_the_next() 
 }
 
 #[tokio::test]
+async fn a_connection_whose_credentials_are_refused_is_not_used_again() {
+    let place = tempdir().unwrap();
+    let marker = place.path().join("ran");
+    let text = format!(
+        "read -r line\n\
+         if [ -e '{0}' ]; then {1}; else : > '{0}'\n\
+         echo '{{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{{\"code\":-31011,\"message\":\"who?\"}}}}'; fi\n\
+         cat > /dev/null",
+        marker.display(),
+        done(2)
+    );
+    let client = script(&text);
+    let error = soon(client.send("hello")).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::Unauthenticated));
+    soon(client.send("hello")).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_program_that_is_not_there_and_a_line_without_end_are_errors_of_their_kind() {
     let client = Client::connect("stdio:no-such-program-anywhere --flag").await.unwrap();
     let error = soon(client.send("hello")).await.unwrap_err();
