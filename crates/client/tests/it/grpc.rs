@@ -321,7 +321,7 @@ async fn a_silent_stream_is_given_up_and_taken_up_again() {
     .await;
     let short = Duration::from_millis(20);
     let timeouts = Timeouts { connect: short, idle: short, ..Timeouts::default() };
-    let retry = Retry { first: short, sends: true, ..Retry::default() };
+    let retry = Retry { first: short, repeats: 1000, sends: true, ..Retry::default() };
     let client = quick().timeouts(timeouts).retry(retry).card(fake.card("1.0")).unwrap();
     let events = soon(client.stream("hello")).await.unwrap();
     assert_eq!(all(events).await, [StreamEvent::Task(done())]);

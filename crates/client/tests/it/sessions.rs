@@ -2,16 +2,27 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
 use herald_client::{
     Binding, Client, Limits, SendResult, StreamEvent, TaskState, Timeouts, protocol::Version,
 };
-use tokio::task::JoinSet;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_tungstenite::tungstenite::{
+    Message,
+    protocol::{CloseFrame, frame::coding::CloseCode},
+};
+use tokio_util::task::TaskTracker;
 
 use crate::{
-    fake::{Fake, Reaction, answer, card, response},
+    fake::{Fake, Reaction, answer, card, response, task},
     hub::{Hub, all, over, pieces, quick, soon},
     proxy::Proxy,
 };
+
+/// The name of the binding in cards.
+const WEBSOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
 
 /// A client that speaks over WebSocket through a proxy.
 async fn behind(proxy: &Proxy) -> Client {
@@ -109,9 +120,8 @@ async fn a_socket_that_is_cut_is_replaced_and_its_streams_go_on() {
 async fn handshake(react: impl Fn() -> Reaction + Send + Sync + 'static) -> Fake {
     Fake::start(move |url, _, request| match request.is_card() {
         true => {
-            let binding = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
             let socket = format!("{}/ws", url.replace("http://", "ws://"));
-            answer(200, &card(&[(&socket, binding, "1.0")]))
+            answer(200, &card(&[(&socket, WEBSOCKET, "1.0")]))
         }
         false => react(),
     })
@@ -146,4 +156,101 @@ async fn a_server_that_does_not_finish_the_handshake_is_not_waited_for() {
     let client = quick().timeouts(timeouts).connect(&fake.url()).await.unwrap();
     let error = soon(client.send("hello")).await.unwrap_err();
     assert!(error.is_connect(), "{error:?}");
+}
+
+/// What a socket of our own does after its first call.
+#[derive(Debug, Clone)]
+enum Then {
+    /// Answers it, and all that follow.
+    Answer,
+    /// Sends these messages and waits for the client to go.
+    Say(Vec<Message>),
+    /// Leaves without a word.
+    Leave,
+}
+
+/// A server whose card names a WebSocket. On the n-th one it waits for a call and does the n-th thing,
+/// and the last one on every further socket.
+async fn sockets(acts: Vec<Then>) -> Fake {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tasks = TaskTracker::new();
+    tasks.clone().spawn(async move {
+        let mut acts = acts.into_iter();
+        let mut act = acts.next().unwrap();
+        while let Ok((stream, _)) = listener.accept().await {
+            let now = act.clone();
+            act = acts.next().unwrap_or(act);
+            tasks.spawn(async move {
+                let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+                while let Some(Ok(message)) = socket.next().await {
+                    let Ok(call) = message.to_text() else { continue };
+                    let messages = match &now {
+                        Then::Answer => vec![done(call)],
+                        Then::Say(messages) => messages.clone(),
+                        Then::Leave => return,
+                    };
+                    for message in messages {
+                        socket.send(message).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    Fake::start(move |_, _, _| {
+        answer(200, &card(&[(&format!("ws://{address}"), WEBSOCKET, "1.0")]))
+    })
+    .await
+}
+
+fn text(value: &Value) -> Message {
+    Message::text(value.to_string())
+}
+
+/// The answer to a send.
+fn done(call: &str) -> Message {
+    let call: Value = serde_json::from_str(call).unwrap();
+    let result = json!({ "task": task("t", "COMPLETED") });
+    text(&json!({ "jsonrpc": "2.0", "id": call["id"], "result": result }))
+}
+
+#[tokio::test]
+async fn what_is_about_no_call_is_passed_over() {
+    let fake = sockets(vec![Then::Say(vec![
+        Message::text("nonsense"),
+        Message::binary(vec![0xff]),
+        text(&json!([1, 2, 3])),
+        text(&json!({ "jsonrpc": "2.0", "method": "weather", "params": { "id": 1 } })),
+        text(&json!({ "jsonrpc": "2.0", "id": 77, "result": {} })),
+        Message::Ping(Bytes::new()),
+        done(r#"{"id":1}"#),
+    ])])
+    .await;
+    let client = quick().connect(&fake.url()).await.unwrap();
+    soon(client.send("hello")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_socket_that_fails_fails_its_calls_and_the_next_call_has_another() {
+    type Check = fn(&herald_client::Error) -> bool;
+    let close = CloseFrame { code: CloseCode::Away, reason: "for a walk".into() };
+    let cases: [(Then, Check); 4] = [
+        (Then::Leave, |error| error.is_broken()),
+        (Then::Say(vec![Message::Close(Some(close))]), |error| {
+            error.is_broken() && format!("{error:?}").contains("for a walk")
+        }),
+        (Then::Say(vec![Message::text("x".repeat(5000))]), |error| error.is_too_large()),
+        (Then::Say(Vec::new()), |error| error.is_timeout()),
+    ];
+    for (act, check) in cases {
+        let shown = format!("{act:?}").chars().take(100).collect::<String>();
+        let fake = sockets(vec![act, Then::Answer]).await;
+        let limits = Limits { event: 4000, response: 4000, ..Limits::default() };
+        let timeouts = Timeouts { idle: Duration::from_millis(200), ..Timeouts::default() };
+        let client = quick().limits(limits).timeouts(timeouts).connect(&fake.url()).await.unwrap();
+        let error = soon(client.send("hello")).await.unwrap_err();
+        assert!(check(&error), "{shown} {error:?}");
+        // On a busy machine the next socket may be too slow as well, but not every one of them.
+        soon(async { while client.send("hello").await.is_err() {} }).await;
+    }
 }

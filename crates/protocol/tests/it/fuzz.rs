@@ -467,6 +467,7 @@ fn answers_and_errors_of_others() {
             recipe.pick(&["null", &error])
         );
         for body in [bytes, error.as_bytes(), answer.as_bytes()] {
+            let _ = jsonrpc::incoming(body);
             for dialect in Dialect::ALL {
                 let _ = failure::is_error(body);
                 if let Some(error) = failure::rest(dialect, 500, body) {
