@@ -284,6 +284,7 @@ async fn the_javascript_server_1_x_is_called_in_every_way() {
         webhooks(&server, binding).await;
         refusals(&server, binding).await;
         let client = server.client(binding).await;
+        pages(&client).await;
         // The SDK keeps the extended card from those who have not said who they are.
         assert_eq!(client.extended_card().await.unwrap().name, "js1");
     }
