@@ -93,7 +93,7 @@ impl Grpc {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
         if !operation.is_streaming() {
             // At most eight digits are allowed, which is more than a day.
-            let millis = http.timeouts.of(operation).as_millis().min(99_999_999);
+            let millis = http.timeouts.of(operation).as_millis().clamp(1, 99_999_999);
             let value = HeaderValue::try_from(format!("{millis}m"));
             headers
                 .extend(value.ok().map(|value| (HeaderName::from_static("grpc-timeout"), value)));

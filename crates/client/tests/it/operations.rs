@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt, TryStreamExt};
 use herald_client::{
-    Client, SendMessage, SendResult, StreamEvent, TaskState,
+    Binding, Client, SendMessage, SendResult, StreamEvent, TaskState,
     protocol::{
         ErrorKind, Message, Version,
         push::PushConfig,
@@ -161,10 +161,16 @@ async fn lists_come_page_by_page_and_0_3_has_none() {
 
 #[tokio::test]
 async fn an_agent_in_this_process_needs_no_socket() {
-    let client = Client::in_process(server(&Script::new(), Config::default())).await.unwrap();
-    assert_eq!(client.card().name, "script");
-    assert_eq!(client.send("hello").await.unwrap().text(), "hello");
-    assert_eq!(pieces(&all(client.stream("chunks 3").await.unwrap()).await), "1;2;3;");
+    let server = server(&Script::new(), Config::default());
+    let plain = Client::in_process(server.clone()).await.unwrap();
+    let grpc = Client::builder().service(server).prefer([Binding::Grpc]);
+    let grpc = grpc.connect("http://localhost").await.unwrap();
+    assert_eq!(grpc.interface().protocol_binding, "GRPC");
+    for client in [plain, grpc] {
+        assert_eq!(client.card().name, "script");
+        assert_eq!(client.send("hello").await.unwrap().text(), "hello");
+        assert_eq!(pieces(&all(client.stream("chunks 3").await.unwrap()).await), "1;2;3;");
+    }
 }
 
 #[tokio::test]
