@@ -19,6 +19,7 @@ mod hostile;
 mod official;
 mod operations;
 mod resume;
+mod secure;
 mod sessions;
 mod silence;
 mod stdio;
