@@ -24,7 +24,7 @@ pub(crate) fn clients() -> anyhow::Result<PathBuf> {
     for name in ["js1", "js03"] {
         need("node", &["nodejs", "npm"])?;
         need("npm", &["nodejs", "npm"])?;
-        javascript(&sources.join(name), &installed.join(name), "scenario.mjs")?;
+        javascript(&sources.join(name), &installed.join(name))?;
     }
     say("building the official Rust client")?;
     rust(&sources.join("rust"))?;
@@ -40,7 +40,7 @@ pub(crate) fn servers() -> anyhow::Result<PathBuf> {
     }
     need("npm", &["nodejs", "npm"])?;
     for name in ["js1", "js03"] {
-        javascript(&sources.join(name), &installed.join(name), "server.mjs")?;
+        javascript(&sources.join(name), &installed.join(name))?;
     }
     say("building an agent on the official Rust SDK")?;
     let built = rust(&sources.join("rust"))?;
@@ -85,7 +85,7 @@ fn python(source: &Path, installed: &Path) -> anyhow::Result<()> {
     })
 }
 
-fn javascript(source: &Path, installed: &Path, script: &str) -> anyhow::Result<()> {
+fn javascript(source: &Path, installed: &Path) -> anyhow::Result<()> {
     let wanted = fs::read_to_string(source.join("package.json"))?;
     fresh(installed, &wanted, || {
         fs::create_dir_all(installed)?;
@@ -101,8 +101,15 @@ fn javascript(source: &Path, installed: &Path, script: &str) -> anyhow::Result<(
                 .current_dir(installed),
         )
     })?;
-    // Node looks for packages beside the script, so the script comes along, always the newest.
-    fs::copy(source.join(script), installed.join(script))?;
+    // Node looks for packages beside a script, so scripts come along, always the newest.
+    for entry in fs::read_dir(source)? {
+        let script = entry?.path();
+        if let (Some("mjs"), Some(name)) =
+            (script.extension().and_then(|kind| kind.to_str()), script.file_name())
+        {
+            fs::copy(&script, installed.join(name))?;
+        }
+    }
     Ok(())
 }
 

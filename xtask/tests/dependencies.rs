@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, process::Command};
 const ALLOWED: &[(&str, &str)] = &[
     (
         "herald-protocol",
-        "base64 jiff prost prost-types serde serde_json serde_path_to_error strsim",
+        "base64 jiff prost prost-types serde serde_json serde_json_canonicalizer \
+         serde_path_to_error strsim",
     ),
     (
         "herald-engine",
@@ -17,7 +18,8 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "herald-client",
         "async-trait backon base64 bytes futures-util herald-protocol http http-body \
-         http-body-util reqwest tokio tokio-tungstenite tokio-util tower tracing uuid",
+         http-body-util jsonwebtoken reqwest serde serde_json tokio tokio-tungstenite tokio-util \
+         tower tracing uuid",
     ),
     (
         "herald-server",

@@ -4,7 +4,7 @@ use std::{ffi::OsString, fmt, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
-use herald_protocol::{AgentCard, Operation, TenantId, Version};
+use herald_protocol::{AgentCard, Operation, TenantId, Version, card::signature::Verdict};
 use http::Response;
 use http_body_util::Full;
 use reqwest::Url;
@@ -17,6 +17,7 @@ use crate::{
     discover::{Found, Source, unnamed},
     error::{BoxError, Error},
     interface::Binding,
+    signature::CardKeys,
     transport::{
         Program,
         http::{Exchange, Http, in_process, network},
@@ -86,6 +87,8 @@ pub(crate) struct Settings {
     pub(crate) version: Option<Version>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trusted: Vec<String>,
+    pub(crate) card_keys: CardKeys,
+    pub(crate) require_signature: bool,
     pub(crate) extensions: Vec<String>,
     pub(crate) tenant: Option<TenantId>,
     pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
@@ -159,6 +162,18 @@ impl ClientBuilder {
     pub fn trust_origin(mut self, origin: &str) -> Self {
         let serialized = Url::parse(origin).map(|url| url.origin().ascii_serialization());
         self.settings.trusted.push(serialized.unwrap_or_else(|_| origin.to_owned()));
+        self
+    }
+
+    /// Checks the signatures of cards with these keys; [`Client::verdict`] says what they are worth.
+    pub fn card_keys(mut self, keys: CardKeys) -> Self {
+        self.settings.card_keys = keys;
+        self
+    }
+
+    /// Refuses a card that none of the [`card_keys`](Self::card_keys) has signed.
+    pub fn require_signature(mut self) -> Self {
+        self.settings.require_signature = true;
         self
     }
 
@@ -254,10 +269,12 @@ impl ClientBuilder {
         Discovered::find(settings, http, source).await
     }
 
-    /// Calls the agent of a card at hand. Its interfaces are trusted as the card is.
+    /// Calls the agent of a card at hand. Its interfaces are trusted as the card is; its signatures
+    /// are checked with the keys at hand, and none is fetched.
     pub fn card(self, card: AgentCard) -> Result<Client, Error> {
         let (settings, http) = self.parts()?;
-        Client::new(settings, http, None, Found::given(card))
+        let verdict = settings.admit(settings.card_keys.verdict(&card), None)?;
+        Client::new(settings, http, None, Found::given(card, verdict))
     }
 
     /// Calls an agent that is a program, one JSON object per line over its standard input and output,
@@ -271,7 +288,8 @@ impl ClientBuilder {
         let arguments = arguments.into_iter().map(Into::into).collect();
         let program = Program { name: program.into(), arguments };
         let (settings, http) = self.parts()?;
-        let found = Found::given(unnamed(&program));
+        let verdict = settings.admit(Verdict::Unsigned, None)?;
+        let found = Found::given(unnamed(&program), verdict);
         Client::new(settings, http, Some(Source::Program(program)), found)
     }
 
@@ -286,6 +304,16 @@ impl ClientBuilder {
         }
         let http = Http::new(exchange, settings.limits.clone(), settings.timeouts.clone());
         Ok((settings, http))
+    }
+}
+
+impl Settings {
+    /// Passes a verdict that is good enough.
+    pub(crate) fn admit(&self, verdict: Verdict, fault: Option<Error>) -> Result<Verdict, Error> {
+        match self.require_signature && !verdict.is_verified() {
+            true => Err(Error::untrusted(&verdict, fault)),
+            false => Ok(verdict),
+        }
     }
 }
 
@@ -305,6 +333,8 @@ impl fmt::Debug for Settings {
             .field("version", &self.version)
             .field("credentials", &self.credentials)
             .field("trusted", &self.trusted)
+            .field("card_keys", &self.card_keys)
+            .field("require_signature", &self.require_signature)
             .field("extensions", &self.extensions)
             .field("tenant", &self.tenant)
             .finish_non_exhaustive()

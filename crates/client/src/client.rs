@@ -9,7 +9,7 @@ use bytes::Bytes;
 use herald_protocol::{
     AgentCard, ErrorKind, MessageId, Operation, PushConfigId, Reply, Request, SendResult,
     StreamEvent, Task, TaskId, TaskState, Version,
-    card::AgentInterface,
+    card::{AgentInterface, signature::Verdict},
     push::{PushConfig, PushConfigPage},
     request::{
         CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, ListTasks, PushConfigRef,
@@ -111,6 +111,11 @@ impl Client {
         self.agent().found.card.clone()
     }
 
+    /// What the signatures of the card are worth, by the keys that were given.
+    pub fn verdict(&self) -> Verdict {
+        self.agent().found.verdict.clone()
+    }
+
     /// The interface that is being called.
     pub fn interface(&self) -> AgentInterface {
         self.agent().interface().interface.clone()
@@ -128,7 +133,7 @@ impl Client {
             return Ok(false);
         };
         let changed = found.card != known.found.card;
-        self.replace(found)?;
+        self.replace(vetted(settings, http, found).await?)?;
         Ok(changed)
     }
 
@@ -228,7 +233,9 @@ impl Client {
     pub async fn extended_card(&self) -> Result<AgentCard, Error> {
         let request = Request::GetExtendedAgentCard(GetExtendedAgentCard::default());
         let Reply::Card(card) = self.unary(request).await? else { return Err(unexpected()) };
-        self.replace(self.agent().found.with((*card).clone()))?;
+        let Shared { settings, http, .. } = &*self.shared;
+        let found = self.agent().found.with((*card).clone());
+        self.replace(vetted(settings, http, found).await?)?;
         Ok(*card)
     }
 
@@ -360,12 +367,18 @@ impl Discovered {
     ) -> Result<Self, Error> {
         let found = find(&settings, &http, &source, None).await?;
         let found = found.ok_or_else(|| Error::invalid("the server says that nothing changed"))?;
+        let found = vetted(&settings, &http, found).await?;
         Ok(Self { settings, http, source, found })
     }
 
     /// What the agent says about itself.
     pub fn card(&self) -> &AgentCard {
         &self.found.card
+    }
+
+    /// What the signatures of the card are worth, by the keys that were given.
+    pub fn verdict(&self) -> &Verdict {
+        &self.found.verdict
     }
 
     /// The card as it was written, byte by byte.
@@ -456,6 +469,16 @@ async fn find(
     let patience = settings.timeouts.call;
     let fetched = timeout(patience, attempts).await;
     fetched.unwrap_or_else(|_| Err(Error::timeout("there was no card", patience)))
+}
+
+/// Judges the signatures of a card from the network, and refuses it if they have to be good.
+async fn vetted(settings: &Settings, http: &Http, mut found: Found) -> Result<Found, Error> {
+    let patience = settings.timeouts.call;
+    let judged = timeout(patience, settings.card_keys.judge(http, &found.card)).await;
+    let (verdict, fault) =
+        judged.map_err(|_| Error::timeout("the card's keys did not come", patience))?;
+    found.verdict = settings.admit(verdict, fault)?;
+    Ok(found)
 }
 
 /// Refuses an answer about another task than the one that was asked about.

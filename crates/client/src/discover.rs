@@ -3,7 +3,10 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
-use herald_protocol::{AgentCard, card};
+use herald_protocol::{
+    AgentCard,
+    card::{self, signature::Verdict},
+};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use reqwest::Url;
 use tokio::{io::AsyncReadExt, time::Instant};
@@ -39,6 +42,8 @@ pub(crate) struct Found {
     pub(crate) card: AgentCard,
     /// The card as it was written; empty where it was handed over.
     pub(crate) document: Bytes,
+    /// What its signatures are worth.
+    pub(crate) verdict: Verdict,
     /// Where it was found; `None` for a file.
     pub(crate) url: Option<Url>,
     validators: HeaderMap,
@@ -105,7 +110,9 @@ impl Source {
         let limit = http.limits.card;
         let urls: Vec<Url> = match self {
             Self::File(path) => return read_file(path, limit).await.map(Some),
-            Self::Program(program) => return Ok(Some(Found::given(unnamed(program)))),
+            Self::Program(program) => {
+                return Ok(Some(Found::given(unnamed(program), Verdict::Unsigned)));
+            }
             Self::At(url) => vec![url.clone()],
             Self::Below(base) => {
                 WELL_KNOWN.iter().filter_map(|path| base.join(path).ok()).collect()
@@ -144,14 +151,15 @@ impl Found {
 
     /// Another card of the same agent, from the same place.
     pub(crate) fn with(&self, card: AgentCard) -> Self {
-        Self { card, document: Bytes::new(), ..self.clone() }
+        Self { card, document: Bytes::new(), verdict: Verdict::Unsigned, ..self.clone() }
     }
 
     /// A card that was handed over.
-    pub(crate) fn given(card: AgentCard) -> Self {
+    pub(crate) fn given(card: AgentCard, verdict: Verdict) -> Self {
         Self {
             card,
             document: Bytes::new(),
+            verdict,
             url: None,
             validators: HeaderMap::new(),
             fresh_until: Instant::now(),
@@ -194,7 +202,7 @@ fn found(document: Bytes, url: Option<Url>, headers: &HeaderMap) -> Result<Found
         }
     }
     let fresh_until = Instant::now() + max_age(headers);
-    Ok(Found { card, document, url, validators, fresh_until })
+    Ok(Found { card, document, verdict: Verdict::Unsigned, url, validators, fresh_until })
 }
 
 /// For how long a card may be used without asking, at most a day.

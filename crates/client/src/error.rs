@@ -5,7 +5,7 @@
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
-use herald_protocol::ErrorKind;
+use herald_protocol::{ErrorKind, card::signature::Verdict};
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -33,6 +33,7 @@ enum Kind {
     Redirect,
     Invalid,
     Lost,
+    Untrusted,
     Setup,
 }
 
@@ -93,6 +94,11 @@ impl Error {
         matches!(self.0.kind, Kind::Lost)
     }
 
+    /// Whether the card is not signed as it has to be. Nothing was sent to the agent.
+    pub fn is_untrusted(&self) -> bool {
+        matches!(self.0.kind, Kind::Untrusted)
+    }
+
     /// Whether the call could not even be made: the URL, the card or the credentials do not allow
     /// it. The message says what to change.
     pub fn is_setup(&self) -> bool {
@@ -105,7 +111,12 @@ impl Error {
             Kind::Protocol(error) => error.kind.is_temporary(),
             Kind::Status(status) => matches!(status, 408 | 425 | 429 | 502 | 503 | 504),
             Kind::Connect | Kind::Timeout | Kind::Broken => true,
-            Kind::TooLarge | Kind::Redirect | Kind::Invalid | Kind::Lost | Kind::Setup => false,
+            Kind::TooLarge
+            | Kind::Redirect
+            | Kind::Invalid
+            | Kind::Lost
+            | Kind::Untrusted
+            | Kind::Setup => false,
         }
     }
 
@@ -175,6 +186,26 @@ impl Error {
 
     pub(crate) fn lost(message: impl Into<String>, cause: Option<Self>) -> Self {
         let error = Self::new(Kind::Lost, message);
+        match cause {
+            Some(cause) => error.because(cause),
+            None => error,
+        }
+    }
+
+    pub(crate) fn untrusted(verdict: &Verdict, cause: Option<Self>) -> Self {
+        let text = match verdict {
+            Verdict::Verified { .. } => "the card is signed".to_owned(),
+            Verdict::Unsigned => "the card is not signed, and has to be".to_owned(),
+            Verdict::UnknownKey { keys } => format!(
+                "the card is signed by keys that are not trusted, or no longer: {}; give theirs \
+                 with card_keys if you trust them",
+                keys.join(", ")
+            ),
+            Verdict::Invalid { reason } => {
+                format!("the signature of the card is not good, it may have been changed: {reason}")
+            }
+        };
+        let error = Self::new(Kind::Untrusted, text);
         match cause {
             Some(cause) => error.because(cause),
             None => error,

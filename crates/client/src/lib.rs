@@ -42,6 +42,7 @@ mod error;
 mod events;
 mod interface;
 mod pages;
+mod signature;
 mod transport;
 mod watch;
 
@@ -55,9 +56,10 @@ pub use events::Events;
 pub use herald_protocol as protocol;
 pub use herald_protocol::{
     AgentCard, Message, Part, Reply, Request, SendResult, StreamEvent, Task, TaskId, TaskState,
-    request::SendMessage,
+    card::signature::Verdict, request::SendMessage,
 };
 pub use interface::Binding;
 pub use pages::Pages;
+pub use signature::CardKeys;
 pub use transport::Program;
 pub use watch::Watch;

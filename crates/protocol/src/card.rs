@@ -1,6 +1,7 @@
 //! What an agent says about itself, for readers of every generation.
 
 mod schema;
+pub mod signature;
 mod v03;
 
 use std::collections::BTreeMap;
@@ -15,12 +16,13 @@ use crate::{
     json,
     message::Metadata,
     security::{SecurityRequirement, SecurityScheme},
-    validate::null_as_default,
+    validate::{is_blank, null_as_default},
 };
 
 pub use schema::violations;
 
-/// What an agent says about itself. Its serde form is the 1.0 document.
+/// What an agent says about itself. Its serde form is the 1.0 document: what is required is always
+/// there, what can be told from absent is there if it was given, and the rest if it is not empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentCard {
@@ -89,7 +91,7 @@ pub struct AgentInterface {
     #[serde(default, alias = "protocol_binding", deserialize_with = "null_as_default")]
     pub protocol_binding: String,
     /// The tenant to name in every request to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_blank")]
     pub tenant: Option<TenantId>,
     /// Which version is spoken there, such as `1.0`.
     #[serde(default, alias = "protocol_version", deserialize_with = "null_as_default")]
@@ -134,10 +136,14 @@ pub struct AgentCapabilities {
 #[serde(rename_all = "camelCase")]
 pub struct AgentExtension {
     /// Its name.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub uri: String,
     /// How this agent uses it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_blank")]
     pub description: Option<String>,
     /// Whether callers must support it.
     #[serde(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap};
 
-use crate::validate::null_as_default;
+use crate::validate::{is_blank, null_as_default};
 
 /// Scopes by their name, each with a sentence that explains it.
 pub type Scopes = BTreeMap<String, String>;
@@ -35,7 +35,7 @@ pub enum SecurityScheme {
 #[serde(rename_all = "camelCase")]
 pub struct ApiKeyScheme {
     /// A sentence for readers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_blank")]
     pub description: Option<String>,
     /// `query`, `header` or `cookie`.
     #[serde(default)]
@@ -50,13 +50,13 @@ pub struct ApiKeyScheme {
 #[serde(rename_all = "camelCase")]
 pub struct HttpScheme {
     /// A sentence for readers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_blank")]
     pub description: Option<String>,
     /// A registered scheme name such as `Bearer`.
     #[serde(default)]
     pub scheme: String,
     /// A hint about bearer tokens, such as `JWT`.
-    #[serde(default, alias = "bearer_format", skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "bearer_format", skip_serializing_if = "is_blank")]
     pub bearer_format: Option<String>,
 }
 
@@ -65,13 +65,13 @@ pub struct HttpScheme {
 #[serde(rename_all = "camelCase")]
 pub struct OAuth2Scheme {
     /// A sentence for readers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_blank")]
     pub description: Option<String>,
     /// The flow on offer. Absent only where a card of 0.3 names none that is known.
     #[serde(default, deserialize_with = "read_flow", serialize_with = "write_flow")]
     pub flows: Option<OAuthFlow>,
     /// Where the authorization server describes itself (RFC 8414).
-    #[serde(default, alias = "oauth2_metadata_url", skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "oauth2_metadata_url", skip_serializing_if = "is_blank")]
     pub oauth2_metadata_url: Option<String>,
 }
 
@@ -80,7 +80,7 @@ pub struct OAuth2Scheme {
 #[serde(rename_all = "camelCase")]
 pub struct OpenIdConnectScheme {
     /// A sentence for readers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_blank")]
     pub description: Option<String>,
     /// The discovery document.
     #[serde(default, alias = "open_id_connect_url")]
@@ -92,7 +92,7 @@ pub struct OpenIdConnectScheme {
 #[serde(rename_all = "camelCase")]
 pub struct MutualTlsScheme {
     /// A sentence for readers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_blank")]
     pub description: Option<String>,
 }
 
@@ -123,7 +123,7 @@ pub struct AuthorizationCodeFlow {
     #[serde(default, alias = "token_url")]
     pub token_url: String,
     /// Where tokens are renewed.
-    #[serde(default, alias = "refresh_url", skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
     /// What can be asked for.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -141,7 +141,7 @@ pub struct ClientCredentialsFlow {
     #[serde(default, alias = "token_url")]
     pub token_url: String,
     /// Where tokens are renewed.
-    #[serde(default, alias = "refresh_url", skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
     /// What can be asked for.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -159,7 +159,7 @@ pub struct DeviceCodeFlow {
     #[serde(default, alias = "token_url")]
     pub token_url: String,
     /// Where tokens are renewed.
-    #[serde(default, alias = "refresh_url", skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
     /// What can be asked for.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -171,13 +171,17 @@ pub struct DeviceCodeFlow {
 #[serde(rename_all = "camelCase")]
 pub struct ImplicitFlow {
     /// Where the user is sent.
-    #[serde(default, alias = "authorization_url")]
+    #[serde(default, alias = "authorization_url", skip_serializing_if = "String::is_empty")]
     pub authorization_url: String,
     /// Where tokens are renewed.
-    #[serde(default, alias = "refresh_url", skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
     /// What can be asked for.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub scopes: Scopes,
 }
 
@@ -186,13 +190,17 @@ pub struct ImplicitFlow {
 #[serde(rename_all = "camelCase")]
 pub struct PasswordFlow {
     /// Where tokens come from.
-    #[serde(default, alias = "token_url")]
+    #[serde(default, alias = "token_url", skip_serializing_if = "String::is_empty")]
     pub token_url: String,
     /// Where tokens are renewed.
-    #[serde(default, alias = "refresh_url", skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
     /// What can be asked for.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub scopes: Scopes,
 }
 
@@ -201,7 +209,11 @@ pub struct PasswordFlow {
 #[serde(rename_all = "camelCase")]
 pub struct SecurityRequirement {
     /// The scopes needed, by the name of the scheme.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub schemes: BTreeMap<String, ScopeList>,
 }
 
@@ -209,7 +221,7 @@ pub struct SecurityRequirement {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScopeList {
     /// Their names; none is fine.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub list: Vec<String>,
 }
 

@@ -1,5 +1,7 @@
 //! Required fields, checked after decoding so that one answer names every fault.
 
+use std::borrow::Borrow;
+
 use serde::{Deserialize, Deserializer};
 
 use crate::{
@@ -98,4 +100,9 @@ where
     T: Deserialize<'de> + Default,
 {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Whether a text that cannot be told from an absent one is empty.
+pub(crate) fn is_blank<T: Borrow<str>>(text: &Option<T>) -> bool {
+    text.as_ref().is_none_or(|text| text.borrow().is_empty())
 }

@@ -21,6 +21,7 @@ mod operations;
 mod resume;
 mod secure;
 mod sessions;
+mod signatures;
 mod silence;
 mod stdio;
 mod streams;

@@ -106,7 +106,7 @@ impl Official {
     }
 }
 
-fn installed() -> PathBuf {
+pub(crate) fn installed() -> PathBuf {
     let directory = env::var_os("HERALD_TEST_SERVERS");
     directory.expect("the servers are not installed; run `cargo xtask test`").into()
 }

@@ -14,6 +14,7 @@ mod golden;
 mod grpc;
 mod rest;
 mod roundtrip;
+mod signature;
 mod support;
 mod v01;
 mod v03;
