@@ -18,6 +18,7 @@ use crate::{
     error::{BoxError, Error},
     interface::Binding,
     signature::CardKeys,
+    tls::Tls,
     transport::{
         Program,
         http::{Exchange, Http, in_process, network},
@@ -87,6 +88,7 @@ pub(crate) struct Settings {
     pub(crate) version: Option<Version>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trusted: Vec<String>,
+    pub(crate) tls: Tls,
     pub(crate) card_keys: CardKeys,
     pub(crate) require_signature: bool,
     pub(crate) extensions: Vec<String>,
@@ -162,6 +164,21 @@ impl ClientBuilder {
     pub fn trust_origin(mut self, origin: &str) -> Self {
         let serialized = Url::parse(origin).map(|url| url.origin().ascii_serialization());
         self.settings.trusted.push(serialized.unwrap_or_else(|_| origin.to_owned()));
+        self
+    }
+
+    /// Believes servers that this authority vouches for (one certificate or several, in PEM), beside
+    /// those the system trusts.
+    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.settings.tls.roots.push(pem.into());
+        self
+    }
+
+    /// Believes any server, whoever it is. What is sent can be read and changed on its way,
+    /// credentials included: for development only.
+    pub fn danger_accept_any_certificate(mut self) -> Self {
+        tracing::warn!("certificates are not checked: anybody can pretend to be the agent");
+        self.settings.tls.anyone = true;
         self
     }
 
@@ -297,7 +314,7 @@ impl ClientBuilder {
         let Self { settings, exchange, watch } = self;
         let mut exchange = match exchange {
             Some(exchange) => exchange,
-            None => network(settings.timeouts.connect)?,
+            None => network(&settings)?,
         };
         if let Some(watch) = watch {
             exchange = watched(exchange, watch);
@@ -333,6 +350,7 @@ impl fmt::Debug for Settings {
             .field("version", &self.version)
             .field("credentials", &self.credentials)
             .field("trusted", &self.trusted)
+            .field("tls", &self.tls)
             .field("card_keys", &self.card_keys)
             .field("require_signature", &self.require_signature)
             .field("extensions", &self.extensions)

@@ -22,6 +22,9 @@ pub enum Credential {
     ApiKey(Secret),
     /// A name and a password.
     Basic(String, Secret),
+    /// A certificate with those that vouch for it, and its key, in PEM. It is shown to every server
+    /// that asks for one.
+    Certificate(String, Secret),
 }
 
 /// Credentials in their places.
@@ -66,6 +69,11 @@ impl Credential {
         Self::Basic(name.into(), Secret::new(password))
     }
 
+    /// A client certificate with those that vouch for it, and its key, in PEM.
+    pub fn certificate(chain: impl Into<String>, key: impl Into<String>) -> Self {
+        Self::Certificate(chain.into(), Secret::new(key))
+    }
+
     fn fits(&self, scheme: &SecurityScheme) -> bool {
         match (self, scheme) {
             (Self::Bearer(_), SecurityScheme::Http(http)) => {
@@ -75,14 +83,16 @@ impl Credential {
                 http.scheme.eq_ignore_ascii_case("basic")
             }
             (Self::Bearer(_), SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
-            | (Self::ApiKey(_), SecurityScheme::ApiKey(_)) => true,
-            (Self::ApiKey(_), SecurityScheme::Http(_))
-            | (
-                Self::ApiKey(_) | Self::Basic(..),
-                SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_),
-            )
-            | (Self::Bearer(_) | Self::Basic(..), SecurityScheme::ApiKey(_))
-            | (_, SecurityScheme::MutualTls(_)) => false,
+            | (Self::ApiKey(_), SecurityScheme::ApiKey(_))
+            | (Self::Certificate(..), SecurityScheme::MutualTls(_)) => true,
+            (
+                Self::Bearer(_) | Self::ApiKey(_) | Self::Basic(..) | Self::Certificate(..),
+                SecurityScheme::ApiKey(_)
+                | SecurityScheme::Http(_)
+                | SecurityScheme::OAuth2(_)
+                | SecurityScheme::OpenIdConnect(_)
+                | SecurityScheme::MutualTls(_),
+            ) => false,
         }
     }
 }
@@ -133,6 +143,8 @@ impl Proof {
                 return self.header(header::AUTHORIZATION, &format!("Basic {pair}"));
             }
             Credential::ApiKey(secret) => secret,
+            // The connection shows it.
+            Credential::Certificate(..) => return Ok(()),
         };
         let Some(SecurityScheme::ApiKey(place)) = scheme else { return Ok(()) };
         match place.location.as_str() {

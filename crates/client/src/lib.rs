@@ -43,6 +43,7 @@ mod events;
 mod interface;
 mod pages;
 mod signature;
+mod tls;
 mod transport;
 mod watch;
 

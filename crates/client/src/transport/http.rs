@@ -16,7 +16,7 @@ use tower::{
 };
 
 use crate::{
-    builder::{Limits, Timeouts},
+    builder::{Limits, Settings, Timeouts},
     call::Outgoing,
     credential::{Proof, Secret},
     error::{BoxError, Error},
@@ -49,11 +49,11 @@ pub(crate) struct Endpoint {
 
 /// Connections over the network. A request that says HTTP/2 is sent in that and nothing else, and one
 /// that wants to switch to another protocol in HTTP/1.1; for any other the server may choose.
-pub(crate) fn network(connect: Duration) -> Result<Exchange, Error> {
+pub(crate) fn network(settings: &Settings) -> Result<Exchange, Error> {
     let fault = |fault| Error::setup(format!("HTTP cannot be set up: {fault}"));
-    let either = connections(connect).build().map_err(fault)?;
-    let http2 = connections(connect).http2_prior_knowledge().build().map_err(fault)?;
-    let http1 = connections(connect).http1_only().build().map_err(fault)?;
+    let either = connections(settings)?.build().map_err(fault)?;
+    let http2 = connections(settings)?.http2_prior_knowledge().build().map_err(fault)?;
+    let http1 = connections(settings)?.http1_only().build().map_err(fault)?;
     Ok(BoxCloneSyncService::new(tower::service_fn(move |request: http::Request<Bytes>| {
         let client = match request.version() {
             Version::HTTP_2 => http2.clone(),
@@ -75,15 +75,16 @@ pub(crate) fn network(connect: Duration) -> Result<Exchange, Error> {
 
 /// What all connections have in common, TLS included: they follow no redirects and no proxies of the
 /// environment.
-fn connections(connect: Duration) -> reqwest::ClientBuilder {
-    reqwest::Client::builder()
+fn connections(settings: &Settings) -> Result<reqwest::ClientBuilder, Error> {
+    let builder = reqwest::Client::builder()
         .redirect(Policy::none())
         .no_proxy()
         .referer(false)
-        .connect_timeout(connect)
+        .connect_timeout(settings.timeouts.connect)
         // Shorter than most servers', so that no request meets a connection that is being closed.
         .pool_idle_timeout(Duration::from_secs(20))
-        .user_agent(concat!("herald-client/", env!("CARGO_PKG_VERSION")))
+        .user_agent(concat!("herald-client/", env!("CARGO_PKG_VERSION")));
+    settings.tls.apply(builder, &settings.credentials)
 }
 
 /// A service in this process.

@@ -1,0 +1,56 @@
+//! Whom connections believe, and what they show to servers that ask for a certificate.
+
+use reqwest::{Certificate, ClientBuilder, Identity};
+
+use crate::{
+    credential::{Credential, Secret},
+    error::Error,
+};
+
+/// What is set about TLS. One for all connections of a client, whatever they carry.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tls {
+    /// Authorities that are believed beside those of the system, in PEM.
+    pub(crate) roots: Vec<Vec<u8>>,
+    /// Whether any server is believed.
+    pub(crate) anyone: bool,
+}
+
+impl Tls {
+    /// Sets connections up, with the first certificate among the credentials.
+    pub(crate) fn apply(
+        &self,
+        mut builder: ClientBuilder,
+        credentials: &[Credential],
+    ) -> Result<ClientBuilder, Error> {
+        let mut roots = Vec::new();
+        for pem in &self.roots {
+            let found = Certificate::from_pem_bundle(pem).unwrap_or_default();
+            if found.is_empty() {
+                return Err(Error::setup("a root certificate is not in PEM"));
+            }
+            roots.extend(found);
+        }
+        if !roots.is_empty() {
+            builder = builder.tls_certs_merge(roots);
+        }
+        if self.anyone {
+            builder = builder.tls_danger_accept_invalid_certs(true);
+        }
+        let own = credentials.iter().find_map(|credential| match credential {
+            Credential::Certificate(chain, key) => Some((chain, key)),
+            Credential::Bearer(_) | Credential::ApiKey(_) | Credential::Basic(..) => None,
+        });
+        match own {
+            Some((chain, key)) => Ok(builder.identity(identity(chain, key)?)),
+            None => Ok(builder),
+        }
+    }
+}
+
+fn identity(chain: &str, key: &Secret) -> Result<Identity, Error> {
+    let pem = format!("{chain}\n{}", key.expose());
+    Identity::from_pem(pem.as_bytes()).map_err(|_| {
+        Error::setup("the client certificate or its key is not in PEM, or one of them is missing")
+    })
+}
