@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("herald-agents", "async-trait herald-engine herald-protocol serde_json tokio"),
     (
         "herald-client",
-        "async-trait backon base64 bytes futures-util herald-protocol http http-body \
+        "async-trait aws-lc-rs backon base64 bytes futures-util herald-protocol http http-body \
          http-body-util jsonwebtoken reqwest serde serde_json tokio tokio-tungstenite tokio-util \
          tower tracing uuid",
     ),

@@ -1,6 +1,9 @@
 //! An agent as this client knows it: its card and the ways to reach it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use herald_protocol::ErrorKind;
 
@@ -11,6 +14,7 @@ use crate::{
     discover::{Found, Source},
     error::Error,
     interface::{Binding, Usable, choose},
+    oauth::Session,
     transport::{
         Answered, Endpoint, Grpc, JsonRpc, Lasting, Pipe, Rest, Socket, Transport, http::Http,
     },
@@ -23,6 +27,8 @@ pub(crate) struct Agent {
     doors: Vec<Door>,
     /// The door that opened last.
     current: AtomicUsize,
+    /// Where the token comes from, if it has to be fetched.
+    pub(crate) session: Option<Session>,
 }
 
 /// One of its interfaces, ready to be called.
@@ -50,9 +56,15 @@ impl Agent {
                 let usable = choose(card, found.url.as_ref(), &settings.preferred, pinned)?;
                 let origin = source.and_then(Source::origin);
                 let usable = trusted(settings, origin.as_deref(), usable)?;
-                (usable, Proof::new(&settings.credentials, card)?)
+                let authorities = origin.map(|own| [&*settings.trusted, &[own]].concat());
+                let proof = Proof::new(&settings.credentials, card, |oauth, scheme, scopes| {
+                    let (trusted, tokens) = (authorities.clone(), Arc::clone(&settings.tokens));
+                    Session::new(oauth, scheme, scopes, trusted, http.clone(), tokens)
+                })?;
+                (usable, proof)
             }
         };
+        let session = proof.session.clone();
         let door = |usable: Usable| {
             let tenant = usable.interface.tenant.clone().filter(|tenant| !tenant.is_empty());
             let endpoint = Endpoint::new(
@@ -79,7 +91,7 @@ impl Agent {
             Ok(Door { usable, transport })
         };
         let doors = usable.into_iter().map(door).collect::<Result<_, Error>>()?;
-        Ok(Self { found, doors, current: AtomicUsize::new(0) })
+        Ok(Self { found, doors, current: AtomicUsize::new(0), session })
     }
 
     /// The interface that is being called.
@@ -87,9 +99,24 @@ impl Agent {
         &self.doors[self.current.load(Ordering::Relaxed)].usable
     }
 
-    /// Makes a call once, at the first interface that can be reached and knows the method. One that
-    /// cannot has seen nothing of the call, and one that does not know it has done nothing about it.
+    /// Makes a call once. Where a token is refused it is made again with a new one: the agent has done
+    /// nothing yet.
     pub(crate) async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
+        let Some(session) = &self.session else { return self.reach(call).await };
+        session.ready().await?;
+        let shown = session.token();
+        match self.reach(call).await {
+            Err(error) if error.is_unauthenticated() => {
+                session.renew(shown.as_ref()).await?;
+                self.reach(call).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Makes a call at the first interface that can be reached and knows the method. One that cannot
+    /// has seen nothing of the call, and one that does not know it has done nothing about it.
+    async fn reach(&self, call: &Outgoing) -> Result<Answered, Error> {
         let first = self.current.load(Ordering::Relaxed);
         let mut index = first;
         loop {

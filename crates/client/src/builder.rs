@@ -17,6 +17,7 @@ use crate::{
     discover::{Found, Source, unnamed},
     error::{BoxError, Error},
     interface::Binding,
+    oauth::Tokens,
     signature::CardKeys,
     tls::Tls,
     transport::{
@@ -89,6 +90,7 @@ pub(crate) struct Settings {
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trusted: Vec<String>,
     pub(crate) tls: Tls,
+    pub(crate) tokens: Arc<Tokens>,
     pub(crate) card_keys: CardKeys,
     pub(crate) require_signature: bool,
     pub(crate) extensions: Vec<String>,

@@ -32,6 +32,7 @@ use crate::{
     error::{BoxError, Error},
     events::Events,
     interface::{Binding, choose},
+    oauth::{Prompt, Token},
     pages::Pages,
     transport::{Answered, http::Http},
 };
@@ -119,6 +120,16 @@ impl Client {
     /// The interface that is being called.
     pub fn interface(&self) -> AgentInterface {
         self.agent().interface().interface.clone()
+    }
+
+    /// Fetches a token from the authorization server that the card names, also where a person has to do
+    /// something for it: `ask` tells them what. The token is then used by this client, and
+    /// [`OAuth::on_token`](crate::OAuth::on_token) is told of it, so that it can be kept.
+    pub async fn log_in(&self, ask: impl Fn(Prompt) + Send + Sync) -> Result<Token, Error> {
+        let session = self.agent().session.clone().ok_or_else(|| {
+            Error::setup("give the client an OAuth credential, and a card that asks for one")
+        })?;
+        session.log_in(&ask).await
     }
 
     /// Asks whether the card is still the same, once it may no longer be used without asking.
@@ -450,7 +461,7 @@ async fn find(
     source: &Source,
     known: Option<&Found>,
 ) -> Result<Option<Found>, Error> {
-    let mut headers = Proof::authorization(&settings.credentials)?.headers;
+    let mut headers = Proof::authorization(&settings.credentials)?.headers();
     let version = settings.version.unwrap_or(Version::V1_0).to_string();
     let version = HeaderValue::try_from(version).expect("a version is numbers and a dot");
     headers.insert(VERSION_HEADER, version);

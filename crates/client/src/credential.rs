@@ -6,14 +6,17 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use herald_protocol::{AgentCard, security::SecurityScheme};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::error::Error;
+use crate::{
+    error::Error,
+    oauth::{OAuth, Session},
+};
 
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 /// What a caller proves itself with. The card's security schemes say where it goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Credential {
     /// A bearer token, also one that OAuth or OpenID Connect gave out.
@@ -25,14 +28,18 @@ pub enum Credential {
     /// A certificate with those that vouch for it, and its key, in PEM. It is shown to every server
     /// that asks for one.
     Certificate(String, Secret),
+    /// Tokens of an authorization server that the card names.
+    OAuth(Box<OAuth>),
 }
 
 /// Credentials in their places.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Proof {
-    pub(crate) headers: HeaderMap,
+    headers: HeaderMap,
     /// Parameters of the query.
     pub(crate) query: Vec<(String, Secret)>,
+    /// Where the token comes from, if it has to be fetched.
+    pub(crate) session: Option<Session>,
 }
 
 impl Secret {
@@ -74,6 +81,11 @@ impl Credential {
         Self::Certificate(chain.into(), Secret::new(key))
     }
 
+    /// Tokens of an authorization server that the card names.
+    pub fn oauth(oauth: OAuth) -> Self {
+        Self::OAuth(Box::new(oauth))
+    }
+
     fn fits(&self, scheme: &SecurityScheme) -> bool {
         match (self, scheme) {
             (Self::Bearer(_), SecurityScheme::Http(http)) => {
@@ -82,11 +94,18 @@ impl Credential {
             (Self::Basic(..), SecurityScheme::Http(http)) => {
                 http.scheme.eq_ignore_ascii_case("basic")
             }
-            (Self::Bearer(_), SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
+            (
+                Self::Bearer(_) | Self::OAuth(_),
+                SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_),
+            )
             | (Self::ApiKey(_), SecurityScheme::ApiKey(_))
             | (Self::Certificate(..), SecurityScheme::MutualTls(_)) => true,
             (
-                Self::Bearer(_) | Self::ApiKey(_) | Self::Basic(..) | Self::Certificate(..),
+                Self::Bearer(_)
+                | Self::ApiKey(_)
+                | Self::Basic(..)
+                | Self::Certificate(..)
+                | Self::OAuth(_),
                 SecurityScheme::ApiKey(_)
                 | SecurityScheme::Http(_)
                 | SecurityScheme::OAuth2(_)
@@ -100,23 +119,49 @@ impl Credential {
 impl Proof {
     /// Puts credentials where the card wants them: by the first requirement that they satisfy, else
     /// by every scheme they fit. A card that says nothing gets tokens and passwords in
-    /// `Authorization`.
-    pub(crate) fn new(credentials: &[Credential], card: &AgentCard) -> Result<Self, Error> {
-        let pairs = satisfied(credentials, card).unwrap_or_else(|| {
-            let fitting = |scheme| Some((find(credentials, scheme)?, scheme));
+    /// `Authorization`. `session` is asked for where tokens have to be fetched.
+    pub(crate) fn new(
+        credentials: &[Credential],
+        card: &AgentCard,
+        session: impl Fn(&OAuth, &SecurityScheme, &[String]) -> Session,
+    ) -> Result<Self, Error> {
+        let places = satisfied(credentials, card).unwrap_or_else(|| {
+            let fitting = |scheme| Some((find(credentials, scheme)?, scheme, [].as_slice()));
             card.security_schemes.values().filter_map(fitting).collect()
         });
-        if pairs.is_empty() {
+        if places.is_empty() {
             if credentials.iter().any(|one| matches!(one, Credential::ApiKey(_))) {
                 return Err(Error::setup("the card does not say where it wants an API key"));
+            }
+            if credentials.iter().any(|one| matches!(one, Credential::OAuth(_))) {
+                return Err(Error::setup("the card does not say who gives out tokens for it"));
             }
             return Self::authorization(credentials);
         }
         let mut proof = Self::default();
-        for (credential, scheme) in pairs {
-            proof.add(credential, Some(scheme))?;
+        for (credential, scheme, scopes) in places {
+            match credential {
+                Credential::OAuth(oauth) => proof.session = Some(session(oauth, scheme, scopes)),
+                Credential::Bearer(_)
+                | Credential::ApiKey(_)
+                | Credential::Basic(..)
+                | Credential::Certificate(..) => proof.add(credential, Some(scheme))?,
+            }
         }
         Ok(proof)
+    }
+
+    /// What goes into the headers now: a token may be another one later.
+    pub(crate) fn headers(&self) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        let token = self.session.as_ref().and_then(Session::token);
+        let value =
+            token.map(|token| HeaderValue::try_from(format!("Bearer {}", token.access.expose())));
+        if let Some(Ok(mut value)) = value {
+            value.set_sensitive(true);
+            headers.insert(header::AUTHORIZATION, value);
+        }
+        headers
     }
 
     /// What can be shown before the card is known.
@@ -145,6 +190,8 @@ impl Proof {
             Credential::ApiKey(secret) => secret,
             // The connection shows it.
             Credential::Certificate(..) => return Ok(()),
+            // Without a scheme nobody knows where tokens come from.
+            Credential::OAuth(_) => return Ok(()),
         };
         let Some(SecurityScheme::ApiKey(place)) = scheme else { return Ok(()) };
         match place.location.as_str() {
@@ -178,14 +225,15 @@ fn find<'a>(credentials: &'a [Credential], scheme: &SecurityScheme) -> Option<&'
     credentials.iter().find(|credential| credential.fits(scheme))
 }
 
-type Pairs<'a> = Vec<(&'a Credential, &'a SecurityScheme)>;
+/// A credential, the scheme it goes by, and the scopes that are needed of it.
+type Places<'a> = Vec<(&'a Credential, &'a SecurityScheme, &'a [String])>;
 
 /// The schemes of the first requirement that the credentials satisfy as a whole.
-fn satisfied<'a>(credentials: &'a [Credential], card: &'a AgentCard) -> Option<Pairs<'a>> {
+fn satisfied<'a>(credentials: &'a [Credential], card: &'a AgentCard) -> Option<Places<'a>> {
     card.security_requirements.iter().find_map(|requirement| {
-        let schemes = requirement.schemes.keys().map(|name| {
+        let schemes = requirement.schemes.iter().map(|(name, scopes)| {
             let scheme = card.security_schemes.get(name)?;
-            Some((find(credentials, scheme)?, scheme))
+            Some((find(credentials, scheme)?, scheme, scopes.list.as_slice()))
         });
         schemes.collect()
     })

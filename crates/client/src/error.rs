@@ -129,6 +129,14 @@ impl Error {
         Self(Box::new(Inner { kind, message: message.into(), source: None, retry_after: None }))
     }
 
+    /// The same failure, but of a call to somebody else than the agent.
+    pub(crate) fn at(mut self, whom: &str) -> Self {
+        if self.is_connect() {
+            self.0.message = format!("no connection to {whom}");
+        }
+        self
+    }
+
     fn because(mut self, source: impl Into<BoxError>) -> Self {
         self.0.source = Some(source.into().into());
         self

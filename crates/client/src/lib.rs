@@ -41,6 +41,7 @@ mod discover;
 mod error;
 mod events;
 mod interface;
+mod oauth;
 mod pages;
 mod signature;
 mod tls;
@@ -60,6 +61,7 @@ pub use herald_protocol::{
     card::signature::Verdict, request::SendMessage,
 };
 pub use interface::Binding;
+pub use oauth::{OAuth, Prompt, Token};
 pub use pages::Pages;
 pub use signature::CardKeys;
 pub use transport::Program;

@@ -39,7 +39,10 @@ impl Tls {
         }
         let own = credentials.iter().find_map(|credential| match credential {
             Credential::Certificate(chain, key) => Some((chain, key)),
-            Credential::Bearer(_) | Credential::ApiKey(_) | Credential::Basic(..) => None,
+            Credential::Bearer(_)
+            | Credential::ApiKey(_)
+            | Credential::Basic(..)
+            | Credential::OAuth(_) => None,
         });
         match own {
             Some((chain, key)) => Ok(builder.identity(identity(chain, key)?)),

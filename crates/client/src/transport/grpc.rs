@@ -78,7 +78,7 @@ impl Grpc {
         body.put_slice(&message);
 
         let mut headers = self.endpoint.headers(call)?;
-        headers.extend(self.endpoint.proof().clone());
+        headers.extend(self.endpoint.proof());
         // There is no query here; metadata is where such a key belongs.
         for (name, secret) in self.endpoint.secrets() {
             let unusable = |_| Error::setup(format!("gRPC cannot carry an API key named {name:?}"));

@@ -177,9 +177,9 @@ impl Endpoint {
         request
     }
 
-    /// Those headers of a call that say who is calling.
-    pub(crate) fn proof(&self) -> &HeaderMap {
-        &self.proof.headers
+    /// Those headers of a call that say who is calling, as they are now.
+    pub(crate) fn proof(&self) -> HeaderMap {
+        self.proof.headers()
     }
 
     /// All other headers of a call: what the caller added and what the protocol asks for.
@@ -216,7 +216,7 @@ impl Endpoint {
             url.query_pairs_mut().append_pair(name, secret.expose());
         }
         let mut headers = self.headers(call)?;
-        headers.extend(self.proof().clone());
+        headers.extend(self.proof());
         let accept = match call.request.operation().is_streaming() {
             true => "text/event-stream, application/json;q=0.5",
             false => "application/json, application/a2a+json",

@@ -64,7 +64,7 @@ impl Dial for Socket {
             url.query_pairs_mut().append_pair(name, secret.expose());
         }
         let key = STANDARD.encode(Uuid::new_v4().as_bytes());
-        let mut headers = self.endpoint.proof().clone();
+        let mut headers = self.endpoint.proof();
         for (name, value) in [
             (header::CONNECTION, "Upgrade"),
             (header::UPGRADE, "websocket"),

@@ -16,6 +16,7 @@ mod credentials;
 mod discovery;
 mod grpc;
 mod hostile;
+mod oauth;
 mod official;
 mod operations;
 mod resume;

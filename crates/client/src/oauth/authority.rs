@@ -1,0 +1,492 @@
+//! An authorization server: where it is, and what is asked of it.
+
+use std::{net::IpAddr, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use herald_protocol::{
+    percent,
+    security::{OAuthFlow, SecurityScheme},
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use reqwest::Url;
+use serde::{Deserialize, de::DeserializeOwned};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    Grant, Prompt, Session, Token,
+    redirect::{Redirect, random},
+};
+use crate::{
+    credential::Secret,
+    error::Error,
+    signature::now,
+    transport::http::{read, refuse_redirect, request},
+};
+
+/// How long one answer of the server may take.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How large it may be.
+const LIMIT: usize = 256 << 10;
+/// How long a person may take at most.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
+
+/// An authorization server, as the card and its own description say.
+pub(super) struct Authority<'a> {
+    session: &'a Session,
+    /// The flow that the card names.
+    grant: Option<Grant>,
+    token: Option<String>,
+    refresh: Option<String>,
+    device: Option<String>,
+    authorization: Option<String>,
+    described: Option<Description>,
+}
+
+/// Why there is no token.
+pub(super) enum Refusal {
+    /// What was shown is no longer good.
+    Over(Error),
+    Failed(Error),
+}
+
+/// How a server describes itself, in RFC 8414 and in OpenID Connect alike.
+#[derive(Deserialize)]
+struct Description {
+    issuer: String,
+    token_endpoint: Option<String>,
+    device_authorization_endpoint: Option<String>,
+    authorization_endpoint: Option<String>,
+    grant_types_supported: Option<Vec<String>>,
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Issued {
+    access_token: String,
+    token_type: String,
+    expires_in: Option<u64>,
+    refresh_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    error: String,
+    #[serde(default)]
+    error_description: String,
+}
+
+#[derive(Deserialize)]
+struct Device {
+    device_code: String,
+    user_code: String,
+    #[serde(alias = "verification_url")]
+    verification_uri: String,
+    verification_uri_complete: Option<String>,
+    expires_in: Option<u64>,
+    interval: Option<u64>,
+}
+
+type Form<'a> = Vec<(&'a str, &'a str)>;
+
+impl<'a> Authority<'a> {
+    /// Finds out where the server is.
+    pub(super) async fn find(session: &'a Session) -> Result<Self, Error> {
+        let mut found = Self {
+            session,
+            grant: None,
+            token: None,
+            refresh: None,
+            device: None,
+            authorization: None,
+            described: None,
+        };
+        let described_at = match &session.scheme {
+            SecurityScheme::OAuth2(scheme) => {
+                found.declared(scheme.flows.as_ref());
+                scheme.oauth2_metadata_url.as_deref().filter(|url| !url.is_empty())
+            }
+            SecurityScheme::OpenIdConnect(scheme) => Some(scheme.open_id_connect_url.as_str()),
+            SecurityScheme::ApiKey(_) | SecurityScheme::Http(_) | SecurityScheme::MutualTls(_) => {
+                None
+            }
+        };
+        for url in [&found.token, &found.refresh, &found.device, &found.authorization] {
+            found.check(url.as_deref())?;
+        }
+        // What the card says itself is enough where it says everything.
+        if let (Some(url), None) = (described_at, found.grant) {
+            found.described = Some(found.describe(url).await?);
+        }
+        Ok(found)
+    }
+
+    fn declared(&mut self, flow: Option<&OAuthFlow>) {
+        let given = |url: &str| Some(url.to_owned()).filter(|url| !url.is_empty());
+        match flow {
+            Some(OAuthFlow::ClientCredentials(flow)) => {
+                self.grant = Some(Grant::ClientCredentials);
+                self.token = given(&flow.token_url);
+                self.refresh.clone_from(&flow.refresh_url);
+            }
+            Some(OAuthFlow::DeviceCode(flow)) => {
+                self.grant = Some(Grant::DeviceCode);
+                self.token = given(&flow.token_url);
+                self.device = given(&flow.device_authorization_url);
+                self.refresh.clone_from(&flow.refresh_url);
+            }
+            Some(OAuthFlow::AuthorizationCode(flow)) => {
+                self.grant = Some(Grant::AuthorizationCode);
+                self.token = given(&flow.token_url);
+                self.authorization = given(&flow.authorization_url);
+                self.refresh.clone_from(&flow.refresh_url);
+            }
+            // These two are no longer safe to use; the server may know better ones.
+            Some(OAuthFlow::Implicit(_) | OAuthFlow::Password(_)) | None => {}
+        }
+        self.refresh = self.refresh.take().filter(|url| !url.is_empty());
+    }
+
+    /// Reads how the server describes itself. Whoever is believed about that is believed about the
+    /// addresses in it.
+    async fn describe(&self, url: &str) -> Result<Description, Error> {
+        self.check(Some(url))?;
+        let url = address(url)?;
+        let (status, bytes) = self.ask(Method::GET, &url, HeaderMap::new(), Bytes::new()).await?;
+        if !status.is_success() {
+            let text = "instead of the authorization server's description";
+            return Err(Error::bad_status(status.as_u16(), text));
+        }
+        let described: Description = json(&bytes, "the authorization server's description")?;
+        let issuer = Url::parse(&described.issuer).ok().map(|issuer| issuer.origin());
+        if issuer.as_ref() != Some(&url.origin()) {
+            return Err(Error::invalid(format!(
+                "{url} describes another authorization server, {:?}",
+                described.issuer
+            )));
+        }
+        Ok(described)
+    }
+
+    /// How a token is come by.
+    pub(super) fn grant(&self) -> Result<Grant, Error> {
+        if let Some(grant) = self.grant {
+            return Ok(grant);
+        }
+        let described = self.described.as_ref().ok_or_else(|| {
+            Error::setup(
+                "the card names no way to a token that is still in use; ask its owner for one",
+            )
+        })?;
+        let allows = |name: &str| {
+            described
+                .grant_types_supported
+                .as_ref()
+                .is_none_or(|all| all.iter().any(|one| one == name))
+        };
+        if self.session.oauth.secret.is_some() && allows("client_credentials") {
+            return Ok(Grant::ClientCredentials);
+        }
+        if described.device_authorization_endpoint.is_some() {
+            return Ok(Grant::DeviceCode);
+        }
+        match described.authorization_endpoint {
+            Some(_) => Ok(Grant::AuthorizationCode),
+            None => Err(Error::setup("the authorization server offers no way to log in")),
+        }
+    }
+
+    pub(super) async fn client_credentials(&self) -> Result<Token, Error> {
+        if self.session.oauth.secret.is_none() {
+            return Err(Error::setup("client credentials need a secret: OAuth::secret"));
+        }
+        self.token(self.token_url()?, self.scoped(vec![("grant_type", "client_credentials")]))
+            .await
+            .map_err(Refusal::into)
+    }
+
+    /// Renews a token, where it came from.
+    pub(super) async fn refresh(&self, from: &str, refresh: &Secret) -> Result<Token, Refusal> {
+        let url = match &self.refresh {
+            Some(url) => url,
+            None => self.token_url().map_err(Refusal::Failed)?,
+        };
+        let origin = |url: &str| Url::parse(url).ok().map(|url| url.origin());
+        if origin(from) != origin(url) {
+            return Err(Refusal::Over(Error::setup("the token came from another server")));
+        }
+        let form = vec![("grant_type", "refresh_token"), ("refresh_token", refresh.expose())];
+        let mut token = self.token(url, form).await?;
+        token.from = from.to_owned();
+        token.refresh.get_or_insert_with(|| refresh.clone());
+        Ok(token)
+    }
+
+    /// Lets a person log in on any device (RFC 8628).
+    pub(super) async fn device_code(
+        &self,
+        ask: &(dyn Fn(Prompt) + Send + Sync),
+    ) -> Result<Token, Error> {
+        let described =
+            self.described.as_ref().and_then(|all| all.device_authorization_endpoint.as_deref());
+        let url = self.device.as_deref().or(described);
+        let url = url.ok_or_else(|| missing("where a device asks for a code"))?;
+        let form = self.scoped(Vec::new());
+        let device: Device = self.post(url, form).await?;
+        // It is shown to a person, who is to follow it.
+        address(&device.verification_uri)?;
+        let complete = device.verification_uri_complete.filter(|url| address(url).is_ok());
+        ask(Prompt::Device { url: device.verification_uri, code: device.user_code, complete });
+        let patience = device.expires_in.map_or(PATIENCE, Duration::from_secs).min(PATIENCE);
+        let end = Instant::now() + patience;
+        let mut pause = Duration::from_secs(device.interval.unwrap_or(5).clamp(1, 60));
+        let token_url = self.token_url()?;
+        loop {
+            if Instant::now() + pause >= end {
+                return Err(Error::timeout("nobody logged in", patience));
+            }
+            sleep(pause).await;
+            let form = vec![("grant_type", DEVICE_CODE), ("device_code", &*device.device_code)];
+            match self.try_token(token_url, form).await {
+                Ok(Ok(token)) => return Ok(token),
+                Ok(Err(refused)) if refused.error == "authorization_pending" => {}
+                Ok(Err(refused)) if refused.error == "slow_down" => {
+                    pause += Duration::from_secs(5);
+                }
+                Ok(Err(refused)) => return Err(self.refusal(&refused).into()),
+                // The server may have gone for a moment, as RFC 8628 has it.
+                Err(error) if error.is_temporary() => pause *= 2,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Lets a person log in with a browser on this machine (RFC 8252, RFC 7636).
+    pub(super) async fn authorization_code(
+        &self,
+        ask: &(dyn Fn(Prompt) + Send + Sync),
+    ) -> Result<Token, Error> {
+        let described =
+            self.described.as_ref().and_then(|all| all.authorization_endpoint.as_deref());
+        let url = self.authorization.as_deref().or(described);
+        let url = url.ok_or_else(|| missing("where to log in"))?;
+        let redirect = Redirect::listen().await?;
+        let (state, verifier) = (random(), random());
+        let mut url = address(url)?;
+        let mut form = self.scoped(vec![
+            ("response_type", "code"),
+            ("client_id", &self.session.oauth.client_id),
+            ("redirect_uri", &redirect.url),
+            ("state", &state),
+            ("code_challenge_method", "S256"),
+        ]);
+        let challenge = super::redirect::challenge(&verifier);
+        form.push(("code_challenge", &challenge));
+        url.query_pairs_mut().extend_pairs(form);
+        ask(Prompt::Browser { url: url.to_string() });
+        let code = timeout(PATIENCE, redirect.code(&state)).await;
+        let code = code.map_err(|_| Error::timeout("nobody logged in", PATIENCE))??;
+        let form = vec![
+            ("grant_type", "authorization_code"),
+            ("code", code.expose()),
+            ("redirect_uri", &redirect.url),
+            ("code_verifier", &verifier),
+        ];
+        self.token(self.token_url()?, form).await.map_err(Refusal::into)
+    }
+
+    fn token_url(&self) -> Result<&str, Error> {
+        let described = self.described.as_ref().and_then(|all| all.token_endpoint.as_deref());
+        self.token.as_deref().or(described).ok_or_else(|| missing("where tokens are given out"))
+    }
+
+    /// A form with the scopes and further parameters that were set.
+    fn scoped<'f>(&'f self, mut form: Form<'f>) -> Form<'f> {
+        let oauth = &self.session.oauth;
+        if !self.session.scopes.is_empty() {
+            form.push(("scope", &self.session.scopes));
+        }
+        form.extend(oauth.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        form
+    }
+
+    async fn token(&self, url: &str, form: Form<'_>) -> Result<Token, Refusal> {
+        match self.try_token(url, form).await {
+            Ok(Ok(token)) => Ok(token),
+            Ok(Err(refused)) => Err(self.refusal(&refused)),
+            Err(error) => Err(Refusal::Failed(error)),
+        }
+    }
+
+    async fn try_token(&self, url: &str, form: Form<'_>) -> Result<Result<Token, Refused>, Error> {
+        let issued: Issued = match self.try_post(url, form).await? {
+            Ok(issued) => issued,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        if HeaderValue::try_from(&issued.access_token).is_err() {
+            return Err(Error::invalid("the authorization server's token fits into no header"));
+        }
+        if !issued.token_type.eq_ignore_ascii_case("bearer") {
+            let kind: String = issued.token_type.chars().take(20).collect();
+            let text = format!(
+                "the authorization server gives out tokens of a kind that is not known: {kind:?}"
+            );
+            return Err(Error::invalid(text));
+        }
+        Ok(Ok(Token {
+            access: Secret::new(issued.access_token),
+            refresh: issued.refresh_token.map(Secret::new),
+            expires: issued.expires_in.map(|seconds| now().as_secs().saturating_add(seconds)),
+            from: url.to_owned(),
+        }))
+    }
+
+    async fn post<T: DeserializeOwned>(&self, url: &str, form: Form<'_>) -> Result<T, Error> {
+        self.try_post(url, form).await?.map_err(|refused| self.refusal(&refused).into())
+    }
+
+    /// Posts a form, with the program's name and its proof.
+    async fn try_post<T: DeserializeOwned>(
+        &self,
+        url: &str,
+        mut form: Form<'_>,
+    ) -> Result<Result<T, Refused>, Error> {
+        let oauth = &self.session.oauth;
+        let url = address(url)?;
+        let mut headers = HeaderMap::new();
+        match &oauth.secret {
+            Some(secret) if !self.wants_secret_in_form() => {
+                let pair = format!("{}:{}", encoded(&oauth.client_id), encoded(secret.expose()));
+                let value = format!("Basic {}", STANDARD.encode(pair));
+                let mut value = HeaderValue::try_from(value).expect("base64 can stand in a header");
+                value.set_sensitive(true);
+                headers.insert(header::AUTHORIZATION, value);
+            }
+            Some(secret) => {
+                form.push(("client_id", &oauth.client_id));
+                form.push(("client_secret", secret.expose()));
+            }
+            None => form.push(("client_id", &oauth.client_id)),
+        }
+        let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(header::CONTENT_TYPE, kind);
+        let pairs =
+            form.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+        let body = pairs.collect::<Vec<_>>().join("&");
+        let (status, bytes) = self.ask(Method::POST, &url, headers, body.into()).await?;
+        if status.is_success() {
+            return json(&bytes, "the authorization server's answer").map(Ok);
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(refused) => Ok(Err(refused)),
+            Err(_) => Err(Error::bad_status(status.as_u16(), "from the authorization server")),
+        }
+    }
+
+    /// RFC 6749 prefers the header; some servers know only the form.
+    fn wants_secret_in_form(&self) -> bool {
+        let described = self.described.as_ref();
+        let methods = described.and_then(|all| all.token_endpoint_auth_methods_supported.as_ref());
+        methods.is_some_and(|all| {
+            let has = |name: &str| all.iter().any(|one| one == name);
+            has("client_secret_post") && !has("client_secret_basic")
+        })
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        url: &Url,
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), Error> {
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        let exchange = async {
+            let sent = self.session.http.send(request(method, url, headers, body)?).await;
+            let response = sent.map_err(|error| error.at("the authorization server"))?;
+            refuse_redirect(&response)?;
+            let status = response.status();
+            let bytes = read(response.into_body(), LIMIT, "the authorization server's answer");
+            Ok((status, bytes.await?))
+        };
+        let answer = timeout(ANSWER, exchange).await;
+        answer.unwrap_or_else(|_| {
+            Err(Error::timeout("the authorization server said nothing", ANSWER))
+        })
+    }
+
+    /// Refuses an address that a card has no say about.
+    fn check(&self, url: Option<&str>) -> Result<(), Error> {
+        let (Some(url), Some(trusted)) = (url, &self.session.trusted) else { return Ok(()) };
+        let origin = address(url)?.origin().ascii_serialization();
+        match trusted.contains(&origin) {
+            true => Ok(()),
+            false => Err(Error::setup(format!(
+                "the card wants tokens from {origin}, which was not named; call \
+                 trust_origin({origin:?}) if that is who gives them out"
+            ))),
+        }
+    }
+
+    fn refusal(&self, refused: &Refused) -> Refusal {
+        let shown =
+            |text: &str| -> String { text.chars().filter(|c| !c.is_control()).take(200).collect() };
+        let mut text = format!("the authorization server refused: {}", shown(&refused.error));
+        let secret = self.session.oauth.secret.as_ref();
+        let echoes =
+            secret.is_some_and(|secret| refused.error_description.contains(secret.expose()));
+        if !refused.error_description.is_empty() && !echoes {
+            text = format!("{text} ({})", shown(&refused.error_description));
+        }
+        match refused.error.as_str() {
+            "invalid_grant" => Refusal::Over(Error::setup(text)),
+            "invalid_client" | "unauthorized_client" => Refusal::Failed(Error::setup(format!(
+                "{text}; check the client's id and its secret"
+            ))),
+            "invalid_scope" => Refusal::Failed(Error::setup(format!("{text}; check the scopes"))),
+            "access_denied" => {
+                Refusal::Failed(Error::setup(format!("{text}; the login was declined")))
+            }
+            "expired_token" => Refusal::Failed(Error::setup(format!("{text}; begin again"))),
+            _ => Refusal::Failed(Error::setup(text)),
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        let (Refusal::Over(error) | Refusal::Failed(error)) = refusal;
+        error
+    }
+}
+
+fn missing(what: &str) -> Error {
+    Error::setup(format!("neither the card nor the authorization server says {what}"))
+}
+
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    percent::encode(&mut out, text);
+    out
+}
+
+fn json<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|_| Error::invalid(format!("{what} cannot be read")))
+}
+
+/// The address of a server that may be told secrets: over TLS, or on this machine.
+fn address(text: &str) -> Result<Url, Error> {
+    let wrong = |why: &str| {
+        Error::setup(format!("{text:?} cannot be the address of an authorization server: {why}"))
+    };
+    let url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
+    let host = url.host_str().unwrap_or_default();
+    let local = host == "localhost"
+        || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if local => Ok(url),
+        _ => Err(wrong("it has to be https")),
+    }
+}

@@ -1,0 +1,112 @@
+//! Where a browser comes back to after a login: a port of this machine, for one visit (RFC 8252).
+
+use std::time::Duration;
+
+use aws_lc_rs::{digest, rand};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use reqwest::Url;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+
+use crate::{credential::Secret, error::Error};
+
+/// A request is no longer than this.
+const LIMIT: usize = 16 << 10;
+/// So many connections at once, each of which has so long to say what it wants.
+const VISITS: usize = 16;
+const VISIT: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Redirect {
+    listener: TcpListener,
+    pub(super) url: String,
+}
+
+impl Redirect {
+    pub(super) async fn listen() -> Result<Self, Error> {
+        let fault = |fault| Error::setup(format!("no port can be opened for the browser: {fault}"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(fault)?;
+        let address = listener.local_addr().map_err(fault)?;
+        Ok(Self { listener, url: format!("http://{address}/callback") })
+    }
+
+    /// Waits for the browser and takes the code it brings. Whoever does not know `state` is sent away.
+    pub(super) async fn code(&self, state: &str) -> Result<Secret, Error> {
+        // Browsers open connections ahead and say nothing on them.
+        let mut visits = JoinSet::new();
+        loop {
+            let visit = tokio::select! {
+                Some(visit) = visits.join_next() => visit,
+                accepted = self.listener.accept(), if visits.len() < VISITS => {
+                    let fault = |fault| Error::broken("the browser cannot come back", fault);
+                    let (stream, _) = accepted.map_err(fault)?;
+                    visits.spawn(timeout(VISIT, target(stream)));
+                    continue;
+                }
+            };
+            let Ok(Ok(Some((mut stream, url)))) = visit else { continue };
+            let get = |name: &str| {
+                let mut pairs = url.query_pairs();
+                pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+            };
+            if url.path() != "/callback" || get("state").as_deref() != Some(state) {
+                answer(&mut stream, "404 Not Found", "This is not what was asked for.").await;
+                continue;
+            }
+            return match get("code") {
+                Some(code) => {
+                    answer(&mut stream, "200 OK", "You are logged in and can close this page.")
+                        .await;
+                    Ok(Secret::new(code))
+                }
+                None => {
+                    answer(&mut stream, "200 OK", "The login failed; you can close this page.")
+                        .await;
+                    let why = get("error").unwrap_or_default();
+                    let why: String = why.chars().filter(|c| !c.is_control()).take(100).collect();
+                    Err(Error::setup(format!("the login failed: {why}")))
+                }
+            };
+        }
+    }
+}
+
+/// What a browser asks for.
+async fn target(mut stream: TcpStream) -> Option<(TcpStream, Url)> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        if head.len() > LIMIT || stream.read_buf(&mut head).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let line = std::str::from_utf8(&head).ok()?.lines().next()?;
+    let target = line.strip_prefix("GET ")?.split(' ').next()?;
+    let url = Url::parse("http://127.0.0.1").ok()?.join(target).ok()?;
+    Some((stream, url))
+}
+
+async fn answer(stream: &mut TcpStream, status: &str, text: &str) {
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{text}",
+        text.len()
+    );
+    // Whether the browser shows it changes nothing.
+    let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+/// 256 bits that nobody can guess, as text.
+pub(super) fn random() -> String {
+    let mut bytes = [0; 32];
+    rand::fill(&mut bytes).expect("the system has randomness");
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// What proves later that `verifier` was known (RFC 7636).
+pub(super) fn challenge(verifier: &str) -> String {
+    URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, verifier.as_bytes()))
+}
