@@ -159,6 +159,8 @@ pub(crate) struct TraceSection {
     pub(crate) sample: Option<f64>,
     /// What the spans say they come from.
     pub(crate) service: Option<String>,
+    /// A file with the certificate of whoever vouches for the collector.
+    pub(crate) ca: Option<String>,
     /// Headers that the collector wants.
     pub(crate) headers: BTreeMap<String, Secret>,
 }

@@ -64,7 +64,7 @@ impl Exporter {
         let headers = settings.headers.iter().map(|(name, value)| (name.clone(), value.0.clone()));
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Collector::new())
+            .with_http_client(Collector::new(settings.roots.as_deref())?)
             .with_endpoint(&settings.endpoint)
             .with_headers(headers.collect())
             .build()

@@ -1,18 +1,17 @@
-//! The way to a collector: plain HTTP, one connection per batch.
+//! The way to a collector, over HTTP or HTTPS.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
+use anyhow::{Context, ensure};
 use async_trait::async_trait;
-use bytes::Bytes;
-use http::{HeaderValue, Request, Response, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response};
 use opentelemetry_http::{HttpClient, HttpError};
-use tokio::{net::TcpStream, runtime::Handle, task::JoinSet, time::timeout};
+use reqwest::{Certificate, redirect::Policy};
+use tokio::{runtime::Handle, time::timeout};
 
 /// How long one batch may take.
 const BATCH: Duration = Duration::from_secs(10);
@@ -21,6 +20,7 @@ const ANSWER: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Collector {
+    connections: reqwest::Client,
     /// Batches come from a thread that has none.
     runtime: Handle,
     /// Whether the last batch was lost, so that it is said once and not with every batch.
@@ -28,8 +28,23 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new() -> Self {
-        Self { runtime: Handle::current(), failing: AtomicBool::new(false) }
+    /// `roots`, in PEM, are believed beside those of the system.
+    pub(super) fn new(roots: Option<&[u8]>) -> anyhow::Result<Self> {
+        let mut builder = reqwest::Client::builder()
+            .redirect(Policy::none())
+            .no_proxy()
+            // Batches are seconds apart; collectors close what is idle sooner or later.
+            .pool_idle_timeout(Duration::from_secs(20));
+        if let Some(pem) = roots {
+            let roots = Certificate::from_pem_bundle(pem).unwrap_or_default();
+            ensure!(
+                !roots.is_empty(),
+                "there is no certificate in PEM for the collector of traces"
+            );
+            builder = builder.tls_certs_merge(roots);
+        }
+        let connections = builder.build().context("cannot send traces")?;
+        Ok(Self { connections, runtime: Handle::current(), failing: AtomicBool::new(false) })
     }
 
     fn note(&self, fault: Option<&str>) {
@@ -45,34 +60,42 @@ impl Collector {
 #[async_trait]
 impl HttpClient for Collector {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let work = async { timeout(BATCH, post(request)).await };
+        let connections = self.connections.clone();
+        let work = async { timeout(BATCH, post(connections, request)).await };
         let sent = self.runtime.spawn(work).await;
         let sent = sent.map_err(HttpError::from).and_then(|sent| sent?);
         match &sent {
             Ok(answer) if answer.status().is_success() => self.note(None),
             Ok(answer) => self.note(Some(answer.status().as_str())),
-            Err(fault) => self.note(Some(&fault.to_string())),
+            Err(fault) => self.note(Some(&causes(&**fault))),
         }
         sent
     }
 }
 
-async fn post(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-    let (mut head, body) = request.into_parts();
-    let authority = head.uri.authority().ok_or("the collector's URL names no host")?.clone();
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let mut driver = JoinSet::new();
-    driver.spawn(async move {
-        // Whoever waits for the answer is told.
-        let _ = connection.await;
-    });
-    head.headers.insert(header::HOST, HeaderValue::try_from(authority.as_str())?);
-    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-    head.uri = Uri::try_from(path)?;
-    let answer = sender.send_request(Request::from_parts(head, Full::new(body))).await?;
-    let (head, body) = answer.into_parts();
-    let body = Limited::new(body, ANSWER).collect().await?.to_bytes();
-    Ok(Response::from_parts(head, body))
+/// A fault and what is behind it: why no connection came about is not said by the first.
+fn causes(fault: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(fault), |fault| fault.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+async fn post(
+    connections: reqwest::Client,
+    request: Request<Bytes>,
+) -> Result<Response<Bytes>, HttpError> {
+    // A URL may hold a secret.
+    let shown = |fault: reqwest::Error| HttpError::from(fault.without_url());
+    let sent = reqwest::Request::try_from(request)?;
+    let mut answer = connections.execute(sent).await.map_err(shown)?;
+    let mut head = Response::new(());
+    *head.status_mut() = answer.status();
+    *head.headers_mut() = answer.headers().clone();
+    let mut body = BytesMut::new();
+    while let Some(piece) = answer.chunk().await.map_err(shown)? {
+        if body.len() + piece.len() > ANSWER {
+            return Err("the answer is too long".into());
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(head.map(|()| body.freeze()))
 }

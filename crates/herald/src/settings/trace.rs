@@ -15,6 +15,8 @@ pub(crate) struct TraceSettings {
     pub(crate) service: String,
     /// The share of new traces that is recorded.
     pub(crate) sample: f64,
+    /// Who vouches for the collector beside those the system trusts, in PEM.
+    pub(crate) roots: Option<Vec<u8>>,
 }
 
 impl TraceSettings {
@@ -29,13 +31,7 @@ impl TraceSettings {
         let Some(endpoint) = given.into_iter().flatten().next().filter(|_| !disabled) else {
             return Ok(None);
         };
-        if endpoint.starts_with("https://") {
-            bail!(
-                "traces cannot be sent over https in this version; run a collector on this machine \
-                 and give its address, such as http://127.0.0.1:4318"
-            );
-        }
-        let host = endpoint.strip_prefix("http://");
+        let host = endpoint.strip_prefix("http://").or(endpoint.strip_prefix("https://"));
         if host.is_none_or(|host| host.is_empty() || host.starts_with('/')) {
             bail!("{endpoint:?} is no collector for traces; try http://127.0.0.1:4318");
         }
@@ -46,6 +42,14 @@ impl TraceSettings {
         if !(0.0..=1.0).contains(&sample) {
             bail!("[trace] sample must be a share from 0 to 1, not {sample}");
         }
+        let roots = [
+            environment("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"),
+            environment("OTEL_EXPORTER_OTLP_CERTIFICATE"),
+            section.ca.clone(),
+        ];
+        let roots = roots.into_iter().flatten().next().map(|path| {
+            std::fs::read(&path).with_context(|| format!("cannot read the certificate in {path:?}"))
+        });
         let headers = section.headers.iter();
         let service = environment("OTEL_SERVICE_NAME").or_else(|| section.service.clone());
         Ok(Some(Self {
@@ -53,6 +57,7 @@ impl TraceSettings {
             headers: headers.map(|(name, value)| (name.clone(), value.clone())).collect(),
             service: service.unwrap_or_else(|| "herald".to_owned()),
             sample,
+            roots: roots.transpose()?,
         }))
     }
 }

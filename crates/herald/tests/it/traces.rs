@@ -20,6 +20,7 @@ use opentelemetry_proto::tonic::{
 use prost::Message;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
+use tokio_rustls::{TlsAcceptor, rustls};
 
 use crate::{
     http::Call,
@@ -46,6 +47,11 @@ struct Received {
 
 impl Collector {
     async fn start() -> Self {
+        Self::with(None).await
+    }
+
+    /// Speaks TLS with this configuration.
+    async fn with(tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let received = Arc::new(Mutex::new(Received::default()));
@@ -56,11 +62,17 @@ impl Collector {
                 let (stream, _) = listener.accept().await.unwrap();
                 let noted = Arc::clone(&noted);
                 let service = service_fn(move |request| take(Arc::clone(&noted), request));
+                let tls = tls.clone();
                 connections.spawn(async move {
-                    let served =
-                        http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                    let http = http1::Builder::new();
                     // An exporter that dies in the middle is what some tests are about.
-                    let _ = served.await;
+                    let _ = match tls {
+                        None => http.serve_connection(TokioIo::new(stream), service).await,
+                        Some(tls) => {
+                            let Ok(stream) = tls.accept(stream).await else { return };
+                            http.serve_connection(TokioIo::new(stream), service).await
+                        }
+                    };
                 });
             }
         });
@@ -263,7 +275,8 @@ async fn a_collector_that_is_gone_is_said_once_and_holds_nobody_up() {
 #[tokio::test]
 async fn settings_of_traces_that_make_no_sense_are_refused() {
     for (config, words) in [
-        ("otlp = \"https://collector:4318\"", "https"),
+        ("otlp = \"https:///x\"", "no collector"),
+        ("otlp = \"https://127.0.0.1:1\"\nca = \"/no/such.pem\"", "/no/such.pem"),
         ("otlp = \"collector:4318\"", "http://127.0.0.1:4318"),
         ("otlp = \"http://collector\"\nsample = 2.0", "from 0 to 1"),
         ("olpt = \"http://collector\"", "did you mean `otlp`?"),
@@ -271,4 +284,42 @@ async fn settings_of_traces_that_make_no_sense_are_refused() {
         let refused = Options::config(format!("[trace]\n{config}\n")).refused().await;
         assert!(refused.stderr.contains(words), "{refused:?}");
     }
+}
+
+#[tokio::test]
+async fn spans_go_over_https_to_a_collector_that_somebody_vouches_for() {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let collector = Collector::with(Some(TlsAcceptor::from(Arc::new(config)))).await;
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca.pem");
+    std::fs::write(&ca, made.cert.pem()).unwrap();
+    let trace = format!("[trace]\notlp = \"https://{}\"\n", collector.address);
+    let options = |more: &str| {
+        let options = Options::config(format!("{trace}{more}\n{AGENTS}"));
+        options.environment("OTEL_BSP_SCHEDULE_DELAY", "20")
+    };
+    let ca = ca.to_str().unwrap();
+    for options in [
+        options(&format!("ca = {ca:?}")),
+        options("").environment("OTEL_EXPORTER_OTLP_CERTIFICATE", ca),
+    ] {
+        collector.received.lock().unwrap().spans.clear();
+        let herald = Herald::start(options).await;
+        herald.call(&Call::get("/tasks").header("a2a-version", "1.0")).await;
+        collector.span("a call over TLS", |span| span.name == "ListTasks").await;
+    }
+    let before = collector.spans().len();
+    let herald = Herald::start(options("")).await;
+    herald.call(&Call::get("/tasks").header("a2a-version", "1.0")).await;
+    eventually(SOON, "a warning that says why", async || {
+        let log = herald.log();
+        log.contains("do not reach their collector") && log.contains("ertificate")
+    })
+    .await;
+    assert_eq!(collector.spans().len(), before);
 }
