@@ -5,9 +5,10 @@ use std::{ffi::OsString, fmt, sync::Arc, time::Duration};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
 use herald_protocol::{AgentCard, Operation, TenantId, Version, card::signature::Verdict};
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body_util::Full;
 use reqwest::Url;
+use tokio::time::timeout;
 use tower::Service;
 
 use crate::{
@@ -286,6 +287,18 @@ impl ClientBuilder {
     pub async fn discover(self, source: Source) -> Result<Discovered, Error> {
         let (settings, http) = self.parts()?;
         Discovered::find(settings, http, source).await
+    }
+
+    /// Fetches a document that leads to cards, such as a catalog, as a card would be fetched but
+    /// without credentials.
+    pub async fn fetch(self, source: &Source) -> Result<Bytes, Error> {
+        let (settings, http) = self.parts()?;
+        let headers = HeaderMap::new();
+        let load = source.load(&http, &headers, None);
+        let patience = settings.timeouts.call;
+        let loaded = timeout(patience, load).await;
+        let loaded = loaded.map_err(|_| Error::timeout("there was no document", patience))??;
+        loaded.map(|loaded| loaded.bytes).ok_or_else(|| Error::invalid("there is no document"))
     }
 
     /// Calls the agent of a card at hand. Its interfaces are trusted as the card is; its signatures

@@ -50,6 +50,15 @@ pub(crate) struct Found {
     fresh_until: Instant,
 }
 
+/// What was found at a place.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) bytes: Bytes,
+    /// `None` for a file.
+    url: Option<Url>,
+    headers: HeaderMap,
+}
+
 impl Source {
     /// Reads what a person calls an agent: its base URL, the URL of its card (which ends in
     /// `.json`), a `file://` URL, or `stdio:` and a command whose words are set apart by spaces.
@@ -107,12 +116,23 @@ impl Source {
         headers: &HeaderMap,
         known: Option<&Found>,
     ) -> Result<Option<Found>, Error> {
+        if let Self::Program(program) = self {
+            return Ok(Some(Found::given(unnamed(program), Verdict::Unsigned)));
+        }
+        self.load(http, headers, known).await?.map(Loaded::card).transpose()
+    }
+
+    /// Fetches what is there, whatever it is.
+    pub(crate) async fn load(
+        &self,
+        http: &Http,
+        headers: &HeaderMap,
+        known: Option<&Found>,
+    ) -> Result<Option<Loaded>, Error> {
         let limit = http.limits.card;
         let urls: Vec<Url> = match self {
             Self::File(path) => return read_file(path, limit).await.map(Some),
-            Self::Program(program) => {
-                return Ok(Some(Found::given(unnamed(program), Verdict::Unsigned)));
-            }
+            Self::Program(_) => return Err(Error::setup("a program has no documents")),
             Self::At(url) => vec![url.clone()],
             Self::Below(base) => {
                 WELL_KNOWN.iter().filter_map(|path| base.join(path).ok()).collect()
@@ -134,7 +154,8 @@ impl Source {
                 }
                 status if status.is_success() => {
                     let bytes = read(body, limit, "the card").await?;
-                    return found(bytes, Some(url), &parts.headers).map(Some);
+                    let headers = parts.headers;
+                    return Ok(Some(Loaded { bytes, url: Some(url), headers }));
                 }
                 status => return Err(Error::bad_status(status.as_u16(), "instead of a card")),
             }
@@ -178,7 +199,7 @@ pub(crate) fn unnamed(program: &Program) -> AgentCard {
     card
 }
 
-async fn read_file(path: &PathBuf, limit: usize) -> Result<Found, Error> {
+async fn read_file(path: &PathBuf, limit: usize) -> Result<Loaded, Error> {
     let fault = |error| Error::setup(format!("cannot read {}: {error}", path.display()));
     let file = tokio::fs::File::open(path).await.map_err(fault)?;
     let mut bytes = Vec::new();
@@ -186,23 +207,27 @@ async fn read_file(path: &PathBuf, limit: usize) -> Result<Found, Error> {
     if bytes.len() > limit {
         return Err(Error::too_large("the card", limit));
     }
-    found(bytes.into(), None, &HeaderMap::new())
+    Ok(Loaded { bytes: bytes.into(), url: None, headers: HeaderMap::new() })
 }
 
-fn found(document: Bytes, url: Option<Url>, headers: &HeaderMap) -> Result<Found, Error> {
-    let card = card::read(&document).map_err(|error| {
-        Error::invalid(format!("what was found is no agent card: {}", error.message))
-    })?;
-    let mut validators = HeaderMap::new();
-    for (sent, known) in
-        [(header::IF_NONE_MATCH, header::ETAG), (header::IF_MODIFIED_SINCE, header::LAST_MODIFIED)]
-    {
-        if let Some(value) = headers.get(known) {
-            validators.insert(sent, value.clone());
+impl Loaded {
+    fn card(self) -> Result<Found, Error> {
+        let Self { bytes: document, url, headers } = self;
+        let card = card::read(&document).map_err(|error| {
+            Error::invalid(format!("what was found is no agent card: {}", error.message))
+        })?;
+        let mut validators = HeaderMap::new();
+        for (sent, known) in [
+            (header::IF_NONE_MATCH, header::ETAG),
+            (header::IF_MODIFIED_SINCE, header::LAST_MODIFIED),
+        ] {
+            if let Some(value) = headers.get(known) {
+                validators.insert(sent, value.clone());
+            }
         }
+        let fresh_until = Instant::now() + max_age(&headers);
+        Ok(Found { card, document, verdict: Verdict::Unsigned, url, validators, fresh_until })
     }
-    let fresh_until = Instant::now() + max_age(headers);
-    Ok(Found { card, document, verdict: Verdict::Unsigned, url, validators, fresh_until })
 }
 
 /// For how long a card may be used without asking, at most a day.

@@ -4,6 +4,7 @@ mod agent;
 mod environment;
 mod message;
 mod serve;
+mod task;
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -17,9 +18,13 @@ use crate::{
     layers::{Layers, Origin},
 };
 
-pub(crate) use agent::{AgentArgs, Format};
+pub(crate) use agent::{AgentArgs, Format, Hidden, OutputArgs};
 pub(crate) use message::{Content, MessageArgs, Send, Source, Waiting};
 pub(crate) use serve::{A2aServer, Basics, LogFormat, LogLevel, Serve};
+pub(crate) use task::{
+    PushCommand, PushCreate, PushList, PushNamed, TaskCancel, TaskCommand, TaskDownload, TaskGet,
+    TaskList, TaskSubscribe,
+};
 
 /// Makes anything that can work on a task into an A2A agent, keeps every task it accepts, and calls
 /// any A2A agent.
@@ -59,9 +64,105 @@ pub(crate) enum Command {
     #[command(after_help = message::EXAMPLES)]
     Send(Send),
 
+    /// Look at tasks, wait for them, end them, save what they produced
+    #[command(subcommand)]
+    Task(TaskCommand),
+
+    /// Talk with an agent, turn by turn
+    #[command(after_help = CHAT_HELP)]
+    Chat(Chat),
+
+    /// Receive what agents post to webhooks, on this machine
+    #[command(after_help = LISTEN_EXAMPLES)]
+    Listen(Listen),
+
+    /// Serve two agents to try the other commands on; nothing is kept
+    #[command(after_help = DEMO_EXAMPLES)]
+    DemoServer(DemoServer),
+
+    /// Print a script that completes commands for a shell
+    #[command(after_help = COMPLETION_EXAMPLES)]
+    Completion(Completion),
+
     /// Look at the settings of the commands that call agents
     #[command(subcommand)]
     Config(ConfigCommand),
+}
+
+const CHAT_HELP: &str = "\
+Every line is a message, and all of them are in one context; a task that waits for you gets your next
+line. /quit or the end of the input ends it. Lines from a pipe are taken too:
+  printf 'Hello\\nAnd again\\n' | herald chat localhost:8000";
+
+/// `herald chat`.
+#[derive(Debug, Args)]
+pub(crate) struct Chat {
+    /// The agent; the same as --agent-card
+    #[arg(value_name = "REF", conflicts_with = "agent_card")]
+    pub(crate) reference: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) message: MessageArgs,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+const LISTEN_EXAMPLES: &str = "\
+Examples:
+  herald listen --port 9100 --token SECRET          print what is posted there
+  herald listen --count 1 -o json                   one notification, then end
+  herald task push-config create localhost:8000 ID --url http://127.0.0.1:9100/ --token SECRET";
+
+/// `herald listen`.
+#[derive(Debug, Args)]
+pub(crate) struct Listen {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) host: std::net::IpAddr,
+
+    /// Port to listen on; 0 picks a free one
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub(crate) port: u16,
+
+    /// Take only what comes with this token [default: take everything]
+    #[arg(long, value_name = "SECRET")]
+    pub(crate) token: Option<Hidden>,
+
+    /// End after so many notifications [default: go on until interrupted]
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  herald demo-server                                an echo at the root, on 127.0.0.1:8000
+  herald send localhost:8000 \"Hello\"                in another terminal
+  herald send localhost:8000/agents/demo \"tck-multi-turn\"";
+
+/// `herald demo-server`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoServer {
+    /// Port to listen on, on this machine alone; 0 picks a free one
+    #[arg(long, value_name = "PORT", default_value_t = 8000)]
+    pub(crate) port: u16,
+}
+
+const COMPLETION_EXAMPLES: &str = "\
+Examples:
+  herald completion bash > ~/.local/share/bash-completion/completions/herald
+  herald completion zsh > ~/.zfunc/_herald
+  herald completion fish > ~/.config/fish/completions/herald.fish";
+
+/// `herald completion`.
+#[derive(Debug, Args)]
+pub(crate) struct Completion {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Subcommand)]
@@ -127,8 +228,25 @@ pub(crate) const MORE: [&str; 7] =
     ["data", "ephemeral", "config", "public_url", "log_format", "tls_certificate", "tls_key"];
 
 /// Settings that must be given on the command line, or are no settings: what a verb acts on.
-const EXPLICIT: [&str; 9] =
-    ["config", "data", "file", "force", "help", "media-type", "stream", "text", "version"];
+const EXPLICIT: [&str; 17] = [
+    "all",
+    "artifact",
+    "config",
+    "count",
+    "data",
+    "extended",
+    "file",
+    "force",
+    "help",
+    "id",
+    "media-type",
+    "page-token",
+    "stream",
+    "text",
+    "url",
+    "validate",
+    "version",
+];
 
 /// What was read, and where the settings of a client verb come from.
 #[derive(Debug)]
@@ -164,7 +282,7 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
         .try_get_matches_from(arguments)
         .map_err(|error| environment::named(error, &command, arguments))?;
     let (names, leaf) = verb(&found);
-    if leaf.try_contains_id("agent_card").is_err() {
+    if leaf.try_contains_id("output").is_err() {
         let cli = Cli::from_arg_matches(&found)?;
         return Ok(Reading { cli, layers: Layers::default(), settings: Vec::new() });
     }

@@ -1,6 +1,11 @@
 //! One file per family of verbs.
 
 pub(crate) mod card;
+pub(crate) mod chat;
 pub(crate) mod config;
+pub(crate) mod demo;
+mod download;
+pub(crate) mod listen;
 pub(crate) mod send;
 pub(crate) mod serve;
+pub(crate) mod task;

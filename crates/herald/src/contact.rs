@@ -2,7 +2,9 @@
 
 use std::{cell::RefCell, future::Future, time::Duration};
 
-use herald_client::{Client, Credential, Discovered, Error, Outgoing, Source, TaskId, Timeouts};
+use herald_client::{
+    Client, ClientBuilder, Credential, Discovered, Error, Outgoing, Source, TaskId, Timeouts,
+};
 use herald_protocol::{
     AgentCard, ErrorKind, Version, card::AgentInterface, security::SecurityScheme,
     version::VERSION_HEADER,
@@ -11,7 +13,8 @@ use http::HeaderValue;
 use tokio::{signal, time::sleep};
 
 use crate::{
-    args::AgentArgs,
+    args::{AgentArgs, Hidden},
+    catalog,
     fault::{Fault, Kind},
     output::{Output, describe, progress, quoted, warn},
     reference::{self, PROGRAM},
@@ -27,6 +30,8 @@ pub(crate) struct Contact {
     args: AgentArgs,
     reference: String,
     pub(crate) out: Output,
+    /// What else must not be shown.
+    hidden: Vec<String>,
     /// The task that the verb is about, as soon as it is known: who stops waiting can go on later.
     seen: RefCell<Option<TaskId>>,
 }
@@ -39,13 +44,19 @@ impl Contact {
             Fault::usage("no agent is named")
                 .hint("add -a REF, such as -a localhost:8000, or set A2ACLI_AGENT_CARD")
         })?;
-        let out = Output::new(args);
+        let out = Output::new(&args.output);
         Ok(Self {
             args: args.clone(),
             reference: reference.to_owned(),
             out,
+            hidden: Vec::new(),
             seen: RefCell::default(),
         })
+    }
+
+    /// Keeps more secrets out of what is printed.
+    pub(crate) fn hide<'a>(&mut self, secrets: impl IntoIterator<Item = &'a Hidden>) {
+        self.hidden.extend(secrets.into_iter().map(|secret| secret.0.clone()));
     }
 
     /// Does `work` within the time that the verb may take, unless it is interrupted.
@@ -136,16 +147,47 @@ impl Contact {
 
     /// Fetches the card. Whoever keeps it is shown no credential: it has declared none.
     pub(crate) async fn discover(&self) -> Result<Discovered, Fault> {
-        let mut places = reference::places(&self.reference)?.into_iter().peekable();
+        let reference = self.resolved().await?;
+        let mut places = reference::places(&reference)?.into_iter().peekable();
         loop {
             let place = places.next().expect("a reference names a place");
-            match self.builder()?.discover(place.clone()).await {
+            match self.builder().discover(place.clone()).await {
                 Ok(discovered) => return Ok(discovered),
                 // What is no card may still be the place of one.
                 Err(error) if places.peek().is_some() && !error.is_connect() => {}
                 Err(error) => return Err(self.no_card(&place, &error)),
             }
         }
+    }
+
+    /// The reference itself, or the one that it leads to by a catalog.
+    async fn resolved(&self) -> Result<String, Fault> {
+        let Some((catalog, name)) = catalog::split(&self.reference) else {
+            return Ok(self.reference.clone());
+        };
+        let place = reference::places(catalog)?.swap_remove(0);
+        let document = self.builder().fetch(&place).await;
+        let document = document.map_err(|error| self.no_card(&place, &error))?;
+        let found = catalog::resolve(&place, &catalog::find(&document, name)?);
+        // Who has the catalog does not decide who gets the credentials.
+        let credentials = self.args.bearer.is_some() || self.args.api_key.is_some();
+        if let Source::At(url) | Source::Below(url) = &place
+            && credentials
+        {
+            let own = url.origin().ascii_serialization();
+            let trusted = std::iter::once(&own).chain(&self.args.trust_origin);
+            let within = |origin: &String| {
+                let origin = origin.trim_end_matches('/');
+                found
+                    .strip_prefix(origin)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            if !trusted.into_iter().any(within) {
+                let text = "the catalog leads elsewhere, and credentials are not sent there";
+                return Err(Fault::usage(text).hint(format!("name the agent itself: -a {found}")));
+            }
+        }
+        Ok(found)
     }
 
     /// Calls the agent.
@@ -182,7 +224,7 @@ impl Contact {
                 false => fault.hint(self.command("card get", "")),
             }
         })?;
-        if self.args.debug == Some(true) {
+        if self.args.output.debug == Some(true) {
             let AgentInterface { protocol_binding, protocol_version, url, .. } = client.interface();
             let chosen = format!("calling {protocol_binding} {protocol_version} at {url}");
             crate::output::note("Debug", &crate::output::inline(&chosen));
@@ -190,7 +232,7 @@ impl Contact {
         Ok(client)
     }
 
-    fn builder(&self) -> Result<herald_client::ClientBuilder, Fault> {
+    fn builder(&self) -> ClientBuilder {
         let args = &self.args;
         let patience = match args.timeout.is_zero() {
             true => Duration::from_secs(u64::from(u32::MAX)),
@@ -221,10 +263,10 @@ impl Contact {
             }
             Ok(())
         });
-        if args.debug == Some(true) {
+        if args.output.debug == Some(true) {
             builder = builder.watch(Wire::new(self.secrets()));
         }
-        Ok(builder)
+        builder
     }
 
     /// Older versions are spoken only when they are asked for.
@@ -237,7 +279,8 @@ impl Contact {
         let values = args.svc_param.iter().map(|one| &one.value);
         let values = values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let given = [&args.bearer, &args.api_key].into_iter().flatten();
-        given.map(|secret| secret.0.clone()).chain(values).collect()
+        let given = given.map(|secret| secret.0.clone());
+        given.chain(values).chain(self.hidden.iter().cloned()).collect()
     }
 
     /// Refuses a card with which nothing can be done, and says what to change.
@@ -350,4 +393,14 @@ pub(crate) fn warn_exposed(layers: &crate::layers::Layers) {
         let shown = path.display();
         warn(&format!("{shown} holds a credential and others can read it; run: chmod 600 {shown}"));
     }
+}
+
+/// The agent, if it stands before the names that a verb needs, and those.
+pub(crate) fn subject<const N: usize>(
+    words: &[String],
+) -> Result<(Option<&str>, [&str; N]), Fault> {
+    let from = words.len().saturating_sub(N);
+    let names: Vec<&str> = words[from..].iter().map(String::as_str).collect();
+    let names = names.try_into().map_err(|_| Fault::usage("there are too few names"))?;
+    Ok((words[..from].first().map(String::as_str), names))
 }

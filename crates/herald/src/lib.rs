@@ -1,6 +1,7 @@
 //! The command line of Herald. It is a library only so that two binaries can be made of it.
 
 mod args;
+mod catalog;
 mod cmd;
 mod config;
 mod contact;
@@ -21,10 +22,11 @@ use std::{
     process::ExitCode,
 };
 
+use clap::CommandFactory;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    args::{AgentArgs, CardCommand, Command, ConfigCommand, Format, Reading, Serve, Unread},
+    args::{CardCommand, Cli, Command, ConfigCommand, Format, OutputArgs, Reading, Serve, Unread},
     fault::Fault,
     output::{Detail, Output},
 };
@@ -61,17 +63,24 @@ fn run(reading: Reading) -> ExitCode {
         Command::Serve(args) => serve("herald", args),
         Command::Card(command) => {
             let CardCommand::Get(args) = &command;
-            client(&args.agent.clone(), cmd::card::run(command))
+            client(&args.agent.output, cmd::card::run(&command))
         }
-        Command::Send(args) => client(&args.agent, cmd::send::run(&args)),
+        Command::Send(args) => client(&args.agent.output, cmd::send::run(&args)),
+        Command::Task(command) => {
+            client(&command.agent().output, Box::pin(cmd::task::run(&command)))
+        }
+        Command::Chat(args) => client(&args.agent.output, cmd::chat::run(&args)),
+        Command::Listen(args) => client(&args.output, cmd::listen::run(&args)),
+        Command::DemoServer(args) => served("herald", Box::pin(cmd::demo::run(args))),
+        Command::Completion(args) => complete(args.shell),
         Command::Config(ConfigCommand::Show(args)) => {
-            client(&args.agent, async { cmd::config::show(&args, &layers, &settings) })
+            client(&args.agent.output, async { cmd::config::show(&args, &layers, &settings) })
         }
     }
 }
 
 /// Runs a verb that calls an agent. One thread is enough for it and quicker to start.
-fn client(args: &AgentArgs, verb: impl Future<Output = Result<(), Fault>>) -> ExitCode {
+fn client(args: &OutputArgs, verb: impl Future<Output = Result<(), Fault>>) -> ExitCode {
     let out = Output::new(args);
     let runtime = Builder::new_current_thread().enable_all().build();
     let done = runtime
@@ -84,10 +93,13 @@ fn client(args: &AgentArgs, verb: impl Future<Output = Result<(), Fault>>) -> Ex
 }
 
 fn serve(name: &str, args: Serve) -> ExitCode {
+    served(name, Box::pin(cmd::serve::run(args)))
+}
+
+/// Runs a verb that serves.
+fn served(name: &str, verb: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let runtime = Builder::new_multi_thread().enable_all().build();
-    let result = runtime
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| finish(runtime, Box::pin(cmd::serve::run(args))));
+    let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| finish(runtime, verb));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -103,6 +115,15 @@ fn finish<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
     // What did not stop in time is dropped; a server's claims die with the process.
     runtime.shutdown_background();
     done
+}
+
+fn complete(shell: clap_complete::Shell) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "herald", &mut script);
+    match output::print(&String::from_utf8_lossy(&script)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => fault.exit_code(),
+    }
 }
 
 /// Prints help or a version, or says what is wrong with the arguments.

@@ -14,7 +14,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    args::{AgentArgs, Format},
+    args::{Format, OutputArgs},
     fault::{Fault, Kind},
 };
 
@@ -39,10 +39,10 @@ pub(crate) trait Show: Serialize {
 }
 
 impl Output {
-    pub(crate) fn new(args: &AgentArgs) -> Self {
+    pub(crate) fn new(args: &OutputArgs) -> Self {
         let detail = if args.verbose == Some(true) { Detail::Full } else { Detail::Short };
         let history = detail == Detail::Full;
-        Self { format: args.output, stream: args.stream, detail, history }
+        Self { format: args.format, stream: args.stream, detail, history }
     }
 
     /// Prints a result.

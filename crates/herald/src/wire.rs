@@ -68,7 +68,11 @@ impl Wire {
 
     /// A body, or a piece of one, line by line: streams come as lines with JSON in them.
     fn body(&self, sign: char, bytes: &[u8]) {
-        for line in String::from_utf8_lossy(bytes).lines().filter(|line| !line.is_empty()) {
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            self.say(&format!("{sign} {} bytes that are no text", bytes.len()));
+            return;
+        };
+        for line in text.lines().filter(|line| !line.is_empty()) {
             let (before, json) = match line.find('{') {
                 Some(at) => line.split_at(at),
                 None => (line, ""),

@@ -46,16 +46,27 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "URL", help_heading = "Credentials")]
     pub(crate) trust_origin: Vec<String>,
 
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+
+    /// How long to wait in all, such as 30s or 2h; 0 is for ever
+    #[arg(long, value_parser = duration, default_value = "10m", help_heading = "Waiting")]
+    #[arg(value_name = "DURATION")]
+    pub(crate) timeout: Duration,
+
+    /// How often to look at a task that cannot be followed
+    #[arg(long, value_parser = duration, default_value = "2s", help_heading = "Waiting")]
+    #[arg(value_name = "DURATION")]
+    pub(crate) poll_interval: Duration,
+}
+
+/// How a result is shown, and what is said on the way.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OutputArgs {
     /// How to print the result
-    #[arg(
-        short,
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT",
-        help_heading = "Output"
-    )]
-    pub(crate) output: Format,
+    #[arg(id = "output", short = 'o', long = "output", value_enum, default_value_t)]
+    #[arg(value_name = "FORMAT", help_heading = "Output")]
+    pub(crate) format: Format,
 
     /// Follow what happens as it happens; with -o json, one JSON object per line
     #[arg(long, help_heading = "Output")]
@@ -70,16 +81,6 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "BOOL", help_heading = "Output")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) debug: Option<bool>,
-
-    /// How long to wait in all, such as 30s or 2h; 0 is for ever
-    #[arg(long, value_parser = duration, default_value = "10m", help_heading = "Waiting")]
-    #[arg(value_name = "DURATION")]
-    pub(crate) timeout: Duration,
-
-    /// How often to look at a task that cannot be followed
-    #[arg(long, value_parser = duration, default_value = "2s", help_heading = "Waiting")]
-    #[arg(value_name = "DURATION")]
-    pub(crate) poll_interval: Duration,
 
     /// A file of settings, one A2ACLI_NAME=value per line [default: .env here or above]
     #[arg(long, value_name = "PATH", help_heading = "Settings")]

@@ -171,6 +171,6 @@ impl FromArgMatches for Content {
     }
 }
 
-fn metadata(text: &str) -> Result<Metadata, String> {
+pub(super) fn metadata(text: &str) -> Result<Metadata, String> {
     serde_json::from_str(text).map_err(|fault| format!("expected a JSON object: {fault}"))
 }

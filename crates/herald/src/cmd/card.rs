@@ -13,9 +13,9 @@ use crate::{
 };
 
 /// Runs a verb of cards.
-pub(crate) async fn run(command: CardCommand) -> Result<(), Fault> {
+pub(crate) async fn run(command: &CardCommand) -> Result<(), Fault> {
     match command {
-        CardCommand::Get(args) => get(&args).await,
+        CardCommand::Get(args) => get(args).await,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
 /// Prints every setting. Nothing is changed.
 pub(crate) fn show(args: &ConfigShow, layers: &Layers, settings: &[Setting]) -> Result<(), Fault> {
     let files = layers.paths().map(|path| path.display().to_string()).collect();
-    Output::new(&args.agent).show(&Effective { settings: Settings(settings), files })
+    Output::new(&args.agent.output).show(&Effective { settings: Settings(settings), files })
 }
 
 #[derive(Serialize)]

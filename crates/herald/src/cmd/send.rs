@@ -12,7 +12,7 @@ use crate::{
     args::{Content as Given, MessageArgs, Send, Source},
     contact::Contact,
     fault::Fault,
-    output::{quoted, short, warn},
+    output::{Show, quoted, short, warn},
     reference::looks_like_one,
 };
 
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &Send) -> Result<(), Fault> {
         .within(async {
             let client = contact.connect().await?;
             let mut send = message(parts, &args.message);
-            if args.agent.stream {
+            if args.agent.output.stream {
                 return follow(&contact, &client, send).await;
             }
             let result = if args.waiting.detached() {
@@ -36,7 +36,10 @@ pub(crate) async fn run(args: &Send) -> Result<(), Fault> {
             } else {
                 settled(&contact, &client, send).await?
             };
-            report(&contact, &result)
+            match &result {
+                SendResult::Message(_) => contact.out.show(&result),
+                SendResult::Task(task) => report(&contact, task, &result),
+            }
         })
         .await
 }
@@ -53,17 +56,12 @@ pub(crate) fn message(parts: Vec<Part>, args: &MessageArgs) -> SendMessage {
     SendMessage { message, metadata: args.metadata.clone(), ..SendMessage::default() }
 }
 
-/// Prints a result, how to go on, and a warning if it is not what was hoped for.
-pub(crate) fn report(contact: &Contact, result: &SendResult) -> Result<(), Fault> {
-    match result {
-        SendResult::Message(_) => contact.out.show(result),
-        SendResult::Task(task) => {
-            contact.remember(&task.id);
-            contact.out.show_with(result, |page| page.field("Resume", resume(contact, task)))?;
-            outcome(task.status.state);
-            Ok(())
-        }
-    }
+/// Prints a task in the shape that the verb answers with, how to go on, and a warning if it is not
+/// what was hoped for.
+pub(crate) fn report(contact: &Contact, task: &Task, shape: &impl Show) -> Result<(), Fault> {
+    contact.out.show_with(shape, |page| page.field("Resume", resume(contact, task)))?;
+    outcome(task.status.state);
+    Ok(())
 }
 
 /// The command that goes on from here.
@@ -215,7 +213,7 @@ pub(crate) async fn watch(
 }
 
 /// Prints the last event of a stream.
-fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), Fault> {
+pub(crate) fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), Fault> {
     let standing = match event {
         StreamEvent::Task(task) => Some(task.clone()),
         StreamEvent::StatusUpdate(update) => Some(Task {

@@ -22,6 +22,7 @@ mod cli;
 mod cli_card;
 mod cli_send;
 mod cli_support;
+mod cli_task;
 mod clients;
 mod crash;
 mod disk;

@@ -1,0 +1,264 @@
+//! `herald task …`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use herald_protocol::{Metadata, TaskState, Timestamp};
+
+use super::{AgentArgs, Hidden, message::metadata};
+
+/// What can be done with tasks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// Look at a task, or wait for it
+    #[command(after_help = GET_EXAMPLES)]
+    Get(TaskGet),
+    /// List tasks, page by page
+    #[command(after_help = LIST_EXAMPLES)]
+    List(TaskList),
+    /// End a task
+    Cancel(TaskCancel),
+    /// Follow a task, also one that another program began
+    #[command(after_help = SUBSCRIBE_EXAMPLES)]
+    Subscribe(TaskSubscribe),
+    /// Save what a task has produced
+    #[command(after_help = DOWNLOAD_EXAMPLES)]
+    Download(TaskDownload),
+    /// Have an agent post what happens to a task to a webhook
+    #[command(subcommand)]
+    PushConfig(PushCommand),
+}
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  herald task get localhost:8000 ID                 how does it stand?
+  herald task get localhost:8000 ID --wait          wait until it has ended or waits for you
+  herald task get localhost:8000 ID --history 10    with its last ten messages";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  herald task list localhost:8000 --status working
+  herald task list localhost:8000 --context-id ID --all
+  herald task list localhost:8000 --page-size 20 --page-token TOKEN
+  herald task list localhost:8000 --all --stream -o json    one task per line";
+
+const SUBSCRIBE_EXAMPLES: &str = "\
+Examples:
+  herald task subscribe localhost:8000 ID --stream            print what happens as it happens
+  herald task subscribe localhost:8000 ID                     print the task when it has ended
+  herald task subscribe localhost:8000 ID --stream -o json    one event per line";
+
+const DOWNLOAD_EXAMPLES: &str = "\
+Examples:
+  herald task download localhost:8000 ID                      into this directory
+  herald task download localhost:8000 ID --dir out --force    over what is there";
+
+/// The agent, if it is named without a flag, and the task.
+#[derive(Debug, Args)]
+pub(crate) struct TaskName {
+    /// The task's id; before it the agent, unless -a names it
+    #[arg(value_name = "[REF] ID", num_args = 1..=2, required = true)]
+    pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskGet {
+    #[command(flatten)]
+    pub(crate) name: TaskName,
+
+    /// Look again until the task has ended or waits for you
+    #[arg(long, visible_alias = "watch", help_heading = "Waiting")]
+    pub(crate) wait: bool,
+
+    /// Show so many of the newest messages [default: none in text, what the agent sends in JSON]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) history: Option<i32>,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskList {
+    /// The agent; the same as --agent-card
+    #[arg(value_name = "REF", conflicts_with = "agent_card")]
+    pub(crate) reference: Option<String>,
+
+    /// Only tasks of this context
+    #[arg(long, value_name = "ID")]
+    pub(crate) context_id: Option<String>,
+
+    /// Only tasks in this state, such as working or input-required
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    pub(crate) status: Option<TaskState>,
+
+    /// Only tasks whose status changed at this time or later, such as 2026-11-16T00:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = timestamp)]
+    pub(crate) since: Option<Timestamp>,
+
+    /// Tasks per page, 1 to 100 [default: the agent's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=100))]
+    pub(crate) page_size: Option<i32>,
+
+    /// Go on where a page ended
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) page_token: Option<String>,
+
+    /// Fetch all pages
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Show so many of the newest messages of each task
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) history: Option<i32>,
+
+    /// Show what the tasks have produced
+    #[arg(long)]
+    pub(crate) artifacts: bool,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskCancel {
+    #[command(flatten)]
+    pub(crate) name: TaskName,
+
+    /// Metadata of the request, as a JSON object
+    #[arg(long, value_name = "JSON", value_parser = metadata)]
+    pub(crate) metadata: Option<Metadata>,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskSubscribe {
+    #[command(flatten)]
+    pub(crate) name: TaskName,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskDownload {
+    #[command(flatten)]
+    pub(crate) name: TaskName,
+
+    /// Where to save it; nothing is written anywhere else
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+
+    /// Only this artifact, by its id
+    #[arg(long, value_name = "ID")]
+    pub(crate) artifact: Option<String>,
+
+    /// Replace files that are there
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+/// What can be done with the webhooks of a task.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PushCommand {
+    /// Add a webhook
+    #[command(after_help = PUSH_EXAMPLES)]
+    Create(PushCreate),
+    /// Look at a webhook
+    Get(PushNamed),
+    /// List a task's webhooks
+    List(PushList),
+    /// Remove a webhook
+    Delete(PushNamed),
+}
+
+const PUSH_EXAMPLES: &str = "\
+Examples:
+  herald listen --port 9100                         a webhook on this machine, in another terminal
+  herald task push-config create localhost:8000 ID --url http://127.0.0.1:9100/ --token SECRET";
+
+#[derive(Debug, Args)]
+pub(crate) struct PushCreate {
+    #[command(flatten)]
+    pub(crate) name: TaskName,
+
+    /// Where the agent posts
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: String,
+
+    /// A secret that the agent sends along, so that the webhook can tell it is the agent
+    #[arg(long, value_name = "SECRET")]
+    pub(crate) token: Option<Hidden>,
+
+    /// How the agent signs in at the webhook, such as Bearer
+    #[arg(long, value_name = "SCHEME")]
+    pub(crate) auth_scheme: Option<String>,
+
+    /// What it signs in with
+    #[arg(long, value_name = "SECRET", requires = "auth_scheme")]
+    pub(crate) auth_credentials: Option<Hidden>,
+
+    /// The webhook's name [default: the agent chooses one]
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PushNamed {
+    /// The task's id and the webhook's; before them the agent, unless -a names it
+    #[arg(value_name = "[REF] ID CONFIG", num_args = 2..=3, required = true)]
+    pub(crate) words: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PushList {
+    #[command(flatten)]
+    pub(crate) name: TaskName,
+
+    /// Webhooks per page [default: the agent's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) page_size: Option<i32>,
+
+    /// Go on where a page ended
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) page_token: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+impl TaskCommand {
+    /// What every one of them takes.
+    pub(crate) fn agent(&self) -> &AgentArgs {
+        match self {
+            Self::Get(args) => &args.agent,
+            Self::List(args) => &args.agent,
+            Self::Cancel(args) => &args.agent,
+            Self::Subscribe(args) => &args.agent,
+            Self::Download(args) => &args.agent,
+            Self::PushConfig(PushCommand::Create(args)) => &args.agent,
+            Self::PushConfig(PushCommand::Get(args) | PushCommand::Delete(args)) => &args.agent,
+            Self::PushConfig(PushCommand::List(args)) => &args.agent,
+        }
+    }
+}
+
+fn state(text: &str) -> Result<TaskState, String> {
+    let known = TaskState::ALL.map(TaskState::kebab_name).join(", ");
+    TaskState::from_name(text).ok_or_else(|| format!("the states are {known}"))
+}
+
+fn timestamp(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| "write it as 2026-11-16T00:00:00Z".to_owned())
+}

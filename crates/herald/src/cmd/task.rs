@@ -1,0 +1,263 @@
+//! `herald task`.
+
+use herald_client::{Client, StreamEvent};
+use herald_protocol::{
+    ErrorKind, Reply, Request, Task, TaskPage, TaskState,
+    push::{PushAuthentication, PushConfig},
+    request::{CancelTask, GetTask, ListPushConfigs, ListTasks},
+};
+use serde::Serialize;
+
+use super::{
+    download,
+    send::{finish, is_settled, poll, report, watch},
+};
+use crate::{
+    args::{
+        PushCommand, PushCreate, PushList, PushNamed, TaskCancel, TaskCommand, TaskGet, TaskList,
+        TaskSubscribe,
+    },
+    contact::{Contact, subject},
+    fault::{Fault, Kind},
+    output::{Page, Show},
+};
+
+/// Pages of one list that are fetched at most: an agent may never stop.
+const MOST_PAGES: usize = 10_000;
+
+/// Runs a verb of tasks.
+pub(crate) async fn run(command: &TaskCommand) -> Result<(), Fault> {
+    match command {
+        TaskCommand::Get(args) => get(args).await,
+        TaskCommand::List(args) => list(args).await,
+        TaskCommand::Cancel(args) => cancel(args).await,
+        TaskCommand::Subscribe(args) => subscribe(args).await,
+        TaskCommand::Download(args) => download::run(args).await,
+        TaskCommand::PushConfig(PushCommand::Create(args)) => push_create(args).await,
+        TaskCommand::PushConfig(PushCommand::Get(args)) => push_get(args).await,
+        TaskCommand::PushConfig(PushCommand::List(args)) => push_list(args).await,
+        TaskCommand::PushConfig(PushCommand::Delete(args)) => push_delete(args).await,
+    }
+}
+
+async fn get(args: &TaskGet) -> Result<(), Fault> {
+    let (reference, [id]) = subject(&args.name.words)?;
+    let mut contact = Contact::new(&args.agent, reference)?;
+    contact.out.history |= args.history.is_some();
+    contact
+        .within(async {
+            let client = contact.connect().await?;
+            if args.wait {
+                contact.remember(&id.into());
+                let task = poll(&contact, &client, id.into()).await?;
+                if args.history.is_none() {
+                    return show(&contact, &task);
+                }
+            }
+            let history_length = args.history;
+            let get = GetTask { id: id.into(), history_length, ..GetTask::default() };
+            show(&contact, &task(&contact, &client, Request::GetTask(get)).await?)
+        })
+        .await
+}
+
+async fn list(args: &TaskList) -> Result<(), Fault> {
+    let mut contact = Contact::new(&args.agent, args.reference.as_deref())?;
+    contact.out.history |= args.history.is_some();
+    let query = ListTasks {
+        context_id: args.context_id.as_deref().map(Into::into),
+        status: args.status.unwrap_or_default(),
+        page_size: args.page_size,
+        page_token: args.page_token.clone(),
+        history_length: args.history,
+        status_timestamp_after: args.since,
+        include_artifacts: args.artifacts.then_some(true),
+        ..ListTasks::default()
+    };
+    contact
+        .within(async {
+            let client = contact.connect().await?;
+            let mut pages = client.list(query);
+            let mut all = TaskPage::default();
+            for _ in 0..if args.all { MOST_PAGES } else { 1 } {
+                let page = pages.next().await.map_err(|error| contact.explain(&client, &error))?;
+                let Some(mut page) = page else { break };
+                if contact.out.stream {
+                    for task in &page.tasks {
+                        contact.out.show(task)?;
+                    }
+                    continue;
+                }
+                all.tasks.append(&mut page.tasks);
+                all = TaskPage { tasks: all.tasks, ..page };
+            }
+            if contact.out.stream { Ok(()) } else { contact.out.show(&all) }
+        })
+        .await
+}
+
+async fn cancel(args: &TaskCancel) -> Result<(), Fault> {
+    let (reference, [id]) = subject(&args.name.words)?;
+    let contact = Contact::new(&args.agent, reference)?;
+    contact
+        .within(async {
+            let client = contact.connect().await?;
+            let metadata = args.metadata.clone();
+            let cancel = CancelTask { id: id.into(), metadata, ..CancelTask::default() };
+            let canceled = match client.call(Request::CancelTask(cancel)).await {
+                Ok(answer) => one(answer)?,
+                // Cancelling again is no mistake: what was wanted is so.
+                Err(error) if error.kind() == Some(ErrorKind::TaskNotCancelable) => {
+                    match client.get(id).await {
+                        Ok(task) if task.status.state == TaskState::Canceled => task,
+                        Ok(_) | Err(_) => return Err(contact.explain(&client, &error)),
+                    }
+                }
+                Err(error) => return Err(contact.explain(&client, &error)),
+            };
+            contact.out.show(&canceled)
+        })
+        .await
+}
+
+async fn subscribe(args: &TaskSubscribe) -> Result<(), Fault> {
+    let (reference, [id]) = subject(&args.name.words)?;
+    let contact = Contact::new(&args.agent, reference)?;
+    contact
+        .within(async {
+            let client = contact.connect().await?;
+            contact.remember(&id.into());
+            let now = client.get(id).await.map_err(|error| contact.explain(&client, &error))?;
+            let streams = client.card().capabilities.streaming == Some(true);
+            if is_settled(now.status.state) || !streams {
+                let done = poll(&contact, &client, id.into()).await?;
+                return match contact.out.stream {
+                    true => finish(&contact, &StreamEvent::Task(done)),
+                    false => show(&contact, &done),
+                };
+            }
+            let events = client.subscribe(id).await;
+            let mut events = events.map_err(|error| contact.explain(&client, &error))?;
+            if contact.out.stream {
+                return watch(&contact, &client, events).await;
+            }
+            while let Some(event) =
+                events.next().await.map_err(|error| contact.explain(&client, &error))?
+            {
+                if event.state().is_some_and(is_settled) {
+                    break;
+                }
+            }
+            show(&contact, &poll(&contact, &client, id.into()).await?)
+        })
+        .await
+}
+
+async fn push_create(args: &PushCreate) -> Result<(), Fault> {
+    let (reference, [id]) = subject(&args.name.words)?;
+    let mut contact = Contact::new(&args.agent, reference)?;
+    contact.hide(args.token.iter().chain(&args.auth_credentials));
+    let credentials = args.auth_credentials.as_ref().map(|secret| secret.0.clone());
+    let scheme = args.auth_scheme.clone();
+    let config = PushConfig {
+        id: args.id.as_deref().map(Into::into),
+        task_id: Some(id.into()),
+        url: args.url.clone(),
+        token: args.token.as_ref().map(|secret| secret.0.clone()),
+        authentication: scheme.map(|scheme| PushAuthentication { scheme, credentials }),
+        ..PushConfig::default()
+    };
+    contact
+        .within(async {
+            let client = pushing(&contact).await?;
+            let created = client.create_push_config(config).await;
+            contact.out.show(&created.map_err(|error| contact.explain(&client, &error))?)
+        })
+        .await
+}
+
+async fn push_get(args: &PushNamed) -> Result<(), Fault> {
+    let (reference, [id, config]) = subject(&args.words)?;
+    let contact = Contact::new(&args.agent, reference)?;
+    contact
+        .within(async {
+            let client = pushing(&contact).await?;
+            let found = client.push_config_of(id, config).await;
+            contact.out.show(&found.map_err(|error| contact.explain(&client, &error))?)
+        })
+        .await
+}
+
+async fn push_list(args: &PushList) -> Result<(), Fault> {
+    let (reference, [id]) = subject(&args.name.words)?;
+    let contact = Contact::new(&args.agent, reference)?;
+    let query = ListPushConfigs {
+        task_id: id.into(),
+        page_size: args.page_size,
+        page_token: args.page_token.clone(),
+        ..ListPushConfigs::default()
+    };
+    contact
+        .within(async {
+            let client = pushing(&contact).await?;
+            let page = client.push_configs(query).await;
+            contact.out.show(&page.map_err(|error| contact.explain(&client, &error))?)
+        })
+        .await
+}
+
+async fn push_delete(args: &PushNamed) -> Result<(), Fault> {
+    let (reference, [id, config]) = subject(&args.words)?;
+    let contact = Contact::new(&args.agent, reference)?;
+    contact
+        .within(async {
+            let client = pushing(&contact).await?;
+            let deleted = client.delete_push_config(id, config).await;
+            deleted.map_err(|error| contact.explain(&client, &error))?;
+            contact.out.show_with(&Deleted {}, |page| {
+                page.field("Task ID", id);
+                page.field("Push Config ID", config);
+                page.field("Deleted", "yes");
+            })
+        })
+        .await
+}
+
+/// What the protocol answers to a deletion: nothing.
+#[derive(Serialize)]
+struct Deleted {}
+
+impl Show for Deleted {
+    fn show(&self, _page: &mut Page) {}
+}
+
+/// Calls an agent whose card says that it has webhooks.
+async fn pushing(contact: &Contact) -> Result<Client, Fault> {
+    let client = contact.connect().await?;
+    if client.card().capabilities.push_notifications == Some(true) {
+        return Ok(client);
+    }
+    let kind = Kind::Protocol(ErrorKind::PushNotificationNotSupported);
+    Err(Fault::new(kind, "the card says that the agent has no push notifications").hint(
+        "follow the task with `herald task subscribe`, or wait with `herald task get --wait`",
+    ))
+}
+
+fn show(contact: &Contact, task: &Task) -> Result<(), Fault> {
+    report(contact, task, task)
+}
+
+async fn task(contact: &Contact, client: &Client, request: Request) -> Result<Task, Fault> {
+    let answer = client.call(request).await.map_err(|error| contact.explain(client, &error))?;
+    one(answer)
+}
+
+/// The task in an answer. The client reads the answer of the operation it was asked for.
+fn one(answer: herald_client::Answer) -> Result<Task, Fault> {
+    if let herald_client::Answer::Reply(reply) = answer
+        && let Reply::Task(task) = *reply
+    {
+        return Ok(task);
+    }
+    Err(Fault::internal("the answer belongs to another operation"))
+}
