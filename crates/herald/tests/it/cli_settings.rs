@@ -1,0 +1,105 @@
+//! Where the settings of the client verbs come from.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::cli_support::{agent, cli, task};
+
+fn setting<'a>(shown: &'a Value, name: &str) -> (&'a str, &'a str) {
+    let all = shown["settings"].as_array().unwrap();
+    let found = all.iter().find(|setting| setting["name"] == name).unwrap();
+    (found["value"].as_str().unwrap_or("none"), found["source"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn a_flag_wins_over_a_variable_that_over_a_file_and_that_over_the_users_own() {
+    let home = tempdir().unwrap();
+    let work = home.path().join("project/deep");
+    fs::create_dir_all(&work).unwrap();
+    let own = home.path().join(".config/a2a-cli");
+    fs::create_dir_all(&own).unwrap();
+    let global = "A2ACLI_TIMEOUT=1s\nA2ACLI_POLL_INTERVAL=11s\nA2ACLI_A2A_VERSION=1.0\nA2ACLI_AGENT_CARD=global\n";
+    fs::write(own.join(".env"), global).unwrap();
+    let local =
+        "OTHER=x\nA2ACLI_TIMEOUT=2s\nA2ACLI_POLL_INTERVAL=22s\nA2ACLI_TRANSPORT=grpc,jsonrpc\n";
+    fs::write(home.path().join("project/.env"), local).unwrap();
+    fs::write(home.path().join("named.env"), "A2ACLI_TIMEOUT=5s\n").unwrap();
+    let show = |more: &[&str]| {
+        let all = ["config", "show"].into_iter().chain(more.iter().copied());
+        cli(all).at(&work).env("HOME", home.path().to_str().unwrap())
+    };
+    let shown = show(&["--timeout", "4s"]).env("A2ACLI_TIMEOUT", "3s").json().await;
+    assert_eq!(setting(&shown, "timeout"), ("4s", "flag"));
+    let shown = show(&[]).env("A2ACLI_TIMEOUT", "3s").json().await;
+    assert_eq!(setting(&shown, "timeout"), ("3s", "environment A2ACLI_TIMEOUT"));
+    let (value, source) = setting(&shown, "poll-interval");
+    assert!(value == "22s" && source.ends_with("project/.env"), "{value} {source}");
+    let (value, source) = setting(&shown, "agent-card");
+    assert!(value == "global" && source.ends_with("a2a-cli/.env"), "{value} {source}");
+    assert_eq!(setting(&shown, "transport").0, "grpc,jsonrpc");
+    assert_eq!(setting(&shown, "output"), ("json", "flag"));
+    assert_eq!(setting(&shown, "verbose"), ("none", "default"));
+    let named = show(&["--config", "../../named.env"]).json().await;
+    assert_eq!(setting(&named, "timeout").0, "5s");
+    assert_eq!(
+        setting(&named, "poll-interval").0,
+        "11s",
+        "it stands in the place of the local one"
+    );
+    let text = show(&[]).ok().await;
+    assert!(text.field("timeout").starts_with("2s (file "), "{text:?}");
+    show(&["--config", "missing.env"]).fails(2, "A2ACLI_ERR_USAGE").await;
+    let wrong = show(&[]).env("A2ACLI_TIMEOUT", "soon").fails(2, "A2ACLI_ERR_USAGE").await;
+    assert!(wrong["message"].as_str().unwrap().contains("A2ACLI_TIMEOUT"), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_file_for_one_agent_brings_its_reference_and_its_credential() {
+    let fake = agent(json!({ "task": task("COMPLETED") })).await;
+    let home = tempdir().unwrap();
+    let file = home.path().join("fake.env");
+    fs::write(&file, format!("A2ACLI_AGENT_CARD={}\nA2ACLI_BEARER='hunter2'\n", fake.url)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let arguments = ["send", "x", "--config", "fake.env"];
+    let sent = cli(arguments).at(home.path()).ok().await;
+    assert_eq!(sent.stderr, "");
+    assert_eq!(fake.calls()[0].header("authorization"), Some("Bearer hunter2"));
+    let flagged = cli(arguments.into_iter().chain(["--bearer", "other"])).at(home.path());
+    flagged.ok().await;
+    assert_eq!(fake.calls()[1].header("authorization"), Some("Bearer other"));
+    // What others can read is said to be so.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let warned = cli(arguments).at(home.path()).ok().await;
+    assert!(warned.stderr.contains("chmod 600"), "{warned:?}");
+    let shown = cli(["config", "show", "--config", "fake.env"]).at(home.path()).ok().await;
+    assert!(!shown.stdout.contains("hunter2"), "{shown:?}");
+    assert!(shown.field("bearer").starts_with("(hidden) (file "), "{shown:?}");
+}
+
+#[tokio::test]
+async fn nothing_is_remembered_from_one_run_to_the_next() {
+    let fake = agent(json!({ "task": task("INPUT_REQUIRED") })).await;
+    let home = tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let all = arguments.iter().copied().chain(["-a", fake.url.as_str()]);
+        cli(all).at(home.path()).env("HOME", home.path().to_str().unwrap())
+    };
+    run(&["send", "x"]).ok().await;
+    run(&["task", "get", "t-1"]).ok().await;
+    run(&["send", "y"]).ok().await;
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "something was written");
+    let last = fake.calls().pop().unwrap();
+    let message = &last.body["params"]["message"];
+    assert!(message["taskId"].is_null() && message["contextId"].is_null(), "{message}");
+    run(&["send", "y", "--continue"]).fails(2, "A2ACLI_ERR_USAGE").await;
+    // What is named goes out as it is, and nothing is made up beside it.
+    run(&["send", "z", "--context-id", "c-9"]).ok().await;
+    let message = fake.calls().pop().unwrap().body["params"]["message"].clone();
+    assert_eq!(message["contextId"], "c-9");
+    assert!(message["taskId"].is_null(), "{message}");
+    run(&["send", "z"]).env("A2ACLI_TASK_ID", "t-1").ok().await;
+    let message = fake.calls().pop().unwrap().body["params"]["message"].clone();
+    assert_eq!((&message["taskId"], &message["contextId"]), (&json!("t-1"), &Value::Null));
+}

@@ -1,0 +1,175 @@
+//! The verbs around the calls: help, completion, chat, the webhook and the demo.
+
+use std::process::Stdio;
+
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+    time::timeout,
+};
+
+use crate::{
+    cli_support::{agent, cli, herald, steered, task},
+    http::{Call, Client},
+    support::SOON,
+};
+
+#[tokio::test]
+async fn help_teaches_every_verb_and_shows_the_defaults() {
+    for arguments in [&["help"][..], &["--help"], &["-h"]] {
+        let help = cli(arguments.iter().copied()).ok().await.stdout;
+        for verb in ["card", "send", "task", "chat", "config", "completion", "demo-server", "help"]
+        {
+            assert!(help.contains(&format!("\n  {verb} ")), "no {verb} in {help}");
+        }
+    }
+    for verb in [
+        &["card", "get"][..],
+        &["send"],
+        &["task", "get"],
+        &["task", "list"],
+        &["task", "cancel"],
+        &["task", "subscribe"],
+        &["task", "download"],
+        &["task", "push-config", "create"],
+        &["chat"],
+        &["config", "show"],
+    ] {
+        let help = cli(verb.iter().copied().chain(["--help"])).ok().await.stdout;
+        for flag in [
+            "--agent-card",
+            "--transport",
+            "--a2a-version",
+            "--bearer",
+            "--api-key",
+            "--svc-param",
+            "--output",
+            "--stream",
+            "--verbose",
+            "--debug",
+            "--timeout",
+            "--poll-interval",
+            "--config",
+            "[default: text]",
+            "[default: 10m]",
+            "[default: 2s]",
+            "[default: the order of the card]",
+        ] {
+            assert!(
+                help.replace("\n          ", " ").contains(flag),
+                "no {flag} in {verb:?}: {help}"
+            );
+        }
+    }
+    for flag in ["-v", "--version"] {
+        let version = cli([flag]).ok().await.stdout;
+        assert_eq!(version, format!("herald {}\n", env!("CARGO_PKG_VERSION")));
+    }
+    assert!(cli(["send", "-v"]).ok().await.stdout.contains(env!("CARGO_PKG_VERSION")));
+    assert!(cli(["help", "task", "get"]).ok().await.stdout.contains("--wait"));
+}
+
+#[tokio::test]
+async fn shells_get_a_script_that_completes() {
+    for (shell, sign) in [
+        ("bash", "complete -F _herald"),
+        ("zsh", "#compdef herald"),
+        ("fish", "complete -c herald"),
+    ] {
+        let script = cli(["completion", shell]).ok().await.stdout;
+        assert!(script.contains(sign) && script.contains("push-config"), "{shell}");
+    }
+    cli(["completion", "cmd"]).fails(2, "A2ACLI_ERR_USAGE").await;
+}
+
+#[tokio::test]
+async fn a_chat_keeps_its_context_and_the_task_that_waits() {
+    let server = herald().await;
+    let agent = steered(&server);
+    let lines = "tck-multi-turn\n\nand more\ndone\ntck-complete-task\n/quit\nnot sent\n";
+    let talk = cli(["chat", "-a", &agent, "-o", "json"]).stdin(lines).ok().await.lines();
+    let states: Vec<_> = talk.iter().map(|turn| turn["task"]["status"]["state"].clone()).collect();
+    let expected = ["INPUT_REQUIRED", "INPUT_REQUIRED", "COMPLETED", "COMPLETED"];
+    assert_eq!(states, expected.map(|state| json!(format!("TASK_STATE_{state}"))));
+    assert!(talk.iter().all(|turn| turn["task"]["contextId"] == talk[0]["task"]["contextId"]));
+    let ids: Vec<_> = talk.iter().map(|turn| &turn["task"]["id"]).collect();
+    assert!(ids[0] == ids[1] && ids[1] == ids[2] && ids[2] != ids[3], "{ids:?}");
+    let text = cli(["chat", &agent]).stdin("Hello\n").ok().await;
+    assert_eq!(text.field("State"), "COMPLETED");
+}
+
+#[tokio::test]
+async fn a_chat_never_waits_for_somebody_who_cannot_see_it() {
+    let agent = agent(json!({ "task": task("COMPLETED") })).await;
+    // A terminal on standard input and a file on standard output.
+    let command =
+        format!("{} chat -a {} > out; echo $? >> out", env!("CARGO_BIN_EXE_herald"), agent.url);
+    let home = tempfile::tempdir().unwrap();
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).current_dir(home.path());
+    // Somebody who types nothing, for as long as it runs.
+    let child = script.stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true).spawn();
+    let mut child = child.unwrap();
+    let ended = timeout(SOON, child.wait()).await.expect("it does not wait for a line");
+    assert!(ended.unwrap().success());
+    assert_eq!(std::fs::read_to_string(home.path().join("out")).unwrap(), "2\n");
+}
+
+#[tokio::test]
+async fn a_webhook_on_this_machine_prints_what_is_posted_with_the_right_token() {
+    let listen = ["listen", "--token", "s3cret", "--count", "3", "-o", "json", "--stream"];
+    let mut child = cli(listen).spawn();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = timeout(SOON, said.next_line()).await.unwrap().unwrap().unwrap();
+    let address = first.strip_prefix("Listening: http://").unwrap().trim_end_matches('/');
+    let post = async |token: Option<(&'static str, &str)>, body: serde_json::Value| {
+        let mut call = Call::post("/", &body);
+        if let Some((name, value)) = token {
+            call = call.header(name, value);
+        }
+        let mut client = Client::connect(address.parse().unwrap()).await.unwrap();
+        client.call(&call).await.unwrap().status
+    };
+    let current = json!({ "statusUpdate": { "taskId": "t-1", "contextId": "c-1",
+        "status": { "state": "TASK_STATE_WORKING" } } });
+    let token = Some(("x-a2a-notification-token", "s3cret"));
+    assert_eq!(post(None, current.clone()).await, 401);
+    assert_eq!(post(Some(("x-a2a-notification-token", "guess")), current.clone()).await, 401);
+    assert_eq!(post(token, json!({ "hello": 1 })).await, 400);
+    assert_eq!(post(token, current.clone()).await, 200);
+    assert_eq!(
+        post(Some(("authorization", "Bearer s3cret")), json!({ "task": task("COMPLETED") })).await,
+        200
+    );
+    let older = json!({ "kind": "task", "id": "t-2", "contextId": "c", "status": { "state": "completed" } });
+    assert_eq!(post(token, older).await, 200);
+    let output = timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+    assert!(output.status.success());
+    let lines: Vec<serde_json::Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines[0], current);
+    assert_eq!(lines[1]["task"]["id"], "t-1");
+    assert_eq!(lines[2]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+}
+
+#[tokio::test]
+async fn a_demo_serves_agents_to_practise_on_and_keeps_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child = cli(["demo-server", "--port", "0"]).at(home.path()).spawn();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = timeout(SOON, said.next_line()).await.unwrap().unwrap().unwrap();
+    let address = first.split("http://").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    let sent = cli(["send", &address, "Hello"]).ok().await;
+    assert!(sent.stdout.contains("Echo: Hello"), "{sent:?}");
+    let asked = cli(["send", &format!("{address}/agents/demo"), "tck-input-required"]).ok().await;
+    assert_eq!(asked.field("State"), "INPUT_REQUIRED");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+    let id = child.id().unwrap().to_string();
+    let sent = Command::new("kill").args(["-s", "INT", &id]).status().await;
+    assert!(sent.unwrap().success());
+    assert!(timeout(SOON, child.wait()).await.unwrap().unwrap().success());
+}
