@@ -31,13 +31,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "herald",
-        "anyhow async-trait bytes bytesize clap herald-agents herald-client herald-engine \
-         herald-protocol herald-server http humantime opentelemetry opentelemetry-http \
-         opentelemetry-otlp opentelemetry_sdk reqwest serde serde_json strsim tokio tokio-util toml \
-        "anyhow async-trait bytes bytesize clap clap_complete herald-agents herald-client herald-engine \
-         herald-protocol herald-server http http-body-util humantime hyper hyper-util opentelemetry \
-         opentelemetry-http opentelemetry-otlp opentelemetry_sdk serde serde_json strsim tokio tokio-util toml \
-         tracing tracing-subscriber",
+        "anyhow async-trait bytes bytesize clap clap_complete herald-agents herald-client \
+         herald-engine herald-protocol herald-server http http-body-util humantime hyper \
+         hyper-util opentelemetry opentelemetry-http opentelemetry-otlp opentelemetry_sdk reqwest \
+         serde serde_json strsim tokio tokio-util toml tracing tracing-subscriber",
     ),
     ("xtask", "anyhow serde serde_json"),
     ("generate", "anyhow prost prost-build protox"),

@@ -18,7 +18,7 @@ use crate::{
     layers::{Layers, Origin},
 };
 
-pub(crate) use agent::{AgentArgs, Format, Hidden, OutputArgs};
+pub(crate) use agent::{AgentArgs, Format, Hidden, OutputArgs, TrustArgs};
 pub(crate) use message::{Content, MessageArgs, Send, Source, Waiting};
 pub(crate) use serve::{A2aServer, Basics, LogFormat, LogLevel, Serve};
 pub(crate) use task::{

@@ -18,6 +18,7 @@ use crate::{
     fault::{Fault, Kind},
     output::{Output, describe, progress, quoted, warn},
     reference::{self, PROGRAM},
+    trust::Trust,
     wire::Wire,
 };
 
@@ -29,6 +30,7 @@ const SHORTEST_POLL: Duration = Duration::from_millis(100);
 pub(crate) struct Contact {
     args: AgentArgs,
     reference: String,
+    trust: Trust,
     pub(crate) out: Output,
     /// What else must not be shown.
     hidden: Vec<String>,
@@ -45,9 +47,18 @@ impl Contact {
                 .hint("add -a REF, such as -a localhost:8000, or set A2ACLI_AGENT_CARD")
         })?;
         let out = Output::new(&args.output);
+        let trust = Trust::read(&args.trust)?;
+        if trust.is_blind() {
+            let credential = args.bearer.is_some() || args.api_key.is_some();
+            warn("certificates are not checked (--insecure): anybody can pretend to be the agent");
+            if credential || trust.has_certificate() {
+                warn("SECURITY: a credential goes to a server whose certificate is not checked");
+            }
+        }
         Ok(Self {
             args: args.clone(),
             reference: reference.to_owned(),
+            trust,
             out,
             hidden: Vec::new(),
             seen: RefCell::default(),
@@ -131,7 +142,7 @@ impl Contact {
             SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_) => {
                 self.args.bearer.is_some()
             }
-            SecurityScheme::MutualTls(_) => false,
+            SecurityScheme::MutualTls(_) => self.trust.has_certificate(),
         };
         if card.security_schemes.values().any(takes) {
             return Ok(());
@@ -245,7 +256,9 @@ impl Contact {
             poll: args.poll_interval.max(SHORTEST_POLL),
             ..defaults
         };
-        let mut builder = Client::builder()
+        let mut builder = self
+            .trust
+            .apply(Client::builder())
             .timeouts(timeouts)
             .prefer(args.transport.iter().copied().map(Into::into))
             .version(self.version());
@@ -326,6 +339,10 @@ impl Contact {
                 }
                 _ => fault,
             };
+        }
+        if error.is_untrusted() {
+            return Fault::new(Kind::CardInvalid, said)
+                .hint("name the keys you trust with --card-keys or --card-keys-from");
         }
         if matches!(error.status(), Some(401 | 403)) {
             let text = "the card itself is behind a login, and no credential is shown to whoever \

@@ -12,6 +12,7 @@ mod otlp;
 mod output;
 mod reference;
 mod settings;
+mod trust;
 mod wire;
 
 use std::{

@@ -47,6 +47,9 @@ pub(crate) struct AgentArgs {
     pub(crate) trust_origin: Vec<String>,
 
     #[command(flatten)]
+    pub(crate) trust: TrustArgs,
+
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
 
     /// How long to wait in all, such as 30s or 2h; 0 is for ever
@@ -58,6 +61,41 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_parser = duration, default_value = "2s", help_heading = "Waiting")]
     #[arg(value_name = "DURATION")]
     pub(crate) poll_interval: Duration,
+}
+
+/// Whom to believe, and what to show whoever asks for a certificate.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TrustArgs {
+    /// Do not check the certificate of the server, for servers of your own in development
+    /// [default: false, certificates are checked]
+    #[arg(long, value_name = "BOOL", help_heading = "Trust")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) insecure: Option<bool>,
+
+    /// Believe servers that this authority vouches for, too: a file in PEM
+    #[arg(long, value_name = "FILE", help_heading = "Trust")]
+    pub(crate) ca_cert: Option<PathBuf>,
+
+    /// The certificate to show, with its chain: a file in PEM
+    #[arg(long, value_name = "FILE", help_heading = "Trust")]
+    pub(crate) client_cert: Option<PathBuf>,
+
+    /// The key of that certificate: a file in PEM [default: it is in the same file]
+    #[arg(long, value_name = "FILE", requires = "client_cert", help_heading = "Trust")]
+    pub(crate) client_key: Option<PathBuf>,
+
+    /// Keys that cards may be signed with: a file with a JSON Web Key Set
+    #[arg(long, value_name = "FILE", help_heading = "Trust")]
+    pub(crate) card_keys: Option<PathBuf>,
+
+    /// Fetch the keys that a signature names from this origin, such as https://keys.example.com
+    #[arg(long, value_name = "ORIGIN", help_heading = "Trust")]
+    pub(crate) card_keys_from: Vec<String>,
+
+    /// Call no agent whose card is not signed by one of these keys
+    #[arg(long, value_name = "BOOL", help_heading = "Trust")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) require_signature: Option<bool>,
 }
 
 /// How a result is shown, and what is said on the way.

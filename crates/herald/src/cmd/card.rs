@@ -1,15 +1,15 @@
 //! `herald card`.
 
-use herald_client::Discovered;
+use herald_client::{Discovered, Verdict};
 use herald_protocol::{AgentCard, ErrorKind};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{
-    args::{CardCommand, CardGet},
+    args::{CardCommand, CardGet, Format},
     contact::Contact,
     fault::{Fault, Kind},
-    output::{Page, Show},
+    output::{Page, Show, inline, note},
 };
 
 /// Runs a verb of cards.
@@ -29,6 +29,11 @@ async fn get(args: &CardGet) -> Result<(), Fault> {
             }
             let card = Document::new(&discovered);
             let selected = contact.selected(&discovered);
+            let signature = signature(discovered.verdict());
+            if contact.out.format == Format::Json {
+                // The card is the protocol's own and has no place for it.
+                note("Signature", &inline(&signature));
+            }
             if args.extended {
                 let card = extended(&contact, discovered).await?;
                 return contact.out.show(&card);
@@ -37,6 +42,7 @@ async fn get(args: &CardGet) -> Result<(), Fault> {
                 if let Some(interface) = selected {
                     page.field("Selected Interface", interface);
                 }
+                page.field("Signature", signature);
                 if args.validate {
                     page.field("Valid", "yes");
                 }
@@ -57,6 +63,18 @@ async fn extended(contact: &Contact, discovered: Discovered) -> Result<AgentCard
     contact.needs_declared_credential(card)?;
     let client = contact.call(discovered)?;
     client.extended_card().await.map_err(|error| contact.explain(&client, &error))
+}
+
+/// What a card's signatures are worth. None is no fault: agents need not sign.
+fn signature(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Verified { key, .. } => format!("verified by {key}"),
+        Verdict::Unsigned => "absent".to_owned(),
+        Verdict::UnknownKey { keys } => {
+            format!("unverifiable, no trusted key: {}", keys.join(", "))
+        }
+        Verdict::Invalid { reason } => format!("unverifiable, invalid: {reason}"),
+    }
 }
 
 /// A card as it was written, so that nothing is lost which this program does not know.

@@ -4,8 +4,15 @@ use std::{fs, os::unix::fs::symlink};
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    time::timeout,
+};
 
-use crate::cli_support::{Fake, answer, card, cli, herald, result, steered, task};
+use crate::{
+    cli_support::{Fake, answer, card, cli, herald, result, steered, task},
+    support::SOON,
+};
 
 /// Begins a task that goes on until it is cancelled, and returns its id.
 async fn begun(agent: &str) -> String {
@@ -176,22 +183,29 @@ async fn tasks_are_listed_page_by_page_and_narrowed_by_state_and_context() {
 async fn a_task_is_followed_from_its_current_state_to_its_end() {
     let server = herald().await;
     let agent = steered(&server);
-    let words = "tck-stream-chunked chunks=4 delay_ms=150";
-    let sent = cli(["send", "-a", &agent, words, "--async"]).json().await;
-    let id = sent["task"]["id"].as_str().unwrap();
+    let id = &begun(&agent).await;
     let follow = ["task", "subscribe", "-a", &agent, id, "--stream", "-o", "json"];
-    let lines = cli(follow).ok().await.lines();
-    assert_eq!(lines[0]["task"]["id"], id, "the first event is the whole task");
-    let last = lines.last().unwrap();
-    assert_eq!(last["statusUpdate"]["status"]["state"], "TASK_STATE_COMPLETED", "{last}");
+    let mut child = cli(follow).spawn();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = timeout(SOON, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let first: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(first["task"]["id"], **id, "the first event is the whole task");
+    cli(["task", "cancel", "-a", &agent, id]).ok().await;
+    let mut last = first;
+    while let Some(line) = timeout(SOON, lines.next_line()).await.unwrap().unwrap() {
+        last = serde_json::from_str(&line).unwrap();
+    }
+    assert_eq!(last["statusUpdate"]["status"]["state"], "TASK_STATE_CANCELED", "{last}");
+    assert_eq!(last["statusUpdate"]["taskId"], **id);
+    assert!(timeout(SOON, child.wait()).await.unwrap().unwrap().success());
     // Without --stream it is the task itself, and so it is after the end.
     let ended = cli(["task", "subscribe", "-a", &agent, id]).json().await;
     assert_eq!(
         (&ended["id"], &ended["status"]["state"]),
-        (&json!(id), &json!("TASK_STATE_COMPLETED"))
+        (&json!(id), &json!("TASK_STATE_CANCELED"))
     );
     let again = cli(["task", "subscribe", "-a", &agent, id, "--stream", "-o", "json"]).ok().await;
-    assert_eq!(again.lines()[0]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    assert_eq!(again.lines()[0]["task"]["status"]["state"], "TASK_STATE_CANCELED");
 }
 
 #[tokio::test]

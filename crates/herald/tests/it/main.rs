@@ -27,6 +27,7 @@ mod cli_settings;
 mod cli_support;
 mod cli_task;
 mod cli_tools;
+mod cli_trust;
 mod clients;
 mod crash;
 mod disk;
