@@ -24,17 +24,15 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "herald-server",
         "async-trait blake3 bytes futures-util herald-engine herald-protocol http http-body \
-         http-body-util hyper hyper-util prost serde serde_json subtle thiserror tokio \
-         tokio-rustls tokio-tungstenite tokio-util tonic tonic-reflection tower tracing uuid",
          http-body-util hyper hyper-util prost serde serde_json socket2 subtle thiserror tokio \
-         tokio-tungstenite tokio-util tonic tonic-reflection tower tracing uuid",
+         tokio-rustls tokio-tungstenite tokio-util tonic tonic-reflection tower tracing uuid",
     ),
     (
         "herald",
         "anyhow async-trait bytes bytesize clap clap_complete herald-agents herald-client \
          herald-engine herald-protocol herald-server http http-body-util humantime hyper \
-         hyper-util opentelemetry opentelemetry-http opentelemetry-otlp opentelemetry_sdk reqwest \
-         serde serde_json strsim tokio tokio-util toml tracing tracing-subscriber",
+         hyper-util opentelemetry opentelemetry-http opentelemetry-otlp opentelemetry_sdk \
+         reqwest serde serde_json strsim tokio tokio-util toml tracing tracing-subscriber",
     ),
     ("xtask", "anyhow serde serde_json"),
     ("generate", "anyhow prost prost-build protox"),

@@ -12,6 +12,7 @@ use std::{
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
     time::{Instant, Sleep, sleep},
 };
 

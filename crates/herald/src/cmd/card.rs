@@ -15,14 +15,14 @@ use crate::{
 /// Runs a verb of cards.
 pub(crate) async fn run(command: &CardCommand) -> Result<(), Fault> {
     match command {
-        CardCommand::Get(args) => get(args).await,
+        CardCommand::Get(args) => Box::pin(get(args)).await,
     }
 }
 
 async fn get(args: &CardGet) -> Result<(), Fault> {
     let contact = Contact::new(&args.agent, args.reference.as_deref())?;
     contact
-        .within(async {
+        .within(Box::pin(async {
             let discovered = contact.discover().await?;
             if args.validate {
                 validate(discovered.document())?;
@@ -47,7 +47,7 @@ async fn get(args: &CardGet) -> Result<(), Fault> {
                     page.field("Valid", "yes");
                 }
             })
-        })
+        }))
         .await
 }
 

@@ -1,6 +1,7 @@
 //! `herald serve`.
 
 use std::{
+    future::pending,
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::fs::DirBuilderExt,
@@ -27,7 +28,7 @@ use crate::{
     args::Serve,
     logging,
     otlp::Exporter,
-    settings::{Settings, StoreKind, built_in},
+    settings::{Settings, StoreKind, TlsFiles, built_in},
 };
 
 /// Serves until told to stop.
@@ -46,10 +47,9 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
     let at_work = engine.clone();
     let mut server = Server::builder(engine).config(settings.server.clone());
-    if let Some(files) = settings.tls.clone() {
-        let tls = files.read()?;
+    let tls = settings.tls.as_ref().map(TlsFiles::read).transpose()?;
+    if let Some(tls) = &tls {
         server = server.tls(tls.clone());
-        tokio::spawn(async move { files.follow(tls).await });
     }
     let server = server.build().map_err(|fault| settings.blame(fault))?;
     // Ready to be told before anybody can know that it runs.
@@ -72,7 +72,14 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         stopping.cancel();
         signals.next().await;
     };
+    let renewed = async {
+        match (&settings.tls, &tls) {
+            (Some(files), Some(tls)) => files.follow(tls).await,
+            (_, _) => pending().await,
+        }
+    };
     tokio::select! {
+        never = renewed => match never {},
         result = served => {
             result?;
             if let Some(spans) = spans {

@@ -1,6 +1,7 @@
 //! Where the certificate is, and how a renewed one is noticed.
 
 use std::{
+    convert::Infallible,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -39,7 +40,7 @@ impl TlsFiles {
     }
 
     /// Reads them again whenever one of them has changed, for as long as the server runs.
-    pub(crate) async fn follow(&self, tls: Tls) {
+    pub(crate) async fn follow(&self, tls: &Tls) -> Infallible {
         let mut seen = self.changed();
         loop {
             sleep(LOOK).await;
@@ -47,7 +48,7 @@ impl TlsFiles {
             if now == seen || now.iter().any(Option::is_none) {
                 continue;
             }
-            match self.renew(&tls) {
+            match self.renew(tls) {
                 Ok(()) => tracing::info!("took up the renewed certificate"),
                 // One file is there before the other: they are looked at again.
                 Err(error) => {
