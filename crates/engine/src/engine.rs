@@ -811,9 +811,12 @@ pub(crate) fn internal(cause: &str) -> Error {
 pub(crate) fn refuse(error: StoreError) -> Error {
     match error {
         StoreError::Unavailable(cause) => {
-            // The writer has reported it, once.
+            // Whoever wrote or read has reported it, once.
             tracing::debug!(cause, "the store is unavailable");
-            Error::new(ErrorKind::Unavailable, "nothing can be stored right now; try again later")
+            Error::new(
+                ErrorKind::Unavailable,
+                "tasks cannot be stored or read now; try again later",
+            )
         }
         StoreError::Moved | StoreError::Fenced | StoreError::Duplicate(_) => {
             internal(&error.to_string())

@@ -22,7 +22,7 @@ mod writer;
 use std::{
     fmt,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     thread::JoinHandle,
     time::Duration,
 };
@@ -90,7 +90,12 @@ impl Sqlite {
         let conn = open::checkpointer(path)?;
         let (checkpoints, thread) = Checkpoints::start(conn, options).map_err(OpenError::Thread)?;
         let idle = Mutex::new(Vec::new());
-        let readers = |_| Readers::Pool { path: path.to_owned(), idle, _lock: lock };
+        let readers = |_| Readers::Pool {
+            path: path.to_owned(),
+            idle,
+            failing: AtomicBool::new(false),
+            _lock: lock,
+        };
         Self::start(opened, Some(checkpoints), readers, vec![thread])
     }
 

@@ -2,8 +2,11 @@
 
 use std::{
     num::NonZero,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
@@ -34,6 +37,8 @@ pub(super) enum Readers {
     Pool {
         path: PathBuf,
         idle: Mutex<Vec<Connection>>,
+        /// Whether the last read failed, so that it is reported once and not with every attempt.
+        failing: AtomicBool,
         /// Held as long as anybody can still read. After the connections, which go first.
         _lock: Lock,
     },
@@ -46,24 +51,24 @@ impl Readers {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        let (path, idle) = match self {
+        match self {
             Self::Shared(conn) => {
                 let conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
-                return Ok(read(&conn)?);
+                Ok(read(&conn)?)
             }
-            Self::Pool { path, idle, .. } => (path, idle),
-        };
-        let rested = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let conn = match rested {
-            Some(conn) => conn,
-            None => open::reader(path, size(CACHE / parallelism())).map_err(Fault::from)?,
-        };
-        let result = read(&conn);
-        let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE {
-            idle.push(conn);
+            Self::Pool { path, idle, failing, .. } => {
+                let result = pooled(path, idle, read).map_err(StoreError::from);
+                let failed = matches!(result, Err(StoreError::Unavailable(_)));
+                if failing.load(Ordering::Relaxed) != failed {
+                    failing.store(failed, Ordering::Relaxed);
+                    match &result {
+                        Err(error) => tracing::error!(%error, "the store cannot be read"),
+                        Ok(_) => tracing::info!("the store can be read again"),
+                    }
+                }
+                result
+            }
         }
-        Ok(result?)
     }
 
     /// Closes what is idle, so that the writer is the last to close and can tidy up.
@@ -73,6 +78,25 @@ impl Readers {
             Self::Shared(_) => {}
         }
     }
+}
+
+/// Reads through a connection that nobody else uses meanwhile.
+fn pooled<T>(
+    path: &Path,
+    idle: &Mutex<Vec<Connection>>,
+    read: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let rested = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let conn = match rested {
+        Some(conn) => conn,
+        None => open::reader(path, size(CACHE / parallelism()))?,
+    };
+    let result = read(&conn);
+    let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
+    if idle.len() < IDLE {
+        idle.push(conn);
+    }
+    result
 }
 
 fn parallelism() -> usize {
@@ -236,4 +260,25 @@ fn name(conn: &Connection, row: i64) -> Result<(Key, AgentName), Fault> {
 
 fn names(key: &Key) -> [&str; 3] {
     [key.owner.tenant.as_str(), &key.owner.principal, key.task.as_str()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_cannot_be_read_is_noted_until_it_can() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("herald.db");
+        let lock = open::lock(&path).unwrap();
+        let (idle, failing) = (Mutex::default(), AtomicBool::new(false));
+        let readers = Readers::Pool { path: path.clone(), idle, failing, _lock: lock };
+        let Readers::Pool { failing, .. } = &readers else { unreachable!("it was made as one") };
+        let read = || readers.with(|conn| find_agent(conn, &AgentName::from("echo")));
+        assert!(matches!(read(), Err(StoreError::Unavailable(_))), "there is no file");
+        assert!(failing.load(Ordering::Relaxed));
+        let _opened = open::file(&path, 1 << 20).unwrap();
+        assert_eq!(read(), Ok(None));
+        assert!(!failing.load(Ordering::Relaxed));
+    }
 }
