@@ -8,6 +8,7 @@ use herald_protocol::{
     Seq, Task, TaskId, TaskPage, TaskState, Timestamp,
     request::{CancelTask, GetTask, ListTasks, SendMessage, SubscribeToTask},
 };
+use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -766,9 +767,20 @@ fn size(message: &Message) -> usize {
     let parts = message.parts.iter().map(|part| match &part.content {
         Content::Text(text) | Content::Url(text) => text.len(),
         Content::Raw(bytes) => bytes.len(),
-        Content::Data(value) => value.to_string().len(),
+        Content::Data(value) => data_size(value),
     });
     parts.sum()
+}
+
+fn data_size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(data_size).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| name.len() + data_size(value)).sum()
+        }
+    }
 }
 
 /// What a turn over a task of so many bytes takes up, or nothing if the task is small.

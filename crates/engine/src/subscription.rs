@@ -190,7 +190,7 @@ impl Subscription {
 
     /// Where so many bytes have to have a place, if they have to.
     fn share_for(&self, bytes: usize) -> Option<Arc<Share>> {
-        self.share.clone().filter(|_| bytes > SMALL)
+        if bytes > SMALL { self.share.clone() } else { None }
     }
 
     /// Waits for the end without looking at the events.
