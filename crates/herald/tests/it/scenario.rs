@@ -32,9 +32,7 @@ impl Refusal {
             Self::NotCancelable => (-32002, -32002, 400, 9, "TASK_NOT_CANCELABLE"),
             Self::Ended => (-32004, -32009, 400, 9, "UNSUPPORTED_OPERATION"),
             Self::BadMessage => (-32602, -32602, 400, 3, "INVALID_PARAMS"),
-            // A path that leads nowhere is no matter of the protocol's, and has no reason.
-            Self::NoSuchOperation if door.binding == Binding::Rest => (0, 0, 404, 0, ""),
-            Self::NoSuchOperation => (-32601, -32601, 0, 12, "METHOD_NOT_FOUND"),
+            Self::NoSuchOperation => (-32601, -32601, 404, 12, "METHOD_NOT_FOUND"),
         };
         let number = match door.binding {
             Binding::JsonRpc | Binding::WebSocket | Binding::Stdio => match door.version {
