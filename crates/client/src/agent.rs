@@ -103,11 +103,12 @@ impl Agent {
     /// nothing yet.
     pub(crate) async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
         let Some(session) = &self.session else { return self.reach(call).await };
-        session.ready().await?;
+        // Boxed, so that calls without a session stay small.
+        Box::pin(session.ready()).await?;
         let shown = session.token();
         match self.reach(call).await {
             Err(error) if error.is_unauthenticated() => {
-                session.renew(shown.as_ref()).await?;
+                Box::pin(session.renew(shown.as_ref())).await?;
                 self.reach(call).await
             }
             answer => answer,

@@ -387,6 +387,11 @@ impl Discovered {
         &self.found.card
     }
 
+    /// Where the card came from.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
     /// What the signatures of the card are worth, by the keys that were given.
     pub fn verdict(&self) -> &Verdict {
         &self.found.verdict
@@ -485,7 +490,9 @@ async fn find(
 /// Judges the signatures of a card from the network, and refuses it if they have to be good.
 async fn vetted(settings: &Settings, http: &Http, mut found: Found) -> Result<Found, Error> {
     let patience = settings.timeouts.call;
-    let judged = timeout(patience, settings.card_keys.judge(http, &found.card)).await;
+    // Boxed, since most cards are not signed and every call would carry its size.
+    let judge = Box::pin(settings.card_keys.judge(http, &found.card));
+    let judged = timeout(patience, judge).await;
     let (verdict, fault) =
         judged.map_err(|_| Error::timeout("the card's keys did not come", patience))?;
     found.verdict = settings.admit(verdict, fault)?;

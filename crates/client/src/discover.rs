@@ -97,7 +97,7 @@ impl Source {
     }
 
     /// The origin that the caller named.
-    pub(crate) fn origin(&self) -> Option<String> {
+    pub fn origin(&self) -> Option<String> {
         match self {
             Self::Below(url) | Self::At(url) => Some(url.origin().ascii_serialization()),
             Self::File(_) | Self::Program(_) => None,

@@ -34,6 +34,7 @@ enum Kind {
     Invalid,
     Lost,
     Untrusted,
+    Login,
     Setup,
 }
 
@@ -99,6 +100,12 @@ impl Error {
         matches!(self.0.kind, Kind::Untrusted)
     }
 
+    /// Whether there is no token to call with: somebody has to log in, or the authorization server
+    /// gives none out. The message says what to do.
+    pub fn is_login(&self) -> bool {
+        matches!(self.0.kind, Kind::Login)
+    }
+
     /// Whether the call could not even be made: the URL, the card or the credentials do not allow
     /// it. The message says what to change.
     pub fn is_setup(&self) -> bool {
@@ -116,6 +123,7 @@ impl Error {
             | Kind::Invalid
             | Kind::Lost
             | Kind::Untrusted
+            | Kind::Login
             | Kind::Setup => false,
         }
     }
@@ -218,6 +226,10 @@ impl Error {
             Some(cause) => error.because(cause),
             None => error,
         }
+    }
+
+    pub(crate) fn login(message: impl Into<String>) -> Self {
+        Self::new(Kind::Login, message)
     }
 
     pub(crate) fn setup(message: impl Into<String>) -> Self {

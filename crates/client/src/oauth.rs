@@ -243,7 +243,7 @@ impl Session {
         match authority.grant()? {
             Grant::ClientCredentials => authority.client_credentials().await,
             Grant::DeviceCode | Grant::AuthorizationCode => {
-                Err(log_in(&Error::setup("there is no token, or it has expired")))
+                Err(log_in(&Error::login("there is no token, or it has expired")))
             }
         }
     }
@@ -261,7 +261,7 @@ impl Session {
 }
 
 fn log_in(why: &Error) -> Error {
-    Error::setup(format!("somebody has to log in (Client::log_in): {why}"))
+    Error::login(format!("somebody has to log in: {why}"))
 }
 
 impl fmt::Debug for OAuth {

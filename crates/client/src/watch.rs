@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// Sees everything that goes over the wire, repeats and credentials included: whoever shows it to
-/// others has to leave those out.
+/// others has to leave those out. Of what is said to authorization servers only the address and the
+/// status are seen.
 pub trait Watch: Send + Sync + 'static {
     /// A request goes out.
     fn request(&self, request: &Request<Bytes>);
@@ -29,18 +30,34 @@ pub trait Watch: Send + Sync + 'static {
     fn failed(&self, error: &(dyn std::error::Error + 'static));
 }
 
+/// Marks a request that is made of secrets, and so is its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Private;
+
 /// The same exchange under the eyes of `watch`.
 pub(crate) fn watched(exchange: Exchange, watch: Arc<dyn Watch>) -> Exchange {
     BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
         let (exchange, watch) = (exchange.clone(), Arc::clone(&watch));
         async move {
-            watch.request(&request);
+            let private = request.extensions().get::<Private>().is_some();
+            match private {
+                true => watch.request(&outline(&request)),
+                false => watch.request(&request),
+            }
             let begun = Instant::now();
             match exchange.oneshot(request).await {
                 Ok(response) => {
                     let (head, body) = response.into_parts();
-                    watch.response(&head, begun.elapsed());
-                    Ok::<_, BoxError>(Response::from_parts(head, shown(body, watch)))
+                    let body = if private {
+                        let mut outline = Response::new(()).into_parts().0;
+                        outline.status = head.status;
+                        watch.response(&outline, begun.elapsed());
+                        body
+                    } else {
+                        watch.response(&head, begun.elapsed());
+                        shown(body, watch)
+                    };
+                    Ok::<_, BoxError>(Response::from_parts(head, body))
                 }
                 Err(error) => {
                     watch.failed(&*error);
@@ -49,6 +66,14 @@ pub(crate) fn watched(exchange: Exchange, watch: Arc<dyn Watch>) -> Exchange {
             }
         }
     }))
+}
+
+/// Where a request goes, and nothing else of it.
+fn outline(request: &Request<Bytes>) -> Request<Bytes> {
+    let mut outline = Request::new(Bytes::new());
+    outline.method_mut().clone_from(request.method());
+    outline.uri_mut().clone_from(request.uri());
+    outline
 }
 
 fn shown(body: Body, watch: Arc<dyn Watch>) -> Body {

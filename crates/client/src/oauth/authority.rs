@@ -22,6 +22,7 @@ use crate::{
     error::Error,
     signature::now,
     transport::http::{read, refuse_redirect, request},
+    watch::Private,
 };
 
 /// How long one answer of the server may take.
@@ -199,7 +200,7 @@ impl<'a> Authority<'a> {
 
     pub(super) async fn client_credentials(&self) -> Result<Token, Error> {
         if self.session.oauth.secret.is_none() {
-            return Err(Error::setup("client credentials need a secret: OAuth::secret"));
+            return Err(Error::login("client credentials need the client's secret"));
         }
         self.token(self.token_url()?, self.scoped(vec![("grant_type", "client_credentials")]))
             .await
@@ -214,7 +215,7 @@ impl<'a> Authority<'a> {
         };
         let origin = |url: &str| Url::parse(url).ok().map(|url| url.origin());
         if origin(from) != origin(url) {
-            return Err(Refusal::Over(Error::setup("the token came from another server")));
+            return Err(Refusal::Over(Error::login("the token came from another server")));
         }
         let form = vec![("grant_type", "refresh_token"), ("refresh_token", refresh.expose())];
         let mut token = self.token(url, form).await?;
@@ -403,7 +404,9 @@ impl<'a> Authority<'a> {
     ) -> Result<(StatusCode, Bytes), Error> {
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let exchange = async {
-            let sent = self.session.http.send(request(method, url, headers, body)?).await;
+            let mut request = request(method, url, headers, body)?;
+            request.extensions_mut().insert(Private);
+            let sent = self.session.http.send(request).await;
             let response = sent.map_err(|error| error.at("the authorization server"))?;
             refuse_redirect(&response)?;
             let status = response.status();
@@ -440,16 +443,16 @@ impl<'a> Authority<'a> {
             text = format!("{text} ({})", shown(&refused.error_description));
         }
         match refused.error.as_str() {
-            "invalid_grant" => Refusal::Over(Error::setup(text)),
-            "invalid_client" | "unauthorized_client" => Refusal::Failed(Error::setup(format!(
+            "invalid_grant" => Refusal::Over(Error::login(text)),
+            "invalid_client" | "unauthorized_client" => Refusal::Failed(Error::login(format!(
                 "{text}; check the client's id and its secret"
             ))),
-            "invalid_scope" => Refusal::Failed(Error::setup(format!("{text}; check the scopes"))),
+            "invalid_scope" => Refusal::Failed(Error::login(format!("{text}; check the scopes"))),
             "access_denied" => {
-                Refusal::Failed(Error::setup(format!("{text}; the login was declined")))
+                Refusal::Failed(Error::login(format!("{text}; the login was declined")))
             }
-            "expired_token" => Refusal::Failed(Error::setup(format!("{text}; begin again"))),
-            _ => Refusal::Failed(Error::setup(text)),
+            "expired_token" => Refusal::Failed(Error::login(format!("{text}; begin again"))),
+            _ => Refusal::Failed(Error::login(text)),
         }
     }
 }

@@ -242,13 +242,13 @@ async fn a_kept_token_is_used_renewed_where_it_came_from_and_nowhere_else() {
     let mut stranger = kept(&fake, Some(1));
     stranger.from = "https://other.example/token".into();
     let error = refused(OAuth::client("me").token(stranger), &fake).await;
-    assert!(error.is_setup() && error.to_string().contains("log_in"), "{error}");
+    assert!(error.is_login() && error.to_string().contains("log in"), "{error}");
     world.then(400, json!({ "error": "invalid_grant", "error_description": "gone" }));
     let error = refused(OAuth::client("me").token(kept(&fake, Some(1))), &fake).await;
-    assert!(error.to_string().contains("log_in") && error.to_string().contains("gone"), "{error}");
+    assert!(error.to_string().contains("log in") && error.to_string().contains("gone"), "{error}");
     assert_eq!(world.count(), 2);
     let error = refused(OAuth::client("me"), &fake).await;
-    assert!(error.to_string().contains("log_in"), "{error}");
+    assert!(error.to_string().contains("log in"), "{error}");
 }
 
 #[tokio::test]
@@ -338,7 +338,7 @@ async fn what_an_authorization_server_says_is_bounded_and_explained() {
     let fake = World::new(&json!({ "password": { "tokenUrl": "{}/token" } })).start().await;
     assert!(refused(program(), &fake).await.to_string().contains("still in use"));
     let fake = World::client_credentials().start().await;
-    assert!(refused(OAuth::client("me"), &fake).await.to_string().contains("OAuth::secret"));
+    assert!(refused(OAuth::client("me"), &fake).await.to_string().contains("secret"));
     let agent = Fake::start(|url, _, _| answer(200, &card(&[(url, "JSONRPC", "1.0")]))).await;
     let error = with(program()).connect(&agent.url()).await.unwrap_err();
     assert!(error.is_setup() && error.to_string().contains("tokens"), "{error}");
