@@ -1,6 +1,7 @@
 //! The command line, as clap reads it: one file per family of verbs.
 
 mod agent;
+mod auth;
 mod environment;
 mod message;
 mod serve;
@@ -19,6 +20,7 @@ use crate::{
 };
 
 pub(crate) use agent::{AgentArgs, Format, Hidden, OutputArgs, TrustArgs};
+pub(crate) use auth::{AuthCommand, AuthLogin, AuthLogout, AuthStatus, LoginArgs};
 pub(crate) use message::{Content, MessageArgs, Send, Source, Waiting};
 pub(crate) use serve::{A2aServer, Basics, LogFormat, LogLevel, Serve};
 pub(crate) use task::{
@@ -83,6 +85,10 @@ pub(crate) enum Command {
     /// Print a script that completes commands for a shell
     #[command(after_help = COMPLETION_EXAMPLES)]
     Completion(Completion),
+
+    /// Log in to agents that want it, and out again
+    #[command(subcommand)]
+    Auth(AuthCommand),
 
     /// Look at the settings of the commands that call agents
     #[command(subcommand)]

@@ -1,5 +1,6 @@
 //! One file per family of verbs.
 
+pub(crate) mod auth;
 pub(crate) mod card;
 pub(crate) mod chat;
 pub(crate) mod config;

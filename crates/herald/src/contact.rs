@@ -3,7 +3,7 @@
 use std::{cell::RefCell, future::Future, time::Duration};
 
 use herald_client::{
-    Client, ClientBuilder, Credential, Discovered, Error, Outgoing, Source, TaskId, Timeouts,
+    Client, ClientBuilder, Credential, Discovered, Error, OAuth, Outgoing, Source, TaskId, Timeouts,
 };
 use herald_protocol::{
     AgentCard, ErrorKind, Version, card::AgentInterface, security::SecurityScheme,
@@ -15,6 +15,7 @@ use tokio::{signal, time::sleep};
 use crate::{
     args::{AgentArgs, Hidden},
     catalog,
+    credentials::{Login, Logins},
     fault::{Fault, Kind},
     output::{Output, describe, progress, quoted, warn},
     reference::{self, PROGRAM},
@@ -34,6 +35,8 @@ pub(crate) struct Contact {
     pub(crate) out: Output,
     /// What else must not be shown.
     hidden: Vec<String>,
+    /// Whether there is a name to log in with, given or kept.
+    can_log_in: bool,
     /// The task that the verb is about, as soon as it is known: who stops waiting can go on later.
     seen: RefCell<Option<TaskId>>,
 }
@@ -48,8 +51,9 @@ impl Contact {
         })?;
         let out = Output::new(&args.output);
         let trust = Trust::read(&args.trust)?;
+        let can_log_in = args.login.client_id.is_some() || any_login();
         if trust.is_blind() {
-            let credential = args.bearer.is_some() || args.api_key.is_some();
+            let credential = args.bearer.is_some() || args.api_key.is_some() || can_log_in;
             warn("certificates are not checked (--insecure): anybody can pretend to be the agent");
             if credential || trust.has_certificate() {
                 warn("SECURITY: a credential goes to a server whose certificate is not checked");
@@ -61,6 +65,7 @@ impl Contact {
             trust,
             out,
             hidden: Vec::new(),
+            can_log_in,
             seen: RefCell::default(),
         })
     }
@@ -139,8 +144,9 @@ impl Contact {
             SecurityScheme::Http(http) => {
                 self.args.bearer.is_some() && http.scheme.eq_ignore_ascii_case("bearer")
             }
+            // Without a login the call says so.
             SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_) => {
-                self.args.bearer.is_some()
+                self.args.bearer.is_some() || self.can_log_in
             }
             SecurityScheme::MutualTls(_) => self.trust.has_certificate(),
         };
@@ -181,7 +187,9 @@ impl Contact {
         let document = document.map_err(|error| self.no_card(&place, &error))?;
         let found = catalog::resolve(&place, &catalog::find(&document, name)?);
         // Who has the catalog does not decide who gets the credentials.
-        let credentials = self.args.bearer.is_some() || self.args.api_key.is_some();
+        let args = &self.args;
+        let secrets = [&args.bearer, &args.api_key, &args.login.client_secret];
+        let credentials = secrets.into_iter().any(Option::is_some);
         if let Source::At(url) | Source::Below(url) = &place
             && credentials
         {
@@ -227,6 +235,12 @@ impl Contact {
         if let Some(key) = &self.args.api_key {
             discovered = discovered.credential(Credential::api_key(&key.0));
         }
+        if self.args.bearer.is_none()
+            && self.args.api_key.is_none()
+            && let Some(oauth) = self.login(&discovered)?
+        {
+            discovered = discovered.credential(Credential::oauth(oauth));
+        }
         let client = discovered.client().map_err(|error| {
             let text = error.to_string();
             let fault = Fault::usage(text.split("; call trust_origin").next().unwrap_or(&text));
@@ -241,6 +255,53 @@ impl Contact {
             crate::output::note("Debug", &crate::output::inline(&chosen));
         }
         Ok(client)
+    }
+
+    /// Whose logins are used for an agent.
+    pub(crate) fn owner(&self, discovered: &Discovered) -> String {
+        owner(discovered.source())
+    }
+
+    /// What there is to get tokens for an agent with, if its card says where they are to be had: the
+    /// login that was kept, the name of a program, or both.
+    fn login(&self, discovered: &Discovered) -> Result<Option<OAuth>, Fault> {
+        let wanted = |scheme: &SecurityScheme| {
+            matches!(scheme, SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
+        };
+        if !discovered.card().security_schemes.values().any(wanted) {
+            return Ok(None);
+        }
+        let given = &self.args.login;
+        let (owner, logins) = (self.owner(discovered), Logins::of_user().ok());
+        let kept = match &logins {
+            Some(logins) => logins.read()?.remove(&owner),
+            None => None,
+        };
+        // A login of another program is not this one's.
+        let kept =
+            kept.filter(|kept| given.client_id.as_ref().is_none_or(|id| *id == kept.client_id));
+        let client_id =
+            given.client_id.clone().or(kept.as_ref().map(|kept| kept.client_id.clone()));
+        let Some(client_id) = client_id else { return Ok(None) };
+        let mut oauth = OAuth::client(&client_id);
+        if let Some(secret) = &given.client_secret {
+            oauth = oauth.secret(&secret.0);
+        }
+        for scope in &given.scope {
+            oauth = oauth.scope(scope);
+        }
+        if let Some(kept) = kept {
+            oauth = oauth.token(kept.token());
+        }
+        Ok(Some(oauth.on_token(move |token| {
+            let login = Login::new(&client_id, token);
+            let owner = owner.clone();
+            let saved =
+                logins.as_ref().map(|logins| logins.change(|all| drop(all.insert(owner, login))));
+            if let Some(Err(fault)) = saved {
+                warn(&crate::output::inline(fault.message()));
+            }
+        })))
     }
 
     fn builder(&self) -> ClientBuilder {
@@ -291,7 +352,7 @@ impl Contact {
         let args = &self.args;
         let values = args.svc_param.iter().map(|one| &one.value);
         let values = values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        let given = [&args.bearer, &args.api_key].into_iter().flatten();
+        let given = [&args.bearer, &args.api_key, &args.login.client_secret].into_iter().flatten();
         let given = given.map(|secret| secret.0.clone());
         given.chain(values).chain(self.hidden.iter().cloned()).collect()
     }
@@ -363,9 +424,23 @@ impl Contact {
     /// Why a call failed, and what to do.
     pub(crate) fn explain(&self, client: &Client, error: &Error) -> Fault {
         let fault = Fault::from_error(error);
+        if let Some((what, _)) = fault.message().split_once("; call trust_origin") {
+            return Fault::usage(what).hint("if you trust it, name it with --trust-origin URL");
+        }
         match fault.kind() {
             Kind::AuthFailed => {
                 let given = self.args.bearer.is_some() || self.args.api_key.is_some();
+                let by_login = client.card().security_schemes.values().any(|scheme| {
+                    matches!(scheme, SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
+                });
+                if !given && by_login && error.kind() != Some(ErrorKind::Forbidden) {
+                    let login = self.command("auth login", "--client-id ID");
+                    let kind = match self.can_log_in {
+                        true => Kind::AuthFailed,
+                        false => Kind::CredentialsMissing,
+                    };
+                    return Fault::new(kind, fault.message()).hint(format!("log in with: {login}"));
+                }
                 if given || error.kind() == Some(ErrorKind::Forbidden) {
                     return fault
                         .hint("the credential was not accepted for this; is it the right one?");
@@ -420,4 +495,19 @@ pub(crate) fn subject<const N: usize>(
     let names: Vec<&str> = words[from..].iter().map(String::as_str).collect();
     let names = names.try_into().map_err(|_| Fault::usage("there are too few names"))?;
     Ok((words[..from].first().map(String::as_str), names))
+}
+
+/// Whose logins are used for the agent of a card: those for the origin it came from.
+pub(crate) fn owner(source: &Source) -> String {
+    source.origin().unwrap_or_else(|| match source {
+        Source::File(path) => {
+            std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string()
+        }
+        Source::Below(_) | Source::At(_) | Source::Program(_) => String::new(),
+    })
+}
+
+fn any_login() -> bool {
+    let kept = Logins::of_user().and_then(|logins| logins.read());
+    kept.is_ok_and(|kept| !kept.is_empty())
 }

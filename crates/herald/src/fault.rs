@@ -173,9 +173,10 @@ impl Fault {
             Some(ErrorKind::Unauthenticated | ErrorKind::Forbidden) => Kind::AuthFailed,
             Some(kind) => Kind::Protocol(kind),
             None if matches!(error.status(), Some(401 | 403)) => Kind::AuthFailed,
+            None if error.is_login() => Kind::AuthFailed,
             None if error.is_timeout() => Kind::Timeout,
             None if error.is_connect() || error.is_broken() || error.is_lost() => Kind::Unreachable,
-            None if error.is_setup() => Kind::Usage,
+            None if error.is_setup() || error.is_untrusted() => Kind::Usage,
             // Whatever else the agent answers is not of the protocol.
             None => Kind::Protocol(ErrorKind::InvalidAgentResponse),
         };

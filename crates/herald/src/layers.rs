@@ -13,7 +13,7 @@ use crate::fault::Fault;
 /// What all names begin with.
 const PREFIX: &str = "A2ACLI_";
 /// Settings that are secrets.
-pub(crate) const SECRETS: [&str; 2] = ["bearer", "api-key"];
+pub(crate) const SECRETS: [&str; 3] = ["bearer", "api-key", "client-secret"];
 /// More than any such file holds.
 const LARGEST: u64 = 1 << 20;
 

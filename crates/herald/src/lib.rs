@@ -5,6 +5,7 @@ mod catalog;
 mod cmd;
 mod config;
 mod contact;
+mod credentials;
 mod fault;
 mod layers;
 mod logging;
@@ -71,6 +72,7 @@ fn run(reading: Reading) -> ExitCode {
             client(&command.agent().output, Box::pin(cmd::task::run(&command)))
         }
         Command::Chat(args) => client(&args.agent.output, cmd::chat::run(&args)),
+        Command::Auth(command) => client(command.output(), Box::pin(cmd::auth::run(&command))),
         Command::Listen(args) => client(&args.output, cmd::listen::run(&args)),
         Command::DemoServer(args) => served("herald", Box::pin(cmd::demo::run(args))),
         Command::Completion(args) => complete(args.shell),

@@ -6,6 +6,8 @@ use clap::{Args, ValueEnum};
 use herald_protocol::Version;
 use http::{HeaderName, HeaderValue};
 
+use super::LoginArgs;
+
 /// Which agent is called, how, and how the answer is shown.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentArgs {
@@ -45,6 +47,9 @@ pub(crate) struct AgentArgs {
     /// Send credentials to this origin too: a card may name interfaces elsewhere
     #[arg(long, value_name = "URL", help_heading = "Credentials")]
     pub(crate) trust_origin: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) login: LoginArgs,
 
     #[command(flatten)]
     pub(crate) trust: TrustArgs,

@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use crate::{
     args::{ConfigShow, Setting},
+    credentials::Logins,
     fault::Fault,
     layers::{Layers, SECRETS},
     output::{Output, Page, Show},
@@ -11,7 +12,9 @@ use crate::{
 
 /// Prints every setting. Nothing is changed.
 pub(crate) fn show(args: &ConfigShow, layers: &Layers, settings: &[Setting]) -> Result<(), Fault> {
-    let files = layers.paths().map(|path| path.display().to_string()).collect();
+    let logins = Logins::of_user().ok().filter(|logins| logins.path().exists());
+    let logins = logins.map(|logins| logins.path().display().to_string());
+    let files = layers.paths().map(|path| path.display().to_string()).chain(logins).collect();
     Output::new(&args.agent.output).show(&Effective { settings: Settings(settings), files })
 }
 

@@ -144,6 +144,8 @@ pub(crate) struct Received {
     pub(crate) path: String,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: Value,
+    /// The body as it came.
+    pub(crate) text: String,
 }
 
 impl Received {
@@ -181,6 +183,7 @@ impl Fake {
                                 path: head.uri.to_string(),
                                 headers: head.headers,
                                 body: serde_json::from_slice(&bytes).unwrap_or_default(),
+                                text: String::from_utf8_lossy(&bytes).into_owned(),
                             };
                             log.lock().unwrap().push(received.clone());
                             Ok::<_, hyper::Error>(answer(&own, &received))

@@ -20,6 +20,7 @@ mod a2a_server;
 mod agents;
 mod cli;
 mod cli_agent;
+mod cli_auth;
 mod cli_card;
 mod cli_output;
 mod cli_send;
