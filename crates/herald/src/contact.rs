@@ -168,7 +168,8 @@ impl Contact {
         let mut places = reference::places(&reference)?.into_iter().peekable();
         loop {
             let place = places.next().expect("a reference names a place");
-            match self.builder().discover(place.clone()).await {
+            // Boxed, as all that may happen on the way is in it.
+            match Box::pin(self.builder().discover(place.clone())).await {
                 Ok(discovered) => return Ok(discovered),
                 // What is no card may still be the place of one.
                 Err(error) if places.peek().is_some() && !error.is_connect() => {}
@@ -183,7 +184,7 @@ impl Contact {
             return Ok(self.reference.clone());
         };
         let place = reference::places(catalog)?.swap_remove(0);
-        let document = self.builder().fetch(&place).await;
+        let document = Box::pin(self.builder().fetch(&place)).await;
         let document = document.map_err(|error| self.no_card(&place, &error))?;
         let found = catalog::resolve(&place, &catalog::find(&document, name)?);
         // Who has the catalog does not decide who gets the credentials.
