@@ -35,7 +35,7 @@ async fn get(args: &CardGet) -> Result<(), Fault> {
                 note("Signature", &inline(&signature));
             }
             if args.extended {
-                let card = extended(&contact, discovered).await?;
+                let card = Box::pin(extended(&contact, discovered)).await?;
                 return contact.out.show(&card);
             }
             contact.out.show_with(&card, |page| {
