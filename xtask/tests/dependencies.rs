@@ -17,22 +17,24 @@ const ALLOWED: &[(&str, &str)] = &[
     ("herald-agents", "async-trait herald-engine herald-protocol serde_json tokio"),
     (
         "herald-client",
-        "async-trait aws-lc-rs backon base64 bytes futures-util herald-protocol http http-body \
-         http-body-util jsonwebtoken reqwest serde serde_json tokio tokio-tungstenite tokio-util \
-         tower tracing uuid",
+        "async-trait aws-lc-rs backon base64 bytes futures-util herald-protocol http \
+         http-body http-body-util jsonwebtoken reqwest serde serde_json tokio \
+         tokio-tungstenite tokio-util tower tracing uuid",
     ),
     (
         "herald-server",
         "async-trait blake3 bytes futures-util herald-engine herald-protocol http http-body \
-         http-body-util hyper hyper-util prost serde serde_json socket2 subtle thiserror tokio \
-         tokio-rustls tokio-tungstenite tokio-util tonic tonic-reflection tower tracing uuid",
+         http-body-util hyper hyper-util prost serde serde_json socket2 subtle thiserror \
+         tokio tokio-rustls tokio-tungstenite tokio-util tonic tonic-reflection tower tracing \
+         uuid",
     ),
     (
         "herald",
         "anyhow async-trait bytes bytesize clap clap_complete herald-agents herald-client \
          herald-engine herald-protocol herald-server http http-body-util humantime hyper \
-         hyper-util opentelemetry opentelemetry-http opentelemetry-otlp opentelemetry_sdk \
-         reqwest serde serde_json strsim tokio tokio-util toml tracing tracing-subscriber",
+         hyper-util jiff opentelemetry opentelemetry-http opentelemetry-otlp \
+         opentelemetry_sdk reqwest rustix serde serde_json strsim tokio tokio-util toml \
+         tracing tracing-subscriber",
     ),
     ("xtask", "anyhow serde serde_json"),
     ("generate", "anyhow prost prost-build protox"),

@@ -2,6 +2,7 @@
 
 mod agent;
 mod auth;
+mod doctor;
 mod environment;
 mod message;
 mod serve;
@@ -21,6 +22,7 @@ use crate::{
 
 pub(crate) use agent::{AgentArgs, Format, Hidden, OutputArgs, TrustArgs};
 pub(crate) use auth::{AuthCommand, AuthLogin, AuthLogout, AuthStatus, LoginArgs};
+pub(crate) use doctor::Doctor;
 pub(crate) use message::{Content, MessageArgs, Send, Source, Waiting};
 pub(crate) use serve::{A2aServer, Basics, LogFormat, LogLevel, Serve};
 pub(crate) use task::{
@@ -89,6 +91,9 @@ pub(crate) enum Command {
     /// Log in to agents that want it, and out again
     #[command(subcommand)]
     Auth(AuthCommand),
+    /// Look at everything a server needs here, and say what is wrong and what to do about it
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor(Doctor),
 
     /// Look at the settings of the commands that call agents
     #[command(subcommand)]

@@ -5,6 +5,7 @@ pub(crate) mod card;
 pub(crate) mod chat;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 mod download;
 pub(crate) mod listen;
 pub(crate) mod send;

@@ -28,7 +28,10 @@ use clap::CommandFactory;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    args::{CardCommand, Cli, Command, ConfigCommand, Format, OutputArgs, Reading, Serve, Unread},
+    args::{
+        CardCommand, Cli, Command, ConfigCommand, Doctor, Format, OutputArgs, Reading, Serve, Unread,
+    },
+    cmd::doctor::Verdict,
     fault::Fault,
     output::{Detail, Output},
 };
@@ -76,6 +79,7 @@ fn run(reading: Reading) -> ExitCode {
         Command::Listen(args) => client(&args.output, cmd::listen::run(&args)),
         Command::DemoServer(args) => served("herald", Box::pin(cmd::demo::run(args))),
         Command::Completion(args) => complete(args.shell),
+        Command::Doctor(args) => doctor(&args),
         Command::Config(ConfigCommand::Show(args)) => {
             client(&args.agent.output, async { cmd::config::show(&args, &layers, &settings) })
         }
@@ -92,6 +96,19 @@ fn client(args: &OutputArgs, verb: impl Future<Output = Result<(), Fault>>) -> E
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => out.fail(&fault),
+    }
+}
+
+/// Runs the checks. It succeeds if none of them fails.
+fn doctor(args: &Doctor) -> ExitCode {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let done = runtime
+        .map_err(|error| Fault::internal(format!("cannot start: {error}")))
+        .and_then(|runtime| finish(runtime, cmd::doctor::run(args)));
+    match done {
+        Ok(Verdict::Ok | Verdict::Warn) => ExitCode::SUCCESS,
+        Ok(Verdict::Fail) => ExitCode::FAILURE,
+        Err(fault) => fault.exit_code(),
     }
 }
 

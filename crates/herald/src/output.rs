@@ -93,6 +93,11 @@ impl Output {
     }
 }
 
+/// Writes one JSON document to standard output.
+pub(crate) fn document(value: &impl Serialize) -> Result<(), Fault> {
+    print(&json::document(value))
+}
+
 /// Writes to standard output at once. A reader who has gone has read enough.
 pub(crate) fn print(text: &str) -> Result<(), Fault> {
     let mut out = io::stdout().lock();

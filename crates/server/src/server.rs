@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::{Engine, Profile, room::Room, store::Owner};
-use herald_protocol::{AgentName, dialect::Entry};
+use herald_protocol::{AgentCard, AgentName, dialect::Entry};
 use http::{
     HeaderValue, Method, Request, Response, Version, header, request::Parts, uri::Authority,
 };
@@ -76,6 +76,12 @@ impl Server {
     /// `http://127.0.0.1:8000`.
     pub fn curl(&self, base: &str) -> String {
         self.shared.curl(base)
+    }
+
+    /// The card of the default agent, as a server at `base` shows it.
+    pub fn card(&self, base: &str) -> AgentCard {
+        let profile = self.shared.engine.profile(None).expect("an engine has its default agent");
+        card::build(&self.shared, profile, None, base)
     }
 
     /// Answers one request.

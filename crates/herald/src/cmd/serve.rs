@@ -43,7 +43,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     if let Some(source) = &settings.source {
         tracing::info!(file = %source.display(), "read the configuration");
     }
-    let engine = build_engine(&settings)?;
+    let engine = build_engine(&settings, open_store(&settings)?)?;
     let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
     let at_work = engine.clone();
     let mut server = Server::builder(engine).config(settings.server.clone());
@@ -135,20 +135,21 @@ fn list_handlers() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn build_engine(settings: &Settings) -> anyhow::Result<Engine> {
-    let store: Arc<dyn Store> = match &settings.store {
-        StoreKind::Memory => Arc::new(Sqlite::memory()?),
-        StoreKind::Sqlite(path) => {
-            if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                // What people ask their agents is nobody else's business on this machine.
-                let mut builder = std::fs::DirBuilder::new();
-                builder.recursive(true).mode(0o700).create(directory).with_context(|| {
-                    format!("cannot make the data directory {}", directory.display())
-                })?;
-            }
-            Arc::new(Sqlite::open(path, Options::default())?)
-        }
+fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    let path = match &settings.store {
+        StoreKind::Memory => return Ok(Arc::new(Sqlite::memory()?)),
+        StoreKind::Sqlite(path) => path,
     };
+    if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        // What people ask their agents is nobody else's business on this machine.
+        let mut builder = std::fs::DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(directory);
+        made.with_context(|| format!("cannot make the data directory {}", directory.display()))?;
+    }
+    Ok(Arc::new(Sqlite::open(path, Options::default())?))
+}
+
+pub(crate) fn build_engine(settings: &Settings, store: Arc<dyn Store>) -> anyhow::Result<Engine> {
     let mut builder = Engine::builder(store)
         .settings(settings.engine.clone())
         .default_agent(settings.default_agent.clone());
@@ -182,7 +183,7 @@ fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::R
 }
 
 /// How to reach the address from this machine.
-fn local_url(mut address: SocketAddr, tls: bool) -> String {
+pub(crate) fn local_url(mut address: SocketAddr, tls: bool) -> String {
     if address.ip().is_unspecified() {
         let loopback: IpAddr = match address {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),

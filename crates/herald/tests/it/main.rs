@@ -32,6 +32,7 @@ mod cli_trust;
 mod clients;
 mod crash;
 mod disk;
+mod doctor;
 mod drain;
 mod faults;
 mod logs;

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::{Read, Seek, SeekFrom},
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -322,9 +322,12 @@ async fn spawn(
             panic!("it did not start: {greeting}\n{said}");
         }
     }
-    let card = greeting.lines().find_map(|line| line.trim().strip_prefix("card ")).unwrap();
-    let address = card.trim().strip_prefix("http://").unwrap().split('/').next().unwrap();
-    (child, stdout, address.parse().unwrap(), greeting)
+    let listen = greeting.lines().find_map(|line| line.trim().strip_prefix("listen ")).unwrap();
+    let mut address: SocketAddr = listen.trim().parse().unwrap();
+    if address.ip().is_unspecified() {
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    (child, stdout, address, greeting)
 }
 
 /// Looks until it is so, or says what was waited for.

@@ -87,10 +87,12 @@ pub(super) fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspecti
     let conn = connect(path, &manner).map_err(failed)?;
     open::check_owner(&conn, path)?;
     let form = match open::is_current(&conn, path)? {
-        true => Form::Current,
+        true => {
+            open::check_whole(&conn, path)?;
+            Form::Current
+        }
         false => Form::Older,
     };
-    open::check_whole(&conn, path)?;
     let tasks = "SELECT coalesce(sum(tasks), 0) FROM counters";
     let tasks: i64 = conn.query_row(tasks, [], |row| row.get(0)).map_err(failed)?;
     let newest = "SELECT changed FROM tasks ORDER BY row DESC LIMIT 1";

@@ -1,0 +1,60 @@
+//! Whether the settings make a server.
+
+use std::sync::Arc;
+
+use herald_engine::store::sqlite::Sqlite;
+use herald_protocol::AgentCard;
+use herald_server::Server;
+
+use crate::{args::Serve, cmd::serve, settings::Settings};
+
+use super::Finding;
+
+const CHECK: &str = "config";
+
+/// What is examined: the settings, and the server they make.
+pub(super) struct Subject {
+    pub(super) settings: Settings,
+    server: Server,
+}
+
+pub(super) fn check(args: &Serve) -> (Finding, Option<Subject>) {
+    match build(args) {
+        Ok(subject) => (Finding::ok(CHECK, describe(&subject.settings)), Some(subject)),
+        Err(fault) => {
+            let remedy = "correct it; docs/configuration.md lists every setting";
+            (Finding::fail(CHECK, format!("{fault:#}"), remedy), None)
+        }
+    }
+}
+
+/// Everything that a start does with the settings, on a store that nobody keeps.
+fn build(args: &Serve) -> anyhow::Result<Subject> {
+    args.basics.check()?;
+    let settings = Settings::merge(args)?;
+    let engine = serve::build_engine(&settings, Arc::new(Sqlite::memory()?))?;
+    let server = Server::builder(engine).config(settings.server.clone()).build();
+    let server = server.map_err(|fault| settings.blame(fault))?;
+    Ok(Subject { settings, server })
+}
+
+fn describe(settings: &Settings) -> String {
+    let names: Vec<_> = settings.agents.iter().map(|agent| agent.profile.name.as_str()).collect();
+    let file = match &settings.source {
+        Some(path) => path.display().to_string(),
+        None => "no herald.toml here, the defaults hold".to_owned(),
+    };
+    format!("{file}: serves {}", names.join(", "))
+}
+
+impl Subject {
+    /// The card that the server shows at its root when it is called at `base`.
+    pub(super) fn card(&self, base: &str) -> AgentCard {
+        self.server.card(self.settings.server.public_url.as_deref().unwrap_or(base))
+    }
+
+    /// Where the server is reached from this machine.
+    pub(super) fn local_url(&self) -> String {
+        serve::local_url(self.settings.address, self.settings.tls.is_some())
+    }
+}
