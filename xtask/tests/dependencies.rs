@@ -14,7 +14,11 @@ const ALLOWED: &[(&str, &str)] = &[
         "async-trait base64 blake3 bytes herald-protocol refinery rusqlite serde serde_json \
          tempfile thiserror tokio tokio-util tracing uuid",
     ),
-    ("herald-agents", "async-trait herald-engine herald-protocol serde_json tokio"),
+    (
+        "herald-agents",
+        "async-trait herald-engine herald-protocol rustix serde serde_json tempfile tokio \
+         tokio-util tracing uuid",
+    ),
     (
         "herald-client",
         "async-trait aws-lc-rs backon base64 bytes futures-util herald-protocol http \

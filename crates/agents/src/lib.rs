@@ -2,6 +2,14 @@
 
 mod conformance;
 mod echo;
+mod exec;
+mod failure;
+mod handler;
+pub mod process;
+mod text;
 
 pub use conformance::{Conformance, Otherwise};
 pub use echo::Echo;
+pub use exec::{Exec, Input};
+pub use failure::ErrorDetail;
+pub use handler::Handler;

@@ -28,6 +28,8 @@ pub enum AgentError {
     Stopped,
     /// The work failed. The text goes to the caller.
     Failed(String),
+    /// What does the work said something that makes no sense. The text goes to the caller.
+    Broke(String),
 }
 
 impl AgentError {
@@ -50,7 +52,7 @@ impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped => f.write_str("the turn is over"),
-            Self::Failed(reason) => f.write_str(reason),
+            Self::Failed(reason) | Self::Broke(reason) => f.write_str(reason),
         }
     }
 }

@@ -264,7 +264,7 @@ impl Engine {
             return Ok(Sent::Message(reply));
         }
         if broke_protocol(&record.task) {
-            let text = "the agent's answer broke the protocol";
+            let text = record.task.error().unwrap_or_default();
             return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
                 .with("taskId", record.task.id.as_str()));
         }

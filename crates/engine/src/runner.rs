@@ -456,6 +456,7 @@ impl Engine {
                 let broke = sink.broke.load(Ordering::Relaxed);
                 failed(if broke { BROKE_PROTOCOL } else { AGENT_FAILED }, &text)
             }
+            Outcome::Returned(Err(AgentError::Broke(text))) => failed(BROKE_PROTOCOL, &text),
             Outcome::Panicked(cause) => {
                 tracing::error!(%task, cause, "the agent panicked");
                 failed(AGENT_CRASHED, "the agent crashed")

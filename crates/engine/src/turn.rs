@@ -79,12 +79,12 @@ impl Turn {
     /// A turn that speaks through `sink` until `cancelled` fires; `cancel_metadata` then holds what
     /// the caller sent along.
     pub fn new(
-        mut assignment: Assignment,
+        assignment: Assignment,
         sink: Arc<dyn Sink>,
         cancelled: CancellationToken,
         cancel_metadata: Arc<Mutex<Option<Metadata>>>,
     ) -> Self {
-        let written = Mutex::new(std::mem::take(&mut assignment.continued));
+        let written = Mutex::new(assignment.continued.clone());
         Self { assignment, sink, cancelled, cancel_metadata, written }
     }
 
@@ -144,6 +144,18 @@ impl Turn {
         self.cancel_metadata.lock().expect("nothing panics while it holds this lock").clone()
     }
 
+    /// Starts the turn over: the next piece of an artifact replaces what was written until now.
+    pub fn start_over(&self) {
+        let mut written = self.written.lock().expect("nothing panics while it holds this lock");
+        written.clone_from(&self.assignment.continued);
+    }
+
+    /// Says where the task stands, in whatever words; no parts are no words.
+    pub async fn report(&self, state: TaskState, parts: Vec<Part>) -> Result<(), Stop> {
+        let message = (!parts.is_empty()).then(|| Message { parts, ..self.words("") });
+        self.say(Say::Status(state, message)).await
+    }
+
     /// Says that the work goes on, and how.
     pub async fn progress(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.words(text);
@@ -152,7 +164,12 @@ impl Turn {
 
     /// Writes a whole artifact, in place of an earlier one of the same id.
     pub async fn artifact(&self, artifact: Artifact) -> Result<(), Stop> {
-        let chunk = self.chunk(artifact, false, true);
+        self.replace(artifact, true).await
+    }
+
+    /// Writes the first piece of an artifact, in place of an earlier one of the same id.
+    pub async fn replace(&self, piece: Artifact, last: bool) -> Result<(), Stop> {
+        let chunk = self.chunk(piece, false, last);
         self.say(Say::Artifact(chunk)).await
     }
 

@@ -24,7 +24,7 @@ pub(crate) use agent::{AgentArgs, Format, Hidden, OutputArgs, TrustArgs};
 pub(crate) use auth::{AuthCommand, AuthLogin, AuthLogout, AuthStatus, LoginArgs};
 pub(crate) use doctor::Doctor;
 pub(crate) use message::{Content, MessageArgs, Send, Source, Waiting};
-pub(crate) use serve::{A2aServer, Basics, LogFormat, LogLevel, Serve};
+pub(crate) use serve::{A2aServer, Basics, ListFormat, LogFormat, LogLevel, Serve};
 pub(crate) use task::{
     PushCommand, PushCreate, PushList, PushNamed, TaskCancel, TaskCommand, TaskDownload, TaskGet,
     TaskList, TaskSubscribe,
@@ -235,8 +235,17 @@ pub(crate) struct CardGet {
 }
 
 /// What `a2a-server` takes beyond the flags of its namesake, and does not list.
-pub(crate) const MORE: [&str; 7] =
-    ["data", "ephemeral", "config", "public_url", "log_format", "tls_certificate", "tls_key"];
+pub(crate) const MORE: [&str; 9] = [
+    "data",
+    "ephemeral",
+    "config",
+    "exec",
+    "workdir",
+    "public_url",
+    "log_format",
+    "tls_certificate",
+    "tls_key",
+];
 
 /// Settings that must be given on the command line, or are no settings: what a verb acts on.
 const EXPLICIT: [&str; 17] = [

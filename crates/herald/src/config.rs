@@ -183,7 +183,7 @@ pub(crate) struct LogSection {
     pub(crate) format: Option<LogFormat>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentSection {
     #[serde(deserialize_with = "agent_name")]
@@ -205,6 +205,22 @@ pub(crate) struct AgentSection {
     pub(crate) dialects: Dialects,
     /// Only for `kind = "conformance"`.
     pub(crate) otherwise: Option<OtherwiseKey>,
+    /// The rest is for kinds that run a program.
+    pub(crate) command: Option<Vec<String>>,
+    pub(crate) workdir: Option<PathBuf>,
+    /// Where the working directory must be once its links are followed.
+    #[serde(default)]
+    pub(crate) allowed_roots: Vec<PathBuf>,
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, Secret>,
+    pub(crate) input: Option<InputKey>,
+    pub(crate) max_output: Option<Size>,
+    pub(crate) error_detail: Option<ErrorDetailKey>,
+    /// How often a turn is begun that a death cut off, the server's or the program's.
+    pub(crate) attempts: Option<u32>,
+    /// What relative paths start from, if not from where the server does.
+    #[serde(skip)]
+    pub(crate) base: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]
@@ -222,6 +238,21 @@ pub(crate) struct ExtensionSection {
 pub(crate) enum OtherwiseKey {
     Complete,
     Ask,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum InputKey {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ErrorDetailKey {
+    Kind,
+    Message,
+    Full,
 }
 
 /// Versions, and whether each is served.
@@ -258,21 +289,19 @@ impl Config {
 impl AgentSection {
     /// An agent of this name and kind, with every other key absent.
     pub(crate) fn new(name: &str, kind: &str) -> Self {
-        Self {
-            name: name.to_owned().into(),
-            kind: kind.to_owned().into(),
-            description: None,
-            default: false,
-            streaming: None,
-            concurrency: None,
-            timeout: None,
-            idle_timeout: None,
-            paused_timeout: None,
-            kill_grace: None,
-            extensions: Vec::new(),
-            dialects: Dialects::default(),
-            otherwise: None,
-        }
+        let (name, kind) = (name.to_owned().into(), kind.to_owned().into());
+        Self { name, kind, ..Self::default() }
+    }
+
+    /// Reads the manifest of one agent, whose relative paths start beside it.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the manifest {}", path.display()))?;
+        let source = Source::new(path, text);
+        let section: Self =
+            toml::from_str(source.text()).map_err(|fault| source.refused(&fault))?;
+        let base = path.parent().unwrap_or(Path::new("")).to_owned();
+        Ok(Self { base, ..section })
     }
 }
 

@@ -29,7 +29,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     args::{
-        CardCommand, Cli, Command, ConfigCommand, Doctor, Format, OutputArgs, Reading, Serve, Unread,
+        CardCommand, Cli, Command, ConfigCommand, Doctor, Format, OutputArgs, Reading, Serve,
+        Unread,
     },
     cmd::doctor::Verdict,
     fault::Fault,

@@ -1,5 +1,7 @@
 //! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
 
+mod discovery;
+mod program;
 mod tls;
 mod trace;
 
@@ -12,8 +14,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use herald_agents::{Conformance, Echo, Otherwise};
-use herald_engine::{Agent, Profile, Scopes, agent::Extension};
+use herald_agents::{Conformance, Echo, Otherwise, process::Processes};
+use herald_engine::{Agent, Profile, Recovery, Scopes, agent::Extension};
 use herald_protocol::{AgentName, MissingVersion, TenantId};
 use herald_server::{MetricsAccess, SwitchedOff, Token};
 use http::Uri;
@@ -26,6 +28,7 @@ use crate::{
     },
 };
 
+pub(crate) use discovery::Provenance;
 pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
 
@@ -48,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) default_agent: AgentName,
     pub(crate) log_level: LogLevel,
     pub(crate) log_format: LogFormat,
+    /// The programs that agents run.
+    pub(crate) processes: Processes,
     /// Where spans go, if anywhere.
     pub(crate) trace: Option<TraceSettings>,
     /// The file that was read, if any.
@@ -66,6 +71,7 @@ pub(crate) enum StoreKind {
 /// One agent and what it declares.
 #[derive(Debug)]
 pub(crate) struct AgentSettings {
+    pub(crate) provenance: Provenance,
     pub(crate) profile: Profile,
     pub(crate) agent: Arc<dyn Agent>,
 }
@@ -95,20 +101,18 @@ impl Settings {
             false => tokens(&config, address.ip())?,
         };
         let public_url = public_url(args, &config)?;
-        let sections = if config.agents.is_empty() {
-            vec![AgentSection::new("echo", "echo")]
-        } else {
-            config.agents
-        };
-        let default_agent = default_agent(&sections, &config.source)?;
+        let default_agent = default_agent(&config.agents, &config.source)?;
         let mut switched_off = switched_off(None, &config.dialects);
+        let processes = Processes::new(store.records());
         let mut agents = Vec::new();
-        for section in sections {
+        for (section, provenance) in sections(args, config.agents, source.as_deref())? {
             switched_off.extend(self::switched_off(Some(&section.name), &section.dialects));
-            let place = section.kind.place.clone();
-            let built = agent(section);
-            agents.push(built.map_err(|fault| config.source.fault_at(&place, fault))?);
+            agents.push(agent(section, provenance, &config.source, &processes)?);
         }
+        // What the command line asks for comes first, and is what everybody gets.
+        let default_agent = default_agent
+            .filter(|_| args.exec.is_none())
+            .unwrap_or_else(|| agents[0].profile.name.clone());
         let open = config.auth.required == Some(false);
         let mut server = herald_server::Config {
             public_url,
@@ -143,6 +147,7 @@ impl Settings {
             default_agent,
             log_level,
             log_format,
+            processes,
             trace,
             source,
         })
@@ -160,6 +165,16 @@ impl Settings {
     }
 }
 
+impl StoreKind {
+    /// Where running programs are written down: beside the tasks.
+    fn records(&self) -> Option<PathBuf> {
+        match self {
+            Self::Memory => None,
+            Self::Sqlite(path) => Some(path.with_file_name("processes")),
+        }
+    }
+}
+
 impl Basics {
     /// Refuses what is not part of this version.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
@@ -173,9 +188,20 @@ impl Basics {
     }
 }
 
-/// The kinds of agents that need nothing else, as each describes itself.
-pub(crate) fn built_in() -> [Profile; 2] {
-    [Echo::profile("echo"), Conformance::profile("conformance")]
+/// What can work on tasks: what is built in, what is configured, and what is found.
+pub(crate) fn handlers(args: &Serve) -> anyhow::Result<Vec<(Profile, Provenance)>> {
+    let built_in = [Echo::profile("echo"), Conformance::profile("conformance")];
+    let mut handlers: Vec<_> = built_in.map(|profile| (profile, Provenance::BuiltIn)).into();
+    let source = config_path(args);
+    let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    for (section, provenance) in sections(args, config.agents, source.as_deref())? {
+        let agent = agent(section, provenance, &config.source, &Processes::new(None))?;
+        if agent.provenance != Provenance::BuiltIn {
+            handlers.retain(|(known, _)| known.name != agent.profile.name);
+            handlers.push((agent.profile, agent.provenance));
+        }
+    }
+    Ok(handlers)
 }
 
 fn config_path(args: &Serve) -> Option<PathBuf> {
@@ -321,7 +347,8 @@ fn tokens(config: &Config, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
         .collect())
 }
 
-fn default_agent(sections: &[AgentSection], source: &Source) -> Result<AgentName, Fault> {
+/// The one that the file names, or its first.
+fn default_agent(sections: &[AgentSection], source: &Source) -> Result<Option<AgentName>, Fault> {
     for (index, section) in sections.iter().enumerate() {
         if sections[..index].iter().any(|earlier| *earlier.name == *section.name) {
             let said = format!("the agent name {:?} is used twice", *section.name);
@@ -335,13 +362,58 @@ fn default_agent(sections: &[AgentSection], source: &Source) -> Result<AgentName
             let said = format!("both {first:?} and {:?} are marked default = true", *second.name);
             Err(source.fault_at(place, said))
         }
-        (Some(only), None) => Ok(AgentName::new(only.name.as_str())),
-        (None, _) => Ok(AgentName::new(sections[0].name.as_str())),
+        (Some(only), None) => Ok(Some(AgentName::new(only.name.as_str()))),
+        (None, _) => Ok(sections.first().map(|first| AgentName::new(first.name.as_str()))),
     }
 }
 
-fn agent(section: AgentSection) -> anyhow::Result<AgentSettings> {
+/// All agents, and where each comes from: the one of the flags, those of the file, the built-in one
+/// if there are none, and what is found beyond them.
+fn sections(
+    args: &Serve,
+    configured: Vec<AgentSection>,
+    source: Option<&Path>,
+) -> anyhow::Result<Vec<(AgentSection, Provenance)>> {
+    let flags = program::of_flags(args).map(|section| (section, Provenance::CommandLine));
+    let configured = configured.into_iter().map(|section| (section, Provenance::Configured));
+    let mut sections: Vec<_> = flags.into_iter().chain(configured).collect();
+    if sections.is_empty() {
+        sections.push((AgentSection::new("echo", "echo"), Provenance::BuiltIn));
+    }
+    if !args.basics.no_discovery {
+        for (section, provenance) in discovery::discover(source)? {
+            // Who is configured is not replaced by what happens to be there.
+            if !sections.iter().any(|(known, _)| *known.name == *section.name) {
+                sections.push((section, provenance));
+            }
+        }
+    }
+    Ok(sections)
+}
+
+/// The agent of a section. What is wrong with one is shown where it stands.
+fn agent(
+    section: AgentSection,
+    provenance: Provenance,
+    file: &Source,
+    processes: &Processes,
+) -> anyhow::Result<AgentSettings> {
+    let place = section.kind.place.clone();
+    let built = build(section, processes);
+    let (profile, agent) = built.map_err(|fault| match &provenance {
+        Provenance::Found(path) => fault.context(format!("in {}", path.display())),
+        Provenance::Configured => file.fault_at(&place, format_args!("{fault:#}")).into(),
+        Provenance::BuiltIn | Provenance::CommandLine => fault,
+    })?;
+    Ok(AgentSettings { provenance, profile, agent })
+}
+
+fn build(
+    section: AgentSection,
+    processes: &Processes,
+) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
     let name = section.name.as_str();
+    program::check(&section)?;
     if section.otherwise.is_some() && *section.kind != "conformance" {
         bail!("agent {name:?}: `otherwise` belongs to kind = \"conformance\"");
     }
@@ -354,11 +426,16 @@ fn agent(section: AgentSection) -> anyhow::Result<AgentSettings> {
             };
             (Conformance::profile(name), Arc::new(Conformance { otherwise }))
         }
-        "exec" | "handler" | "acp" | "claude-code" | "codex" | "cursor" | "gemini" | "opencode"
-        | "a2a" | "llm" | "worker" => {
+        "exec" => program::exec(&section, processes)?,
+        "handler" => program::handler(&section, processes)?,
+        "acp" | "claude-code" | "codex" | "cursor" | "gemini" | "opencode" | "a2a" | "llm"
+        | "worker" => {
             bail!("agent {name:?}: kind = {:?} is not part of this version", *section.kind)
         }
-        other => bail!("agent {name:?}: unknown kind {other:?}; use \"echo\" or \"conformance\""),
+        other => bail!(
+            "agent {name:?}: unknown kind {other:?}; \
+             use \"exec\", \"handler\", \"echo\" or \"conformance\""
+        ),
     };
     if *section.name != *section.kind {
         profile.title.clone_from(&section.name);
@@ -369,10 +446,23 @@ fn agent(section: AgentSection) -> anyhow::Result<AgentSettings> {
     }
     profile.streaming = section.streaming.unwrap_or(profile.streaming);
     profile.concurrency = section.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
-    profile.timeout = span(section.timeout).or(profile.timeout);
-    profile.idle_timeout = span(section.idle_timeout).or(profile.idle_timeout);
-    profile.paused_timeout = span(section.paused_timeout).or(profile.paused_timeout);
-    profile.grace = span(section.kill_grace).unwrap_or(profile.grace);
+    for (given, limit) in [
+        (section.timeout, &mut profile.timeout),
+        (section.idle_timeout, &mut profile.idle_timeout),
+        (section.paused_timeout, &mut profile.paused_timeout),
+    ] {
+        // Zero switches a limit off.
+        *limit = given.map_or(*limit, |span| Some(span.0).filter(|span| !span.is_zero()));
+    }
+    if !program::runs_programs(&section.kind) {
+        profile.grace = span(section.kill_grace).unwrap_or(profile.grace);
+    }
+    if let Some(attempts) = section.attempts {
+        profile.recovery = match attempts {
+            0 | 1 => Recovery::Fail,
+            more => Recovery::Rerun(more),
+        };
+    }
     profile.extensions = section
         .extensions
         .into_iter()
@@ -382,7 +472,7 @@ fn agent(section: AgentSection) -> anyhow::Result<AgentSettings> {
             required: extension.required,
         })
         .collect();
-    Ok(AgentSettings { profile, agent })
+    Ok((profile, agent))
 }
 
 fn span(span: Option<crate::config::Span>) -> Option<Duration> {

@@ -7,6 +7,7 @@ use clap::{Args, Parser, ValueEnum, builder::FalseyValueParser};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   herald serve                              an echo agent, data in ./herald-data
+  herald serve --exec 'wc -w'               any program as an agent
   herald serve --ephemeral --port 9000      nothing is kept after it stops
   herald serve --config herald.toml         agents, limits and tokens from a file
   herald serve --stdio --ephemeral          one caller, over standard input and output
@@ -58,9 +59,16 @@ pub(crate) struct Basics {
     #[arg(long, env = "HERALD_LOG_LEVEL", value_enum, ignore_case = true, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,
 
-    /// Print the built-in handlers, which are kinds of agents, and exit
-    #[arg(long)]
-    pub(crate) list_handlers: bool,
+    /// Print what can work on tasks, built in, configured and found, and exit
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "table"
+    )]
+    pub(crate) list_handlers: Option<ListFormat>,
 
     /// Serve one caller over standard input and output instead of a port: one JSON-RPC message per
     /// line each way, logs on standard error
@@ -71,7 +79,7 @@ pub(crate) struct Basics {
     #[arg(long, hide = true, value_name = "PACKAGE")]
     pub(crate) handler_package: Vec<String>,
 
-    /// Look for no handlers but the built-in ones, which is what this version does
+    /// Look for no handlers beside the configuration file and on PATH
     #[arg(long)]
     pub(crate) no_discovery: bool,
 }
@@ -101,6 +109,14 @@ pub(crate) struct Serve {
     #[arg(long, env = "HERALD_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
 
+    /// Serve a program as an agent at the root: a message is its input, what it prints the answer
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) exec: Option<String>,
+
+    /// Where the program of --exec runs [default: here]
+    #[arg(long, value_name = "DIR", requires = "exec")]
+    pub(crate) workdir: Option<PathBuf>,
+
     /// The address that cards give to clients, when it is not the one listened on
     #[arg(long, env = "HERALD_PUBLIC_URL", value_name = "URL")]
     pub(crate) public_url: Option<String>,
@@ -112,6 +128,14 @@ pub(crate) struct Serve {
     /// How to log when nobody says.
     #[arg(skip)]
     pub(crate) usual_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListFormat {
+    /// For people
+    Table,
+    /// For programs
+    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

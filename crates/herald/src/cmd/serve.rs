@@ -5,18 +5,21 @@ use std::{
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::fs::DirBuilderExt,
+    path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::Context;
 use herald_engine::{
-    Engine,
+    Engine, Profile,
     store::{
         Store,
         sqlite::{Options, Sqlite},
     },
 };
 use herald_server::Server;
+use serde::Serialize;
 use tokio::{
     io::{stdin, stdout},
     net::TcpListener,
@@ -25,17 +28,20 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::Serve,
+    args::{ListFormat, Serve},
     logging,
     otlp::Exporter,
-    settings::{Settings, StoreKind, TlsFiles, built_in},
+    settings::{Provenance, Settings, StoreKind, TlsFiles, handlers},
 };
+
+/// How long programs that nobody waits for any more may take to end.
+const PROGRAMS_LEFT: Duration = Duration::from_secs(2);
 
 /// Serves until told to stop.
 pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     args.basics.check()?;
-    if args.basics.list_handlers {
-        return list_handlers();
+    if let Some(format) = args.basics.list_handlers {
+        return list_handlers(&args, format);
     }
     let settings = Settings::merge(&args)?;
     let spans = settings.trace.as_ref().map(Exporter::start).transpose()?;
@@ -44,6 +50,9 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         tracing::info!(file = %source.display(), "read the configuration");
     }
     let engine = build_engine(&settings, open_store(&settings)?)?;
+    // The data directory is ours now, and so is what an earlier life of it left running.
+    let cleared = settings.processes.clear(PROGRAMS_LEFT).await;
+    cleared.context("cannot keep a record of running programs")?;
     let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
     let at_work = engine.clone();
     let mut server = Server::builder(engine).config(settings.server.clone());
@@ -78,17 +87,22 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
             (_, _) => pending().await,
         }
     };
-    tokio::select! {
+    let result = tokio::select! {
         never = renewed => match never {},
         result = served => {
-            result?;
-            if let Some(spans) = spans {
-                spans.finish().await;
-            }
+            settings.processes.close(PROGRAMS_LEFT).await;
+            result
         }
-        () = stopped => tracing::warn!("stopped at once; {}", fate(&settings.store)),
+        () = stopped => {
+            tracing::warn!("stopped at once; {}", fate(&settings.store));
+            settings.processes.close(Duration::ZERO).await;
+            return Ok(());
+        }
+    };
+    if let Some(spans) = spans {
+        spans.finish().await;
     }
-    Ok(())
+    Ok(result?)
 }
 
 /// Says what the end waits for, so that it does not look stuck, and how not to wait.
@@ -124,15 +138,47 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// Says what can work on tasks without being installed.
-fn list_handlers() -> anyhow::Result<()> {
+/// Says what can work on tasks.
+fn list_handlers(args: &Serve, format: ListFormat) -> anyhow::Result<()> {
+    let handlers = handlers(args)?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{:<12} DESCRIPTION", "HANDLER")?;
-    for profile in built_in() {
-        writeln!(out, "{:<12} {}", profile.name.as_str(), profile.description)?;
+    match format {
+        ListFormat::Table => {
+            let names = handlers.iter().map(|(profile, _)| profile.name.as_str().len());
+            let width = names.max().unwrap_or(0).max("HANDLER".len());
+            writeln!(out, "{:<width$}  {:<10}  DESCRIPTION", "HANDLER", "SOURCE")?;
+            for (profile, provenance) in handlers {
+                let (name, description) = (profile.name.as_str(), &profile.description);
+                writeln!(out, "{name:<width$}  {:<10}  {description}", provenance.name())?;
+            }
+        }
+        ListFormat::Json => {
+            let listed: Vec<_> = handlers.iter().map(Listed::new).collect();
+            writeln!(out, "{}", serde_json::to_string_pretty(&listed)?)?;
+        }
     }
     out.flush()?;
     Ok(())
+}
+
+/// One line of the list, for programs.
+#[derive(Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    description: &'a str,
+    source: &'static str,
+    path: Option<&'a Path>,
+}
+
+impl<'a> Listed<'a> {
+    fn new((profile, provenance): &'a (Profile, Provenance)) -> Self {
+        Self {
+            name: profile.name.as_str(),
+            description: &profile.description,
+            source: provenance.name(),
+            path: provenance.path(),
+        }
+    }
 }
 
 fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {

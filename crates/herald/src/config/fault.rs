@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use super::Config;
 
 /// A value and the place in the file where it stands.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Placed<T> {
     pub(crate) place: Range<usize>,
     value: T,

@@ -93,7 +93,7 @@ async fn what_this_version_lacks_is_refused_in_a_sentence() {
     assert!(package.stderr.starts_with("a2a-server: "), "{package:?}");
     assert!(package.stderr.contains("my_custom_module.handlers"), "{package:?}");
     assert!(package.stderr.contains("--list-handlers"), "{package:?}");
-    let unknown = a2a_server(&["--exec", "x"]).await;
+    let unknown = a2a_server(&["--adapter", "x"]).await;
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
     let level = a2a_server(&["--log-level", "loud"]).await;
     assert_eq!(level.status.code(), Some(2), "{level:?}");

@@ -40,6 +40,8 @@ async fn help_names_every_flag_and_nothing_that_is_not_there() {
         "--data",
         "--ephemeral",
         "--config",
+        "--exec",
+        "--workdir",
         "--public-url",
         "--log-level",
         "--log-format",
@@ -52,7 +54,7 @@ async fn help_names_every_flag_and_nothing_that_is_not_there() {
     ] {
         assert!(help.stdout.contains(flag), "no {flag} in {}", help.stdout);
     }
-    for absent in ["--handler-package", "--exec", "worker", "postgres"] {
+    for absent in ["--handler-package", "--adapter", "worker", "postgres"] {
         assert!(!help.stdout.contains(absent), "{absent} in {}", help.stdout);
     }
     let bare = herald(&[]).await;
@@ -247,7 +249,7 @@ async fn no_secret_is_repeated_when_the_file_is_at_fault() {
 async fn a_kind_that_is_not_there_is_refused_by_name() {
     let agent = |kind: &str| format!("[[agents]]\nname = \"mine\"\nkind = \"{kind}\"\n");
     refused(&agent("eccho"), &["mine", "unknown kind \"eccho\"", "\"echo\""]).await;
-    for kind in ["exec", "worker", "claude-code", "a2a", "llm"] {
+    for kind in ["worker", "claude-code", "a2a", "llm"] {
         refused(&agent(kind), &["mine", kind, "not part of this version"]).await;
     }
     let twice = format!("{}{}", agent("echo"), agent("echo"));

@@ -1,0 +1,141 @@
+//! A message as a program reads it.
+
+use std::{fs, io, path::PathBuf};
+
+use herald_protocol::{Content, Message, Metadata, Part};
+use serde::Serialize;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How a program wants to read a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Input {
+    /// As text: data as JSON, files as the path they can be read at, links as they are, each on a
+    /// line of its own.
+    #[default]
+    Text,
+    /// As the message's JSON in the shape of A2A 1.0, with `path` in place of the bytes of files.
+    Json,
+}
+
+/// What a program is given to read, and the files that this speaks of. They go with this value.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) stdin: Vec<u8>,
+    _files: Option<TempDir>,
+}
+
+/// A message with its files on disk. Callers cannot say `path`: what they sent was read as a message
+/// of the protocol, which has none.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OnDisk<'a> {
+    message_id: &'a str,
+    context_id: Option<&'a str>,
+    task_id: Option<&'a str>,
+    role: &'static str,
+    parts: Vec<PartOnDisk<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a Metadata>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    extensions: &'a [String],
+}
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct PartOnDisk<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filename: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    media_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a Metadata>,
+}
+
+impl Input {
+    /// Writes a message's files to a directory of their own, and the message as it is to be read.
+    pub(super) fn give(self, message: &Message) -> io::Result<Given> {
+        let is_file = |part: &Part| matches!(part.content, Content::Raw(_));
+        let files = match message.parts.iter().any(is_file) {
+            // Only our own user can look into it.
+            true => Some(tempfile::Builder::new().prefix("herald-").tempdir()?),
+            false => None,
+        };
+        let mut paths = Vec::new();
+        for (index, part) in message.parts.iter().enumerate() {
+            let path = match (&part.content, &files) {
+                (Content::Raw(bytes), Some(files)) => {
+                    let path = files.path().join(file_name(index, part));
+                    fs::write(&path, bytes)?;
+                    Some(path)
+                }
+                _ => None,
+            };
+            paths.push(path);
+        }
+        let parts = message.parts.iter().zip(&paths);
+        let stdin = match self {
+            Self::Text => {
+                let lines: Vec<String> = parts.map(|(part, path)| line(part, path)).collect();
+                lines.join("\n").into_bytes()
+            }
+            Self::Json => serde_json::to_vec(&on_disk(message, parts.collect()))?,
+        };
+        Ok(Given { stdin, _files: files })
+    }
+}
+
+fn line(part: &Part, path: &Option<PathBuf>) -> String {
+    match (&part.content, path) {
+        (Content::Text(text), _) => text.clone(),
+        (Content::Data(data), _) => data.to_string(),
+        (Content::Url(url), _) => url.clone(),
+        (Content::Raw(_), path) => {
+            path.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+        }
+    }
+}
+
+fn on_disk<'a>(message: &'a Message, parts: Vec<(&'a Part, &'a Option<PathBuf>)>) -> OnDisk<'a> {
+    let part = |(part, path): (&'a Part, &'a Option<PathBuf>)| {
+        let mut on_disk = PartOnDisk {
+            filename: part.filename.as_deref(),
+            media_type: part.media_type.as_deref(),
+            metadata: part.metadata.as_ref(),
+            ..PartOnDisk::default()
+        };
+        match &part.content {
+            Content::Text(text) => on_disk.text = Some(text),
+            Content::Data(data) => on_disk.data = Some(data),
+            Content::Url(url) => on_disk.url = Some(url),
+            Content::Raw(_) => on_disk.path = path.as_ref(),
+        }
+        on_disk
+    };
+    OnDisk {
+        message_id: message.message_id.as_str(),
+        context_id: message.context_id.as_ref().map(|id| id.as_str()),
+        task_id: message.task_id.as_ref().map(|id| id.as_str()),
+        role: message.role.proto_name(),
+        parts: parts.into_iter().map(part).collect(),
+        metadata: message.metadata.as_ref(),
+        extensions: &message.extensions,
+    }
+}
+
+/// A name of ours with the part's place in it, so that no two collide, and as much of the sender's
+/// as cannot lead elsewhere.
+fn file_name(index: usize, part: &Part) -> String {
+    let safe = |char: &char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_');
+    let given: String = part.filename.iter().flat_map(|name| name.chars()).filter(safe).collect();
+    let kept = given.len().saturating_sub(100);
+    format!("{index}-{}", given[kept..].trim_start_matches('.'))
+}

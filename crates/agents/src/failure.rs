@@ -1,0 +1,50 @@
+//! What callers hear of a failure, and what only the log does.
+
+use herald_engine::AgentError;
+use herald_protocol::AgentName;
+
+/// How much of an agent's failures its callers are told. The log has everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ErrorDetail {
+    /// What kind of failure it was.
+    #[default]
+    Kind,
+    /// And the agent's own word for it.
+    Message,
+    /// And all that the agent said about it.
+    Full,
+}
+
+/// Why an agent's work failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What happened, in words of ours: nothing in it comes from the agent's inside.
+    pub(crate) kind: String,
+    /// The agent's own word for it.
+    pub(crate) message: Option<String>,
+    /// All that it said about it.
+    pub(crate) full: Option<String>,
+}
+
+impl Failure {
+    /// A failure that the agent itself says nothing about.
+    pub(crate) fn new(kind: impl Into<String>) -> Self {
+        Self { kind: kind.into(), message: None, full: None }
+    }
+
+    /// Logs everything, and returns what the caller may hear.
+    pub(crate) fn tell(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
+        let said = self.full.as_deref().or(self.message.as_deref()).unwrap_or_default();
+        tracing::warn!(%agent, kind = self.kind, said, "the agent failed");
+        let told = match detail {
+            ErrorDetail::Kind => None,
+            ErrorDetail::Message => self.message,
+            ErrorDetail::Full => self.full.or(self.message),
+        };
+        let kind = self.kind;
+        AgentError::Failed(match told {
+            Some(told) => format!("agent {agent} {kind}: {told}"),
+            None => format!("agent {agent} {kind}"),
+        })
+    }
+}

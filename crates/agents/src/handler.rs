@@ -1,0 +1,187 @@
+//! A process that speaks the line protocol and works on many tasks at once.
+
+mod connection;
+mod line;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
+use herald_protocol::AgentName;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use self::{
+    connection::{Connection, Place, Said},
+    line::Told,
+};
+use crate::{
+    ErrorDetail,
+    failure::Failure,
+    process::{Processes, Program, STUCK},
+};
+
+/// What a handler may say in one turn.
+const MAX_OUTPUT: u64 = 16 << 20;
+
+/// Gives turns to one process that lives on between them.
+#[derive(Debug)]
+pub struct Handler {
+    /// Whom failures are blamed on.
+    pub name: AgentName,
+    /// What to run.
+    pub program: Program,
+    /// How many bytes it may write in one turn.
+    pub max_output: u64,
+    /// How much callers hear of its failures.
+    pub error_detail: ErrorDetail,
+    /// How often a turn is begun in all whose process died, ours or the handler's.
+    pub attempts: u32,
+    processes: Processes,
+    current: Mutex<Option<Arc<Connection>>>,
+    tasks: TaskTracker,
+}
+
+/// Why a turn was cut off.
+enum Cut {
+    /// It is over, or what was said does not fit into its task.
+    Turn(AgentError),
+    /// The handler failed at it.
+    Failed(Failure),
+    /// The handler said something that makes no sense.
+    Broke(String),
+    /// The handler is gone.
+    Died(Failure),
+}
+
+impl Handler {
+    /// A handler, within the usual limits. Its process is started for its first turn.
+    pub fn new(name: &str, program: Program, processes: Processes) -> Self {
+        Self {
+            name: AgentName::new(name),
+            program,
+            max_output: MAX_OUTPUT,
+            error_detail: ErrorDetail::default(),
+            attempts: 1,
+            processes,
+            current: Mutex::default(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// What it declares about itself.
+    pub fn profile(&self) -> Profile {
+        let mut profile = Profile::new(self.name.clone(), "Works on tasks in a process of its own");
+        profile.skills[0].tags = vec!["handler".to_owned()];
+        profile.input_modes = vec!["text/plain".to_owned(), "*/*".to_owned()];
+        profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
+        profile.recovery = match self.attempts {
+            0 | 1 => Recovery::Fail,
+            attempts => Recovery::Rerun(attempts),
+        };
+        profile.concurrency = 64;
+        profile.timeout = Some(Duration::from_secs(600));
+        profile.grace = self.program.grace + STUCK;
+        profile
+    }
+
+    /// The process to talk to, with a place for one more turn.
+    fn place(&self) -> Place {
+        let mut current = self.current.lock().expect("nothing panics while it holds this lock");
+        loop {
+            let open = current.as_ref().filter(|connection| connection.is_open());
+            if let Some(place) = open.and_then(Connection::place) {
+                return place;
+            }
+            let last = current.as_deref();
+            let (name, program) = (&self.name, &self.program);
+            let next = Connection::open(name, program, &self.processes, &self.tasks, last);
+            *current = Some(next);
+        }
+    }
+
+    /// One attempt at a turn.
+    async fn attempt(&self, turn: &Turn, attempt: u32) -> Result<(), Cut> {
+        let mut place = self.place();
+        let result = tokio::select! {
+            result = self.converse(turn, &mut place, attempt) => result,
+            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+        };
+        if !place.is_over {
+            self.dismiss(turn, &mut place).await;
+        }
+        result
+    }
+
+    async fn converse(&self, turn: &Turn, place: &mut Place, attempt: u32) -> Result<(), Cut> {
+        place.tell(Told::begin(&place.name(), turn, attempt).encode()).await;
+        let mut bytes = 0;
+        while let Some(mail) = place.next().await {
+            bytes += mail.bytes as u64;
+            if bytes > self.max_output {
+                let kind = format!("wrote more than {} bytes", self.max_output);
+                return Err(Cut::Failed(Failure::new(kind)));
+            }
+            match mail.said {
+                Said::Status(state, parts) => turn.report(state, parts).await?,
+                Said::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
+                Said::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
+                Said::Failed(failure) => return Err(Cut::Failed(failure)),
+                Said::Broke(what) => return Err(Cut::Broke(what)),
+            }
+            if place.is_over {
+                return Ok(());
+            }
+        }
+        Err(Cut::Died(place.failure()))
+    }
+
+    /// Tells the handler to stop working on a turn, and waits until it has.
+    async fn dismiss(&self, turn: &Turn, place: &mut Place) {
+        let metadata = turn.cancel_metadata();
+        let gone = async {
+            place.tell(Told::Cancel { turn: &place.name(), metadata }.encode()).await;
+            while !place.is_over {
+                place.next().await;
+            }
+        };
+        if timeout(self.program.grace, gone).await.is_err() {
+            let (agent, task) = (&self.name, turn.task_id());
+            tracing::warn!(%agent, %task, "the handler does not let go of a turn that is over");
+        }
+    }
+}
+
+#[async_trait]
+impl Agent for Handler {
+    async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
+        let mut attempt = turn.attempt();
+        loop {
+            match self.attempt(turn, attempt).await {
+                Ok(()) => return Ok(()),
+                Err(Cut::Died(failure)) if attempt < self.attempts => {
+                    tracing::info!(task = %turn.task_id(), kind = failure.kind, "begins again");
+                    attempt += 1;
+                    turn.start_over();
+                }
+                Err(Cut::Died(failure) | Cut::Failed(failure)) => {
+                    return Err(failure.tell(&self.name, self.error_detail));
+                }
+                Err(Cut::Broke(what)) => {
+                    let agent = &self.name;
+                    return Err(AgentError::Broke(format!("agent {agent} {what}")));
+                }
+                Err(Cut::Turn(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+impl From<Stop> for Cut {
+    fn from(stop: Stop) -> Self {
+        Self::Turn(stop.into())
+    }
+}

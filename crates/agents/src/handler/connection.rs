@@ -1,0 +1,456 @@
+//! One process of a handler, from its start to its end, and the mail of its turns.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    time::Duration,
+};
+
+use herald_protocol::{AgentName, Artifact, Part, TaskState};
+use tokio::{
+    io::AsyncWriteExt,
+    process::{ChildStderr, ChildStdin},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::task::TaskTracker;
+
+use super::line::{self, Told, Whose, Words};
+use crate::{
+    failure::Failure,
+    process::{Processes, Program, describe},
+    text::{Line, Lines},
+};
+
+/// Bytes in one line of a handler.
+const LINE: usize = 8 << 20;
+
+/// Bytes of lines that were read and are not yet in the log, of all turns together. Who says more
+/// waits in its pipe.
+const ROOM: usize = 2 * LINE;
+
+/// Lines that wait: for one turn, and for the handler.
+const QUEUE: usize = 64;
+
+/// How long a handler may take to say hello.
+const HELLO: Duration = Duration::from_secs(20);
+
+/// What lived so long, or did some work, died of something new.
+const STEADY: Duration = Duration::from_secs(30);
+
+/// The pause before a handler that died is started again, at first and at last.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+/// Bytes of a line on standard error that are logged, and characters of a broken line.
+const COMPLAINT: usize = 8 << 10;
+const SHOWN: usize = 200;
+
+/// A handler's process, or the wait for one.
+#[derive(Debug)]
+pub(super) struct Connection {
+    agent: AgentName,
+    outgoing: mpsc::Sender<Vec<u8>>,
+    turns: Mutex<Turns>,
+    room: Arc<Semaphore>,
+    closed: OnceLock<Closed>,
+    /// The last thing it complained about.
+    complaint: Mutex<String>,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    /// How many there were.
+    begun: u64,
+    open: HashMap<u64, mpsc::Sender<Mail>>,
+    /// Whether one of them came to its end.
+    was_useful: bool,
+    is_closed: bool,
+}
+
+/// How a process came to its end.
+#[derive(Debug)]
+struct Closed {
+    failure: Failure,
+    /// How many in a row did not last.
+    misfortunes: u32,
+    at: Instant,
+}
+
+/// One line of a handler for a turn. It takes up room until it is dropped.
+#[derive(Debug)]
+pub(super) struct Mail {
+    pub(super) said: Said,
+    pub(super) bytes: usize,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+/// What a handler says about a turn.
+#[derive(Debug)]
+pub(super) enum Said {
+    Status(TaskState, Vec<Part>),
+    /// With whether it goes after what is there, and whether it is complete with this.
+    Artifact(Artifact, bool, bool),
+    Failed(Failure),
+    /// Something that makes no sense.
+    Broke(String),
+}
+
+/// A turn's place at a handler, until dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Whether the handler has nothing more to say about the turn.
+    pub(super) is_over: bool,
+    number: u64,
+    mail: mpsc::Receiver<Mail>,
+    connection: Arc<Connection>,
+}
+
+/// How the conversation of the process stands.
+struct Attention {
+    started: Instant,
+    greeted: bool,
+    ping: Option<Duration>,
+    /// The last ping: its number, when it was sent, and whether it was answered.
+    asked: (u64, Instant, bool),
+}
+
+impl Connection {
+    /// A process that is about to start, after a pause if the `last` one did not last.
+    pub(super) fn open(
+        agent: &AgentName,
+        program: &Program,
+        processes: &Processes,
+        tasks: &TaskTracker,
+        last: Option<&Self>,
+    ) -> Arc<Self> {
+        let (outgoing, lines) = mpsc::channel(QUEUE);
+        let connection = Arc::new(Self {
+            agent: agent.clone(),
+            outgoing,
+            turns: Mutex::default(),
+            room: Arc::new(Semaphore::new(ROOM)),
+            closed: OnceLock::new(),
+            complaint: Mutex::default(),
+        });
+        let closed = last.and_then(|last| last.closed.get());
+        let misfortunes = closed.map_or(0, |closed| closed.misfortunes);
+        let pause = match misfortunes {
+            0 => Duration::ZERO,
+            more => (PAUSES.0 * 2_u32.saturating_pow(more - 1)).min(PAUSES.1),
+        };
+        let pause = pause.saturating_sub(closed.map_or(pause, |closed| closed.at.elapsed()));
+        let (own, program) = (Arc::clone(&connection), program.clone());
+        let (processes, helpers) = (processes.clone(), tasks.clone());
+        tasks.spawn(async move {
+            sleep(pause).await;
+            let started = Instant::now();
+            let failure = own.live(&program, &processes, &helpers, lines).await;
+            processes.unless_closing().await;
+            tracing::warn!(agent = %own.agent, kind = failure.kind, "the handler is gone");
+            let mut turns = own.turns();
+            let lasted = turns.was_useful || started.elapsed() >= STEADY;
+            let misfortunes = if lasted { 1 } else { misfortunes + 1 };
+            let closed = Closed { failure, misfortunes, at: Instant::now() };
+            own.closed.set(closed).expect("it closes once");
+            turns.is_closed = true;
+            turns.open.clear();
+        });
+        connection
+    }
+
+    /// Whether it can take turns.
+    pub(super) fn is_open(&self) -> bool {
+        self.closed.get().is_none()
+    }
+
+    /// Why it cannot any more.
+    fn failure(&self) -> Failure {
+        let closed = self.closed.get().map(|closed| closed.failure.clone());
+        closed.unwrap_or_else(|| Failure::new("is gone"))
+    }
+
+    /// A place for one more turn, unless it is closed.
+    pub(super) fn place(self: &Arc<Self>) -> Option<Place> {
+        let mut turns = self.turns();
+        if turns.is_closed {
+            return None;
+        }
+        turns.begun += 1;
+        let (number, (sender, mail)) = (turns.begun, mpsc::channel(QUEUE));
+        turns.open.insert(number, sender);
+        Some(Place { is_over: false, number, mail, connection: Arc::clone(self) })
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Runs the process to its end, and says how that came about.
+    async fn live(
+        &self,
+        program: &Program,
+        processes: &Processes,
+        helpers: &TaskTracker,
+        lines: mpsc::Receiver<Vec<u8>>,
+    ) -> Failure {
+        let (mut process, pipes) = match processes.spawn(program, &[]).await {
+            Ok(started) => started,
+            Err(fault) => {
+                let message = Some(fault.to_string());
+                return Failure { message, ..Failure::new("could not be started") };
+            }
+        };
+        let hello = Told::Hello { protocol: line::VERSION, agent: self.agent.as_str() }.encode();
+        helpers.spawn(write(pipes.stdin, hello, lines));
+        let complaints = self.complaints(pipes.stderr);
+        let mut said = Lines::new(pipes.stdout, LINE);
+        let mut attention = Attention::new();
+        let mut complaints = std::pin::pin!(complaints);
+        let mut silent = false;
+        let failure = loop {
+            tokio::select! {
+                line = said.next() => match line {
+                    None => break None,
+                    Some(line) => {
+                        if let Err(failure) = self.take(line, &mut attention).await {
+                            break Some(failure);
+                        }
+                    }
+                },
+                () = &mut complaints, if !silent => silent = true,
+                // What it started may hold its output open; it itself has nothing more to say.
+                _ = process.wait() => break None,
+                () = attention.due() => {
+                    if let Err(failure) = attention.check(&self.outgoing) {
+                        break Some(failure);
+                    }
+                }
+            }
+        };
+        let failure = match failure {
+            Some(failure) => failure,
+            None => {
+                // What it said before it ended is still to be read.
+                let rest = async {
+                    while let Some(line) = said.next().await {
+                        if self.take(line, &mut attention).await.is_err() {
+                            break;
+                        }
+                    }
+                };
+                let _ = timeout(program.grace, rest).await;
+                match timeout(program.grace, process.wait()).await {
+                    Ok(Ok(status)) => {
+                        Failure::new(format!("{} in the middle of a turn", describe(status)))
+                    }
+                    Ok(Err(_)) | Err(_) => Failure::new("closed its output"),
+                }
+            }
+        };
+        process.end().await;
+        if !silent {
+            let _ = timeout(program.grace, complaints).await;
+        }
+        let complaint = self.complaint.lock().expect("nothing panics while it holds this lock");
+        let message = failure.message.or_else(|| Some(complaint.clone()).filter(|c| !c.is_empty()));
+        Failure { message, ..Failure::new(failure.kind) }
+    }
+
+    /// Logs what the handler complains about, and remembers the last of it.
+    async fn complaints(&self, stderr: ChildStderr) {
+        let mut lines = Lines::new(stderr, COMPLAINT);
+        while let Some(Line::Whole(line) | Line::Cut(line)) = lines.next().await {
+            let text = String::from_utf8_lossy(&line);
+            tracing::info!(agent = %self.agent, "{text}");
+            let mut last = self.complaint.lock().expect("nothing panics while it holds this lock");
+            *last = text.into_owned();
+        }
+    }
+
+    /// Takes a line of the handler to where it belongs. An error means that it cannot go on.
+    async fn take(&self, line: Line, attention: &mut Attention) -> Result<(), Failure> {
+        let line = match line {
+            Line::Whole(line) => line,
+            Line::Cut(line) => {
+                self.nonsense(&line, &format!("longer than {LINE} bytes"));
+                return Ok(());
+            }
+        };
+        let said = match serde_json::from_slice::<line::Line>(&line) {
+            Ok(said) => said,
+            Err(why) => {
+                match serde_json::from_slice::<Whose>(&line) {
+                    Ok(whose) => {
+                        let broke = Said::Broke(format!("wrote a line that is wrong: {why}"));
+                        self.deliver(&whose.turn, broke, &line).await;
+                    }
+                    Err(_) => self.nonsense(&line, &why.to_string()),
+                }
+                return Ok(());
+            }
+        };
+        let (turn, said) = match said {
+            line::Line::Hello { protocol, ping } => return attention.greet(protocol, ping),
+            line::Line::Pong { id } => {
+                attention.asked.2 |= attention.asked.0 == id;
+                return Ok(());
+            }
+            line::Line::Status { turn, state, words } => {
+                (turn, Said::Status(state, words.into_parts()))
+            }
+            line::Line::Artifact {
+                turn,
+                artifact_id,
+                name,
+                description,
+                metadata,
+                append,
+                last_chunk,
+                words,
+            } => {
+                let artifact_id = artifact_id.unwrap_or_else(|| "output".to_owned()).into();
+                let parts = Words::into_parts(words);
+                let extensions = Vec::new();
+                let artifact =
+                    Artifact { artifact_id, name, description, parts, metadata, extensions };
+                (turn, Said::Artifact(artifact, append, last_chunk))
+            }
+            line::Line::Error { turn, kind, message, detail } => {
+                let kind: String = kind.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
+                let kind = format!("failed ({kind})");
+                (turn, Said::Failed(Failure { kind, message, full: detail }))
+            }
+        };
+        if !attention.greeted {
+            return Err(Failure::new("did not say hello before anything else"));
+        }
+        self.deliver(&turn, said, &line).await;
+        Ok(())
+    }
+
+    /// Puts a line into the mail of its turn, as soon as there is room.
+    async fn deliver(&self, turn: &str, said: Said, line: &[u8]) {
+        let number: Option<u64> = turn.parse().ok();
+        let (mail, was_there) = {
+            let turns = self.turns();
+            let mail = number.and_then(|number| turns.open.get(&number).cloned());
+            (mail, number.is_some_and(|number| (1..=turns.begun).contains(&number)))
+        };
+        match mail {
+            Some(mail) => {
+                let share = u32::try_from(line.len().min(ROOM)).unwrap_or(u32::MAX);
+                let room = Arc::clone(&self.room).acquire_many_owned(share).await.ok();
+                // A turn that is over meanwhile has no use for it.
+                let _ = mail.send(Mail { said, bytes: line.len(), _room: room }).await;
+            }
+            // It cannot know yet that the turn is over.
+            None if was_there => {}
+            None => self.nonsense(line, "there is no such turn"),
+        }
+    }
+
+    /// A line that belongs to nobody. If there is only one turn it is to blame; if there are more,
+    /// none of them is to suffer for another.
+    fn nonsense(&self, line: &[u8], why: &str) {
+        let text: String = String::from_utf8_lossy(line).chars().take(SHOWN).collect();
+        tracing::warn!(agent = %self.agent, line = text, why, "the handler broke the line protocol");
+        let turns = self.turns();
+        let mut open = turns.open.values();
+        if let (Some(only), None) = (open.next(), open.next()) {
+            let said = Said::Broke(format!("wrote a line that makes no sense: {why}"));
+            // If its mail is full the turn is alive, and the line is in the log.
+            let _ = only.try_send(Mail { said, bytes: 0, _room: None });
+        }
+    }
+}
+
+impl Attention {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { started: now, greeted: false, ping: None, asked: (0, now, true) }
+    }
+
+    fn greet(&mut self, protocol: u32, ping: Option<u64>) -> Result<(), Failure> {
+        if protocol != line::VERSION {
+            let own = line::VERSION;
+            let kind = format!("speaks version {protocol} of the line protocol, and we {own}");
+            return Err(Failure::new(kind));
+        }
+        self.greeted = true;
+        self.ping = ping.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        self.asked.1 = Instant::now();
+        Ok(())
+    }
+
+    /// Waits until there is something to check.
+    async fn due(&self) {
+        match (self.greeted, self.ping) {
+            (false, _) => sleep_until(self.started + HELLO).await,
+            (true, Some(pause)) => sleep_until(self.asked.1 + pause).await,
+            (true, None) => std::future::pending().await,
+        }
+    }
+
+    /// Sends the next ping, unless the last one was not answered.
+    fn check(&mut self, outgoing: &mpsc::Sender<Vec<u8>>) -> Result<(), Failure> {
+        let (id, _, is_answered) = self.asked;
+        if !self.greeted {
+            return Err(Failure::new("did not say hello in time"));
+        }
+        let ping = Told::Ping { id: id + 1 }.encode();
+        if !is_answered || outgoing.try_send(ping).is_err() {
+            return Err(Failure::new("did not answer a ping in time"));
+        }
+        self.asked = (id + 1, Instant::now(), false);
+        Ok(())
+    }
+}
+
+impl Place {
+    /// What the turn is called among those of its handler.
+    pub(super) fn name(&self) -> String {
+        self.number.to_string()
+    }
+
+    /// Sends the handler a line, as soon as it takes one.
+    pub(super) async fn tell(&self, line: Vec<u8>) {
+        // A handler that is gone is told nothing; its mail has ended as well.
+        let _ = self.connection.outgoing.send(line).await;
+    }
+
+    /// Why the handler is gone.
+    pub(super) fn failure(&self) -> Failure {
+        self.connection.failure()
+    }
+
+    /// The next line of the handler; `None` once it is gone.
+    pub(super) async fn next(&mut self) -> Option<Mail> {
+        let mail = self.mail.recv().await;
+        let is_end = mail.as_ref().is_some_and(|mail| match &mail.said {
+            Said::Status(state, _) => state.is_terminal() || state.is_interrupted(),
+            Said::Failed(_) => true,
+            Said::Artifact(..) | Said::Broke(_) => false,
+        });
+        self.is_over |= is_end || mail.is_none();
+        self.connection.turns().was_useful |= is_end;
+        mail
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connection.turns().open.remove(&self.number);
+    }
+}
+
+/// Writes whole lines for as long as somebody reads them.
+async fn write(stdin: Option<ChildStdin>, hello: Vec<u8>, mut lines: mpsc::Receiver<Vec<u8>>) {
+    let Some(mut stdin) = stdin else { return };
+    let mut next = Some(hello);
+    while let Some(line) = next {
+        if stdin.write_all(&line).await.is_err() {
+            return;
+        }
+        next = lines.recv().await;
+    }
+}

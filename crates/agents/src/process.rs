@@ -1,0 +1,228 @@
+//! Programs that agents run, and what is owed to the machine they run on: none outlives its turn,
+//! none is left when the server goes, however it goes.
+
+mod family;
+mod program;
+mod record;
+
+use std::{
+    fs, io,
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{copy, sink},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+use uuid::Uuid;
+
+use self::{
+    family::{Family, Identity, MARK},
+    record::{Life, name},
+};
+
+pub use self::program::{Program, Workdir};
+
+/// Our own variables are not for programs: tokens may be among them.
+const OURS: &str = "HERALD_";
+
+/// How long a killed program may take to be gone, beyond its grace: the kernel may hold it up.
+pub const STUCK: Duration = Duration::from_secs(3);
+
+/// All programs of one server.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// How the marks of all our programs begin.
+    life: String,
+    /// Where programs are written down, those of this life in a directory of their own.
+    records: Option<Records>,
+    closing: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Records {
+    all: PathBuf,
+    own: PathBuf,
+}
+
+/// A program that runs. Dropped, it is killed; [`Process::end`] is kinder.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    family: Family,
+    grace: Duration,
+    processes: Processes,
+    recorded: Option<PathBuf>,
+    is_over: bool,
+}
+
+/// What a program reads and writes.
+#[derive(Debug)]
+pub struct Pipes {
+    /// What it reads. Taken and dropped, the program sees its end.
+    pub stdin: Option<ChildStdin>,
+    /// What it says.
+    pub stdout: ChildStdout,
+    /// What it complains about.
+    pub stderr: ChildStderr,
+}
+
+impl Pipes {
+    /// Throws away what is said, for ever: a program that tidies up must neither get stuck with its
+    /// last words nor die of them.
+    pub async fn drain(&mut self) {
+        let (mut nowhere, mut void) = (sink(), sink());
+        let words = copy(&mut self.stdout, &mut nowhere);
+        let _ = tokio::join!(words, copy(&mut self.stderr, &mut void));
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Processes {
+    /// No programs yet. With `records`, a directory, they are found again after a crash.
+    pub fn new(records: Option<PathBuf>) -> Self {
+        let life = Uuid::new_v4().simple().to_string();
+        let records = records.and_then(|all| {
+            let own = Life::own(&life)?.path(&all);
+            Some(Records { all, own })
+        });
+        Self { inner: Arc::new(Inner { life, records, closing: AtomicBool::new(false) }) }
+    }
+
+    /// Ends what earlier lives of the server left behind. Only for who owns the records.
+    pub async fn clear(&self, grace: Duration) -> io::Result<()> {
+        let Some(records) = &self.inner.records else { return Ok(()) };
+        for (life, path) in Life::earlier(&records.all)? {
+            let mut family = Family::new(&life.id, life.left(&path));
+            let left = family.look().len();
+            if left > 0 {
+                tracing::warn!(left, "ends programs that an earlier start left behind");
+                family.end(grace).await;
+            }
+            fs::remove_dir_all(path)?;
+        }
+        fs::create_dir_all(&records.own)
+    }
+
+    /// Ends everything that runs. What was running says nothing any more: how it would end now is
+    /// our doing and not its own.
+    pub async fn close(&self, grace: Duration) {
+        self.inner.closing.store(true, Ordering::SeqCst);
+        let gone = Family::new(&self.inner.life, []).end(grace).await;
+        if let (true, Some(records)) = (gone, &self.inner.records) {
+            // If it stays, the next start finds nothing in it that runs.
+            let _ = fs::remove_dir_all(&records.own);
+        }
+    }
+
+    /// Starts a program in a process group of its own, with `more` in its environment.
+    pub async fn spawn(
+        &self,
+        program: &Program,
+        more: &[(&str, &str)],
+    ) -> io::Result<(Process, Pipes)> {
+        self.unless_closing().await;
+        let mark = format!("{}-{}", self.inner.life, Uuid::new_v4().simple());
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments).current_dir(program.directory.resolve()?).process_group(0);
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(OURS.as_bytes()) {
+                command.env_remove(name);
+            }
+        }
+        command.envs(&program.environment).envs(more.iter().copied()).env(MARK, &mark);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        let leader = pid.and_then(Identity::of);
+        let pipes = Pipes {
+            stdin: child.stdin.take(),
+            stdout: child.stdout.take().expect("it was asked for"),
+            stderr: child.stderr.take().expect("it was asked for"),
+        };
+        let process = Process {
+            child,
+            family: Family::new(&mark, leader),
+            grace: program.grace,
+            processes: self.clone(),
+            recorded: leader.and_then(|leader| self.record(leader)),
+            is_over: false,
+        };
+        Ok((process, pipes))
+    }
+
+    /// Never returns once everything is being ended.
+    pub(crate) async fn unless_closing(&self) {
+        if self.inner.closing.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Writes a program down. One that is not can still be found by its mark.
+    fn record(&self, leader: Identity) -> Option<PathBuf> {
+        let path = self.inner.records.as_ref()?.own.join(name(leader));
+        fs::File::create(&path).ok().map(|_| path)
+    }
+}
+
+impl Process {
+    /// Waits until the program has ended by itself. What it started may go on.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await;
+        self.processes.unless_closing().await;
+        status
+    }
+
+    /// Ends the program and all that it started: asks, waits, then kills.
+    pub async fn end(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let reaped = timeout(self.grace + STUCK, self.child.wait());
+        let (_, gone) = tokio::join!(reaped, self.family.end(self.grace));
+        if !gone {
+            tracing::error!("a program cannot be ended; the next start tries again");
+            self.recorded = None;
+        }
+        self.over();
+    }
+
+    fn over(&mut self) {
+        self.is_over = true;
+        if let Some(path) = self.recorded.take() {
+            // A record too many names a process that is gone.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.family.kill();
+            self.over();
+        }
+    }
+}
+
+/// How a program ended, in words.
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended in an unknown way".to_owned(),
+    }
+}

@@ -1,0 +1,95 @@
+//! What to run, and where.
+
+use std::{
+    collections::BTreeMap,
+    env, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// What to run, and how.
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub(super) path: PathBuf,
+    /// What a caller says is never among them.
+    pub(super) arguments: Vec<String>,
+    pub(super) directory: Workdir,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(crate) grace: Duration,
+}
+
+/// A directory that programs run in, and must stay within.
+#[derive(Debug, Clone)]
+pub struct Workdir {
+    path: PathBuf,
+    roots: Vec<PathBuf>,
+}
+
+impl Program {
+    /// A program, its arguments, where it runs, what is in its environment beyond what the server
+    /// was started with, and how long it may take to end once it is asked to. It must be there.
+    pub fn new(
+        command: &[String],
+        directory: Workdir,
+        environment: BTreeMap<String, String>,
+        grace: Duration,
+    ) -> io::Result<Self> {
+        let Some((path, arguments)) = command.split_first().filter(|(path, _)| !path.is_empty())
+        else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
+        };
+        let search = environment.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
+        let path = match path.contains('/') {
+            // It runs elsewhere, where the same path would lead to something else.
+            true => Some(std::path::absolute(path)?).filter(|path| is_program(path)),
+            false => env::split_paths(&search.unwrap_or_default())
+                .map(|directory| directory.join(path))
+                .find(|path| is_program(path)),
+        };
+        let missing = || io::Error::new(io::ErrorKind::NotFound, not_found(&command[0]));
+        let path = path.ok_or_else(missing)?;
+        Ok(Self { path, arguments: arguments.to_vec(), directory, environment, grace })
+    }
+}
+
+fn not_found(name: &str) -> String {
+    let place = if name.contains('/') { "there" } else { "on PATH" };
+    format!("there is no program {name:?} {place} that may be run; is it installed?")
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+impl Workdir {
+    /// A directory within one of `roots` or, without any, within itself: what it is now must be
+    /// what it leads to later.
+    pub fn new(path: &Path, roots: &[PathBuf]) -> io::Result<Self> {
+        let own = [path.to_owned()];
+        let roots = if roots.is_empty() { &own } else { roots };
+        let roots = roots.iter().map(|root| real(root)).collect::<io::Result<_>>()?;
+        let workdir = Self { path: std::path::absolute(path)?, roots };
+        workdir.resolve()?;
+        Ok(workdir)
+    }
+
+    /// Where it is once all links are followed.
+    pub(super) fn resolve(&self) -> io::Result<PathBuf> {
+        let path = real(&self.path)?;
+        if self.roots.iter().any(|root| path.starts_with(root)) {
+            return Ok(path);
+        }
+        let text = format!("{} leads to {}", self.path.display(), path.display());
+        let text = format!("{text}, which is outside of what is allowed");
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+    }
+}
+
+fn real(path: &Path) -> io::Result<PathBuf> {
+    let found = path.canonicalize().and_then(|path| match path.is_dir() {
+        true => Ok(path),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    });
+    found.map_err(|fault| io::Error::new(fault.kind(), format!("{}: {fault}", path.display())))
+}

@@ -1,0 +1,141 @@
+//! Bytes that come in pieces, as text.
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+
+/// Reads text from pieces that may end in the middle of a character. What is no UTF-8 becomes
+/// U+FFFD.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    /// The beginning of a character that is not there yet.
+    held: Vec<u8>,
+}
+
+impl Decoder {
+    /// The text of the next piece, as far as it is complete.
+    pub(crate) fn push(&mut self, piece: &[u8], is_last: bool) -> String {
+        let mut bytes = std::mem::take(&mut self.held);
+        bytes.extend_from_slice(piece);
+        let (mut text, mut read) = (String::with_capacity(bytes.len()), 0);
+        for chunk in bytes.utf8_chunks() {
+            read += chunk.valid().len() + chunk.invalid().len();
+            text.push_str(chunk.valid());
+            let broken = chunk.invalid();
+            let is_cut = std::str::from_utf8(broken).is_err_and(|why| why.error_len().is_none());
+            if is_cut && !is_last && read == bytes.len() {
+                self.held = broken.to_vec();
+            } else if !broken.is_empty() {
+                text.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+        text
+    }
+}
+
+/// Reads a stream to its end, and keeps the last so many bytes.
+pub(crate) async fn tail(stream: &mut (impl AsyncRead + Unpin), most: usize) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut piece = vec![0; 8 << 10];
+    // A stream that cannot be read has come to its end.
+    while let Ok(read @ 1..) = stream.read(&mut piece).await {
+        kept.extend_from_slice(&piece[..read]);
+        if kept.len() > 2 * most {
+            kept.drain(..kept.len() - most);
+        }
+    }
+    kept.drain(..kept.len().saturating_sub(most));
+    kept
+}
+
+/// Reads lines of a bounded length.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    stream: BufReader<R>,
+    most: usize,
+    line: Vec<u8>,
+    is_too_long: bool,
+}
+
+/// One of them, without its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    Whole(Vec<u8>),
+    /// The beginning of one that is longer than allowed. The rest was thrown away.
+    Cut(Vec<u8>),
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(crate) fn new(stream: R, most: usize) -> Self {
+        let stream = BufReader::with_capacity(64 << 10, stream);
+        Self { stream, most, line: Vec::new(), is_too_long: false }
+    }
+
+    /// The next line; `None` at the end. Nothing is lost if this is dropped before it returns.
+    pub(crate) async fn next(&mut self) -> Option<Line> {
+        loop {
+            // A stream that cannot be read has come to its end.
+            let buffer = self.stream.fill_buf().await.unwrap_or_default();
+            if buffer.is_empty() {
+                return (!self.line.is_empty()).then(|| self.take());
+            }
+            let end = buffer.iter().position(|byte| *byte == b'\n');
+            let piece = &buffer[..end.unwrap_or(buffer.len())];
+            let room = self.most - self.line.len();
+            self.is_too_long |= piece.len() > room;
+            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+            let read = piece.len() + usize::from(end.is_some());
+            self.stream.consume(read);
+            if end.is_some() {
+                return Some(self.take());
+            }
+        }
+    }
+
+    fn take(&mut self) -> Line {
+        let line = std::mem::take(&mut self.line);
+        match std::mem::take(&mut self.is_too_long) {
+            true => Line::Cut(line),
+            false => Line::Whole(line),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_the_same_however_it_is_cut() {
+        let whole = [b"a \xc3\xa4 \xf0\x9f\xa6\x80 ".as_slice(), b"\xff\xe2\x82x\xf0\x9f"].concat();
+        for cut in 0..=whole.len() {
+            for second in cut..=whole.len() {
+                let mut decoder = Decoder::default();
+                let mut text = decoder.push(&whole[..cut], false);
+                text += &decoder.push(&whole[cut..second], false);
+                text += &decoder.push(&whole[second..], true);
+                assert_eq!(text, String::from_utf8_lossy(&whole), "{cut} {second}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_much_is_kept() {
+        let much: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
+        assert_eq!(tail(&mut &much[..], 1000).await, &much[much.len() - 1000..]);
+        assert_eq!(tail(&mut &much[..10], 1000).await, &much[..10]);
+        assert_eq!(tail(&mut &much[..0], 1000).await, b"");
+    }
+
+    #[tokio::test]
+    async fn a_line_too_long_is_cut_and_the_next_one_is_whole() {
+        let long = "x".repeat(200_000);
+        let text = format!("one\n\n{long}\ntwo\nend");
+        let mut lines = Lines::new(text.as_bytes(), 10);
+        let whole = |text: &str| Some(Line::Whole(text.as_bytes().to_vec()));
+        assert_eq!(lines.next().await, whole("one"));
+        assert_eq!(lines.next().await, whole(""));
+        assert_eq!(lines.next().await, Some(Line::Cut(b"xxxxxxxxxx".to_vec())));
+        assert_eq!(lines.next().await, whole("two"));
+        assert_eq!(lines.next().await, whole("end"));
+        assert_eq!(lines.next().await, None);
+    }
+}

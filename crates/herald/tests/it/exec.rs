@@ -1,0 +1,463 @@
+//! Programs as agents: real ones, run by the real binary, well-behaved and not.
+
+use std::{fs, path::Path, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{process::Command, task::JoinSet};
+
+use crate::{
+    http::Call,
+    support::{Herald, Options, SOON, eventually, number, uuid},
+    wire::{Draft, Wire, id, state},
+};
+
+/// An agent that runs this script for each message, served at the root, with an `echo` beside it.
+fn script(script: &str, settings: &str) -> Options {
+    Options::config(format!(
+        "[[agents]]\nname = \"program\"\nkind = \"exec\"\n\
+         command = [\"sh\", \"-c\", '''{script}''']\n{settings}\n\
+         [[agents]]\nname = \"echo\"\nkind = \"echo\"\n"
+    ))
+}
+
+/// What the agent makes of a text, in the end.
+pub(crate) async fn told(herald: &Herald, text: &str) -> Value {
+    let draft = Draft::new(uuid(), text);
+    Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, false)).await).unwrap()
+}
+
+/// The name of a task that goes on.
+pub(crate) async fn begun(herald: &Herald, text: &str) -> String {
+    let draft = Draft::new(uuid(), text);
+    let task = Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, true)).await).unwrap();
+    id(&task).to_owned()
+}
+
+pub(crate) async fn task(herald: &Herald, id: &str) -> Value {
+    Wire::Rest.result(&herald.call(&Wire::Rest.get(id)).await).unwrap()
+}
+
+pub(crate) async fn ended(herald: &Herald, id: &str) -> Value {
+    eventually(SOON, "the task ends", async || {
+        matches!(state(&task(herald, id).await).as_str(), "completed" | "failed" | "canceled")
+    })
+    .await;
+    task(herald, id).await
+}
+
+/// All that was printed.
+pub(crate) fn printed(task: &Value) -> String {
+    let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    assert!(artifacts.len() <= 1, "one growing artifact: {task}");
+    let parts = artifacts.iter().flat_map(|artifact| artifact["parts"].as_array().unwrap());
+    parts.map(|part| part["text"].as_str().unwrap()).collect()
+}
+
+/// Why it failed, for people and for programs.
+pub(crate) fn failure(task: &Value) -> (&str, &str) {
+    assert_eq!(state(task), "failed", "{task}");
+    let message = &task["status"]["message"];
+    (message["parts"][0]["text"].as_str().unwrap(), message["metadata"]["reason"].as_str().unwrap())
+}
+
+/// Waits for a script that writes process ids to a file, one per line, to have written so many.
+pub(crate) async fn pids(home: &Path, count: usize) -> Vec<u32> {
+    let read = || -> Vec<u32> {
+        let text = fs::read_to_string(home.join("pids")).unwrap_or_default();
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        lines.map(|line| line.trim().parse().unwrap()).collect()
+    };
+    eventually(SOON, "the program has started", async || read().len() >= count).await;
+    read()
+}
+
+/// Whether a process runs. A zombie does not.
+pub(crate) fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    state.is_some_and(|state| state != "Z")
+}
+
+pub(crate) async fn none_runs(pids: &[u32]) {
+    eventually(SOON, "no process is left", async || !pids.iter().any(|pid| runs(*pid))).await;
+}
+
+/// Children of the server, zombies included.
+pub(crate) fn children(herald: &Herald) -> Vec<String> {
+    let own = herald.id().to_string();
+    let stats = fs::read_dir("/proc").unwrap().flatten();
+    let stats = stats.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let parent = |stat: &String| {
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(1).map(str::to_owned)
+    };
+    stats.filter(|stat| parent(stat).as_ref() == Some(&own)).collect()
+}
+
+fn files(herald: &Herald) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", herald.id())).unwrap().count()
+}
+
+/// In KiB.
+fn memory(herald: &Herald) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", herald.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Leaves its group, its parent and then a child behind, deaf to polite words.
+const STUBBORN: &str = "trap '' TERM
+    setsid sh -c 'trap \"\" TERM; echo $$ >> pids; (sleep 600; :) & wait; sleep 600' &
+    sh -c 'setsid sleep 600 & echo $! >> pids'
+    echo $$ >> pids
+    echo started
+    while :; do sleep 600; done";
+
+#[tokio::test]
+async fn a_message_is_the_input_and_what_is_printed_the_artifact() {
+    let herald = Herald::start(script("wc -w; echo done >&2", "")).await;
+    let task = told(&herald, "three short words").await;
+    assert_eq!(state(&task), "completed");
+    assert_eq!(printed(&task).trim(), "3");
+    assert_eq!(task["artifacts"][0]["artifactId"], "output");
+}
+
+#[tokio::test]
+async fn output_is_streamed_while_the_program_runs() {
+    // It goes on only when it is told that its first line has arrived.
+    let waits = "echo first; until [ -e go ]; do sleep 0.05; done; echo second";
+    let herald = Herald::start(script(waits, "")).await;
+    let call = Wire::Rest.stream("", &Draft::new(uuid(), "go"));
+    let mut stream = herald.client().await.open(&call).await.unwrap();
+    let mut text = String::new();
+    let mut last = Value::Null;
+    while let Some(event) = stream.next().await.unwrap() {
+        let frame = Wire::Rest.frame(&event);
+        text += frame.text().unwrap_or_default();
+        if text == "first\n" {
+            fs::write(herald.home().join("go"), "").unwrap();
+        }
+        last = frame.body.get("artifactUpdate").cloned().unwrap_or(last);
+    }
+    assert_eq!(text, "first\nsecond\n");
+    assert_eq!(last["append"], true);
+    assert_eq!(last["lastChunk"], true);
+}
+
+#[tokio::test]
+async fn the_exit_code_decides_and_callers_hear_as_much_as_they_may() {
+    let fails = "echo half; echo 'cannot open /srv/secret' >&2; echo 'it broke' >&2; exit 3";
+    for (detail, text) in [
+        ("", "agent program ended with exit code 3"),
+        ("error_detail = \"kind\"", "agent program ended with exit code 3"),
+        ("error_detail = \"message\"", "agent program ended with exit code 3: it broke"),
+        (
+            "error_detail = \"full\"",
+            "agent program ended with exit code 3: cannot open /srv/secret\nit broke",
+        ),
+    ] {
+        let herald = Herald::start(script(fails, detail)).await;
+        let task = told(&herald, "x").await;
+        assert_eq!(failure(&task), (text, "AGENT_FAILED"));
+        assert_eq!(printed(&task), "half\n", "what it had printed is there");
+        assert!(herald.log().contains("cannot open /srv/secret"), "the log has everything");
+    }
+    let herald = Herald::start(script("kill -9 $$", "")).await;
+    let task = told(&herald, "x").await;
+    assert_eq!(failure(&task).0, "agent program was killed by signal 9");
+}
+
+#[tokio::test]
+async fn a_cancelled_program_goes_with_all_that_it_started() {
+    let herald = Herald::start(script(STUBBORN, "kill_grace = \"200ms\"")).await;
+    let id = begun(&herald, "x").await;
+    let pids = pids(herald.home(), 3).await;
+    assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
+    let cancelled = Wire::Rest.result(&herald.call(&Wire::Rest.cancel(&id)).await).unwrap();
+    assert_eq!(state(&cancelled), "canceled");
+    none_runs(&pids).await;
+    eventually(SOON, "no zombie is left", async || children(&herald).is_empty()).await;
+    assert_eq!(state(&task(&herald, &id).await), "canceled", "the first end stays");
+}
+
+#[tokio::test]
+async fn a_program_that_is_asked_to_end_may_tidy_up() {
+    let tidy =
+        "trap 'echo tidied > tidy; exit 0' TERM; echo $$ >> pids; while :; do sleep 0.05; done";
+    let herald = Herald::start(script(tidy, "")).await;
+    let id = begun(&herald, "x").await;
+    let pids = pids(herald.home(), 1).await;
+    herald.call(&Wire::Rest.cancel(&id)).await;
+    none_runs(&pids).await;
+    assert_eq!(fs::read_to_string(herald.home().join("tidy")).unwrap(), "tidied\n");
+}
+
+#[tokio::test]
+async fn what_a_program_leaves_behind_ends_with_it() {
+    let leaves = "setsid sleep 600 & echo $! >> pids; sleep 600 & echo $! >> pids; echo done";
+    let herald = Herald::start(script(leaves, "kill_grace = \"100ms\"")).await;
+    let task = told(&herald, "x").await;
+    assert_eq!((state(&task).as_str(), printed(&task).as_str()), ("completed", "done\n"));
+    let pids = pids(herald.home(), 2).await;
+    assert!(!pids.iter().any(|pid| runs(*pid)), "they are gone before the task is done");
+}
+
+#[tokio::test]
+async fn neither_time_nor_silence_is_unlimited() {
+    for (settings, reason) in
+        [("timeout = \"300ms\"", "TIMED_OUT"), ("idle_timeout = \"300ms\"", "IDLE")]
+    {
+        let settings = format!("kill_grace = \"100ms\"\n{settings}");
+        let herald = Herald::start(script(STUBBORN, &settings)).await;
+        let task = told(&herald, "x").await;
+        assert_eq!(failure(&task).1, reason);
+        none_runs(&pids(herald.home(), 3).await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_may_print_anything_and_no_other_task_notices() {
+    let prints = "read -r what; case $what in
+        bytes) printf 'a\\377b\\342\\202' ;;
+        line) head -c 1000000 /dev/zero | tr '\\0' x ;;
+        nothing) : ;;
+        forever) echo $$ >> pids; yes ;;
+        noise) echo $$ >> pids; yes >&2 ;;
+        esac";
+    let settings = "max_output = \"2MiB\"\ntimeout = \"5s\"\nkill_grace = \"100ms\"";
+    let herald = Herald::start(script(prints, settings)).await;
+    let before = memory(&herald);
+    let forever = begun(&herald, "forever\n").await;
+    let noise = begun(&herald, "noise\n").await;
+    let echo = Wire::Rest.send("/agents/echo", &Draft::new(uuid(), "hi"), false);
+    let echo = Wire::Rest.sent(&herald.call(&echo).await).unwrap();
+    assert_eq!(printed(&echo), "Echo: hi");
+    assert_eq!(printed(&told(&herald, "bytes\n").await), "a\u{fffd}b\u{fffd}");
+    assert_eq!(printed(&told(&herald, "line\n").await), "x".repeat(1_000_000));
+    let nothing = told(&herald, "nothing\n").await;
+    assert_eq!((state(&nothing).as_str(), printed(&nothing).as_str()), ("completed", ""));
+    let forever = ended(&herald, &forever).await;
+    assert_eq!(failure(&forever).0, "agent program printed more than 2097152 bytes");
+    assert_eq!(failure(&ended(&herald, &noise).await).1, "TIMED_OUT");
+    none_runs(&pids(herald.home(), 2).await).await;
+    let grown = memory(&herald).saturating_sub(before);
+    assert!(grown < 64 << 10, "{grown} KiB for output that was bounded");
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_read_is_not_waited_for() {
+    let herald = Herald::start(script("exec 0<&-; echo deaf", "")).await;
+    let task = told(&herald, &"much ".repeat(100_000)).await;
+    assert_eq!((state(&task).as_str(), printed(&task).as_str()), ("completed", "deaf\n"));
+}
+
+#[tokio::test]
+async fn files_have_a_path_and_data_is_json() {
+    let parts = json!([
+        { "text": "look:" },
+        { "data": { "n": 1 } },
+        { "raw": "aGVsbG8=", "filename": "../../no/../te st.txt", "mediaType": "text/plain" },
+        { "url": "https://example.com/x", "mediaType": "image/png" },
+    ]);
+    let message = json!({ "messageId": "m-7", "role": "ROLE_USER", "parts": parts });
+    let call = Call::post("/message:send", &json!({ "message": message }));
+    let call = call.header("a2a-version", "1.0");
+
+    let herald = Herald::start(script("cat; echo; echo $HERALD_TASK_ID", "")).await;
+    let task = Wire::Rest.sent(&herald.call(&call).await).unwrap();
+    let text = printed(&task);
+    let lines: Vec<&str> = text.lines().collect();
+    let path = lines[2];
+    assert!(path.ends_with("/2-no..test.txt"), "{path}");
+    assert_eq!(
+        [&lines[..2], &lines[3..]].concat(),
+        ["look:", "{\"n\":1}", "https://example.com/x", id(&task)]
+    );
+    assert!(!Path::new(path).exists(), "the file goes with the turn");
+
+    let reads = "import json, os, sys
+m = json.load(sys.stdin)
+print(json.dumps({'message': m, 'file': open(m['parts'][2]['path']).read(),
+    'ids': [os.environ['HERALD_' + n + '_ID'] for n in ('TASK', 'CONTEXT', 'MESSAGE')]}))";
+    let config = format!(
+        "[[agents]]\nname = \"program\"\nkind = \"exec\"\ninput = \"json\"\n\
+         command = [\"python3\", \"-c\", '''{reads}''']\n"
+    );
+    let herald = Herald::start(Options::config(config)).await;
+    let task = Wire::Rest.sent(&herald.call(&call).await).unwrap();
+    let given: Value = serde_json::from_str(&printed(&task)).unwrap();
+    assert_eq!(given["file"], "hello");
+    assert_eq!(given["ids"], json!([task["id"], task["contextId"], "m-7"]));
+    let message = &given["message"];
+    assert_eq!(message["taskId"], task["id"]);
+    assert_eq!(message["parts"][1], json!({ "data": { "n": 1 } }));
+    assert_eq!(message["parts"][2].get("raw"), None);
+    assert_eq!(message["parts"][3], parts[3]);
+}
+
+#[tokio::test]
+async fn a_program_gets_what_it_is_given_and_none_of_the_servers_secrets() {
+    let settings = "env = { GIVEN = \"as is\", SECRET = \"env:HERALD_TEST_SECRET\" }";
+    let herald = Herald::start(
+        script("tr '\\0' ' ' < /proc/$$/cmdline; env", settings)
+            .environment("HERALD_TEST_SECRET", "canary-9d1")
+            .environment("HERALD_TEST_OTHER", "canary-4c2"),
+    )
+    .await;
+    let text = printed(&told(&herald, "x").await);
+    let (line, environment) = text.split_once("; env ").unwrap();
+    assert!(!line.contains("canary"), "{line}");
+    let has = |variable: &str| environment.lines().any(|line| line == variable);
+    assert!(has("GIVEN=as is") && has("SECRET=canary-9d1"), "{environment}");
+    assert!(!environment.contains("canary-4c2"), "{environment}");
+    assert!(!environment.contains("HERALD_TEST_SECRET"), "{environment}");
+}
+
+#[tokio::test]
+async fn nothing_runs_on_after_the_server_was_killed() {
+    let mut herald = Herald::start(script(STUBBORN, "")).await;
+    let id = begun(&herald, "x").await;
+    let pids = pids(herald.home(), 3).await;
+    // One of somebody else that a record names by mistake: its number, but another's start.
+    let mut foreign = Command::new("sleep").arg("600").kill_on_drop(true).spawn().unwrap();
+    let foreign_id = foreign.id().unwrap();
+    let records = herald.home().join("data/processes");
+    let life = fs::read_dir(&records).unwrap().next().unwrap().unwrap().path();
+    fs::write(life.join(format!("{foreign_id}-1")), "").unwrap();
+    herald.kill9().await;
+    assert!(pids.iter().all(|pid| runs(*pid)), "nobody was there to end them");
+    herald.restart().await;
+    assert!(!pids.iter().any(|pid| runs(*pid)), "they are gone before it serves");
+    assert!(runs(foreign_id), "whoever has the number now is left alone");
+    let text = "the server stopped while the agent was at work";
+    assert_eq!(failure(&ended(&herald, &id).await), (text, "INTERRUPTED"));
+    let records: Vec<_> = fs::read_dir(&records).unwrap().flatten().collect();
+    assert_eq!(records.len(), 1, "only this life's: {records:?}");
+    assert!(fs::read_dir(records[0].path()).unwrap().next().is_none());
+    foreign.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_that_may_run_again_does_after_a_crash() {
+    let second = "if [ -e once ]; then echo again; else touch once; echo $$ >> pids; echo first; \
+                  sleep 600; fi";
+    let mut herald = Herald::start(script(second, "attempts = 2")).await;
+    let id = begun(&herald, "x").await;
+    let pids = pids(herald.home(), 1).await;
+    herald.kill9().await;
+    herald.restart().await;
+    let task = ended(&herald, &id).await;
+    assert_eq!((state(&task).as_str(), printed(&task).as_str()), ("completed", "again\n"));
+    none_runs(&pids).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_to_stop_leaves_nothing_running() {
+    let stop = |signals: usize| async move {
+        let options = script(STUBBORN, "");
+        let mut herald = Herald::start(options).await;
+        let id = begun(&herald, "x").await;
+        let pids = pids(herald.home(), 3).await;
+        for _ in 0..signals {
+            herald.terminate().await;
+        }
+        assert!(herald.wait(SOON).await.success());
+        assert!(!pids.iter().any(|pid| runs(*pid)));
+        herald.restart().await;
+        assert_eq!(failure(&ended(&herald, &id).await).1, "INTERRUPTED");
+    };
+    stop(1).await;
+    stop(2).await;
+}
+
+#[tokio::test]
+async fn a_directory_that_leads_out_of_its_place_is_refused() {
+    let roots = tempfile::tempdir().unwrap();
+    let (inside, outside) = (roots.path().join("inside"), roots.path().join("outside"));
+    fs::create_dir(&inside).unwrap();
+    fs::create_dir(&outside).unwrap();
+    let link = roots.path().join("link");
+    let settings =
+        format!("workdir = \"{}\"\nallowed_roots = [\"{}\"]", link.display(), inside.display());
+    std::os::unix::fs::symlink(&outside, &link).unwrap();
+    let refused = script("pwd", &settings).refused().await;
+    assert!(refused.stderr.contains("outside of what is allowed"), "{}", refused.stderr);
+
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&inside, &link).unwrap();
+    let herald = Herald::start(script("pwd -P", &settings)).await;
+    let inside = inside.canonicalize().unwrap();
+    assert_eq!(printed(&told(&herald, "x").await).trim(), inside.to_str().unwrap());
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&outside, &link).unwrap();
+    let task = told(&herald, "x").await;
+    assert_eq!(failure(&task).0, "agent program could not be started");
+}
+
+#[tokio::test]
+async fn mistakes_in_its_settings_are_found_at_the_start() {
+    let agent = |settings: &str| format!("[[agents]]\nname = \"a\"\n{settings}\n");
+    for (settings, said) in [
+        ("kind = \"exec\"", "needs a command"),
+        ("kind = \"exec\"\ncommand = []", "needs a command"),
+        ("kind = \"exec\"\ncommand = [\"no-such-program-7\"]", "is it installed?"),
+        ("kind = \"exec\"\ncommand = [\"/etc/passwd\"]", "may be run"),
+        ("kind = \"exec\"\ncommand = [\"cat\"]\nworkdir = \"nowhere\"", "nowhere"),
+        ("kind = \"echo\"\ncommand = [\"cat\"]", "`command` belongs to kind = \"exec\""),
+        ("kind = \"exec\"\ncommand = [\"cat\"]\ninput = \"xml\"", "unknown variant `xml`"),
+    ] {
+        let refused = Options::config(agent(settings)).refused().await;
+        assert!(refused.stderr.contains(said), "{settings}: {}", refused.stderr);
+    }
+}
+
+#[tokio::test]
+async fn one_flag_makes_a_program_an_agent() {
+    let options = Options::default().arguments(["--exec", "tr a-z A-Z | rev"]);
+    let herald = Herald::start(options).await;
+    assert_eq!(printed(&told(&herald, "live").await), "EVIL");
+    let options = Options::agents().arguments(["--exec", "pwd", "--workdir", "/"]);
+    let herald = Herald::start(options).await;
+    assert_eq!(printed(&told(&herald, "x").await), "/\n", "it is at the root, before the file's");
+    let echo = Wire::Rest.send("/agents/echo", &Draft::new(uuid(), "hi"), false);
+    assert_eq!(printed(&Wire::Rest.sent(&herald.call(&echo).await).unwrap()), "Echo: hi");
+}
+
+/// `HERALD_EXEC_TASKS=500` is the long version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_programs_at_once_leave_nothing_behind() {
+    let count = number("HERALD_EXEC_TASKS", 64);
+    let herald = Herald::start(script("cat; echo", "concurrency = 32")).await;
+    for _ in 0..8 {
+        told(&herald, "warm").await;
+    }
+    let (files_before, memory_before) = (files(&herald), memory(&herald));
+    let address = herald.address;
+    let mut lanes = JoinSet::new();
+    for lane in 0..32 {
+        lanes.spawn(async move {
+            let mut client = crate::http::Client::connect(address).await.unwrap();
+            for number in (lane..count).step_by(32) {
+                let draft = Draft::new(uuid(), format!("task {number}"));
+                let answer = client.call(&Wire::Rest.send("", &draft, false)).await.unwrap();
+                let task = Wire::Rest.sent(&answer).unwrap();
+                assert_eq!(printed(&task), format!("task {number}\n"));
+                assert_eq!(state(&task), "completed");
+            }
+        });
+    }
+    while let Some(lane) = lanes.join_next().await {
+        lane.unwrap();
+    }
+    eventually(SOON, "no zombie is left", async || children(&herald).is_empty()).await;
+    eventually(SOON, "no file is left open", async || files(&herald) <= files_before + 2).await;
+    let grown = memory(&herald).saturating_sub(memory_before);
+    println!("{count} programs, {grown} KiB more memory");
+    assert!(grown < 24 << 10, "{grown} KiB more after {count} programs");
+    let limit = Duration::from_secs(5);
+    let log = herald.home().join("data/processes");
+    eventually(limit, "no record is left", async || {
+        let lives = fs::read_dir(&log).unwrap().flatten();
+        lives.flat_map(|life| fs::read_dir(life.path()).unwrap()).count() == 0
+    })
+    .await;
+}
