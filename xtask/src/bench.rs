@@ -9,6 +9,7 @@ mod install;
 mod load;
 mod probe;
 mod profile;
+mod programs;
 mod report;
 mod rounds;
 mod server;
@@ -29,7 +30,8 @@ const USAGE: &str = "usage: cargo xtask bench [options]
   --quick        one round with fewer requests, tasks and streams: a look, not a measurement
   --only A,B     some of herald, floor, official-rust, python, js
   --growth       instead: what a request costs with few stored tasks and with many
-  --tasks N      how many is many (100000)";
+  --tasks N      how many is many (100000)
+  --programs     instead: what a program costs as an agent, beside running it";
 
 pub(crate) struct Options {
     rounds: usize,
@@ -37,6 +39,7 @@ pub(crate) struct Options {
     subjects: Vec<Subject>,
     growth: bool,
     tasks: u64,
+    programs: bool,
 }
 
 /// Runs the benchmark and prints its table. A missed budget is a printed result; an error means that
@@ -48,6 +51,9 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let bench = Bench::prepare(&crate::root(), &options.subjects)?;
     if options.growth {
         return growth::run(&bench, &options);
+    }
+    if options.programs {
+        return programs::run(&bench, &options);
     }
     let results = rounds::run(&bench, &options)?;
     let report = Report::new(&bench, &options, &results);
@@ -70,6 +76,7 @@ impl Options {
             subjects: Subject::ALL.to_vec(),
             growth: false,
             tasks: 100_000,
+            programs: false,
         };
         let mut words = args.iter();
         while let Some(word) = words.next() {
@@ -79,6 +86,9 @@ impl Options {
                 "--quick" => (options.quick, options.rounds) = (true, 1),
                 "--only" => options.subjects = subjects(value()?)?,
                 "--growth" => options.growth = true,
+                "--programs" => {
+                    (options.programs, options.subjects) = (true, vec![Subject::Herald]);
+                }
                 "--tasks" => options.tasks = value()?.parse().context("--tasks: a number")?,
                 "-h" | "--help" => return Ok(None),
                 _ => bail!("unknown option {word}\n{USAGE}"),

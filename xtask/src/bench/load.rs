@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Get,
     List,
     Stream,
+    /// A send to a program.
+    Program,
     /// A send over a WebSocket.
     Socket,
     /// A send over gRPC.
@@ -118,6 +120,7 @@ impl Case {
         match self.kind {
             Kind::Send | Kind::Get | Kind::List => server.url(),
             Kind::Stream => server.stream_url(),
+            Kind::Program => server.program_url(),
             Kind::Socket => server.socket_url("/"),
             Kind::GrpcSend | Kind::GrpcGet => server.grpc_url("grpc"),
             Kind::GrpcGetApart => server.grpc_url("grpc-each"),
@@ -132,6 +135,7 @@ impl Kind {
             Self::Get => "get",
             Self::List => "list",
             Self::Stream => "stream",
+            Self::Program => "program",
             Self::Socket => "WebSocket send",
             Self::GrpcSend => "gRPC send",
             Self::GrpcGet => "gRPC get",
@@ -142,7 +146,7 @@ impl Kind {
     /// What the load generator calls it.
     const fn mode(self) -> &'static str {
         match self {
-            Self::Send | Self::Socket | Self::GrpcSend => "send",
+            Self::Send | Self::Program | Self::Socket | Self::GrpcSend => "send",
             Self::Get | Self::GrpcGet | Self::GrpcGetApart => "get",
             Self::List => "list",
             Self::Stream => "stream",
@@ -155,6 +159,7 @@ impl Kind {
             Self::Socket | Self::GrpcSend | Self::GrpcGet | Self::GrpcGetApart => {
                 subject.has_every_binding()
             }
+            Self::Program => subject == Subject::Herald,
             Self::Send | Self::Get | Self::List | Self::Stream => true,
         }
     }

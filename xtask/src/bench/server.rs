@@ -18,7 +18,7 @@ use super::{install::Bench, pause};
 /// How long a server may take to serve its first card.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `echo` answers sends; `conformance` streams in chunks and can be held open. Growth stores more
+/// `echo` answers sends, and so does `cat`, a program; `conformance` streams in chunks and can be held open. Growth stores more
 /// than the default retention keeps, so nothing may be swept away under the measurement.
 const HERALD_CONFIG: &str = r#"
 [store]
@@ -32,6 +32,11 @@ default = true
 [[agents]]
 name = "conformance"
 kind = "conformance"
+
+[[agents]]
+name = "cat"
+kind = "exec"
+command = ["cat"]
 "#;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -153,6 +158,11 @@ impl Running {
 
     pub(crate) fn stream_url(&self) -> String {
         format!("http://127.0.0.1:{}{}", self.port, self.subject.stream_path())
+    }
+
+    /// Where a program is the agent.
+    pub(crate) fn program_url(&self) -> String {
+        format!("{}agents/cat/", self.url())
     }
 
     pub(crate) fn socket_url(&self, path: &str) -> String {
