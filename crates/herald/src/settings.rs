@@ -1,6 +1,7 @@
 //! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
 
 mod discovery;
+mod packages;
 mod program;
 mod tls;
 mod trace;
@@ -21,7 +22,7 @@ use herald_server::{MetricsAccess, SwitchedOff, Token};
 use http::Uri;
 
 use crate::{
-    args::{Basics, LogFormat, LogLevel, Serve},
+    args::{LogFormat, LogLevel, Serve},
     config::{
         AgentSection, Config, Dialects, Fault, MissingVersionKey, OtherwiseKey, RepeatedCancel,
         Scope, Source,
@@ -30,6 +31,7 @@ use crate::{
 
 pub(crate) use discovery::Provenance;
 pub(crate) use tls::TlsFiles;
+pub(crate) use packages::packages;
 pub(crate) use trace::TraceSettings;
 
 const DEFAULT_CONFIG: &str = "herald.toml";
@@ -78,13 +80,19 @@ pub(crate) struct AgentSettings {
 
 impl Settings {
     /// Merges what was given. Flags and environment are already one, as clap reads both.
-    pub(crate) fn merge(args: &Serve) -> anyhow::Result<Self> {
+    /// `packaged` are the agents of packages that the flags name.
+    pub(crate) fn merge(args: &Serve, packaged: Vec<AgentSection>) -> anyhow::Result<Self> {
         let source = config_path(args);
         let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-        Self::from_parts(args, config, source)
+        Self::from_parts(args, packaged, config, source)
     }
 
-    fn from_parts(args: &Serve, config: Config, source: Option<PathBuf>) -> anyhow::Result<Self> {
+    fn from_parts(
+        args: &Serve,
+        packaged: Vec<AgentSection>,
+        config: Config,
+        source: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
         let address = address(args, &config)?;
         let store = store(args, &config)?;
         let tls = TlsFiles::merge(args, &config)?;
@@ -105,7 +113,7 @@ impl Settings {
         let mut switched_off = switched_off(None, &config.dialects);
         let processes = Processes::new(store.records());
         let mut agents = Vec::new();
-        for (section, provenance) in sections(args, config.agents, source.as_deref())? {
+        for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
             switched_off.extend(self::switched_off(Some(&section.name), &section.dialects));
             agents.push(agent(section, provenance, &config.source, &processes)?);
         }
@@ -175,26 +183,16 @@ impl StoreKind {
     }
 }
 
-impl Basics {
-    /// Refuses what is not part of this version.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
-        if let Some(package) = self.handler_package.first() {
-            bail!(
-                "--handler-package {package}: handler packages are not part of this version; \
-                 --list-handlers names the built-in ones"
-            );
-        }
-        Ok(())
-    }
-}
-
 /// What can work on tasks: what is built in, what is configured, and what is found.
-pub(crate) fn handlers(args: &Serve) -> anyhow::Result<Vec<(Profile, Provenance)>> {
+pub(crate) fn handlers(
+    args: &Serve,
+    packaged: Vec<AgentSection>,
+) -> anyhow::Result<Vec<(Profile, Provenance)>> {
     let built_in = [Echo::profile("echo"), Conformance::profile("conformance")];
     let mut handlers: Vec<_> = built_in.map(|profile| (profile, Provenance::BuiltIn)).into();
     let source = config_path(args);
     let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-    for (section, provenance) in sections(args, config.agents, source.as_deref())? {
+    for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
         let agent = agent(section, provenance, &config.source, &Processes::new(None))?;
         if agent.provenance != Provenance::BuiltIn {
             handlers.retain(|(known, _)| known.name != agent.profile.name);
@@ -368,9 +366,10 @@ fn default_agent(sections: &[AgentSection], source: &Source) -> Result<Option<Ag
 }
 
 /// All agents, and where each comes from: the one of the flags, those of the file, the built-in one
-/// if there are none, and what is found beyond them.
+/// if there are none, those of packages, and what is found beyond them.
 fn sections(
     args: &Serve,
+    packaged: Vec<AgentSection>,
     configured: Vec<AgentSection>,
     source: Option<&Path>,
 ) -> anyhow::Result<Vec<(AgentSection, Provenance)>> {
@@ -380,12 +379,15 @@ fn sections(
     if sections.is_empty() {
         sections.push((AgentSection::new("echo", "echo"), Provenance::BuiltIn));
     }
-    if !args.basics.no_discovery {
-        for (section, provenance) in discovery::discover(source)? {
-            // Who is configured is not replaced by what happens to be there.
-            if !sections.iter().any(|(known, _)| *known.name == *section.name) {
-                sections.push((section, provenance));
-            }
+    let found = match args.basics.no_discovery {
+        true => Vec::new(),
+        false => discovery::discover(source)?,
+    };
+    let packaged = packaged.into_iter().map(|section| (section, Provenance::Package));
+    for (section, provenance) in packaged.chain(found) {
+        // Who is configured is not replaced by what happens to be there.
+        if !sections.iter().any(|(known, _)| *known.name == *section.name) {
+            sections.push((section, provenance));
         }
     }
     Ok(sections)
@@ -403,7 +405,7 @@ fn agent(
     let (profile, agent) = built.map_err(|fault| match &provenance {
         Provenance::Found(path) => fault.context(format!("in {}", path.display())),
         Provenance::Configured => file.fault_at(&place, format_args!("{fault:#}")).into(),
-        Provenance::BuiltIn | Provenance::CommandLine => fault,
+        Provenance::BuiltIn | Provenance::CommandLine | Provenance::Package => fault,
     })?;
     Ok(AgentSettings { provenance, profile, agent })
 }

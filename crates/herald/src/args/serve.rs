@@ -75,8 +75,8 @@ pub(crate) struct Basics {
     #[arg(long)]
     pub(crate) stdio: bool,
 
-    /// Look for handlers in this package (not in this version)
-    #[arg(long, hide = true, value_name = "PACKAGE")]
+    /// Serve the handlers of this Python package, or with `entry-points` those of installed ones
+    #[arg(long, value_name = "PACKAGE")]
     pub(crate) handler_package: Vec<String>,
 
     /// Look for no handlers beside the configuration file and on PATH

@@ -31,7 +31,7 @@ use crate::{
     args::{ListFormat, Serve},
     logging,
     otlp::Exporter,
-    settings::{Provenance, Settings, StoreKind, TlsFiles, handlers},
+    settings::{Provenance, Settings, StoreKind, TlsFiles, handlers, packages},
 };
 
 /// How long programs that nobody waits for any more may take to end.
@@ -39,11 +39,11 @@ const PROGRAMS_LEFT: Duration = Duration::from_secs(2);
 
 /// Serves until told to stop.
 pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
-    args.basics.check()?;
+    let packaged = packages(&args.basics).await?;
     if let Some(format) = args.basics.list_handlers {
-        return list_handlers(&args, format);
+        return list_handlers(handlers(&args, packaged)?, format);
     }
-    let settings = Settings::merge(&args)?;
+    let settings = Settings::merge(&args, packaged)?;
     let spans = settings.trace.as_ref().map(Exporter::start).transpose()?;
     logging::start(settings.log_level, settings.log_format, spans.clone());
     if let Some(source) = &settings.source {
@@ -139,8 +139,7 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// Says what can work on tasks.
-fn list_handlers(args: &Serve, format: ListFormat) -> anyhow::Result<()> {
-    let handlers = handlers(args)?;
+fn list_handlers(handlers: Vec<(Profile, Provenance)>, format: ListFormat) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match format {
         ListFormat::Table => {

@@ -27,6 +27,8 @@ pub(crate) enum Provenance {
     CommandLine,
     /// The configuration file.
     Configured,
+    /// A package that the command line names.
+    Package,
     /// A manifest or a program of its own.
     Found(PathBuf),
 }
@@ -38,6 +40,7 @@ impl Provenance {
             Self::BuiltIn => "built-in",
             Self::CommandLine => "flag",
             Self::Configured => "configured",
+            Self::Package => "package",
             Self::Found(_) => "found",
         }
     }
@@ -45,7 +48,7 @@ impl Provenance {
     /// The file it was found in, if it was.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
-            Self::BuiltIn | Self::CommandLine | Self::Configured => None,
+            Self::BuiltIn | Self::CommandLine | Self::Configured | Self::Package => None,
             Self::Found(path) => Some(path),
         }
     }

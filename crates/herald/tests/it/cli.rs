@@ -48,13 +48,14 @@ async fn help_names_every_flag_and_nothing_that_is_not_there() {
         "--stdio",
         "--list-handlers",
         "--no-discovery",
+        "--handler-package",
         "HERALD_PORT",
         "[default: 8000]",
         "curl ",
     ] {
         assert!(help.stdout.contains(flag), "no {flag} in {}", help.stdout);
     }
-    for absent in ["--handler-package", "--adapter", "worker", "postgres"] {
+    for absent in ["--adapter", "worker", "postgres"] {
         assert!(!help.stdout.contains(absent), "{absent} in {}", help.stdout);
     }
     let bare = herald(&[]).await;

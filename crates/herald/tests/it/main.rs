@@ -39,6 +39,7 @@ mod faults;
 mod handler;
 mod logs;
 mod pages;
+mod python;
 mod resume;
 mod scenario;
 mod seeds;

@@ -1,0 +1,37 @@
+"""Runs one handler behind Herald: `python3 -m herald --package P NAME`, or lists them."""
+
+import argparse
+import asyncio
+import json
+import sys
+
+from . import find
+from .serve import serve
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="herald")
+    parser.add_argument("--package", action="append", default=[], help="where handlers are")
+    parser.add_argument("--list", action="store_true", help="print the handlers as JSON")
+    parser.add_argument("name", nargs="?", help="the handler to run")
+    arguments = parser.parse_args()
+    # Standard output is for the protocol: what handlers print while they are loaded is not.
+    out, sys.stdout = sys.stdout, sys.stderr
+    find.serve_old_imports()
+    found = find.handlers(arguments.package)
+    if arguments.list:
+        listed = [
+            {"name": name, "description": (type(found[name]).__doc__ or "").strip()}
+            for name in sorted(found)
+        ]
+        json.dump(listed, out)
+        out.write("\n")
+        return
+    if arguments.name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        sys.exit(f"there is no handler {arguments.name!r}; there are: {known}")
+    asyncio.run(serve(found[arguments.name], out))
+
+
+if __name__ == "__main__":
+    main()

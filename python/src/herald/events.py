@@ -1,0 +1,166 @@
+"""What handlers read and yield."""
+
+import uuid
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Optional
+
+
+class Role(str, Enum):
+    user = "user"
+    agent = "agent"
+
+
+class TaskState(str, Enum):
+    submitted = "submitted"
+    working = "working"
+    input_required = "input-required"
+    auth_required = "auth-required"
+    completed = "completed"
+    canceled = "canceled"
+    failed = "failed"
+    rejected = "rejected"
+
+    @property
+    def ends_turn(self):
+        return self not in (TaskState.submitted, TaskState.working)
+
+
+@dataclass
+class TextPart:
+    text: str
+    metadata: Optional[dict] = None
+    type: str = "text"
+
+    def line(self):
+        return _given({"text": self.text, "metadata": self.metadata})
+
+
+@dataclass
+class DataPart:
+    data: Any
+    metadata: Optional[dict] = None
+    type: str = "data"
+
+    def line(self):
+        return {"data": self.data, **_given({"metadata": self.metadata})}
+
+
+@dataclass
+class FilePart:
+    """A file: its bytes in base64, or where they are."""
+
+    bytes: Optional[str] = None
+    uri: Optional[str] = None
+    name: Optional[str] = None
+    mime_type: Optional[str] = None
+    metadata: Optional[dict] = None
+    type: str = "file"
+
+    def line(self):
+        return _given({
+            "raw": self.bytes,
+            "url": self.uri,
+            "filename": self.name,
+            "mediaType": self.mime_type,
+            "metadata": self.metadata,
+        })
+
+
+@dataclass
+class Message:
+    role: Role
+    parts: list
+    message_id: Optional[str] = None
+    metadata: Optional[dict] = None
+
+    @classmethod
+    def read(cls, line):
+        role = Role.agent if line.get("role") == "ROLE_AGENT" else Role.user
+        parts = [read_part(part) for part in line.get("parts", [])]
+        return cls(role, parts, line.get("messageId"), line.get("metadata"))
+
+    @property
+    def text(self):
+        return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+@dataclass
+class TaskStatus:
+    state: TaskState
+    message: Optional[Message] = None
+
+
+@dataclass
+class Artifact:
+    parts: list
+    name: Optional[str] = None
+    description: Optional[str] = None
+    artifact_id: Optional[str] = None
+    index: Optional[int] = None
+    append: bool = False
+    last_chunk: bool = False
+    metadata: Optional[dict] = None
+
+
+@dataclass
+class TaskStatusUpdateEvent:
+    id: str
+    status: TaskStatus
+    final: bool = False
+
+    def line(self, turn):
+        line = {"type": "status", "turn": turn, "state": TaskState(self.status.state).value}
+        if self.status.message is not None:
+            line["parts"] = [part.line() for part in self.status.message.parts]
+        return line
+
+    @property
+    def ends_turn(self):
+        return TaskState(self.status.state).ends_turn
+
+
+@dataclass
+class TaskArtifactUpdateEvent:
+    id: str
+    artifact: Artifact
+    #: An artifact without a name of its own is another one each time.
+    fallback: str = field(default_factory=lambda: uuid.uuid4().hex, repr=False)
+
+    ends_turn = False
+
+    def line(self, turn):
+        artifact = self.artifact
+        own = artifact.artifact_id or artifact.name
+        own = own or (f"artifact-{artifact.index}" if artifact.index is not None else self.fallback)
+        return {
+            "type": "artifact",
+            "turn": turn,
+            "artifactId": own,
+            "parts": [part.line() for part in artifact.parts],
+            "append": artifact.append,
+            "lastChunk": artifact.last_chunk,
+            **_given({
+                "name": artifact.name,
+                "description": artifact.description,
+                "metadata": artifact.metadata,
+            }),
+        }
+
+
+def read_part(part):
+    if "text" in part:
+        return TextPart(part["text"], part.get("metadata"))
+    if "data" in part:
+        return DataPart(part["data"], part.get("metadata"))
+    return FilePart(
+        part.get("raw"),
+        part.get("url"),
+        part.get("filename"),
+        part.get("mediaType"),
+        part.get("metadata"),
+    )
+
+
+def _given(members):
+    return {name: value for name, value in members.items() if value is not None}

@@ -1,0 +1,82 @@
+"""The line protocol of Herald, version 1."""
+
+import asyncio
+import inspect
+import json
+import sys
+import threading
+import traceback
+
+from .events import Message, TaskState, TaskStatus, TaskStatusUpdateEvent
+
+PROTOCOL = 1
+
+
+async def serve(handler, out, lines=None):
+    """Works on turns until there is nothing more to read."""
+    lines = lines or _standard_input()
+    turns = {}
+
+    def say(**line):
+        out.write(json.dumps(line) + "\n")
+        out.flush()
+
+    async for raw in lines:
+        line = json.loads(raw)
+        kind = line.get("type")
+        if kind == "hello":
+            say(type="hello", protocol=PROTOCOL, ping=30)
+        elif kind == "ping":
+            say(type="pong", id=line["id"])
+        elif kind == "begin":
+            turn = line["turn"]
+            turns[turn] = asyncio.create_task(_work(handler, line, say))
+            turns[turn].add_done_callback(lambda _, turn=turn: turns.pop(turn, None))
+        elif kind == "cancel" and line["turn"] in turns:
+            turns[line["turn"]].cancel()
+    for turn in turns.values():
+        turn.cancel()
+
+
+async def _work(handler, line, say):
+    turn = line["turn"]
+    more = {}
+    takes = inspect.signature(handler.process_task).parameters
+    if "history" in takes:
+        more["history"] = [Message.read(message) for message in line["history"]]
+    try:
+        message = Message.read(line["message"])
+        events = handler.process_task(line["taskId"], message, line["contextId"], **more)
+        async for event in events:
+            say(**event.line(turn))
+            if event.ends_turn:
+                await events.aclose()
+                return
+            # Others get their turn, and a cancel is noticed, also between two events.
+            await asyncio.sleep(0)
+        done = TaskStatusUpdateEvent(line["taskId"], TaskStatus(TaskState.completed), True)
+        say(**done.line(turn))
+    except asyncio.CancelledError:
+        say(type="status", turn=turn, state="canceled")
+    except Exception as error:
+        say(
+            type="error",
+            turn=turn,
+            kind=type(error).__name__,
+            message=str(error),
+            detail=traceback.format_exc(),
+        )
+
+
+async def _standard_input():
+    """Lines, read by a thread: not every standard input can be waited for."""
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue(64)
+
+    def read():
+        for line in sys.stdin:
+            asyncio.run_coroutine_threadsafe(queue.put(line), loop).result()
+        asyncio.run_coroutine_threadsafe(queue.put(None), loop).result()
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := await queue.get()) is not None:
+        yield line

@@ -1,0 +1,144 @@
+"""The helper as Herald uses it: a process, lines in, lines out."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+HANDLERS = """
+import asyncio
+from a2a.server.tasks.task_handler import TaskHandler
+from a2a.json_rpc.spec import (
+    Message, TaskStatus, TaskState, Artifact, TextPart,
+    TaskStatusUpdateEvent, TaskArtifactUpdateEvent, Role
+)
+
+print("loaded")
+
+class MyCustomHandler(TaskHandler):
+    \"\"\"Does what it is told.\"\"\"
+
+    @property
+    def name(self) -> str:
+        return "my_handler"
+
+    async def process_task(self, task_id, message, session_id=None, history=()):
+        text = message.parts[0].text
+        yield TaskStatusUpdateEvent(id=task_id, status=TaskStatus(state=TaskState.working), final=False)
+        if text == "fail":
+            raise RuntimeError("broken")
+        if text == "wait":
+            await asyncio.sleep(600)
+        if text == "ask":
+            words = Message(role=Role.agent, parts=[TextPart(text="which?")])
+            yield TaskStatusUpdateEvent(
+                id=task_id, status=TaskStatus(state=TaskState.input_required, message=words), final=True)
+            raise AssertionError("nothing may follow")
+        print("at work")
+        yield TaskArtifactUpdateEvent(
+            id=task_id, artifact=Artifact(name="answer", parts=[TextPart(text=text.upper() + str(len(history)))]))
+        yield TaskStatusUpdateEvent(id=task_id, status=TaskStatus(state=TaskState.completed), final=True)
+"""
+
+
+class Helper(unittest.TestCase):
+    def setUp(self):
+        self.place = tempfile.TemporaryDirectory()
+        self.addCleanup(self.place.cleanup)
+        self.path = Path(self.place.name)
+        package = self.path / "custom" / "handlers"
+        package.mkdir(parents=True)
+        (self.path / "custom" / "__init__.py").touch()
+        (package / "__init__.py").touch()
+        (package / "mine.py").write_text(textwrap.dedent(HANDLERS))
+
+    def start(self, *arguments):
+        search = os.pathsep.join([str(SOURCE), str(self.path)])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "herald", *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": search},
+        )
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def converse(self, *lines, turns=()):
+        """Everything that is said until all of these turns have ended."""
+        process = self.start("--package", "custom", "my_handler")
+        for line in ({"type": "hello", "protocol": 1, "agent": "x"}, *lines):
+            process.stdin.write(json.dumps(line) + "\n")
+        process.stdin.flush()
+        said, open_turns = [], set(turns)
+        while open_turns or not said:
+            said.append(json.loads(process.stdout.readline()))
+            if said[-1].get("state", "working") != "working" or said[-1]["type"] == "error":
+                open_turns.discard(said[-1]["turn"])
+        process.stdin.close()
+        self.assertEqual(process.wait(20), 0)
+        return said
+
+    def begin(self, turn, text):
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+        return {"type": "begin", "turn": turn, "taskId": "t", "contextId": "c", "attempt": 1,
+                "message": message, "history": [message], "artifacts": [], "acceptedOutputModes": []}
+
+    def test_handlers_of_a_package_are_listed(self):
+        process = self.start("--package", "custom", "--list")
+        out, _ = process.communicate(timeout=20)
+        self.assertEqual(json.loads(out), [{"name": "my_handler", "description": "Does what it is told."}])
+
+    def test_handlers_of_entry_points_are_listed(self):
+        about = self.path / "mine-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(
+            "[a2a.task_handlers]\nmy_handler = custom.handlers.mine:MyCustomHandler\n")
+        out, _ = self.start("--package", "entry-points", "--list").communicate(timeout=20)
+        self.assertEqual([one["name"] for one in json.loads(out)], ["my_handler"])
+
+    def test_events_become_lines(self):
+        said = self.converse(self.begin("1", "loud"), turns=["1"])
+        self.assertEqual(said[0], {"type": "hello", "protocol": 1, "ping": 30})
+        self.assertEqual(said[1], {"type": "status", "turn": "1", "state": "working"})
+        self.assertEqual(said[2], {
+            "type": "artifact", "turn": "1", "artifactId": "answer", "name": "answer",
+            "parts": [{"text": "LOUD1"}], "append": False, "lastChunk": False})
+        self.assertEqual(said[3]["state"], "completed")
+        self.assertEqual(len(said), 4)
+
+    def test_turns_overlap_and_can_be_cancelled(self):
+        said = self.converse(
+            self.begin("1", "wait"), self.begin("2", "loud"), {"type": "ping", "id": 5},
+            {"type": "cancel", "turn": "1"}, turns=["1", "2"])
+        self.assertIn({"type": "status", "turn": "1", "state": "canceled"}, said)
+        self.assertIn({"type": "pong", "id": 5}, said)
+        self.assertIn({"type": "status", "turn": "2", "state": "completed"}, said)
+
+    def test_an_exception_is_an_error_with_its_type(self):
+        said = self.converse(self.begin("1", "fail"), turns=["1"])
+        self.assertEqual((said[-1]["kind"], said[-1]["message"]), ("RuntimeError", "broken"))
+        self.assertIn("Traceback", said[-1]["detail"])
+
+    def test_a_question_ends_the_turn(self):
+        said = self.converse(self.begin("1", "ask"), turns=["1"])
+        self.assertEqual(said[-1], {
+            "type": "status", "turn": "1", "state": "input-required", "parts": [{"text": "which?"}]})
+
+    def test_an_unknown_handler_is_refused_with_those_there_are(self):
+        process = self.start("--package", "custom", "other")
+        _, said = process.communicate(timeout=20)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("my_handler", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
