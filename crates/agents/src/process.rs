@@ -6,12 +6,13 @@ mod program;
 mod record;
 
 use std::{
+    collections::HashSet,
     fs, io,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -49,6 +50,8 @@ struct Inner {
     life: String,
     /// Where programs are written down, those of this life in a directory of their own.
     records: Option<Records>,
+    /// The processes that were started here and are waited for.
+    children: Mutex<HashSet<i32>>,
     closing: AtomicBool,
 }
 
@@ -62,6 +65,7 @@ struct Records {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    pid: i32,
     family: Family,
     grace: Duration,
     processes: Processes,
@@ -99,7 +103,8 @@ impl Processes {
             let own = Life::own(&life)?.path(&all);
             Some(Records { all, own })
         });
-        Self { inner: Arc::new(Inner { life, records, closing: AtomicBool::new(false) }) }
+        let (children, closing) = (Mutex::default(), AtomicBool::new(false));
+        Self { inner: Arc::new(Inner { life, records, children, closing }) }
     }
 
     /// Ends what earlier lives of the server left behind. Only for who owns the records.
@@ -114,7 +119,7 @@ impl Processes {
             }
             fs::remove_dir_all(path)?;
         }
-        fs::create_dir_all(&records.own)
+        Ok(())
     }
 
     /// Ends everything that runs. What was running says nothing any more: how it would end now is
@@ -145,9 +150,8 @@ impl Processes {
         }
         command.envs(&program.environment).envs(more.iter().copied()).env(MARK, &mark);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-        let leader = pid.and_then(Identity::of);
+        let (mut child, pid) = self.start(command)?;
+        let leader = Identity::of(pid);
         let pipes = Pipes {
             stdin: child.stdin.take(),
             stdout: child.stdout.take().expect("it was asked for"),
@@ -155,6 +159,7 @@ impl Processes {
         };
         let process = Process {
             child,
+            pid,
             family: Family::new(&mark, leader),
             grace: program.grace,
             processes: self.clone(),
@@ -162,6 +167,20 @@ impl Processes {
             is_over: false,
         };
         Ok((process, pipes))
+    }
+
+    /// Starts it so that nobody takes it for an orphan before it is known.
+    fn start(&self, mut command: Command) -> io::Result<(Child, i32)> {
+        let mut children = self.children();
+        let child = command.spawn()?;
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        let pid = pid.expect("a process that was not waited for has an id");
+        children.insert(pid);
+        Ok((child, pid))
+    }
+
+    fn children(&self) -> MutexGuard<'_, HashSet<i32>> {
+        self.inner.children.lock().expect("nothing panics while it holds this lock")
     }
 
     /// Never returns once everything is being ended.
@@ -173,8 +192,13 @@ impl Processes {
 
     /// Writes a program down. One that is not can still be found by its mark.
     fn record(&self, leader: Identity) -> Option<PathBuf> {
-        let path = self.inner.records.as_ref()?.own.join(name(leader));
-        fs::File::create(&path).ok().map(|_| path)
+        let own = &self.inner.records.as_ref()?.own;
+        let path = own.join(name(leader));
+        let created = fs::File::create(&path).or_else(|_| {
+            fs::create_dir_all(own)?;
+            fs::File::create(&path)
+        });
+        created.ok().map(|_| path)
     }
 }
 
@@ -206,6 +230,9 @@ impl Process {
             // A record too many names a process that is gone.
             let _ = fs::remove_file(path);
         }
+        let mut children = self.processes.children();
+        children.remove(&self.pid);
+        family::reap(&children);
     }
 }
 

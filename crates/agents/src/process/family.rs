@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, child_subreaper, getpid, pidfd_open, pidfd_send_signal,
+    waitpid,
+};
 use tokio::time::{Instant, sleep};
 
 use super::STUCK;
@@ -189,6 +192,22 @@ impl Family {
                 member.signal(Signal::KILL);
             }
         }
+    }
+}
+
+/// Takes leave of dead children that are not `ours` but were left to us. The first process of a
+/// container, or whoever asked the kernel for it, gets all orphans, and nobody else can.
+pub(crate) fn reap(ours: &HashSet<i32>) {
+    let own = getpid();
+    if own != Pid::INIT && !matches!(child_subreaper(), Ok(Some(_))) {
+        return;
+    }
+    let orphans = Entry::all().into_iter().filter(|entry| {
+        entry.is_dead && entry.parent == own.as_raw_pid() && !ours.contains(&entry.identity.pid)
+    });
+    for orphan in orphans {
+        // If it is not there any more somebody else was faster.
+        let _ = waitpid(Pid::from_raw(orphan.identity.pid), WaitOptions::NOHANG);
     }
 }
 
