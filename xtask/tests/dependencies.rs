@@ -37,8 +37,8 @@ const ALLOWED: &[(&str, &str)] = &[
         "anyhow async-trait bytes bytesize clap clap_complete herald-agents herald-client \
          herald-engine herald-protocol herald-server http http-body-util humantime hyper \
          hyper-util jiff opentelemetry opentelemetry-http opentelemetry-otlp \
-         opentelemetry_sdk reqwest rustix serde serde_json strsim tokio tokio-util toml \
-         tracing tracing-subscriber",
+         opentelemetry_sdk prost regex reqwest rustix serde serde-saphyr serde_json \
+         serde_path_to_error strsim tokio tokio-util toml tracing tracing-subscriber uuid",
     ),
     ("xtask", "anyhow serde serde_json"),
     ("generate", "anyhow prost prost-build protox"),

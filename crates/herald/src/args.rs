@@ -2,6 +2,7 @@
 
 mod agent;
 mod auth;
+mod conformance;
 mod doctor;
 mod environment;
 mod message;
@@ -22,6 +23,7 @@ use crate::{
 
 pub(crate) use agent::{AgentArgs, Format, Hidden, OutputArgs, TrustArgs};
 pub(crate) use auth::{AuthCommand, AuthLogin, AuthLogout, AuthStatus, LoginArgs};
+pub(crate) use conformance::Conformance;
 pub(crate) use doctor::Doctor;
 pub(crate) use message::{Content, MessageArgs, Send, Source, Waiting};
 pub(crate) use serve::{A2aServer, Basics, ListFormat, LogFormat, LogLevel, Serve};
@@ -98,6 +100,15 @@ pub(crate) enum Command {
     /// Look at the settings of the commands that call agents
     #[command(subcommand)]
     Config(ConfigCommand),
+
+    /// Check a server against the A2A specification
+    ///
+    /// Runs every check that applies to what the server's card declares, over each binding and
+    /// version, and prints a table by requirement. Exits with 0 if every MUST that could be checked
+    /// is met, 1 if one is not, 2 if there was nothing to check as asked, 3 if the server cannot be
+    /// reached, 4 if it asks for credentials and there are none.
+    #[command(after_help = conformance::EXAMPLES)]
+    Conformance(Conformance),
 }
 
 const CHAT_HELP: &str = "\

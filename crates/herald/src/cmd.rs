@@ -4,6 +4,7 @@ pub(crate) mod auth;
 pub(crate) mod card;
 pub(crate) mod chat;
 pub(crate) mod config;
+pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 mod download;

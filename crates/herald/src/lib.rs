@@ -4,6 +4,7 @@ mod args;
 mod catalog;
 mod cmd;
 mod config;
+mod conformance;
 mod contact;
 mod credentials;
 mod fault;
@@ -84,20 +85,26 @@ fn run(reading: Reading) -> ExitCode {
         Command::Config(ConfigCommand::Show(args)) => {
             client(&args.agent.output, async { cmd::config::show(&args, &layers, &settings) })
         }
+        Command::Conformance(args) => {
+            let format = args.output;
+            let out = Output { format, stream: false, detail: Detail::Short, history: false };
+            call(out, Box::pin(cmd::conformance::run(args)))
+        }
     }
 }
 
-/// Runs a verb that calls an agent. One thread is enough for it and quicker to start.
+/// Runs a verb that calls an agent.
 fn client(args: &OutputArgs, verb: impl Future<Output = Result<(), Fault>>) -> ExitCode {
-    let out = Output::new(args);
+    call(Output::new(args), async { verb.await.map(|()| ExitCode::SUCCESS) })
+}
+
+/// Runs a verb that calls others. One thread is enough for it and quicker to start.
+fn call(out: Output, verb: impl Future<Output = Result<ExitCode, Fault>>) -> ExitCode {
     let runtime = Builder::new_current_thread().enable_all().build();
     let done = runtime
         .map_err(|error| Fault::internal(format!("cannot start: {error}")))
         .and_then(|runtime| finish(runtime, verb));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => out.fail(&fault),
-    }
+    done.unwrap_or_else(|fault| out.fail(&fault))
 }
 
 /// Runs the checks. It succeeds if none of them fails.

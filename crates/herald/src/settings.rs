@@ -30,8 +30,8 @@ use crate::{
 };
 
 pub(crate) use discovery::Provenance;
-pub(crate) use tls::TlsFiles;
 pub(crate) use packages::packages;
+pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
 
 const DEFAULT_CONFIG: &str = "herald.toml";

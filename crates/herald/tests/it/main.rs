@@ -30,6 +30,7 @@ mod cli_task;
 mod cli_tools;
 mod cli_trust;
 mod clients;
+mod conformance;
 mod crash;
 mod disk;
 mod doctor;

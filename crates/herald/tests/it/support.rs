@@ -184,9 +184,14 @@ impl Options {
 }
 
 /// Runs a command to its end.
-pub(crate) async fn ended(mut command: Command) -> Ended {
+pub(crate) async fn ended(command: Command) -> Ended {
+    ended_within(command, SOON).await
+}
+
+/// Runs a command that takes its time to its end.
+pub(crate) async fn ended_within(mut command: Command, limit: Duration) -> Ended {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = timeout(SOON, command.kill_on_drop(true).output()).await;
+    let output = timeout(limit, command.kill_on_drop(true).output()).await;
     let output = output.expect("it ends in time").unwrap();
     Ended {
         status: output.status,

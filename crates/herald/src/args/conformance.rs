@@ -1,0 +1,93 @@
+//! What `herald conformance` takes.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+use herald_protocol::Version;
+
+use super::agent::{Format, Hidden, duration};
+use crate::conformance::{Binding, Level};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  herald conformance localhost:8000                         everything that ships with herald
+  herald conformance REF --level must --binding rest        a part of it
+  herald conformance REF --only STR -o json                 one area, for programs
+  herald conformance REF --suite suite.acts.yaml --sut tck  tests in the form of the A2A project";
+
+#[derive(Debug, Args)]
+pub(crate) struct Conformance {
+    /// The server; the same as --agent-card
+    #[arg(value_name = "REF", conflicts_with = "agent_card")]
+    pub(crate) reference: Option<String>,
+
+    /// The server: a host or an origin, or the URL of a card
+    #[arg(short, long, value_name = "REF")]
+    pub(crate) agent_card: Option<String>,
+
+    /// Run the tests of this file (ACTS) instead of the built-in ones; may be given again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) suite: Vec<PathBuf>,
+
+    /// Only checks whose id or requirement begins so, such as SEND or STR-003; may be given again
+    #[arg(long, value_name = "ID")]
+    pub(crate) only: Vec<String>,
+
+    /// Only over this binding; may be given again
+    #[arg(long, value_enum, value_name = "BINDING")]
+    pub(crate) binding: Vec<Binding>,
+
+    /// Only this version of the protocol, such as 1.0
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    pub(crate) a2a_version: Option<Version>,
+
+    /// Leave out what is less binding than this
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "may")]
+    pub(crate) level: Level,
+
+    /// How long to wait for an answer, and for the end of a stream
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    pub(crate) timeout: Duration,
+
+    /// A bearer token, sent to the host that REF names and to no other. Others on this machine can
+    /// see the flag; A2ACLI_BEARER is not seen
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) bearer: Option<Hidden>,
+
+    /// What the agent does: `tck` says that it obeys the message prefixes of the public suites, so
+    /// that checks which need them are run
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) sut: Option<Sut>,
+
+    /// A value for a name in a suite; may be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) set: Vec<(String, String)>,
+
+    /// How to print what was found
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+
+    /// Also write what was found to this file, as JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
+
+    /// A file of settings, one A2ACLI_NAME=value per line [default: .env here or above]
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sut {
+    /// An agent that obeys the prefixes of a2a-tck and ACTS
+    Tck,
+}
+
+fn version(text: &str) -> Result<Version, String> {
+    text.parse().map_err(|()| "expected a version such as 1.0".to_owned())
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = pair.ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

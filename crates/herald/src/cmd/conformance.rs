@@ -1,0 +1,85 @@
+//! `herald conformance`.
+
+use std::process::ExitCode;
+
+use herald_client::Source;
+use reqwest::Url;
+
+use crate::{
+    args::{Conformance, Format},
+    conformance::{self, Options, Trouble, WELL_KNOWN},
+    fault::{Fault, Kind},
+    output::{print, progress},
+    reference,
+};
+
+/// Checks a server and prints what was found. The exit code is 0 if every MUST that could be checked
+/// is met, and 1 if one is not.
+pub(crate) async fn run(args: Conformance) -> Result<ExitCode, Fault> {
+    let named = args.reference.as_deref().or(args.agent_card.as_deref());
+    let named = named.ok_or_else(|| {
+        Fault::usage("no server is named")
+            .hint("name it, such as herald conformance localhost:8000, or set A2ACLI_AGENT_CARD")
+    })?;
+    let cards = cards(named)?;
+    let (format, junit) = (args.output, args.junit.clone());
+    let report = conformance::run(&options(args, cards), progress).await?;
+    if let Some(path) = junit {
+        let written = std::fs::write(&path, report.junit());
+        written.map_err(|fault| {
+            Fault::internal(format!("cannot write {}: {fault}", path.display()))
+        })?;
+    }
+    print(&match format {
+        Format::Text => report.text(),
+        Format::Json => report.json(),
+    })?;
+    Ok(if report.is_conformant() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Where the server's card may be, the likeliest place first.
+fn cards(reference: &str) -> Result<Vec<Url>, Fault> {
+    let mut cards = Vec::new();
+    for place in reference::places(reference)? {
+        match place {
+            Source::At(url) => cards.push(url),
+            Source::Below(url) => {
+                cards.extend(WELL_KNOWN.iter().filter_map(|path| url.join(path).ok()));
+            }
+            Source::File(_) | Source::Program(_) => {
+                return Err(Fault::usage("a server is checked over the network")
+                    .hint("name its host, such as localhost:8000, or the URL of its card"));
+            }
+        }
+    }
+    Ok(cards)
+}
+
+fn options(args: Conformance, cards: Vec<Url>) -> Options {
+    Options {
+        cards,
+        suites: args.suite,
+        only: args.only,
+        bindings: args.binding,
+        version: args.a2a_version,
+        level: args.level,
+        timeout: args.timeout,
+        bearer: args.bearer.map(|token| token.0),
+        prefixes: args.sut.is_some(),
+        variables: args.set.into_iter().collect(),
+    }
+}
+
+impl From<Trouble> for Fault {
+    fn from(trouble: Trouble) -> Self {
+        let said = trouble.to_string();
+        match trouble {
+            Trouble::Usage(_) => Self::new(Kind::Usage, said),
+            Trouble::Unreachable(_) => Self::new(Kind::Unreachable, said),
+            Trouble::NoCard(_) => Self::new(Kind::CardNotFound, said),
+            Trouble::InvalidCard(_) => Self::new(Kind::CardInvalid, said),
+            Trouble::NoCredentials => Self::new(Kind::CredentialsMissing, said)
+                .hint("give a bearer token with A2ACLI_BEARER"),
+        }
+    }
+}

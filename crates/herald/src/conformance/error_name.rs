@@ -1,0 +1,133 @@
+//! The errors that suites name, and how each binding says them.
+
+use herald_protocol::{ErrorKind, Version};
+
+use super::{operation::Refusal, suite::Binding};
+
+/// An error as a suite names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ErrorName {
+    name: String,
+    /// Any of these is right.
+    kinds: &'static [ErrorKind],
+}
+
+/// Names and kinds. Suites call what 1.0 and what its drafts call by different names.
+const NAMES: &[(&str, &[ErrorKind])] = &[
+    ("TaskNotFoundError", &[ErrorKind::TaskNotFound]),
+    ("TaskNotCancelableError", &[ErrorKind::TaskNotCancelable]),
+    ("PushNotificationNotSupportedError", &[ErrorKind::PushNotificationNotSupported]),
+    ("UnsupportedOperationError", &[ErrorKind::UnsupportedOperation]),
+    ("StreamingNotSupportedError", &[ErrorKind::UnsupportedOperation]),
+    ("ContentTypeNotSupportedError", &[ErrorKind::ContentTypeNotSupported]),
+    ("InvalidAgentResponseError", &[ErrorKind::InvalidAgentResponse]),
+    ("ExtendedAgentCardNotConfiguredError", &[ErrorKind::ExtendedAgentCardNotConfigured]),
+    (
+        "ExtendedCardNotSupportedError",
+        &[ErrorKind::UnsupportedOperation, ErrorKind::ExtendedAgentCardNotConfigured],
+    ),
+    ("ExtensionSupportRequiredError", &[ErrorKind::ExtensionSupportRequired]),
+    ("VersionNotSupportedError", &[ErrorKind::VersionNotSupported]),
+    ("InvalidParamsError", &[ErrorKind::InvalidParams]),
+    ("InvalidRequestError", &[ErrorKind::InvalidRequest]),
+    ("MethodNotFoundError", &[ErrorKind::MethodNotFound]),
+    ("JSONParseError", &[ErrorKind::Parse]),
+    ("InternalError", &[ErrorKind::Internal]),
+];
+
+impl ErrorName {
+    pub(super) fn from_name(name: &str) -> Result<Self, String> {
+        let found = NAMES.iter().find(|(known, _)| *known == name);
+        let (name, kinds) = found.ok_or_else(|| format!("there is no error {name:?}"))?;
+        Ok(Self { name: (*name).to_owned(), kinds })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether an error is this one.
+    pub(super) fn is(&self, refusal: &Refusal, binding: Binding, version: Version) -> bool {
+        self.kinds.iter().any(|kind| said(*kind, refusal, binding, version))
+    }
+}
+
+/// Whether an error says that it is of this kind. On REST and gRPC several kinds share a status, so
+/// the reason decides where there is one and the specification has one.
+fn said(kind: ErrorKind, refusal: &Refusal, binding: Binding, version: Version) -> bool {
+    let codes = kind.codes();
+    let old = version != Version::V1_0;
+    let statuses = match binding {
+        Binding::JsonRpc => {
+            return refusal.code
+                == i64::from(if old { codes.json_rpc_v03 } else { codes.json_rpc });
+        }
+        Binding::Rest => [Some(i64::from(codes.http)), earlier_http(kind)],
+        Binding::Grpc => [Some(codes.grpc as i64), earlier_grpc(kind)],
+    };
+    if !statuses.contains(&Some(refusal.code)) {
+        return false;
+    }
+    match &refusal.reason {
+        Some(reason) if has_reason(kind) => reason == codes.reason,
+        Some(_) | None => true,
+    }
+}
+
+/// Whether the specification gives this kind a reason of its own.
+fn has_reason(kind: ErrorKind) -> bool {
+    matches!(kind.codes().json_rpc, -32099..=-32001)
+}
+
+/// The HTTP status in 1.0.0, where 1.0.1 changed it. A server of either is right.
+fn earlier_http(kind: ErrorKind) -> Option<i64> {
+    match kind.codes().json_rpc {
+        -32002 => Some(409),
+        -32005 => Some(415),
+        -32006 => Some(502),
+        _ => None,
+    }
+}
+
+/// The gRPC status in 1.0.0, where 1.0.1 changed it: UNIMPLEMENTED.
+fn earlier_grpc(kind: ErrorKind) -> Option<i64> {
+    match kind.codes().json_rpc {
+        -32009 | -32004 | -32003 => Some(12),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(code: i64, reason: Option<&str>) -> Refusal {
+        Refusal { code, reason: reason.map(str::to_owned), ..Refusal::default() }
+    }
+
+    #[test]
+    fn a_reason_tells_errors_of_one_status_apart() {
+        let name = ErrorName::from_name("UnsupportedOperationError").unwrap();
+        let is = |refusal: &Refusal, binding| name.is(refusal, binding, Version::V1_0);
+        assert!(is(&refusal(400, Some("UNSUPPORTED_OPERATION")), Binding::Rest));
+        assert!(is(&refusal(400, None), Binding::Rest));
+        assert!(!is(&refusal(400, Some("TASK_NOT_CANCELABLE")), Binding::Rest));
+        assert!(!is(&refusal(404, Some("UNSUPPORTED_OPERATION")), Binding::Rest));
+        assert!(is(&refusal(-32004, None), Binding::JsonRpc));
+        assert!(is(&refusal(9, Some("UNSUPPORTED_OPERATION")), Binding::Grpc));
+        assert!(is(&refusal(12, Some("UNSUPPORTED_OPERATION")), Binding::Grpc), "as in 1.0.0");
+        assert!(!is(&refusal(5, None), Binding::Grpc));
+    }
+
+    #[test]
+    fn errors_without_a_reason_in_the_specification_are_known_by_their_status() {
+        let name = ErrorName::from_name("InvalidParamsError").unwrap();
+        let own = refusal(400, Some("BAD_INPUT"));
+        assert!(name.is(&own, Binding::Rest, Version::V1_0));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused() {
+        assert!(ErrorName::from_name("NoSuchError").is_err());
+    }
+}
