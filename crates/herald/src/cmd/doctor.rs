@@ -79,7 +79,7 @@ pub(crate) async fn run(args: &Doctor) -> Result<Verdict, Fault> {
 
 async fn look(args: &Doctor) -> Vec<Finding> {
     let watch = clock::Watch::start();
-    let (found, subject) = config::check(&args.serve);
+    let (found, subject) = config::check(&args.serve).await;
     let mut checks = vec![found];
     // Without settings nobody knows what else to look at.
     let Some(subject) = subject else { return checks };

@@ -6,7 +6,11 @@ use herald_engine::store::sqlite::Sqlite;
 use herald_protocol::AgentCard;
 use herald_server::Server;
 
-use crate::{args::Serve, cmd::serve, settings::Settings};
+use crate::{
+    args::Serve,
+    cmd::serve,
+    settings::{Settings, packages},
+};
 
 use super::Finding;
 
@@ -18,8 +22,8 @@ pub(super) struct Subject {
     server: Server,
 }
 
-pub(super) fn check(args: &Serve) -> (Finding, Option<Subject>) {
-    match build(args) {
+pub(super) async fn check(args: &Serve) -> (Finding, Option<Subject>) {
+    match build(args).await {
         Ok(subject) => (Finding::ok(CHECK, describe(&subject.settings)), Some(subject)),
         Err(fault) => {
             let remedy = "correct it; docs/configuration.md lists every setting";
@@ -29,9 +33,9 @@ pub(super) fn check(args: &Serve) -> (Finding, Option<Subject>) {
 }
 
 /// Everything that a start does with the settings, on a store that nobody keeps.
-fn build(args: &Serve) -> anyhow::Result<Subject> {
-    args.basics.check()?;
-    let settings = Settings::merge(args)?;
+async fn build(args: &Serve) -> anyhow::Result<Subject> {
+    let packaged = packages(&args.basics).await?;
+    let settings = Settings::merge(args, packaged)?;
     let engine = serve::build_engine(&settings, Arc::new(Sqlite::memory()?))?;
     let server = Server::builder(engine).config(settings.server.clone()).build();
     let server = server.map_err(|fault| settings.blame(fault))?;
