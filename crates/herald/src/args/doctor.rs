@@ -25,6 +25,8 @@ pub(crate) struct Doctor {
     pub(crate) timeout: Duration,
 
     /// How to print the result
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    // Under another id than that of the verbs that call agents, whose settings are not the server's.
+    #[arg(id = "report", short = 'o', long = "output", value_enum, default_value_t)]
+    #[arg(value_name = "FORMAT")]
     pub(crate) output: Format,
 }
