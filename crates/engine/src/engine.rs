@@ -1,32 +1,31 @@
 //! The engine: everything a caller can do to a task.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
-use bytes::Bytes;
 use herald_protocol::{
-    AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Request, SendResult,
-    Seq, Task, TaskId, TaskPage, TaskState, Timestamp,
+    AgentName, Error, ErrorKind, Operation, Request, Seq, Task, TaskId, TaskPage, TaskState,
+    Timestamp,
     request::{CancelTask, GetTask, ListTasks, SendMessage, SubscribeToTask},
 };
-use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    accept::Accepted,
     agent::Profile,
+    answer::{Form, Reply, Sent, TaskJson, shown},
     builder::Settings,
     caller::{Caller, Via},
     clock::Clock,
     feed::Bells,
-    idempotency,
     live::{Live, Lives},
     log,
     post::Post,
     room::{Place, Room, SMALL, Share},
     rules::{self, Command, Record},
-    store::{Holder, Key, ListQuery, Original, Page, Snapshot, Store, StoreError},
+    store::{Holder, Key, ListQuery, Page, Store, StoreError},
     subscription::{Subscription, Until},
-    token, trace,
-    write::{Refusal, Write},
+    token,
+    write::Write,
 };
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
@@ -34,103 +33,6 @@ const LARGE: usize = 256 << 10;
 
 /// How much memory a request takes for each of its bytes, as it came, decoded, and as it is stored.
 pub const WEIGHT: usize = 4;
-
-/// How much memory a turn takes for each byte of its task: the task, its message, and what is
-/// written.
-const TURN_WEIGHT: u64 = 4;
-
-/// What a call returns.
-#[derive(Debug)]
-pub enum Reply {
-    /// The answer to a send.
-    Sent(Sent),
-    /// A task.
-    Task(TaskJson),
-    /// A page of tasks.
-    Tasks(TaskPage),
-    /// A stream.
-    Stream(Subscription),
-}
-
-/// What a send is answered with.
-#[derive(Debug)]
-pub enum Sent {
-    /// The task that the message led to.
-    Task(TaskJson),
-    /// A direct answer.
-    Message(Message),
-}
-
-impl Sent {
-    /// The 1.0 JSON of the answer.
-    pub fn into_bytes(self) -> Bytes {
-        match self {
-            Self::Task(task) => log::sent(&task.into_bytes()),
-            Self::Message(message) => log::encode_message(&message),
-        }
-    }
-
-    /// The answer itself.
-    pub fn decode(self) -> Result<SendResult, Error> {
-        match self {
-            Self::Task(task) => task.decode().map(SendResult::Task),
-            Self::Message(message) => Ok(SendResult::Message(message)),
-        }
-    }
-}
-
-/// A task on its way to its reader. Most want its 1.0 JSON, and often that is already there.
-#[derive(Debug)]
-pub struct TaskJson(Form);
-
-#[derive(Debug)]
-enum Form {
-    Json(Bytes),
-    /// The snapshot, if there is one, holds the same in pieces of JSON.
-    Task(Arc<Task>, Option<Snapshot>),
-}
-
-impl TaskJson {
-    /// A live task, as its caller asked for it.
-    fn of(record: Record, live: &Live, history_length: Option<i32>) -> Self {
-        match history_length {
-            Some(_) => shown(record.task, history_length).into(),
-            None => Self(Form::Task(record.task, live.snapshot(record.head))),
-        }
-    }
-
-    /// The names of the task and its context, where they are known without a look at the JSON.
-    pub fn names(&self) -> Option<(&TaskId, &ContextId)> {
-        match &self.0 {
-            Form::Json(_) => None,
-            Form::Task(task, _) => Some((&task.id, &task.context_id)),
-        }
-    }
-
-    /// The JSON.
-    pub fn into_bytes(self) -> Bytes {
-        match self.0 {
-            Form::Json(json) => json,
-            Form::Task(task, Some(snapshot)) => log::whole(&task.id, &task.context_id, &snapshot),
-            Form::Task(task, None) => log::encode_whole(&shown(task, None)),
-        }
-    }
-
-    /// The task itself.
-    pub fn decode(self) -> Result<Task, Error> {
-        match self.0 {
-            Form::Json(json) => serde_json::from_slice(&json)
-                .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string()))),
-            Form::Task(task, _) => Ok(shown(task, None)),
-        }
-    }
-}
-
-impl From<Task> for TaskJson {
-    fn from(task: Task) -> Self {
-        Self(Form::Task(Arc::new(task), None))
-    }
-}
 
 /// A cheap handle; clones share one engine.
 #[derive(Debug, Clone)]
@@ -157,21 +59,6 @@ pub(crate) struct Inner {
     pub(crate) draining: CancellationToken,
     /// Signs page tokens.
     pub(crate) secret: [u8; 32],
-}
-
-/// A message that is in the log.
-struct Accepted {
-    live: Arc<Live>,
-    /// Its place.
-    seq: Seq,
-    /// The task right after it, if it is small.
-    first: Option<Arc<Task>>,
-    /// Bytes of the task's log.
-    bytes: u64,
-    /// Whether it was there before.
-    repeated: bool,
-    /// Whether it will be answered directly.
-    hidden: bool,
 }
 
 impl Engine {
@@ -413,189 +300,6 @@ impl Engine {
         Ok(events.starting_later(record.bytes, None))
     }
 
-    /// Puts a message into the log and sees to it that somebody works on it.
-    async fn accept(
-        &self,
-        caller: &Caller,
-        via: &Via,
-        send: Box<SendMessage>,
-        operation: Operation,
-    ) -> Result<Accepted, Error> {
-        if self.is_draining() {
-            return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
-        }
-        let via = &*self.chosen(via, &send)?;
-        let existing = self.continued(caller, via, &send).await?;
-        let agent = match &existing {
-            Some(record) => &record.agent,
-            None => via.agent.as_ref().unwrap_or(&self.inner.default),
-        };
-        let post = self.post(agent)?;
-        check_message(&post.profile, &send)?;
-        if operation.is_streaming() {
-            self.check_streaming(agent)?;
-        }
-        let dedup = idempotency::of(caller.owner(), agent, &send);
-        if let (Some(_), Some(dedup)) = (&existing, &dedup) {
-            // A continued task may have ended since, and its rules would refuse the retry.
-            let original = self.inner.store.original(&dedup.key).await.map_err(refuse)?;
-            if let Some(original) = original {
-                return self.repeated(caller, original, &dedup.content, send.own_task).await;
-            }
-        }
-        if let (Some(record), Some(context)) = (&existing, &send.message.context_id)
-            && record.task.context_id != *context
-        {
-            let field = if send.task_only { "sessionId" } else { "message.contextId" };
-            return Err(Error::field(field, "is not the context of the task"));
-        }
-        let content = dedup.as_ref().map(|dedup| dedup.content);
-        let fresh = existing.is_none().then(|| self.fresh(&post, &send));
-        let id = existing.as_ref().or(fresh.as_ref()).map(|record| record.task.id.clone());
-        let live = self.inner.lives.get(&caller.key(id.unwrap_or_default()));
-        let hidden = fresh.as_ref().is_some_and(|record| record.hidden);
-        let before = existing.as_ref().map_or(0, |record| record.bytes);
-        let bytes = before.saturating_add(size(&send.message) as u64);
-        let mut commands = vec![Command::Receive {
-            message: send.message,
-            accepted_output_modes: send.configuration.accepted_output_modes,
-            metadata: send.metadata,
-            trace: send.trace,
-        }];
-        // A task with a turn under way is taken up again by that turn's own end.
-        let idle = existing.as_ref().is_none_or(|record| !record.run.is_active());
-        let slot = if idle { post.try_take() } else { None };
-        // Without room it waits in the store, where it costs no memory.
-        let slot = slot.and_then(|slot| Some(slot.with(self.try_place_turn(bytes)?)));
-        if slot.is_some() {
-            commands.push(Command::Begin(self.inner.holder));
-        }
-        let keep_first = operation.is_streaming();
-        let write = Write { fence: None, commands, dedup, fresh, keep_first };
-        let engine = self.clone();
-        let started = Arc::clone(&live);
-        let written = self
-            .shielded(Arc::clone(&live), write, move |written, received| match slot {
-                Some(slot) if written.claimed => {
-                    engine.start(started, &post, slot, written.record.clone(), received);
-                }
-                Some(_) | None => post.wake(),
-            })
-            .await;
-        match written {
-            Ok(written) => {
-                trace::found(&written.record.task, written.before + 1, existing.is_none());
-                let (seq, bytes) = (written.before + 1, written.record.bytes);
-                Ok(Accepted { live, seq, first: written.first, bytes, repeated: false, hidden })
-            }
-            Err(Refusal::Duplicate(original)) => {
-                let content = content.unwrap_or_default();
-                self.repeated(caller, original, &content, send.own_task).await
-            }
-            Err(refusal) => Err(refusal.into()),
-        }
-    }
-
-    /// A place for a turn over a task of so many bytes, if it needs one; `None` if there is none.
-    fn try_place_turn(&self, bytes: u64) -> Option<Option<Place>> {
-        match turn_size(bytes) {
-            0 => Some(None),
-            size => self.inner.turns.try_take(size).map(Some),
-        }
-    }
-
-    /// The same, once there is one.
-    pub(crate) async fn place_turn(&self, bytes: u64) -> Option<Place> {
-        match turn_size(bytes) {
-            0 => None,
-            size => Some(self.inner.turns.take(size).await),
-        }
-    }
-
-    /// The door of the agent that a send names, if it names one.
-    fn chosen<'a>(&self, via: &'a Via, send: &SendMessage) -> Result<Cow<'a, Via>, Error> {
-        let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(via)) };
-        if !via.leads_to(agent) || !self.inner.posts.contains_key(agent) {
-            let mut known: Vec<_> =
-                self.inner.posts.keys().filter(|name| via.leads_to(name)).collect();
-            known.sort_unstable();
-            let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
-            return Err(Error::field("handler", format!("must be one of: {}", known.join(", "))));
-        }
-        let chosen = Via { agent: Some(agent.clone()), ..via.clone() };
-        self.check_extensions(&chosen)?;
-        Ok(Cow::Owned(chosen))
-    }
-
-    /// The task a message continues: the one it names or, where its dialect infers it, the only one
-    /// of its context that waits for input.
-    async fn continued(
-        &self,
-        caller: &Caller,
-        via: &Via,
-        send: &SendMessage,
-    ) -> Result<Option<Record>, Error> {
-        if let Some(task) = &send.message.task_id {
-            return self.find(caller, via, task.clone()).await.map(Some);
-        }
-        if let Some(task) = &send.own_task {
-            let found = self.look(&caller.key(task.clone())).await?;
-            return match found {
-                Some(record) if !record.is_shown(via) => Err(taken()),
-                Some(_) | None => Ok(found),
-            };
-        }
-        let Some(context) = send.message.context_id.clone().filter(|_| send.infer_task) else {
-            return Ok(None);
-        };
-        let query = ListQuery {
-            owner: caller.owner().clone(),
-            agent: via.agent.clone(),
-            context: Some(context),
-            state: Some(TaskState::InputRequired),
-            since: None,
-            after: None,
-            limit: 2,
-            artifacts: false,
-        };
-        let mut waiting = self.inner.store.list(query).await.map_err(refuse)?.tasks;
-        let only = if waiting.len() == 1 { waiting.pop() } else { None };
-        match only {
-            Some((id, _)) => self.find(caller, via, id).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// A send that was made before: its task, from its message on.
-    async fn repeated(
-        &self,
-        caller: &Caller,
-        original: Original,
-        content: &[u8; 32],
-        own: Option<TaskId>,
-    ) -> Result<Accepted, Error> {
-        if original.content != *content || own.is_some_and(|own| own != original.task) {
-            let text = "this idempotency key or message id was used for other content";
-            return Err(Error::new(ErrorKind::IdempotencyConflict, text));
-        }
-        let key = caller.key(original.task);
-        let live = self.inner.lives.get(&key);
-        let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
-        let hidden = record.hidden;
-        trace::found(&record.task, original.seq, true);
-        let (seq, bytes) = (original.seq, record.bytes);
-        Ok(Accepted { live, seq, first: None, bytes, repeated: true, hidden })
-    }
-
-    fn fresh(&self, post: &Post, send: &SendMessage) -> Record {
-        let id = send.own_task.clone();
-        let id = id.unwrap_or_else(|| TaskId::new(uuid::Uuid::now_v7().to_string()));
-        let context = send.message.context_id.clone();
-        let context = context.unwrap_or_else(|| ContextId::new(uuid::Uuid::now_v7().to_string()));
-        let hidden = !send.task_only && post.agent.answers_directly(&send.message);
-        Record::new(id, context, post.profile.name.clone(), hidden, self.now())
-    }
-
     /// One of the caller's tasks. A foreign one, a hidden one and one of another agent's endpoint
     /// are all not there.
     pub(crate) async fn find(
@@ -716,18 +420,9 @@ impl Engine {
 
 impl Record {
     /// Whether the task can be seen through this door.
-    fn is_shown(&self, via: &Via) -> bool {
+    pub(crate) fn is_shown(&self, via: &Via) -> bool {
         !self.hidden && via.leads_to(&self.agent)
     }
-}
-
-/// The task as a caller sees it: empty lists are left out, and the history is cut to length.
-fn shown(task: Arc<Task>, history_length: Option<i32>) -> Task {
-    let mut task = Arc::unwrap_or_clone(task);
-    task.limit_history(history_length);
-    task.history = task.history.filter(|history| !history.is_empty());
-    task.artifacts = task.artifacts.filter(|artifacts| !artifacts.is_empty());
-    task
 }
 
 /// A cursor must name an event that exists; one from the future would hide what comes before it.
@@ -736,67 +431,6 @@ fn check_cursor(record: &Record, after: Seq) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::field("Last-Event-ID", "names an event this task does not have"))
-}
-
-/// What the agent takes of a message's parts.
-fn check_message(profile: &Profile, send: &SendMessage) -> Result<(), Error> {
-    if send.configuration.task_push_notification_config.is_some() {
-        return Err(no_push());
-    }
-    if let Some(key) = &send.idempotency_key
-        && (key.is_empty() || key.len() > idempotency::MAX_KEY_BYTES)
-    {
-        let text = format!("must be 1 to {} bytes", idempotency::MAX_KEY_BYTES);
-        return Err(Error::field("Idempotency-Key", text));
-    }
-    for part in &send.message.parts {
-        let media_type = media_type(part);
-        if !profile.takes(media_type) {
-            let text = format!("content type {media_type:?} is not supported by this agent");
-            let takes = profile.input_modes.join(", ");
-            return Err(
-                Error::new(ErrorKind::ContentTypeNotSupported, text).with("inputModes", takes)
-            );
-        }
-    }
-    Ok(())
-}
-
-/// About how many bytes a message takes.
-fn size(message: &Message) -> usize {
-    let parts = message.parts.iter().map(|part| match &part.content {
-        Content::Text(text) | Content::Url(text) => text.len(),
-        Content::Raw(bytes) => bytes.len(),
-        Content::Data(value) => data_size(value),
-    });
-    parts.sum()
-}
-
-fn data_size(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(data_size).sum(),
-        Value::Object(members) => {
-            members.iter().map(|(name, value)| name.len() + data_size(value)).sum()
-        }
-    }
-}
-
-/// What a turn over a task of so many bytes takes up, or nothing if the task is small.
-fn turn_size(bytes: u64) -> usize {
-    match bytes <= SMALL as u64 {
-        true => 0,
-        false => usize::try_from(bytes.saturating_mul(TURN_WEIGHT)).unwrap_or(usize::MAX),
-    }
-}
-
-fn media_type(part: &Part) -> &str {
-    part.media_type.as_deref().unwrap_or(match part.content {
-        Content::Text(_) => "text/plain",
-        Content::Data(_) => "application/json",
-        Content::Raw(_) | Content::Url(_) => "application/octet-stream",
-    })
 }
 
 /// What a caller hears who names a new task like one that it has elsewhere.
@@ -809,7 +443,7 @@ fn broke_protocol(task: &Task) -> bool {
         && crate::runner::failure_reason(task) == Some(crate::runner::BROKE_PROTOCOL)
 }
 
-fn no_push() -> Error {
+pub(crate) fn no_push() -> Error {
     let text = "push notifications are not supported by this agent";
     Error::new(ErrorKind::PushNotificationNotSupported, text)
 }

@@ -3,7 +3,9 @@
 //! A call comes in through [`Engine::call`] with a [`Caller`]; [`rules`] decide what happens; one
 //! conditional [`store::Store::append`] makes it durable; readers follow the log.
 
+mod accept;
 pub mod agent;
+mod answer;
 mod builder;
 mod caller;
 mod clock;
@@ -27,10 +29,11 @@ mod upkeep;
 mod write;
 
 pub use agent::{Agent, AgentError, Profile, Recovery};
+pub use answer::{Reply, Sent, TaskJson};
 pub use builder::{BuildError, EngineBuilder, Settings};
 pub use caller::{Caller, Scopes, Via};
 pub use clock::Clock;
-pub use engine::{Engine, Reply, Sent, TaskJson, WEIGHT};
+pub use engine::{Engine, WEIGHT};
 pub use feed::{Feed, FeedItem};
 pub use subscription::{Item, Subscription};
 pub use turn::{Stop, Turn};

@@ -1,0 +1,288 @@
+//! From a message to the log: which task it is for, whether it was sent before, and who works on it.
+
+use std::{borrow::Cow, sync::Arc};
+
+use herald_protocol::{
+    AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Seq, Task, TaskId,
+    TaskState, request::SendMessage,
+};
+use serde_json::Value;
+
+use crate::{
+    agent::Profile,
+    caller::{Caller, Via},
+    engine::{Engine, no_push, refuse, taken},
+    idempotency,
+    live::Live,
+    post::Post,
+    room::{Place, SMALL},
+    rules::{Command, Record},
+    store::{ListQuery, Original},
+    trace,
+    write::{Refusal, Write},
+};
+
+/// How much memory a turn takes for each byte of its task: the task, its message, and what is
+/// written.
+const TURN_WEIGHT: u64 = 4;
+
+/// A message that is in the log.
+pub(crate) struct Accepted {
+    pub(crate) live: Arc<Live>,
+    /// Its place.
+    pub(crate) seq: Seq,
+    /// The task right after it, if it is small.
+    pub(crate) first: Option<Arc<Task>>,
+    /// Bytes of the task's log.
+    pub(crate) bytes: u64,
+    /// Whether it was there before.
+    pub(crate) repeated: bool,
+    /// Whether it will be answered directly.
+    pub(crate) hidden: bool,
+}
+
+impl Engine {
+    /// Puts a message into the log and sees to it that somebody works on it.
+    pub(crate) async fn accept(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        send: Box<SendMessage>,
+        operation: Operation,
+    ) -> Result<Accepted, Error> {
+        if self.is_draining() {
+            return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
+        }
+        let via = &*self.chosen(via, &send)?;
+        let existing = self.continued(caller, via, &send).await?;
+        let agent = match &existing {
+            Some(record) => &record.agent,
+            None => via.agent.as_ref().unwrap_or(&self.inner.default),
+        };
+        let post = self.post(agent)?;
+        check_message(&post.profile, &send)?;
+        if operation.is_streaming() {
+            self.check_streaming(agent)?;
+        }
+        let dedup = idempotency::of(caller.owner(), agent, &send);
+        if let (Some(_), Some(dedup)) = (&existing, &dedup) {
+            // A continued task may have ended since, and its rules would refuse the retry.
+            let original = self.inner.store.original(&dedup.key).await.map_err(refuse)?;
+            if let Some(original) = original {
+                return self.repeated(caller, original, &dedup.content, send.own_task).await;
+            }
+        }
+        if let (Some(record), Some(context)) = (&existing, &send.message.context_id)
+            && record.task.context_id != *context
+        {
+            let field = if send.task_only { "sessionId" } else { "message.contextId" };
+            return Err(Error::field(field, "is not the context of the task"));
+        }
+        let content = dedup.as_ref().map(|dedup| dedup.content);
+        let fresh = existing.is_none().then(|| self.fresh(&post, &send));
+        let id = existing.as_ref().or(fresh.as_ref()).map(|record| record.task.id.clone());
+        let live = self.inner.lives.get(&caller.key(id.unwrap_or_default()));
+        let hidden = fresh.as_ref().is_some_and(|record| record.hidden);
+        let before = existing.as_ref().map_or(0, |record| record.bytes);
+        let bytes = before.saturating_add(size(&send.message) as u64);
+        let mut commands = vec![Command::Receive {
+            message: send.message,
+            accepted_output_modes: send.configuration.accepted_output_modes,
+            metadata: send.metadata,
+            trace: send.trace,
+        }];
+        // A task with a turn under way is taken up again by that turn's own end.
+        let idle = existing.as_ref().is_none_or(|record| !record.run.is_active());
+        let slot = if idle { post.try_take() } else { None };
+        // Without room it waits in the store, where it costs no memory.
+        let slot = slot.and_then(|slot| Some(slot.with(self.try_place_turn(bytes)?)));
+        if slot.is_some() {
+            commands.push(Command::Begin(self.inner.holder));
+        }
+        let keep_first = operation.is_streaming();
+        let write = Write { fence: None, commands, dedup, fresh, keep_first };
+        let engine = self.clone();
+        let started = Arc::clone(&live);
+        let written = self
+            .shielded(Arc::clone(&live), write, move |written, received| match slot {
+                Some(slot) if written.claimed => {
+                    engine.start(started, &post, slot, written.record.clone(), received);
+                }
+                Some(_) | None => post.wake(),
+            })
+            .await;
+        match written {
+            Ok(written) => {
+                trace::found(&written.record.task, written.before + 1, existing.is_none());
+                let (seq, bytes) = (written.before + 1, written.record.bytes);
+                Ok(Accepted { live, seq, first: written.first, bytes, repeated: false, hidden })
+            }
+            Err(Refusal::Duplicate(original)) => {
+                let content = content.unwrap_or_default();
+                self.repeated(caller, original, &content, send.own_task).await
+            }
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// A place for a turn over a task of so many bytes, if it needs one; `None` if there is none.
+    fn try_place_turn(&self, bytes: u64) -> Option<Option<Place>> {
+        match turn_size(bytes) {
+            0 => Some(None),
+            size => self.inner.turns.try_take(size).map(Some),
+        }
+    }
+
+    /// The same, once there is one.
+    pub(crate) async fn place_turn(&self, bytes: u64) -> Option<Place> {
+        match turn_size(bytes) {
+            0 => None,
+            size => Some(self.inner.turns.take(size).await),
+        }
+    }
+
+    /// The door of the agent that a send names, if it names one.
+    fn chosen<'a>(&self, via: &'a Via, send: &SendMessage) -> Result<Cow<'a, Via>, Error> {
+        let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(via)) };
+        if !via.leads_to(agent) || !self.inner.posts.contains_key(agent) {
+            let mut known: Vec<_> =
+                self.inner.posts.keys().filter(|name| via.leads_to(name)).collect();
+            known.sort_unstable();
+            let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
+            return Err(Error::field("handler", format!("must be one of: {}", known.join(", "))));
+        }
+        let chosen = Via { agent: Some(agent.clone()), ..via.clone() };
+        self.check_extensions(&chosen)?;
+        Ok(Cow::Owned(chosen))
+    }
+
+    /// The task a message continues: the one it names or, where its dialect infers it, the only one
+    /// of its context that waits for input.
+    async fn continued(
+        &self,
+        caller: &Caller,
+        via: &Via,
+        send: &SendMessage,
+    ) -> Result<Option<Record>, Error> {
+        if let Some(task) = &send.message.task_id {
+            return self.find(caller, via, task.clone()).await.map(Some);
+        }
+        if let Some(task) = &send.own_task {
+            let found = self.look(&caller.key(task.clone())).await?;
+            return match found {
+                Some(record) if !record.is_shown(via) => Err(taken()),
+                Some(_) | None => Ok(found),
+            };
+        }
+        let Some(context) = send.message.context_id.clone().filter(|_| send.infer_task) else {
+            return Ok(None);
+        };
+        let query = ListQuery {
+            owner: caller.owner().clone(),
+            agent: via.agent.clone(),
+            context: Some(context),
+            state: Some(TaskState::InputRequired),
+            since: None,
+            after: None,
+            limit: 2,
+            artifacts: false,
+        };
+        let mut waiting = self.inner.store.list(query).await.map_err(refuse)?.tasks;
+        let only = if waiting.len() == 1 { waiting.pop() } else { None };
+        match only {
+            Some((id, _)) => self.find(caller, via, id).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A send that was made before: its task, from its message on.
+    async fn repeated(
+        &self,
+        caller: &Caller,
+        original: Original,
+        content: &[u8; 32],
+        own: Option<TaskId>,
+    ) -> Result<Accepted, Error> {
+        if original.content != *content || own.is_some_and(|own| own != original.task) {
+            let text = "this idempotency key or message id was used for other content";
+            return Err(Error::new(ErrorKind::IdempotencyConflict, text));
+        }
+        let key = caller.key(original.task);
+        let live = self.inner.lives.get(&key);
+        let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
+        let hidden = record.hidden;
+        trace::found(&record.task, original.seq, true);
+        let (seq, bytes) = (original.seq, record.bytes);
+        Ok(Accepted { live, seq, first: None, bytes, repeated: true, hidden })
+    }
+
+    fn fresh(&self, post: &Post, send: &SendMessage) -> Record {
+        let id = send.own_task.clone();
+        let id = id.unwrap_or_else(|| TaskId::new(uuid::Uuid::now_v7().to_string()));
+        let context = send.message.context_id.clone();
+        let context = context.unwrap_or_else(|| ContextId::new(uuid::Uuid::now_v7().to_string()));
+        let hidden = !send.task_only && post.agent.answers_directly(&send.message);
+        Record::new(id, context, post.profile.name.clone(), hidden, self.now())
+    }
+}
+
+/// What the agent takes of a message's parts.
+fn check_message(profile: &Profile, send: &SendMessage) -> Result<(), Error> {
+    if send.configuration.task_push_notification_config.is_some() {
+        return Err(no_push());
+    }
+    if let Some(key) = &send.idempotency_key
+        && (key.is_empty() || key.len() > idempotency::MAX_KEY_BYTES)
+    {
+        let text = format!("must be 1 to {} bytes", idempotency::MAX_KEY_BYTES);
+        return Err(Error::field("Idempotency-Key", text));
+    }
+    for part in &send.message.parts {
+        let media_type = media_type(part);
+        if !profile.takes(media_type) {
+            let text = format!("content type {media_type:?} is not supported by this agent");
+            let takes = profile.input_modes.join(", ");
+            return Err(
+                Error::new(ErrorKind::ContentTypeNotSupported, text).with("inputModes", takes)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// About how many bytes a message takes.
+fn size(message: &Message) -> usize {
+    let parts = message.parts.iter().map(|part| match &part.content {
+        Content::Text(text) | Content::Url(text) => text.len(),
+        Content::Raw(bytes) => bytes.len(),
+        Content::Data(value) => data_size(value),
+    });
+    parts.sum()
+}
+
+fn data_size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(data_size).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| name.len() + data_size(value)).sum()
+        }
+    }
+}
+
+/// What a turn over a task of so many bytes takes up, or nothing if the task is small.
+fn turn_size(bytes: u64) -> usize {
+    match bytes <= SMALL as u64 {
+        true => 0,
+        false => usize::try_from(bytes.saturating_mul(TURN_WEIGHT)).unwrap_or(usize::MAX),
+    }
+}
+
+fn media_type(part: &Part) -> &str {
+    part.media_type.as_deref().unwrap_or(match part.content {
+        Content::Text(_) => "text/plain",
+        Content::Data(_) => "application/json",
+        Content::Raw(_) | Content::Url(_) => "application/octet-stream",
+    })
+}

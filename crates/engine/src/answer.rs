@@ -1,0 +1,117 @@
+//! What calls return.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use herald_protocol::{ContextId, Error, Message, SendResult, Task, TaskId, TaskPage};
+
+use crate::{
+    engine::refuse,
+    live::Live,
+    log,
+    rules::Record,
+    store::{Snapshot, StoreError},
+    subscription::Subscription,
+};
+
+/// What a call returns.
+#[derive(Debug)]
+pub enum Reply {
+    /// The answer to a send.
+    Sent(Sent),
+    /// A task.
+    Task(TaskJson),
+    /// A page of tasks.
+    Tasks(TaskPage),
+    /// A stream.
+    Stream(Subscription),
+}
+
+/// What a send is answered with.
+#[derive(Debug)]
+pub enum Sent {
+    /// The task that the message led to.
+    Task(TaskJson),
+    /// A direct answer.
+    Message(Message),
+}
+
+impl Sent {
+    /// The 1.0 JSON of the answer.
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Task(task) => log::sent(&task.into_bytes()),
+            Self::Message(message) => log::encode_message(&message),
+        }
+    }
+
+    /// The answer itself.
+    pub fn decode(self) -> Result<SendResult, Error> {
+        match self {
+            Self::Task(task) => task.decode().map(SendResult::Task),
+            Self::Message(message) => Ok(SendResult::Message(message)),
+        }
+    }
+}
+
+/// A task on its way to its reader. Most want its 1.0 JSON, and often that is already there.
+#[derive(Debug)]
+pub struct TaskJson(pub(crate) Form);
+
+#[derive(Debug)]
+pub(crate) enum Form {
+    Json(Bytes),
+    /// The snapshot, if there is one, holds the same in pieces of JSON.
+    Task(Arc<Task>, Option<Snapshot>),
+}
+
+impl TaskJson {
+    /// A live task, as its caller asked for it.
+    pub(crate) fn of(record: Record, live: &Live, history_length: Option<i32>) -> Self {
+        match history_length {
+            Some(_) => shown(record.task, history_length).into(),
+            None => Self(Form::Task(record.task, live.snapshot(record.head))),
+        }
+    }
+
+    /// The names of the task and its context, where they are known without a look at the JSON.
+    pub fn names(&self) -> Option<(&TaskId, &ContextId)> {
+        match &self.0 {
+            Form::Json(_) => None,
+            Form::Task(task, _) => Some((&task.id, &task.context_id)),
+        }
+    }
+
+    /// The JSON.
+    pub fn into_bytes(self) -> Bytes {
+        match self.0 {
+            Form::Json(json) => json,
+            Form::Task(task, Some(snapshot)) => log::whole(&task.id, &task.context_id, &snapshot),
+            Form::Task(task, None) => log::encode_whole(&shown(task, None)),
+        }
+    }
+
+    /// The task itself.
+    pub fn decode(self) -> Result<Task, Error> {
+        match self.0 {
+            Form::Json(json) => serde_json::from_slice(&json)
+                .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string()))),
+            Form::Task(task, _) => Ok(shown(task, None)),
+        }
+    }
+}
+
+impl From<Task> for TaskJson {
+    fn from(task: Task) -> Self {
+        Self(Form::Task(Arc::new(task), None))
+    }
+}
+
+/// The task as a caller sees it: empty lists are left out, and the history is cut to length.
+pub(crate) fn shown(task: Arc<Task>, history_length: Option<i32>) -> Task {
+    let mut task = Arc::unwrap_or_clone(task);
+    task.limit_history(history_length);
+    task.history = task.history.filter(|history| !history.is_empty());
+    task.artifacts = task.artifacts.filter(|artifacts| !artifacts.is_empty());
+    task
+}
