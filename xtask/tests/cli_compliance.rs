@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a file that cannot be read fails the test")]
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-};
+mod written;
+
+use std::{collections::BTreeSet, fs};
+
+use written::{root, tests};
 
 /// The requirements of version 0.2, revised on 2026-08-17: how many there are of each tier.
 const TIERS: [(&str, usize); 3] = [("4. Tier 1", 39), ("5. Tier 2", 15), ("6. Tier 3", 12)];
@@ -72,37 +72,4 @@ fn there_is_one_skill_and_it_leaves_the_commands_to_help() {
         assert!(!skill.contains(command), "{command} is for help and the specification to say");
     }
     assert!(root().join("skills/herald/references/examples.md").is_file());
-}
-
-/// The names of all tests, by the file they are in, without its extension.
-fn tests() -> BTreeMap<String, BTreeSet<String>> {
-    let mut tests = BTreeMap::new();
-    for directory in ["crates/herald/tests/it", "xtask/tests"] {
-        collect(&root().join(directory), &mut tests);
-    }
-    tests
-}
-
-fn collect(directory: &Path, tests: &mut BTreeMap<String, BTreeSet<String>>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "rs") {
-            continue;
-        }
-        let text = fs::read_to_string(&path).unwrap();
-        let mut lines = text.lines().map(str::trim_start);
-        let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
-        while let Some(line) = lines.next() {
-            if !line.starts_with("#[test]") && !line.starts_with("#[tokio::test") {
-                continue;
-            }
-            let signature = lines.by_ref().find(|line| !line.starts_with("#["));
-            let name = signature.and_then(|line| line.split("fn ").nth(1)?.split('(').next());
-            tests.entry(stem.clone()).or_default().extend(name.map(str::to_owned));
-        }
-    }
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }

@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a file that cannot be read fails the test")]
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-};
+mod written;
+
+use std::{collections::BTreeSet, fs};
+
+use written::{root, tests};
 
 /// The promises that are due, as first and last number, by document. Later ones are added with
 /// what they promise.
@@ -57,41 +57,4 @@ fn every_promise_that_is_due_has_a_row_and_every_named_test_exists() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-}
-
-/// The names of all tests, by the file they are in, without its extension.
-fn tests() -> BTreeMap<String, BTreeSet<String>> {
-    let mut tests = BTreeMap::new();
-    collect(&root().join("crates"), &mut tests);
-    collect(&root().join("xtask/tests"), &mut tests);
-    tests
-}
-
-fn collect(directory: &Path, tests: &mut BTreeMap<String, BTreeSet<String>>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect(&path, tests);
-            continue;
-        }
-        if path.extension().is_none_or(|extension| extension != "rs") {
-            continue;
-        }
-        let text = fs::read_to_string(&path).unwrap();
-        let mut lines = text.lines().map(str::trim_start);
-        let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
-        while let Some(line) = lines.next() {
-            if !line.starts_with("#[test]") && !line.starts_with("#[tokio::test") {
-                continue;
-            }
-            // Other attributes may stand between.
-            let signature = lines.by_ref().find(|line| !line.starts_with("#["));
-            let name = signature.and_then(|line| line.split("fn ").nth(1)?.split('(').next());
-            tests.entry(stem.clone()).or_default().extend(name.map(str::to_owned));
-        }
-    }
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
