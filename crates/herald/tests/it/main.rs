@@ -45,4 +45,5 @@ mod resume;
 mod scenario;
 mod seeds;
 mod stdio;
+mod tls;
 mod traces;

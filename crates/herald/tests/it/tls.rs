@@ -1,0 +1,51 @@
+//! TLS, from the flags to the answer.
+
+use std::fs;
+
+use rcgen::generate_simple_self_signed;
+use tokio::process::Command;
+
+use crate::support::{Ended, Herald, Options, ended};
+
+/// What curl shows of an answer, headers first, if it believes in this certificate.
+async fn curl(certificate: &str, url: &str) -> Ended {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--max-time", "20", "-D", "-", "--cacert", certificate, url]);
+    ended(command).await
+}
+
+// proves: SEC-010
+#[tokio::test]
+async fn the_flags_make_the_port_speak_tls_and_off_loopback_browsers_are_told_to_stay_with_it() {
+    let home = tempfile::tempdir().unwrap();
+    let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (home.path().join("cert.pem"), home.path().join("key.pem"));
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+    let flags = ["--tls-certificate", certificate, "--tls-key", key];
+    for (host, pinned) in [("127.0.0.1", false), ("0.0.0.0", true)] {
+        let options = Options::config("[auth]\nrequired = false\n");
+        let herald = Herald::start(options.arguments(flags).arguments(["--host", host])).await;
+        assert!(herald.greeting.contains("https://127.0.0.1:"), "{}", herald.greeting);
+        let url =
+            format!("https://localhost:{}/.well-known/agent-card.json", herald.address.port());
+        let shown = curl(certificate, &url).await.stdout.to_lowercase();
+        assert!(shown.contains("\"url\":\"https://localhost:"), "{shown}");
+        assert_eq!(shown.contains("strict-transport-security: max-age="), pinned, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_none_is_refused_with_its_file() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("none.pem");
+    fs::write(&file, "none").unwrap();
+    let file = file.to_str().unwrap();
+    let options = Options::default();
+    let refused = options.arguments(["--tls-certificate", file, "--tls-key", file]).refused().await;
+    assert!(refused.stderr.contains(file), "{refused:?}");
+    assert!(refused.stderr.contains("no certificate in PEM"), "{refused:?}");
+    let half = Options::default().arguments(["--tls-certificate", file]).refused().await;
+    assert!(half.stderr.contains("--tls-key"), "{half:?}");
+}
