@@ -17,6 +17,8 @@ const DENY: &str = "cargo-deny@0.20.2";
 pub(crate) fn clients() -> anyhow::Result<PathBuf> {
     let sources = root().join("tests/clients");
     let installed = target().join("clients");
+    // The documents are written for it.
+    need("curl", &["curl"])?;
     for name in ["python1", "python03"] {
         need("python3", &["python3", "python3-venv"])?;
         python(&sources.join(name), &installed.join(name))?;

@@ -442,26 +442,6 @@ async fn paste(line: &str, token: &str) -> serde_json::Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// The line as a call, for machines without curl.
-fn read_curl(line: &str, address: std::net::SocketAddr) -> Call {
-    let mut words = Vec::new();
-    for (index, piece) in line.split('\'').enumerate() {
-        // Every other piece is quoted.
-        match index % 2 {
-            0 => words.extend(piece.split_whitespace()),
-            _ => words.push(piece),
-        }
-    }
-    let url = words.iter().find_map(|word| word.strip_prefix(&format!("http://{address}")));
-    let after = |flag| {
-        let pairs = words.windows(2).filter(move |pair| pair[0] == flag);
-        pairs.map(|pair| pair[1]).collect::<Vec<_>>()
-    };
-    assert!(after("-H").contains(&"A2A-Version: 1.0"), "{line}");
-    let body: serde_json::Value = serde_json::from_str(after("-d")[0]).unwrap();
-    Call::post(url.unwrap(), &body).header("a2a-version", "1.0")
-}
-
 #[tokio::test]
 async fn the_line_it_prints_works_when_it_is_pasted() {
     let line = |herald: &Herald| {
@@ -473,20 +453,14 @@ async fn the_line_it_prints_works_when_it_is_pasted() {
         assert_eq!(state(task), "completed", "{answer}");
         assert_eq!(task["artifacts"][0]["parts"][0]["text"], "Echo: hello");
     };
-    let curl = Command::new("curl").arg("--version").output().await.is_ok();
     let open = Herald::start(Options::default()).await;
-    match curl {
-        true => check(&paste(&line(&open), "").await),
-        false => check(&open.call(&read_curl(&line(&open), open.address)).await.json()),
-    }
+    check(&paste(&line(&open), "").await);
     let tokens = "[auth]\ntokens = [{ token = \"tell-me\", tenant = \"a\", principal = \"p\" }]\n";
     let closed = Herald::start(Options::config(tokens)).await;
     assert!(line(&closed).contains("$HERALD_TOKEN") && !closed.greeting.contains("tell-me"));
-    if curl {
-        check(&paste(&line(&closed), "tell-me").await);
-        let refused = paste(&line(&closed), "wrong").await;
-        assert!(refused["error"]["code"].is_i64(), "{refused}");
-    }
+    check(&paste(&line(&closed), "tell-me").await);
+    let refused = paste(&line(&closed), "wrong").await;
+    assert!(refused["error"]["code"].is_i64(), "{refused}");
 }
 
 #[tokio::test]

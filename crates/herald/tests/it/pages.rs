@@ -26,15 +26,8 @@ async fn paste(home: &Path, lines: &str) -> Ended {
     ended(command).await
 }
 
-async fn has_curl() -> bool {
-    Command::new("curl").arg("--version").output().await.is_ok()
-}
-
 #[tokio::test]
 async fn every_call_of_the_page_about_http_works_when_it_is_pasted() {
-    if !has_curl().await {
-        return;
-    }
     let herald = Herald::start(Options::agents()).await;
     let lines = lines("docs/http.md", &herald.address.to_string());
     let pasted = paste(herald.home(), &lines).await;
@@ -60,9 +53,6 @@ async fn the_readme_and_the_page_about_standard_input_work_when_they_are_pasted(
     let home = tempfile::tempdir().unwrap();
     let pasted = paste(home.path(), &lines("docs/stdio.md", "")).await;
     assert!(pasted.status.success() && pasted.stdout.contains("Echo: Hello"), "{pasted:?}");
-    if !has_curl().await {
-        return;
-    }
     let herald = Herald::start(Options::default()).await;
     let lines = lines("README.md", &herald.address.to_string());
     let calls: Vec<_> = lines.lines().filter(|line| !line.starts_with("cargo ")).collect();
