@@ -93,7 +93,7 @@ pub struct Profile {
     pub recovery: Recovery,
     /// How many of its turns run at once.
     pub concurrency: usize,
-    /// How long it may work on one task in all; `None` is for ever.
+    /// How long it may work on one message, all attempts together; `None` is for ever.
     pub timeout: Option<Duration>,
     /// How long a turn may stay silent.
     pub idle_timeout: Option<Duration>,

@@ -67,6 +67,8 @@ struct Tail {
     /// The last event, once known.
     head: Option<Seq>,
     closed: bool,
+    /// Whether a message waits for a turn.
+    answered: bool,
     /// The whole task after some event, if it is small.
     snapshot: Option<Snapshot>,
     entries: VecDeque<Entry>,
@@ -152,13 +154,8 @@ impl Live {
     }
 
     /// Adds what was committed and wakes the readers.
-    pub(crate) fn publish(
-        &self,
-        entries: Vec<Entry>,
-        head: Seq,
-        closed: bool,
-        snapshot: Option<Snapshot>,
-    ) {
+    pub(crate) fn publish(&self, entries: Vec<Entry>, record: &Record, snapshot: Option<Snapshot>) {
+        let head = record.head;
         let mut tail = self.tail();
         tail.snapshot = snapshot.filter(|snapshot| snapshot.size() <= TAIL_BYTES);
         let follows = tail.head.is_some_and(|known| known + entries.len() as Seq == head)
@@ -177,7 +174,8 @@ impl Live {
             tail.bytes -= oldest.body.len();
         }
         tail.head = Some(head);
-        tail.closed = closed;
+        tail.closed = record.is_closed();
+        tail.answered = !record.run.unread.is_empty();
         drop(tail);
         self.bell.send_replace(());
     }
@@ -197,6 +195,16 @@ impl Live {
         let entries: Vec<Entry> = tail.entries.iter().skip(skip).take(limit).cloned().collect();
         let reached = entries.last().is_some_and(|last| last.seq == head);
         Some(Page { entries, closed: tail.closed && reached })
+    }
+
+    /// Whether the caller has said something that no turn has taken up yet.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.tail().answered
+    }
+
+    /// Whether the task has ended, as far as this process knows.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.tail().closed
     }
 
     /// The task as it stands after this event, in pieces, if memory holds it.

@@ -7,7 +7,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::Poll,
@@ -19,7 +19,10 @@ use herald_protocol::{
     AgentName, ArtifactId, Error, ErrorKind, Message, Metadata, Task, TaskState,
 };
 use serde_json::Value;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until},
+};
 use tracing::Instrument;
 
 use crate::{
@@ -70,7 +73,23 @@ struct Local {
     spoke: AtomicU64,
     begun: Instant,
     broke: AtomicBool,
+    /// Whether the agent waits for its caller, and how long it has done so until now.
+    pause: Mutex<Pause>,
+    /// Rings when a pause begins or ends.
+    paused: Notify,
+    /// How long a pause may last.
+    patience: Option<Duration>,
 }
+
+/// Time that is not the agent's.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pause {
+    since: Option<Instant>,
+    total: Duration,
+}
+
+/// Ends a pause, however the wait ended.
+struct Paused<'a>(&'a Local);
 
 #[async_trait]
 impl Sink for Local {
@@ -87,17 +106,59 @@ impl Sink for Local {
             })
             .collect();
         let written = self.engine.persist(&self.live, self.epoch, commands).await;
-        let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.spoke.store(elapsed, Ordering::Relaxed);
+        self.heard();
         match written {
             Ok(_) => Ok(()),
             Err(Refusal::Fenced | Refusal::Duplicate(_)) => Err(Stop::Over),
             Err(Refusal::Error(error)) => Err(self.stop(error)),
         }
     }
+
+    async fn answered(&self) -> bool {
+        let _pause = self.pause();
+        let mut bell = self.live.listen();
+        let answered = async {
+            while !self.live.is_answered() && !self.live.is_closed() {
+                if bell.changed().await.is_err() {
+                    break;
+                }
+            }
+            self.live.is_answered() && !self.live.is_closed()
+        };
+        tokio::select! {
+            answered = answered => answered,
+            () = self.engine.draining() => false,
+            () = until(self.patience.map(|limit| Instant::now() + limit)) => false,
+        }
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        self.0.heard();
+        self.0.pace(|pause| {
+            pause.total += pause.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        });
+    }
 }
 
 impl Local {
+    fn pause(&self) -> Paused<'_> {
+        self.pace(|pause| pause.since = Some(Instant::now()));
+        Paused(self)
+    }
+
+    fn pace(&self, change: impl FnOnce(&mut Pause)) {
+        change(&mut self.pause.lock().expect("nothing panics while it holds this lock"));
+        self.paused.notify_one();
+    }
+
+    /// The agent's silence starts anew.
+    fn heard(&self) {
+        let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.spoke.store(elapsed, Ordering::Relaxed);
+    }
+
     fn stop(&self, error: Error) -> Stop {
         if error.kind == ErrorKind::InvalidAgentResponse {
             self.broke.store(true, Ordering::Relaxed);
@@ -321,10 +382,10 @@ impl Engine {
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
         let prepared = async {
-            let assignment = self.assignment(live, post, &record, received).await?;
-            Ok::<_, Error>((assignment, self.readable(live).await?))
+            let (assignment, spent) = self.assignment(live, post, &record, received).await?;
+            Ok::<_, Error>((assignment, spent, self.readable(live).await?))
         };
-        let (mut assignment, now) = match prepared.await {
+        let (mut assignment, spent, now) = match prepared.await {
             Ok(prepared) => prepared,
             // The claim dies with this process, and the next start takes the turn up.
             Err(error) if error.kind == ErrorKind::Unavailable => return None,
@@ -348,6 +409,9 @@ impl Engine {
             spoke: AtomicU64::new(0),
             begun: Instant::now(),
             broke: AtomicBool::new(false),
+            pause: Mutex::default(),
+            paused: Notify::new(),
+            patience: post.profile.paused_timeout,
         });
         // A cancel that came before the stopper was in place has already closed the task.
         if now.is_none_or(|record| record.is_closed()) {
@@ -361,7 +425,7 @@ impl Engine {
             Turn::new(assignment, words, stopper.token.clone(), Arc::clone(&stopper.metadata));
         self.tell_begun(&live.key.task, turn.message());
         let last = async {
-            let outcome = self.supervise(post, &sink, &record, stopper, &turn).await;
+            let outcome = self.supervise(post, &sink, spent, stopper, &turn).await;
             self.conclude(live, &sink, outcome).await
         };
         let last = last.instrument(span.clone()).await;
@@ -393,23 +457,27 @@ impl Engine {
         &self,
         post: &Post,
         sink: &Local,
-        record: &Record,
+        spent: Duration,
         stopper: &Stopper,
         turn: &Turn,
     ) -> Outcome {
         let mut run = pin!(caught(post.agent.run(turn)));
-        let whole = post.profile.timeout.map(|limit| {
-            let spent = self.now().as_millis().saturating_sub(record.created.as_millis());
-            let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
-            sink.begun + limit.saturating_sub(spent)
-        });
         loop {
+            let pause = *sink.pause.lock().expect("nothing panics while it holds this lock");
+            let whole = post
+                .profile
+                .timeout
+                .map(|limit| sink.begun + pause.total + limit.saturating_sub(spent));
             let idle = post.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
-            let next = whole.into_iter().chain(idle).min();
+            let next = match pause.since {
+                Some(_) => None,
+                None => whole.into_iter().chain(idle).min(),
+            };
             tokio::select! {
                 biased;
                 outcome = &mut run => return returned(outcome),
                 () = stopper.token.cancelled() => break,
+                () = sink.paused.notified() => continue,
                 () = until(next) => {}
             }
             let now = Instant::now();
@@ -444,7 +512,9 @@ impl Engine {
                 if record.is_closed() || record.run.epoch != sink.epoch {
                     return None;
                 }
-                if record.state().is_interrupted() {
+                // Submitted again: it asked, and the answer is there.
+                let is_answered = record.state() == TaskState::Submitted;
+                if record.state().is_interrupted() || is_answered {
                     Command::Release
                 } else if record.hidden {
                     failed(BROKE_PROTOCOL, "the agent gave no answer")
@@ -524,25 +594,31 @@ impl Engine {
         self.patiently(attempt, passes).await
     }
 
+    /// What the turn is about, and how much of its time earlier attempts took.
     async fn assignment(
         &self,
         live: &Live,
         post: &Post,
         record: &Record,
         received: Option<Received>,
-    ) -> Result<Assignment, Error> {
+    ) -> Result<(Assignment, Duration), Error> {
         let run = &record.run;
         let received = match received {
             Some(received) => received,
             None => self.patiently(|| self.message_at(&live.key, run.turn), is_passing).await?,
         };
+        let spent = match run.attempt {
+            0 | 1 => 0,
+            _ => self.now().as_millis().saturating_sub(received.at.as_millis()),
+        };
+        let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
         let resumed = run.attempt > 1 && matches!(post.profile.recovery, Recovery::Resume(_));
         let continued = if run.attempt > 1 && !resumed {
             self.patiently(|| self.artifacts_before_turn(&live.key), is_passing).await?
         } else {
             ids(&record.task)
         };
-        Ok(Assignment {
+        let assignment = Assignment {
             task: Arc::clone(&record.task),
             message: received.message,
             seq: run.turn,
@@ -552,7 +628,8 @@ impl Engine {
             attempt: run.attempt,
             resumed,
             continued,
-        })
+        };
+        Ok((assignment, spent))
     }
 
     async fn message_at(&self, key: &Key, seq: u64) -> Result<Received, Error> {

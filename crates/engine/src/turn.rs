@@ -40,6 +40,10 @@ pub enum Say {
 pub trait Sink: fmt::Debug + Send + Sync {
     /// Makes these words durable, all or none.
     async fn say(&self, words: Vec<Say>) -> Result<(), Stop>;
+
+    /// Waits until the caller has said more. Returns whether it has; if not, the task is over, the
+    /// caller took too long or the server goes.
+    async fn answered(&self) -> bool;
 }
 
 /// What a turn is about.
@@ -184,6 +188,13 @@ impl Turn {
     pub async fn ask(&self, question: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.words(question);
         self.say(Say::Status(TaskState::InputRequired, Some(message))).await
+    }
+
+    /// Waits for the caller's answer without giving up what the turn holds, such as a program that
+    /// waits as well. The time does not count as the agent's. With `true`, the turn has to end: the
+    /// answer starts the next one. Without it there will be none.
+    pub async fn answered(&self) -> bool {
+        self.sink.answered().await
     }
 
     /// Says that the work needs credentials, and which.

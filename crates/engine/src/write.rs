@@ -142,7 +142,7 @@ impl Engine {
                 dedup: write.dedup.clone(),
             };
             match self.inner.store.append(append).await {
-                Ok(head) => {
+                Ok(_) => {
                     let entries = numbered(before, events);
                     if let Some(post) = self.inner.posts.get(&record.agent) {
                         post.metrics.moved(state, &entries);
@@ -151,7 +151,7 @@ impl Engine {
                         narration::created(&record.task.id);
                     }
                     self.tell_written(&record.task.id, &write.commands, &entries);
-                    live.publish(entries, head, record.is_closed(), snapshot);
+                    live.publish(entries, &record, snapshot);
                     self.inner.bells.ring(&live.key.owner);
                     live.keep(&mut slot, record.clone());
                     let claimed = record.run.epoch != epoch;

@@ -12,6 +12,7 @@ mod limits;
 mod lists;
 mod outage;
 mod own_ids;
+mod pauses;
 mod recovery;
 mod rules;
 mod streams;

@@ -1,0 +1,124 @@
+//! Turns that wait for their caller without letting go of what they hold.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use herald_engine::{AgentError, Clock, Profile, Settings, store::sqlite::Sqlite};
+use herald_protocol::{Task, TaskState, Timestamp};
+use tokio::sync::oneshot;
+
+use crate::support::{Bench, Script, answer, artifact_text, eventually, profile, say, text};
+
+/// What an agent holds between its turns: dropped, it is gone.
+type Held = Arc<Mutex<Option<oneshot::Sender<()>>>>;
+
+/// Asks in its first turn and waits there; what it held is still there in the second.
+fn asking(held: &Held, gone: oneshot::Sender<()>) -> Script {
+    let (held, gone) = (Arc::clone(held), Arc::new(Mutex::new(Some(gone))));
+    Script::new(move |turn| {
+        let (held, gone) = (Arc::clone(&held), Arc::clone(&gone));
+        Box::pin(async move {
+            if let Some(held) = held.lock().unwrap().take() {
+                let _kept = held;
+            } else {
+                let mine = gone.lock().unwrap().take();
+                turn.ask("may I?").await?;
+                let answered = tokio::select! {
+                    answered = turn.answered() => answered,
+                    () = turn.cancelled().cancelled() => false,
+                };
+                if answered {
+                    *held.lock().unwrap() = mine;
+                }
+                return Ok::<(), AgentError>(());
+            }
+            turn.append(text("out", "done"), true).await?;
+            Ok(())
+        })
+    })
+}
+
+async fn paused(bench: &Bench) -> Task {
+    let task = bench.send(say("work")).await.unwrap();
+    assert_eq!(task.status.state, TaskState::InputRequired);
+    task
+}
+
+#[tokio::test]
+async fn the_turn_of_the_answer_takes_over_what_the_asking_turn_held() {
+    let (gone, watched) = oneshot::channel();
+    let held = Held::default();
+    let bench = Bench::new(asking(&held, gone)).await;
+    let task = paused(&bench).await;
+    let task = bench.send(answer(&task, "yes")).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(artifact_text(&task, "out"), "done");
+    watched.await.unwrap_err();
+    let states = task.history.unwrap();
+    assert_eq!(states.len(), 3, "the question is told once: {states:?}");
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_hears_of_a_cancel() {
+    let (gone, watched) = oneshot::channel();
+    let bench = Bench::new(asking(&Held::default(), gone)).await;
+    let task = paused(&bench).await;
+    assert_eq!(bench.cancel(&task.id).await.unwrap().status.state, TaskState::Canceled);
+    watched.await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_ends_with_a_task_that_nobody_answered() {
+    let (gone, watched) = oneshot::channel();
+    let clock = Clock::manual(Timestamp::from_millis(1_000));
+    let profile = Profile { paused_timeout: Some(Duration::from_millis(100)), ..profile() };
+    let store = Arc::new(Sqlite::memory().unwrap());
+    let agent = asking(&Held::default(), gone);
+    let bench = Bench::on(store, agent, profile, Settings::default(), clock.clone()).await;
+    let task = paused(&bench).await;
+    watched.await.unwrap_err();
+    clock.set(Timestamp::from_millis(20_000));
+    eventually(|| async {
+        bench.engine.sweep().await.unwrap();
+        bench.get(&task.id).await.unwrap().status.state == TaskState::Failed
+    })
+    .await;
+    let task = bench.get(&task.id).await.unwrap();
+    assert_eq!(task.status.message.unwrap().metadata.unwrap()["reason"], "UNANSWERED");
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_lets_the_server_go_and_its_task_stays_paused() {
+    let (gone, watched) = oneshot::channel();
+    let bench = Bench::new(asking(&Held::default(), gone)).await;
+    let task = paused(&bench).await;
+    bench.engine.drain(Duration::from_secs(60)).await;
+    watched.await.unwrap_err();
+    let task = bench.get(&task.id).await.unwrap();
+    assert_eq!(task.status.state, TaskState::InputRequired);
+}
+
+#[tokio::test]
+async fn the_wait_for_the_caller_is_not_the_agents_time() {
+    let agent = Script::new(|turn| {
+        Box::pin(async move {
+            turn.ask("may I?").await?;
+            let wait = tokio::time::timeout(Duration::from_millis(1500), turn.answered());
+            wait.await.unwrap_err();
+            turn.progress("goes on without an answer").await?;
+            Ok::<(), AgentError>(())
+        })
+    });
+    let limit = Some(Duration::from_secs(1));
+    let limited = Profile { timeout: limit, idle_timeout: limit, ..profile() };
+    let bench = Bench::with(agent, limited, Settings::default()).await;
+    let task = paused(&bench).await;
+    eventually(|| async {
+        let now = bench.get(&task.id).await.unwrap();
+        assert_ne!(now.status.state, TaskState::Failed, "{now:?}");
+        now.status.state == TaskState::Completed
+    })
+    .await;
+}
