@@ -93,6 +93,8 @@ pub struct Profile {
     pub recovery: Recovery,
     /// How many of its turns run at once.
     pub concurrency: usize,
+    /// How many earlier tasks of the conversation a turn is given; see [`Turn::earlier`].
+    pub memory: usize,
     /// How long it may work on one message, all attempts together; `None` is for ever.
     pub timeout: Option<Duration>,
     /// How long a turn may stay silent.
@@ -151,6 +153,7 @@ impl Profile {
             streaming: true,
             recovery: Recovery::Fail,
             concurrency: 1024,
+            memory: 0,
             timeout: None,
             idle_timeout: None,
             paused_timeout: Some(Duration::from_secs(7 * 24 * 3600)),

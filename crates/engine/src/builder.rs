@@ -25,7 +25,7 @@ pub struct Settings {
     /// How large one task may grow.
     pub limits: Limits,
     /// About how many bytes of tasks are held in memory: a fourth by requests on their way into the
-    /// log, half by turns, and a fourth at hand for whoever asks. Requests and turns beyond that
+    /// log, half by turns and what they remember, and a fourth at hand for whoever asks. Requests and turns beyond that
     /// wait, and everything else is read when it is needed. Small ones are not counted.
     pub memory: u64,
     /// How long a blocking send waits before it returns the unsettled task.
@@ -136,7 +136,8 @@ impl EngineBuilder {
                 default,
                 lives: Arc::new(Lives::new(self.settings.memory / 4)),
                 requests: Room::new(memory / 4, SENDERS),
-                turns: Room::new(memory / 2, 1).share(Party::Connection(0)),
+                turns: Room::new(memory / 8 * 3, 1).share(Party::Connection(0)),
+                memories: Room::new(memory / 8, 1).share(Party::Connection(0)),
                 bells: Arc::default(),
                 settings: self.settings,
                 clock: self.clock,

@@ -22,7 +22,7 @@ use crate::{
     post::Post,
     room::{Place, Room, SMALL, Share},
     rules::{self, Command, Record},
-    store::{Holder, Key, ListQuery, Page, Store, StoreError},
+    store::{Holder, Key, ListQuery, Page, Store, StoreError, Stored},
     subscription::{Subscription, Until},
     token,
     write::Write,
@@ -51,6 +51,9 @@ pub(crate) struct Inner {
     pub(crate) requests: Arc<Room>,
     /// Where turns over tasks that are not small have theirs.
     pub(crate) turns: Arc<Share>,
+    /// Where what turns remember has its place. A room of its own, because a turn that is in the
+    /// other one waits for it.
+    pub(crate) memories: Arc<Share>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     /// This life of this process.
@@ -335,8 +338,13 @@ impl Engine {
 
     pub(crate) async fn stored(&self, key: &Key) -> Result<Option<Record>, Error> {
         let stored = self.inner.store.load(key).await.map_err(refuse)?;
-        let Some(stored) = stored else { return Ok(None) };
-        let id = key.task.clone();
+        match stored {
+            Some(stored) => self.restored(key.task.clone(), stored).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) async fn restored(&self, id: TaskId, stored: Stored) -> Result<Record, Error> {
         // To read much JSON takes long: the threads that serve callers have other things to do.
         let restored = if stored.size() < LARGE {
             log::restore(id, stored)
@@ -344,7 +352,7 @@ impl Engine {
             let work = tokio::task::spawn_blocking(move || log::restore(id, stored));
             work.await.map_err(|_| internal("a read was cut off"))?
         };
-        restored.map(Some).map_err(refuse)
+        restored.map_err(refuse)
     }
 
     /// The task as its caller saw it after one of its events.

@@ -17,6 +17,7 @@ mod log;
 pub mod metrics;
 mod narration;
 mod post;
+mod recall;
 pub mod room;
 pub mod rules;
 mod runner;

@@ -382,10 +382,11 @@ impl Engine {
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
         let prepared = async {
-            let (assignment, spent) = self.assignment(live, post, &record, received).await?;
-            Ok::<_, Error>((assignment, spent, self.readable(live).await?))
+            let (earlier, place) = self.recall(&live.key, post, &record, &stopper.token).await?;
+            let assigned = self.assignment(live, post, &record, received, earlier).await?;
+            Ok::<_, Error>((assigned, place, self.readable(live).await?))
         };
-        let (mut assignment, spent, now) = match prepared.await {
+        let ((mut assignment, spent), _place, now) = match prepared.await {
             Ok(prepared) => prepared,
             // The claim dies with this process, and the next start takes the turn up.
             Err(error) if error.kind == ErrorKind::Unavailable => return None,
@@ -550,7 +551,7 @@ impl Engine {
 
     /// Tries again while the store is in trouble, until it works or the engine shuts down: a full
     /// disk is no reason to lose the work of an agent.
-    async fn patiently<T, E, F: Future<Output = Result<T, E>>>(
+    pub(crate) async fn patiently<T, E, F: Future<Output = Result<T, E>>>(
         &self,
         mut attempt: impl FnMut() -> F,
         passes: impl Fn(&E) -> bool,
@@ -601,6 +602,7 @@ impl Engine {
         post: &Post,
         record: &Record,
         received: Option<Received>,
+        earlier: Vec<Arc<Task>>,
     ) -> Result<(Assignment, Duration), Error> {
         let run = &record.run;
         let received = match received {
@@ -620,6 +622,7 @@ impl Engine {
         };
         let assignment = Assignment {
             task: Arc::clone(&record.task),
+            earlier,
             message: received.message,
             seq: run.turn,
             accepted_output_modes: received.accepted_output_modes,
@@ -657,7 +660,7 @@ impl Engine {
 }
 
 /// Whether it may work the next time.
-fn is_passing(error: &Error) -> bool {
+pub(crate) fn is_passing(error: &Error) -> bool {
     error.kind == ErrorKind::Unavailable
 }
 

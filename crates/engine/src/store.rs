@@ -238,6 +238,21 @@ pub struct ListQuery {
     pub artifacts: bool,
 }
 
+/// Which tasks of a conversation to recall.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecallQuery {
+    /// Whose.
+    pub owner: Owner,
+    /// The agent they belong to.
+    pub agent: AgentName,
+    /// Their conversation.
+    pub context: ContextId,
+    /// At most so many of the newest.
+    pub tasks: usize,
+    /// No more of the newest than weigh so many bytes together.
+    pub bytes: usize,
+}
+
 /// A place in the order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -304,6 +319,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// One page of the owner's tasks.
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError>;
+
+    /// The newest tasks of a conversation on which nothing is to be done now, in the order in which
+    /// they were accepted. Hidden logs are not among them.
+    async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError>;
 
     /// Tasks with something to do that no living process holds, oldest first. `living` names the
     /// caller's own process: what an earlier life held counts as free.

@@ -51,6 +51,8 @@ pub trait Sink: fmt::Debug + Send + Sync {
 pub struct Assignment {
     /// The task as it stood when the turn began.
     pub task: Arc<Task>,
+    /// What was said before in the conversation, if the agent has a memory; see [`Turn::earlier`].
+    pub earlier: Vec<Arc<Task>>,
     /// The message to answer, which is also in the task's history.
     pub message: Message,
     /// Its place in the log.
@@ -100,6 +102,13 @@ impl Turn {
     /// The task as it stood when the turn began: its history and the artifacts so far.
     pub fn task(&self) -> &Task {
         &self.assignment.task
+    }
+
+    /// Earlier tasks of the same conversation, caller and agent, in the order in which they were
+    /// accepted: as many of the newest as the agent's profile asks for, without those that somebody
+    /// still works on. What is too large to be remembered is left out, from the oldest.
+    pub fn earlier(&self) -> &[Arc<Task>] {
+        &self.assignment.earlier
     }
 
     /// The task's name.

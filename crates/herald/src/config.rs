@@ -194,6 +194,8 @@ pub(crate) struct AgentSection {
     pub(crate) default: bool,
     pub(crate) streaming: Option<bool>,
     pub(crate) concurrency: Option<NonZeroUsize>,
+    /// How many earlier tasks of a conversation it is given. Only for kinds that use them.
+    pub(crate) memory: Option<usize>,
     pub(crate) timeout: Option<Span>,
     pub(crate) idle_timeout: Option<Span>,
     pub(crate) paused_timeout: Option<Span>,

@@ -448,6 +448,11 @@ fn build(
     }
     profile.streaming = section.streaming.unwrap_or(profile.streaming);
     profile.concurrency = section.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
+    // A kind that remembers nothing of itself has no use for it.
+    if section.memory.is_some() && profile.memory == 0 {
+        bail!("agent {name:?}: kind = {:?} has no memory", *section.kind);
+    }
+    profile.memory = section.memory.unwrap_or(profile.memory);
     for (given, limit) in [
         (section.timeout, &mut profile.timeout),
         (section.idle_timeout, &mut profile.idle_timeout),

@@ -91,6 +91,8 @@ where
             a_hidden_task_is_listed_once_it_is_shown,
             artifacts_are_left_out_unless_asked_for,
             a_running_task_is_listed_with_its_events,
+            a_conversation_is_recalled_in_the_order_it_had,
+            a_conversation_is_recalled_as_far_back_as_fits,
         },
         turns::{
             work_is_due_until_somebody_holds_it,

@@ -6,13 +6,13 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use herald_protocol::{AgentName, Seq, Timestamp};
+use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store,
-    StoreError, Stored, sqlite::Sqlite,
+    Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, RecallQuery,
+    Retention, Store, StoreError, Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -117,6 +117,11 @@ impl Store for Flaky {
 
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError> {
         self.store.list(query).await
+    }
+
+    async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError> {
+        self.looked()?;
+        self.store.recall(query).await
     }
 
     async fn due(

@@ -28,15 +28,15 @@ use std::{
 };
 
 use async_trait::async_trait;
-use herald_protocol::{AgentName, Seq, Timestamp};
+use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, Retention, Store,
-    StoreError, Stored,
+    Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, RecallQuery,
+    Retention, Store, StoreError, Stored,
 };
 
 pub use error::OpenError;
@@ -189,6 +189,10 @@ impl Store for Sqlite {
 
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError> {
         self.read_long(move |conn| list::list(conn, &query)).await
+    }
+
+    async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError> {
+        self.read_long(move |conn| list::recall(conn, &query)).await
     }
 
     async fn due(

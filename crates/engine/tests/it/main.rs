@@ -10,6 +10,7 @@ mod idempotency;
 mod lifecycle;
 mod limits;
 mod lists;
+mod memory;
 mod outage;
 mod own_ids;
 mod pauses;

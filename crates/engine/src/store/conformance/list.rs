@@ -4,7 +4,7 @@ use bytes::Bytes;
 use herald_protocol::{TaskId, TaskState};
 
 use super::{
-    super::{Append, Header, Kind, ListQuery, Listing, Place, Run, Store},
+    super::{Append, Header, Kind, ListQuery, Listing, Place, RecallQuery, Run, Store},
     Key, at, body, create, finish, finished, header, key, owner, snapshot,
 };
 
@@ -185,4 +185,67 @@ pub(super) async fn a_running_task_is_listed_with_its_events(store: Arc<dyn Stor
     let (_, stored) = &listing.tasks[0];
     assert_eq!(Some(stored), store.load(&key("t")).await.unwrap().as_ref());
     assert_eq!((stored.head, stored.since.len()), (3, 3));
+}
+
+fn conversation() -> RecallQuery {
+    let (owner, context) = (owner("acme", "ann"), "chat".into());
+    RecallQuery { owner, agent: "echo".into(), context, tasks: 10, bytes: 1000 }
+}
+
+async fn recalled(store: &dyn Store, query: RecallQuery) -> Vec<String> {
+    let found = store.recall(query).await.unwrap();
+    for (id, stored) in &found {
+        let whole = store.load(&key(id.as_str())).await.unwrap();
+        assert_eq!(Some(stored), whole.as_ref(), "with its artifacts");
+    }
+    found.into_iter().map(|(id, _)| id.to_string()).collect()
+}
+
+pub(super) async fn a_conversation_is_recalled_in_the_order_it_had(store: Arc<dyn Store>) {
+    assert!(recalled(&*store, conversation()).await.is_empty());
+    // The order of acceptance, whatever the clock says and whichever ended first.
+    for (task, now) in [("a", 3), ("b", 1), ("c", 2)] {
+        store.append(create(key(task), now)).await.unwrap();
+    }
+    for task in ["c", "b"] {
+        store.append(finish(key(task), 9)).await.unwrap();
+    }
+    let mut paused = finish(key("a"), 9);
+    paused.header.state = TaskState::InputRequired;
+    store.append(paused).await.unwrap();
+    store.append(create(key("waits"), 4)).await.unwrap();
+    for (change, name) in [("agent", "x"), ("context", "y"), ("hidden", "z")] {
+        let mut begun = create(key(name), 5);
+        let mut ended = finish(key(name), 5);
+        for header in [&mut begun.header, &mut ended.header] {
+            match change {
+                "agent" => header.agent = "other".into(),
+                "context" => header.context = "other".into(),
+                _ => header.hidden = true,
+            }
+        }
+        store.append(begun).await.unwrap();
+        store.append(ended).await.unwrap();
+    }
+    let foreign = Key { owner: owner("acme", "bob"), ..key("foreign") };
+    finished(&*store, foreign, 6).await;
+    assert_eq!(recalled(&*store, conversation()).await, ["a", "b", "c"]);
+    let nobody = RecallQuery { owner: owner("nobody", ""), ..conversation() };
+    assert!(recalled(&*store, nobody).await.is_empty());
+    let unknown = RecallQuery { agent: "unknown".into(), ..conversation() };
+    assert!(recalled(&*store, unknown).await.is_empty());
+}
+
+pub(super) async fn a_conversation_is_recalled_as_far_back_as_fits(store: Arc<dyn Store>) {
+    for number in 0..5 {
+        finished(&*store, key(&format!("t{number}")), number).await;
+    }
+    let of = |tasks, bytes| recalled(&*store, RecallQuery { tasks, bytes, ..conversation() });
+    assert_eq!(of(2, 1000).await, ["t3", "t4"]);
+    assert!(of(0, 1000).await.is_empty());
+    // What counts is what was said: the history and the artifacts.
+    let each = snapshot(4).history.len() + snapshot(4).artifacts.len();
+    assert_eq!(of(10, 3 * each).await, ["t2", "t3", "t4"]);
+    assert_eq!(of(10, 3 * each - 1).await, ["t3", "t4"]);
+    assert!(of(10, each - 1).await.is_empty());
 }

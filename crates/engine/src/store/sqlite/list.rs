@@ -1,10 +1,10 @@
 //! Lists. Nothing sorts or counts all tasks: each agent and state has its own stretch of one index,
 //! in the order of the list, and its own counter.
 
-use herald_protocol::{TaskState, Timestamp};
-use rusqlite::{Connection, params};
+use herald_protocol::{TaskId, TaskState, Timestamp};
+use rusqlite::{CachedStatement, Connection, params};
 
-use crate::store::{ListQuery, Listing, Place};
+use crate::store::{ListQuery, Listing, Place, RecallQuery, Stored};
 
 use super::{
     names::find_owner,
@@ -49,18 +49,52 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
     let mut tasks = Vec::with_capacity(spots.len());
     let mut bytes = 0;
     for (index, spot) in spots.iter().enumerate() {
-        let mut rows = find.query([spot.1])?;
-        let row = rows.next()?.ok_or_else(|| Fault::unreadable("an index without its task"))?;
-        let (row, id, mut task) = stored(row)?;
-        read_since(&conn, row, &mut task)?;
-        bytes += task.size();
-        tasks.push((id, task));
+        let item = item_at(&conn, &mut find, spot.1)?;
+        bytes += item.1.size();
+        tasks.push(item);
         if bytes > PAGE_BYTES && index + 1 < spots.len() {
             next = Some(*spot);
             break;
         }
     }
     Ok(Listing { tasks, next: next.map(place), total })
+}
+
+/// The newest tasks of a conversation on which nothing is to be done, oldest first. Rows are in the
+/// order of the index, which is followed back from its end: what came long before is not looked at.
+pub(super) fn recall(
+    conn: &Connection,
+    query: &RecallQuery,
+) -> Result<Vec<(TaskId, Stored)>, Fault> {
+    let conn = conn.unchecked_transaction()?;
+    let Some(owner) = find_owner(&conn, &query.owner)? else { return Ok(Vec::new()) };
+    let Some(agent) = find_agent(&conn, &query.agent)? else { return Ok(Vec::new()) };
+    let mut recall = conn.prepare_cached(sql::RECALL)?;
+    let terms = params![owner, query.context.as_str(), agent, size(query.tasks)];
+    let mut found = recall.query(terms)?;
+    let mut find = conn.prepare_cached(sql::LIST_ITEM_WITH_ARTIFACTS)?;
+    let (mut tasks, mut bytes) = (Vec::new(), 0);
+    while let Some(spot) = found.next()? {
+        bytes += uint(spot.get(1)?);
+        if bytes > query.bytes as u64 {
+            break;
+        }
+        tasks.push(item_at(&conn, &mut find, spot.get(0)?)?);
+    }
+    tasks.reverse();
+    Ok(tasks)
+}
+
+fn item_at(
+    conn: &Connection,
+    find: &mut CachedStatement<'_>,
+    row: i64,
+) -> Result<(TaskId, Stored), Fault> {
+    let mut rows = find.query([row])?;
+    let row = rows.next()?.ok_or_else(|| Fault::unreadable("an index without its task"))?;
+    let (row, id, mut task) = stored(row)?;
+    read_since(conn, row, &mut task)?;
+    Ok((id, task))
 }
 
 /// None if the owner or the agent has never had a task.

@@ -149,6 +149,15 @@ statements! {
          CROSS JOIN agents a ON a.id = t.agent ", snapshot_beside!(), " WHERE t.row = ?1"
     );
 
+    /// The second column is what a task weighs.
+    RECALL = concat!(
+        "SELECT t.row, coalesce(length(t.history), length(s.history), 0) \
+         + coalesce(length(t.artifacts), length(s.artifacts), 0) \
+         FROM tasks t INDEXED BY tasks_by_context ", snapshot_beside!(),
+        " WHERE t.owner = ?1 AND t.context = ?2 AND t.hidden = 0 AND t.agent = ?3 AND t.phase <> 1 \
+         ORDER BY t.row DESC LIMIT ?4"
+    );
+
     // Work that waits. Steps from one agent and holder to the next instead of reading past the
     // tasks that a living process holds.
     NEXT_ACTIVE_AGENT =

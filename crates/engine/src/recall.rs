@@ -1,0 +1,67 @@
+//! What an agent remembers of a conversation: its earlier tasks there.
+
+use std::sync::Arc;
+
+use herald_protocol::{Error, ErrorKind, Task};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    engine::{Engine, refuse},
+    post::Post,
+    room::{Place, SMALL},
+    rules::Record,
+    runner::is_passing,
+    store::{Key, RecallQuery},
+};
+
+/// Bytes of earlier tasks that a turn is given at most.
+const BYTES: usize = 1 << 20;
+
+/// How much memory an earlier task takes for each of its bytes.
+const WEIGHT: usize = 2;
+
+impl Engine {
+    /// The earlier tasks of a task's conversation that its agent is to have in mind, and their place
+    /// in memory. The task itself is not among them, since somebody is at work on it.
+    pub(crate) async fn recall(
+        &self,
+        key: &Key,
+        post: &Post,
+        record: &Record,
+        stop: &CancellationToken,
+    ) -> Result<(Vec<Arc<Task>>, Option<Place>), Error> {
+        if post.profile.memory == 0 {
+            return Ok((Vec::new(), None));
+        }
+        let query = RecallQuery {
+            owner: key.owner.clone(),
+            agent: record.agent.clone(),
+            context: record.task.context_id.clone(),
+            tasks: post.profile.memory,
+            bytes: BYTES,
+        };
+        let read = || async { self.inner.store.recall(query.clone()).await.map_err(refuse) };
+        let found = self.patiently(read, is_passing).await?;
+        let size: usize = found.iter().map(|(_, stored)| stored.size()).sum();
+        let place = match size <= SMALL {
+            true => None,
+            false => tokio::select! {
+                place = self.inner.memories.take(size * WEIGHT) => Some(place),
+                // Whoever is told to stop needs no memory.
+                () = stop.cancelled() => return Ok((Vec::new(), None)),
+                () = self.inner.draining.cancelled() => {
+                    return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
+                }
+            },
+        };
+        let mut earlier = Vec::with_capacity(found.len());
+        for (id, stored) in found {
+            match self.restored(id.clone(), stored).await {
+                Ok(record) => earlier.push(record.task),
+                // One that cannot be read must not stand in the way of those to come.
+                Err(error) => tracing::error!(task = %id, %error, "a task cannot be recalled"),
+            }
+        }
+        Ok((earlier, place))
+    }
+}
