@@ -93,6 +93,9 @@ pub struct Profile {
     pub recovery: Recovery,
     /// How many of its turns run at once.
     pub concurrency: usize,
+    /// Whether its turns in one conversation of one caller run one after the other, in the order in
+    /// which their messages were accepted.
+    pub serial: bool,
     /// How many earlier tasks of the conversation a turn is given; see [`Turn::earlier`].
     pub memory: usize,
     /// How long it may work on one message, all attempts together; `None` is for ever.
@@ -153,6 +156,7 @@ impl Profile {
             streaming: true,
             recovery: Recovery::Fail,
             concurrency: 1024,
+            serial: false,
             memory: 0,
             timeout: None,
             idle_timeout: None,

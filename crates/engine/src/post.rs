@@ -11,7 +11,7 @@ use crate::{
     agent::{Agent, Profile},
     metrics::PostMetrics,
     room::Place,
-    store::Key,
+    store::{Conversation, Key},
 };
 
 /// One agent and the room it has to work in.
@@ -24,6 +24,8 @@ pub(crate) struct Post {
     pub(crate) metrics: PostMetrics,
     /// Tasks that cannot be taken up, because what is stored of them cannot be read.
     unreadable: Mutex<HashSet<Key>>,
+    /// Conversations in which a turn speaks, if turns do so one after the other.
+    busy: Mutex<HashSet<Conversation>>,
 }
 
 /// Room for one turn, until dropped.
@@ -32,12 +34,33 @@ pub(crate) struct Slot {
     _slot: OwnedSemaphorePermit,
     /// The place of what the turn holds in memory, if that is not small.
     memory: Option<Place>,
+    /// The conversation that the turn has to itself.
+    floor: Option<Floor>,
+}
+
+/// A conversation in which one turn speaks at a time, until dropped. Then the next one may.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    post: Arc<Post>,
+    conversation: Conversation,
 }
 
 impl Slot {
     /// The same with a place in memory.
     pub(crate) fn with(self, memory: Option<Place>) -> Self {
         Self { memory: memory.or(self.memory), ..self }
+    }
+
+    /// The same with a conversation to itself.
+    pub(crate) fn with_floor(self, floor: Option<Floor>) -> Self {
+        Self { floor: floor.or(self.floor), ..self }
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        self.post.busy_conversations().remove(&self.conversation);
+        self.post.wake();
     }
 }
 
@@ -51,19 +74,20 @@ impl Post {
             waiting: Notify::new(),
             metrics: PostMetrics::default(),
             unreadable: Mutex::default(),
+            busy: Mutex::default(),
         }
     }
 
     /// Room for a turn, if there is some now.
     pub(crate) fn try_take(&self) -> Option<Slot> {
         let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        Some(Slot { _slot: slot, memory: None })
+        Some(Slot { _slot: slot, memory: None, floor: None })
     }
 
     /// Room for a turn, when there is some.
     pub(crate) async fn take(&self) -> Slot {
         let slot = Arc::clone(&self.slots).acquire_owned().await;
-        Slot { _slot: slot.expect("the slots are never closed"), memory: None }
+        Slot { _slot: slot.expect("the slots are never closed"), memory: None, floor: None }
     }
 
     /// How many turns run now.
@@ -89,6 +113,21 @@ impl Post {
 
     fn unreadable(&self) -> MutexGuard<'_, HashSet<Key>> {
         self.unreadable.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Gives a conversation to one turn. Only the dispatcher does, for one that it found not busy.
+    pub(crate) fn give_floor(self: &Arc<Self>, conversation: Conversation) -> Floor {
+        self.busy_conversations().insert(conversation.clone());
+        Floor { post: Arc::clone(self), conversation }
+    }
+
+    /// The conversations in which a turn speaks.
+    pub(crate) fn busy(&self) -> Vec<Conversation> {
+        self.busy_conversations().iter().cloned().collect()
+    }
+
+    fn busy_conversations(&self) -> MutexGuard<'_, HashSet<Conversation>> {
+        self.busy.lock().expect("nothing panics while it holds this lock")
     }
 
     /// Says that work waits in the store.

@@ -32,7 +32,7 @@ use crate::{
     log, narration,
     post::{Post, Slot},
     rules::{Command, Event, Received, Record},
-    store::{Epoch, Key},
+    store::{Conversation, Epoch, Key, StoreError},
     turn::{Assignment, Say, Sink, Stop, Turn},
     write::{Refusal, Write, Written},
 };
@@ -248,10 +248,8 @@ impl Engine {
     }
 
     async fn take_up_next(&self, post: &Arc<Post>, slot: Slot) -> Result<bool, Error> {
-        let name = &post.profile.name;
-        let limit = post.aside() + 1;
-        let due = self.inner.store.due(Some(name), self.inner.holder, limit).await;
-        let mut due = due.map_err(refuse)?.into_iter().map(|(key, _)| key);
+        let due = self.due(post, post.aside() + 1).await.map_err(refuse)?;
+        let mut due = due.into_iter();
         let Some(key) = due.find(|key| !post.is_aside(key)) else { return Ok(false) };
         match self.take_up(key.clone(), post, slot).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {
@@ -261,6 +259,16 @@ impl Engine {
             }
             taken => taken.map(|()| true),
         }
+    }
+
+    /// The tasks that an agent could take up now, in the order in which it should.
+    async fn due(&self, post: &Post, limit: usize) -> Result<Vec<Key>, StoreError> {
+        let (name, holder) = (&post.profile.name, self.inner.holder);
+        if post.profile.serial {
+            return self.inner.store.due_in_line(name, holder, post.busy(), limit).await;
+        }
+        let due = self.inner.store.due(Some(name), holder, limit).await?;
+        Ok(due.into_iter().map(|(key, _)| key).collect())
     }
 
     /// Begins the next turn of a waiting task, or deals with the one its dead holder left.
@@ -295,6 +303,11 @@ impl Engine {
             },
             false => slot,
         };
+        let floor = (runs && post.profile.serial).then(|| {
+            let context = record.task.context_id.clone();
+            post.give_floor(Conversation { owner: live.key.owner.clone(), context })
+        });
+        let slot = slot.with_floor(floor);
         drop(record);
         let write = Write { commands: vec![command], ..Write::default() };
         let (engine, at_post, started) = (self.clone(), Arc::clone(post), Arc::clone(&live));
@@ -440,6 +453,10 @@ impl Engine {
         drop(span);
         let last = last?;
         if last.run.holder.is_some() || last.run.unread.is_empty() || last.is_closed() {
+            return None;
+        }
+        // Somebody else of the conversation may have been there first.
+        if post.profile.serial {
             return None;
         }
         let begin = Write { commands: vec![Command::Begin(self.inner.holder)], ..Write::default() };
@@ -641,7 +658,7 @@ impl Engine {
         match log::decode(entry).map_err(refuse)? {
             Event::Received(received) => Ok(received),
             Event::Status(..) | Event::Artifact(_) | Event::Reply(_) => {
-                Err(refuse(crate::store::StoreError::Corrupt(format!("event {seq} is no message"))))
+                Err(refuse(StoreError::Corrupt(format!("event {seq} is no message"))))
             }
         }
     }

@@ -238,6 +238,15 @@ pub struct ListQuery {
     pub artifacts: bool,
 }
 
+/// A conversation of one owner.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Conversation {
+    /// Whose.
+    pub owner: Owner,
+    /// Its name.
+    pub context: ContextId,
+}
+
 /// Which tasks of a conversation to recall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecallQuery {
@@ -333,6 +342,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         living: Holder,
         limit: usize,
     ) -> Result<Vec<(Key, AgentName)>, StoreError>;
+
+    /// As [`Store::due`] for one agent, but in the order in which the messages that wait were
+    /// accepted, and without the conversations in `busy`. It costs what the agent's queue costs.
+    async fn due_in_line(
+        &self,
+        agent: &AgentName,
+        living: Holder,
+        busy: Vec<Conversation>,
+        limit: usize,
+    ) -> Result<Vec<Key>, StoreError>;
 
     /// What an earlier send with this idempotency key led to.
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError>;

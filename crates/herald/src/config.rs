@@ -194,6 +194,9 @@ pub(crate) struct AgentSection {
     pub(crate) default: bool,
     pub(crate) streaming: Option<bool>,
     pub(crate) concurrency: Option<NonZeroUsize>,
+    /// Whether its turns in one conversation run one after the other.
+    #[serde(default)]
+    pub(crate) serial: bool,
     /// How many earlier tasks of a conversation it is given. Only for kinds that use them.
     pub(crate) memory: Option<usize>,
     pub(crate) timeout: Option<Span>,

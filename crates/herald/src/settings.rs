@@ -448,6 +448,7 @@ fn build(
     }
     profile.streaming = section.streaming.unwrap_or(profile.streaming);
     profile.concurrency = section.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
+    profile.serial = section.serial;
     // A kind that remembers nothing of itself has no use for it.
     if section.memory.is_some() && profile.memory == 0 {
         bail!("agent {name:?}: kind = {:?} has no memory", *section.kind);

@@ -11,8 +11,8 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, RecallQuery,
-    Retention, Store, StoreError, Stored, sqlite::Sqlite,
+    Append, Conversation, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page,
+    RecallQuery, Retention, Store, StoreError, Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -131,6 +131,16 @@ impl Store for Flaky {
         limit: usize,
     ) -> Result<Vec<(Key, AgentName)>, StoreError> {
         self.store.due(agent, living, limit).await
+    }
+
+    async fn due_in_line(
+        &self,
+        agent: &AgentName,
+        living: Holder,
+        busy: Vec<Conversation>,
+        limit: usize,
+    ) -> Result<Vec<Key>, StoreError> {
+        self.store.due_in_line(agent, living, busy, limit).await
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {

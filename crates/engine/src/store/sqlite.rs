@@ -35,8 +35,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page, RecallQuery,
-    Retention, Store, StoreError, Stored,
+    Append, Conversation, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page,
+    RecallQuery, Retention, Store, StoreError, Stored,
 };
 
 pub use error::OpenError;
@@ -202,6 +202,17 @@ impl Store for Sqlite {
         limit: usize,
     ) -> Result<Vec<(Key, AgentName)>, StoreError> {
         self.readers.with(|conn| reader::due(conn, agent, living, limit))
+    }
+
+    async fn due_in_line(
+        &self,
+        agent: &AgentName,
+        living: Holder,
+        busy: Vec<Conversation>,
+        limit: usize,
+    ) -> Result<Vec<Key>, StoreError> {
+        let agent = agent.clone();
+        self.read_long(move |conn| reader::due_in_line(conn, &agent, living, &busy, limit)).await
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {

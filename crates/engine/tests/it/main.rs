@@ -16,6 +16,7 @@ mod own_ids;
 mod pauses;
 mod recovery;
 mod rules;
+mod serial;
 mod streams;
 mod support;
 mod traces;

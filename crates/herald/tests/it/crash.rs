@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     http::{Client, Cut},
-    support::{CONFORMANCE, Herald, Options, Random, number, uuid},
+    support::{CONFORMANCE, Herald, Options, Random, SOON, eventually, number, uuid},
     wire::{self, Draft, Frame, Wire, asked, id, is_terminal, state},
 };
 
@@ -153,6 +153,64 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_under_load() {
         findings.stuck.len(),
     );
     assert!(totals.resumed > 0 && totals.resent > 0, "nothing was cut: {totals:?}");
+}
+
+/// Every program writes down when it begins and ends, so that what ran beside another would show.
+const DIARY: &str = r#"
+[[agents]]
+name = "diary"
+kind = "exec"
+serial = true
+attempts = 9
+command = ["sh", "-c", "read -r said; echo $said begins >> diary; sleep 0.02; echo $said ends >> diary"]
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_a_conversation_stay_in_their_order_when_the_server_is_killed() {
+    let mut random = Random::seeded("HERALD_CRASH_SEED");
+    println!("HERALD_CRASH_SEED={}", random.0);
+    let mut herald = Herald::start(Options::config(DIARY)).await;
+    let mut tasks = Vec::new();
+    for number in 0..12 {
+        let context = format!("c{}", number % 2);
+        let draft = Draft::new(uuid(), format!("{context} {number}")).within(context);
+        let call = Wire::Rest.send("", &draft, true);
+        tasks.push(Wire::Rest.sent(&herald.call(&call).await).unwrap());
+    }
+    for _ in 0..3 {
+        sleep(Duration::from_millis(random.between(1, 80))).await;
+        herald.kill9().await;
+        herald.restart().await;
+    }
+    eventually(SOON, "every task has ended", async || {
+        let open = async |task: &Value| {
+            let found = herald.call(&Wire::Rest.get(id(task))).await;
+            !is_terminal(&state(&Wire::Rest.result(&found).unwrap()))
+        };
+        for task in &tasks {
+            if open(task).await {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    let diary = std::fs::read_to_string(herald.home().join("diary")).unwrap();
+    for context in ["c0", "c1"] {
+        let mut lines = diary.lines().filter(|line| line.starts_with(context)).peekable();
+        for number in (0..12).filter(|number| format!("c{}", number % 2) == context) {
+            let (begins, ends) =
+                (format!("{context} {number} begins"), format!("{context} {number} ends"));
+            assert_eq!(lines.next(), Some(begins.as_str()), "{diary}");
+            // Begun again, or ended and not believed, if the server was killed meanwhile.
+            let mut last = begins.as_str();
+            while let Some(next) = lines.next_if(|line| *line == begins || *line == ends) {
+                last = next;
+            }
+            assert_eq!(last, ends, "{diary}");
+        }
+        assert_eq!(lines.next(), None, "{diary}");
+    }
 }
 
 /// Lets every client loose, and kills the server among them.

@@ -23,6 +23,7 @@ pub(crate) struct Draft {
     /// Empty for a message without parts.
     pub(crate) text: String,
     pub(crate) task: Option<String>,
+    pub(crate) context: Option<String>,
 }
 
 /// One event of a stream.
@@ -45,7 +46,13 @@ pub(crate) struct Fault {
 
 impl Draft {
     pub(crate) fn new(id: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { id: id.into(), text: text.into(), task: None }
+        Self { id: id.into(), text: text.into(), task: None, context: None }
+    }
+
+    /// In a conversation.
+    pub(crate) fn within(mut self, context: impl Into<String>) -> Self {
+        self.context = Some(context.into());
+        self
     }
 
     /// The next message of a task.
@@ -156,7 +163,7 @@ impl Wire {
 
     /// The parameters of both sends.
     fn params(self, draft: &Draft) -> Value {
-        let Draft { id, text, task } = draft;
+        let Draft { id, text, task, context } = draft;
         let part = match self {
             Self::Rpc | Self::Rest | Self::OldRest => json!({ "text": text }),
             Self::OldRpc => json!({ "kind": "text", "text": text }),
@@ -176,11 +183,17 @@ impl Wire {
                 if let Some(task) = task {
                     params["id"] = json!(task);
                 }
+                if let Some(context) = context {
+                    params["sessionId"] = json!(context);
+                }
                 return params;
             }
         };
         if let Some(task) = task {
             message["taskId"] = json!(task);
+        }
+        if let Some(context) = context {
+            message["contextId"] = json!(context);
         }
         json!({ "message": message })
     }

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Header, Holder, Run, Store},
-    DEAD, Key, LIVING, at, create, finish, finished, header, key, owner,
+    super::{Append, Conversation, Header, Holder, Kind, Run, Store},
+    DEAD, Key, LIVING, at, body, create, finish, finished, header, key, owner,
 };
 
 async fn due(store: &dyn Store, agent: Option<&str>, limit: usize) -> Vec<String> {
@@ -83,6 +83,45 @@ pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
     assert_eq!(due(&*store, None, 3).await, ["0 b", "1 a", "2 c"]);
     assert_eq!(due(&*store, Some("a"), 10).await, ["1 a", "3 a"]);
     assert_eq!(due(&*store, Some("a"), 1).await, ["1 a"]);
+}
+
+pub(super) async fn work_in_line_is_due_by_its_message(store: Arc<dyn Store>) {
+    let agent = AgentName::from("echo");
+    let busy = |principal: &str, context: &str| Conversation {
+        owner: owner("acme", principal),
+        context: context.into(),
+    };
+    let due = async |agent: &AgentName, busy: &[Conversation], limit| {
+        let keys = store.due_in_line(agent, LIVING, busy.to_vec(), limit).await.unwrap();
+        keys.iter().map(|key| key.task.to_string()).collect::<Vec<_>>()
+    };
+    assert!(due(&agent, &[], 10).await.is_empty());
+    // Each is younger by the clock than the one that came before it, which must not matter.
+    for (number, task) in (0..).zip(["cut-off", "held", "older", "other"]) {
+        let mut append = create(key(task), 100 - number);
+        if task == "other" {
+            append.header.context = "elsewhere".into();
+        }
+        store.append(append).await.unwrap();
+    }
+    store.append(claim(key("cut-off"), DEAD)).await.unwrap();
+    store.append(claim(key("held"), LIVING)).await.unwrap();
+    let foreign = Key { owner: owner("acme", "bob"), ..key("foreign") };
+    store.append(create(foreign, 1)).await.unwrap();
+    // Its first message was read long ago; what waits came last.
+    let mut answered = finish(key("older"), 5);
+    answered.header.state = TaskState::Submitted;
+    answered.header.run.unread = vec![5, 6];
+    answered.events.push((Kind::Received(TaskState::Submitted), body("again")));
+    answered.events.push((Kind::Received(TaskState::Submitted), body("and again")));
+    answered.snapshot = None;
+    store.append(answered).await.unwrap();
+    assert_eq!(due(&agent, &[], 10).await, ["cut-off", "other", "foreign", "older"]);
+    assert_eq!(due(&agent, &[], 2).await, ["cut-off", "other"]);
+    assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
+    let others = [busy("bob", "chat"), busy("ann", "elsewhere"), busy("nobody", "chat")];
+    assert_eq!(due(&agent, &others, 10).await, ["cut-off", "older"]);
+    assert!(due(&"unknown".into(), &[], 10).await.is_empty());
 }
 
 pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>) {

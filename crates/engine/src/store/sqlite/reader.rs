@@ -1,6 +1,7 @@
 //! Reads. Readers never wait for the writer, nor for each other: each has a connection to itself.
 
 use std::{
+    collections::{HashMap, HashSet},
     num::NonZero,
     path::{Path, PathBuf},
     sync::{
@@ -10,11 +11,12 @@ use std::{
 };
 
 use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Rows, params};
 
-use crate::store::{Holder, Key, Kind, Owner, Page, StoreError, Stored};
+use crate::store::{Conversation, Holder, Key, Kind, Owner, Page, StoreError, Stored};
 
 use super::{
+    names::find_owner,
     open::{self, Lock},
     rows::{Fault, Phase, entries, first, int, size, state, stored, text, uint},
     statements as sql,
@@ -210,21 +212,62 @@ fn due_of(
     while let Some(row) = rows.next()? {
         found.push((row.get(0)?, row.get(1)?));
     }
-    let living = living.0.to_be_bytes();
-    let mut last = Vec::new();
-    loop {
-        let next: Option<Vec<u8>> =
-            first(conn, sql::NEXT_HOLDER, params![agent, last], |row| row.get(0))?;
-        let Some(holder) = next else { return Ok(()) };
-        if holder != living {
-            let mut held = conn.prepare_cached(sql::HELD_TASKS)?;
-            let mut rows = held.query(params![agent, holder, size(limit)])?;
-            while let Some(row) = rows.next()? {
+    for holder in dead_holders(conn, agent, living)? {
+        let mut held = conn.prepare_cached(sql::HELD_TASKS)?;
+        let mut rows = held.query(params![agent, holder, size(limit)])?;
+        while let Some(row) = rows.next()? {
+            found.push((row.get(0)?, row.get(1)?));
+        }
+    }
+    Ok(())
+}
+
+fn dead_holders(conn: &Connection, agent: i64, living: Holder) -> Result<Vec<Vec<u8>>, Fault> {
+    let mut holders = Vec::new();
+    let mut last: Vec<u8> = Vec::new();
+    while let Some(holder) =
+        first(conn, sql::NEXT_HOLDER, params![agent, last], |row| row.get::<_, Vec<u8>>(0))?
+    {
+        last.clone_from(&holder);
+        holders.push(holder);
+    }
+    holders.retain(|holder| *holder != living.0.to_be_bytes());
+    Ok(holders)
+}
+
+/// As [`due`], whose message came first, without the busy conversations.
+pub(super) fn due_in_line(
+    conn: &Connection,
+    agent: &AgentName,
+    living: Holder,
+    busy: &[Conversation],
+    limit: usize,
+) -> Result<Vec<Key>, Fault> {
+    let conn = conn.unchecked_transaction()?;
+    let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
+    let mut passed_over: HashMap<i64, HashSet<&str>> = HashMap::new();
+    for Conversation { owner, context } in busy {
+        if let Some(owner) = find_owner(&conn, owner)? {
+            passed_over.entry(owner).or_default().insert(context.as_str());
+        }
+    }
+    let mut found: Vec<(i64, i64)> = Vec::new();
+    let mut look = |mut rows: Rows<'_>| -> Result<(), Fault> {
+        while let Some(row) = rows.next()? {
+            let busy = passed_over.get(&row.get(2)?);
+            if !busy.is_some_and(|busy| text(row, 3).is_ok_and(|name| busy.contains(name))) {
                 found.push((row.get(0)?, row.get(1)?));
             }
         }
-        last = holder;
+        Ok(())
+    };
+    look(conn.prepare_cached(sql::FREE_IN_LINE)?.query([agent])?)?;
+    for holder in dead_holders(&conn, agent, living)? {
+        look(conn.prepare_cached(sql::HELD_IN_LINE)?.query(params![agent, holder])?)?;
     }
+    found.sort_unstable();
+    found.truncate(limit);
+    found.into_iter().map(|(_, row)| Ok(name(&conn, row)?.0)).collect()
 }
 
 /// Tasks that wait for their caller since before `before`.

@@ -172,6 +172,15 @@ statements! {
     HELD_TASKS =
         "SELECT created, row FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder = ?2 ORDER BY created, row LIMIT ?3";
+    /// With the positions of the messages that wait, which say who came first.
+    FREE_IN_LINE =
+        "SELECT e.position, t.row, t.owner, t.context FROM tasks t INDEXED BY tasks_active \
+         CROSS JOIN events e ON e.task = t.row AND e.seq = CAST(t.unread AS INTEGER) \
+         WHERE t.phase = 1 AND t.agent = ?1 AND t.holder IS NULL";
+    HELD_IN_LINE =
+        "SELECT e.position, t.row, t.owner, t.context FROM tasks t INDEXED BY tasks_active \
+         CROSS JOIN events e ON e.task = t.row AND e.seq = t.turn \
+         WHERE t.phase = 1 AND t.agent = ?1 AND t.holder = ?2";
     NAME_TASK =
         "SELECT o.tenant, o.principal, t.id, a.name FROM tasks t \
          CROSS JOIN owners o ON o.id = t.owner CROSS JOIN agents a ON a.id = t.agent \
