@@ -39,6 +39,7 @@ impl Engine {
             | Command::Cancel { .. }
             | Command::Begin(_)
             | Command::Retry(_)
+            | Command::Take
             | Command::Report(..)
             | Command::Reply(_)
             | Command::Release => None,

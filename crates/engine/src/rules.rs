@@ -98,6 +98,9 @@ pub enum Command {
     Begin(Holder),
     /// Take up the current turn once more after its holder died. Nothing happens if it lives.
     Retry(Holder),
+    /// Go on with the oldest unread message in the turn that is under way. Nothing happens if there
+    /// is none.
+    Take,
     /// Say where the task stands.
     Report(TaskState, Option<Message>),
     /// Add to the results.
@@ -241,6 +244,15 @@ pub fn decide(
                 working(record, now)
             }
         }
+        Command::Take => {
+            if run.holder.is_none() || run.unread.is_empty() {
+                None
+            } else {
+                run.turn = run.unread.remove(0);
+                run.attempt = 1;
+                working(record, now)
+            }
+        }
         Command::Report(state, message) => {
             let state = reported(record, state)?;
             if !state.is_terminal() {
@@ -338,6 +350,7 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         Command::Cancel { .. } => Error::new(ErrorKind::TaskNotCancelable, "the task has ended"),
         Command::Begin(_)
         | Command::Retry(_)
+        | Command::Take
         | Command::Report(..)
         | Command::Write(_)
         | Command::Reply(_)

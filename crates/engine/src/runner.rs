@@ -107,11 +107,7 @@ impl Sink for Local {
             .collect();
         let written = self.engine.persist(&self.live, self.epoch, commands).await;
         self.heard();
-        match written {
-            Ok(_) => Ok(()),
-            Err(Refusal::Fenced | Refusal::Duplicate(_)) => Err(Stop::Over),
-            Err(Refusal::Error(error)) => Err(self.stop(error)),
-        }
+        written.map(|_| ()).map_err(|refusal| self.refused(refusal))
     }
 
     async fn answered(&self) -> bool {
@@ -130,6 +126,14 @@ impl Sink for Local {
             () = self.engine.draining() => false,
             () = until(self.patience.map(|limit| Instant::now() + limit)) => false,
         }
+    }
+
+    async fn take_answer(&self) -> Result<Message, Stop> {
+        let taken = self.engine.persist(&self.live, self.epoch, vec![Command::Take]).await;
+        let seq = taken.map_err(|refusal| self.refused(refusal))?.record.run.turn;
+        let read = || self.engine.message_at(&self.live.key, seq);
+        let received = self.engine.patiently(read, is_passing).await;
+        received.map(|received| received.message).map_err(|error| self.stop(error))
     }
 }
 
@@ -157,6 +161,13 @@ impl Local {
     fn heard(&self) {
         let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.spoke.store(elapsed, Ordering::Relaxed);
+    }
+
+    fn refused(&self, refusal: Refusal) -> Stop {
+        match refusal {
+            Refusal::Fenced | Refusal::Duplicate(_) => Stop::Over,
+            Refusal::Error(error) => self.stop(error),
+        }
     }
 
     fn stop(&self, error: Error) -> Stop {

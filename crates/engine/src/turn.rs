@@ -44,6 +44,9 @@ pub trait Sink: fmt::Debug + Send + Sync {
     /// Waits until the caller has said more. Returns whether it has; if not, the task is over, the
     /// caller took too long or the server goes.
     async fn answered(&self) -> bool;
+
+    /// Takes up what the caller said.
+    async fn take_answer(&self) -> Result<Message, Stop>;
 }
 
 /// What a turn is about.
@@ -199,11 +202,17 @@ impl Turn {
         self.say(Say::Status(TaskState::InputRequired, Some(message))).await
     }
 
-    /// Waits for the caller's answer without giving up what the turn holds, such as a program that
-    /// waits as well. The time does not count as the agent's. With `true`, the turn has to end: the
-    /// answer starts the next one. Without it there will be none.
+    /// Waits, after a question, for the caller's answer without ending the turn: for agents that hold
+    /// something meanwhile, such as a program that waits as well. The time does not count as theirs.
+    /// With `true`, [`Turn::take_answer`] has it. Without, there will be none for this turn, which has
+    /// to end; if there is one later it starts the next.
     pub async fn answered(&self) -> bool {
         self.sink.answered().await
+    }
+
+    /// Goes on with the caller's answer, once it is there.
+    pub async fn take_answer(&self) -> Result<Message, Stop> {
+        self.sink.take_answer().await
     }
 
     /// Says that the work needs credentials, and which.

@@ -11,31 +11,23 @@ use tokio::sync::oneshot;
 
 use crate::support::{Bench, Script, answer, artifact_text, eventually, profile, say, text};
 
-/// What an agent holds between its turns: dropped, it is gone.
-type Held = Arc<Mutex<Option<oneshot::Sender<()>>>>;
-
-/// Asks in its first turn and waits there; what it held is still there in the second.
-fn asking(held: &Held, gone: oneshot::Sender<()>) -> Script {
-    let (held, gone) = (Arc::clone(held), Arc::new(Mutex::new(Some(gone))));
+/// Asks, and goes on with the answer. `held` is dropped with its turn.
+fn asking(held: oneshot::Sender<()>) -> Script {
+    let held = Arc::new(Mutex::new(Some(held)));
     Script::new(move |turn| {
-        let (held, gone) = (Arc::clone(&held), Arc::clone(&gone));
+        let held = held.lock().unwrap().take();
         Box::pin(async move {
-            if let Some(held) = held.lock().unwrap().take() {
-                let _kept = held;
-            } else {
-                let mine = gone.lock().unwrap().take();
-                turn.ask("may I?").await?;
-                let answered = tokio::select! {
-                    answered = turn.answered() => answered,
-                    () = turn.cancelled().cancelled() => false,
-                };
-                if answered {
-                    *held.lock().unwrap() = mine;
-                }
-                return Ok::<(), AgentError>(());
+            assert!(held.is_some(), "there is one turn");
+            turn.ask("may I?").await?;
+            let answered = tokio::select! {
+                answered = turn.answered() => answered,
+                () = turn.cancelled().cancelled() => false,
+            };
+            if answered {
+                let answer = turn.take_answer().await?;
+                turn.append(text("out", format!("heard {}", answer.text())), true).await?;
             }
-            turn.append(text("out", "done"), true).await?;
-            Ok(())
+            Ok::<(), AgentError>(())
         })
     })
 }
@@ -47,14 +39,13 @@ async fn paused(bench: &Bench) -> Task {
 }
 
 #[tokio::test]
-async fn the_turn_of_the_answer_takes_over_what_the_asking_turn_held() {
+async fn a_turn_goes_on_with_the_answer_and_with_what_it_held() {
     let (gone, watched) = oneshot::channel();
-    let held = Held::default();
-    let bench = Bench::new(asking(&held, gone)).await;
+    let bench = Bench::new(asking(gone)).await;
     let task = paused(&bench).await;
     let task = bench.send(answer(&task, "yes")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Completed);
-    assert_eq!(artifact_text(&task, "out"), "done");
+    assert_eq!(artifact_text(&task, "out"), "heard yes");
     watched.await.unwrap_err();
     let states = task.history.unwrap();
     assert_eq!(states.len(), 3, "the question is told once: {states:?}");
@@ -63,7 +54,7 @@ async fn the_turn_of_the_answer_takes_over_what_the_asking_turn_held() {
 #[tokio::test]
 async fn a_turn_that_waits_hears_of_a_cancel() {
     let (gone, watched) = oneshot::channel();
-    let bench = Bench::new(asking(&Held::default(), gone)).await;
+    let bench = Bench::new(asking(gone)).await;
     let task = paused(&bench).await;
     assert_eq!(bench.cancel(&task.id).await.unwrap().status.state, TaskState::Canceled);
     watched.await.unwrap_err();
@@ -75,7 +66,7 @@ async fn a_turn_that_waits_ends_with_a_task_that_nobody_answered() {
     let clock = Clock::manual(Timestamp::from_millis(1_000));
     let profile = Profile { paused_timeout: Some(Duration::from_millis(100)), ..profile() };
     let store = Arc::new(Sqlite::memory().unwrap());
-    let agent = asking(&Held::default(), gone);
+    let agent = asking(gone);
     let bench = Bench::on(store, agent, profile, Settings::default(), clock.clone()).await;
     let task = paused(&bench).await;
     watched.await.unwrap_err();
@@ -92,7 +83,7 @@ async fn a_turn_that_waits_ends_with_a_task_that_nobody_answered() {
 #[tokio::test]
 async fn a_turn_that_waits_lets_the_server_go_and_its_task_stays_paused() {
     let (gone, watched) = oneshot::channel();
-    let bench = Bench::new(asking(&Held::default(), gone)).await;
+    let bench = Bench::new(asking(gone)).await;
     let task = paused(&bench).await;
     bench.engine.drain(Duration::from_secs(60)).await;
     watched.await.unwrap_err();
