@@ -1,6 +1,6 @@
 //! Any program: text in, text out, the exit code decides.
 
-mod input;
+pub(crate) mod input;
 
 use std::{io, pin::pin, process::ExitStatus, time::Duration};
 

@@ -1,5 +1,6 @@
 //! Things that work on tasks. Each is one implementation of [`herald_engine::Agent`].
 
+mod coding;
 mod conformance;
 mod echo;
 mod exec;
@@ -8,6 +9,7 @@ mod handler;
 pub mod process;
 mod text;
 
+pub use coding::{Coding, Preset};
 pub use conformance::{Conformance, Otherwise};
 pub use echo::Echo;
 pub use exec::{Exec, Input};

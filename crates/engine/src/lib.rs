@@ -29,7 +29,7 @@ pub mod turn;
 mod upkeep;
 mod write;
 
-pub use agent::{Agent, AgentError, Profile, Recovery};
+pub use agent::{Agent, AgentError, Profile, Recovery, Skill};
 pub use answer::{Reply, Sent, TaskJson};
 pub use builder::{BuildError, EngineBuilder, Settings};
 pub use caller::{Caller, Scopes, Via};

@@ -20,8 +20,8 @@ pub enum Input {
 
 /// What a program is given to read, and the files that this speaks of. They go with this value.
 #[derive(Debug)]
-pub(super) struct Given {
-    pub(super) stdin: Vec<u8>,
+pub(crate) struct Given {
+    pub(crate) stdin: Vec<u8>,
     _files: Option<TempDir>,
 }
 
@@ -62,7 +62,7 @@ struct PartOnDisk<'a> {
 
 impl Input {
     /// Writes a message's files to a directory of their own, and the message as it is to be read.
-    pub(super) fn give(self, message: &Message) -> io::Result<Given> {
+    pub(crate) fn give(self, message: &Message) -> io::Result<Given> {
         let is_file = |part: &Part| matches!(part.content, Content::Raw(_));
         let files = match message.parts.iter().any(is_file) {
             // Only our own user can look into it.

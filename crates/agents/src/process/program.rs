@@ -51,6 +51,18 @@ impl Program {
         let path = path.ok_or_else(missing)?;
         Ok(Self { path, arguments: arguments.to_vec(), directory, environment, grace })
     }
+
+    /// The same with more arguments.
+    pub(crate) fn with(&self, more: Vec<String>) -> Self {
+        let mut program = self.clone();
+        program.arguments.extend(more);
+        program
+    }
+
+    /// Where it runs.
+    pub(crate) fn directory(&self) -> io::Result<PathBuf> {
+        self.directory.resolve()
+    }
 }
 
 fn not_found(name: &str) -> String {

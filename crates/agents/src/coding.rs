@@ -1,0 +1,422 @@
+//! Coding agents that people use on a command line, as agents for everybody: each message is given to
+//! the program, what it says becomes the task's, and where it wants to be allowed something the
+//! caller is asked.
+
+mod approval;
+mod conversation;
+mod dialect;
+
+use std::{collections::VecDeque, io, time::Duration};
+
+use async_trait::async_trait;
+use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Stop, Turn};
+use herald_protocol::{AgentName, Artifact, Content, Part, Task, TaskState};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use self::{
+    conversation::Conversation,
+    dialect::{Approval, Ask, Choice, Dialect, Event},
+};
+use crate::{
+    ErrorDetail, Input,
+    exec::input::Given,
+    failure::Failure,
+    process::{Processes, Program, STUCK},
+};
+
+/// What a coding agent may write in one turn.
+const MAX_OUTPUT: u64 = 64 << 20;
+
+/// How long pieces of the answer are gathered before they are told.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// How much of a tool's output is told.
+const TOOL_OUTPUT: usize = 200;
+
+/// The artifact that grows with the answer.
+const ANSWER: &str = "assistant-response";
+/// The artifact that says which model works in which session.
+const METADATA: &str = "agent-metadata";
+/// The artifact that closes the work.
+const RESULT: &str = "result";
+
+/// Which coding agent it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Preset {}
+
+/// Gives each message to a coding agent.
+#[derive(Debug, Clone)]
+pub struct Coding {
+    /// Whom failures are blamed on.
+    pub name: AgentName,
+    /// How it is spoken with.
+    pub preset: Preset,
+    /// What to run.
+    pub program: Program,
+    /// The model to use, if not the agent's own choice.
+    pub model: Option<String>,
+    /// The profile to use, for agents that have such.
+    pub profile_name: Option<String>,
+    /// Whether the agent may do everything without asking.
+    pub force: bool,
+    /// After so long, what nobody answered is denied.
+    pub approval_timeout: Duration,
+    /// How many bytes it may write in one turn.
+    pub max_output: u64,
+    /// How much callers hear of its failures.
+    pub error_detail: ErrorDetail,
+    /// What runs it.
+    pub processes: Processes,
+}
+
+/// Why the work was cut off.
+enum Cut {
+    /// The turn is over, or what was said does not fit into its task.
+    Turn(AgentError),
+    /// The agent may not go on, or did not.
+    Failed(Failure),
+    /// The agent's session is gone.
+    SessionLost,
+    /// Nobody answers, and the turn ends with its question.
+    Unanswered,
+}
+
+/// How the work ended.
+struct Done {
+    summary: Option<String>,
+    stats: Map<String, Value>,
+}
+
+/// The growing answer.
+#[derive(Debug, Default)]
+struct Answer {
+    held: String,
+    /// When what is held is told.
+    due: Option<Instant>,
+    is_begun: bool,
+}
+
+impl Coding {
+    /// A coding agent, within the usual limits.
+    pub fn new(name: &str, preset: Preset, program: Program, processes: Processes) -> Self {
+        Self {
+            name: AgentName::new(name),
+            preset,
+            program,
+            model: None,
+            profile_name: None,
+            force: false,
+            approval_timeout: Duration::from_secs(600),
+            max_output: MAX_OUTPUT,
+            error_detail: ErrorDetail::Message,
+            processes,
+        }
+    }
+
+    /// What it declares about itself.
+    pub fn profile(&self) -> Profile {
+        let mut profile = Profile::new(self.name.clone(), self.preset.description());
+        profile.skills = vec![Skill {
+            id: "code-task".to_owned(),
+            name: "Execute coding task".to_owned(),
+            description:
+                "Runs a coding task (edit, refactor, analyse, explain, test) via a coding \
+                          agent CLI."
+                    .to_owned(),
+            tags: ["coding", "refactor", "edit", "test"].map(str::to_owned).to_vec(),
+            examples: [
+                "Refactor the auth module to use JWT",
+                "Add unit tests for src/utils/date.ts",
+                "Explain how the rate limiter works",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        }];
+        profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
+        // What it has done to the files cannot be done again.
+        profile.recovery = Recovery::Fail;
+        profile.concurrency = 4;
+        // The agent's session of a conversation is found in its earlier tasks, and has one user.
+        profile.memory = 8;
+        profile.serial = true;
+        profile.timeout = Some(Duration::from_secs(3600));
+        profile.grace = self.program.grace * 2 + STUCK * 2;
+        profile
+    }
+
+    /// One attempt at a message, with or without the agent's earlier session.
+    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<Done, Cut> {
+        let message = turn.message().clone();
+        let given = tokio::task::spawn_blocking(move || Input::Text.give(&message)).await;
+        let given: Given = given.map_err(io::Error::other).flatten().map_err(unstarted)?;
+        let ask = Ask {
+            text: String::from_utf8_lossy(&given.stdin).into_owned(),
+            session,
+            model: self.model.clone(),
+            profile: self.profile_name.clone(),
+            force: self.force,
+            directory: self.program.directory().map_err(unstarted)?,
+        };
+        let trace = turn.trace().map(ToString::to_string);
+        let mut environment = vec![
+            ("HERALD_TASK_ID", turn.task_id().as_str()),
+            ("HERALD_CONTEXT_ID", turn.context_id().as_str()),
+            ("HERALD_MESSAGE_ID", turn.message().message_id.as_str()),
+        ];
+        environment.extend(trace.as_deref().map(|trace| ("TRACEPARENT", trace)));
+        let dialect = self.preset.dialect(ask);
+        let (program, processes) = (&self.program, &self.processes);
+        let opened =
+            Conversation::open(dialect, program, &environment, processes, given, self.max_output);
+        let mut conversation = opened.await.map_err(unstarted)?;
+        let heard = tokio::select! {
+            heard = self.listen(turn, &mut conversation) => heard,
+            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+        };
+        match heard {
+            Ok(Some(done)) => match conversation.finish(self.program.grace).await {
+                None => Ok(done),
+                Some(failure) => Err(Cut::Failed(failure)),
+            },
+            Ok(None) => Err(Cut::Failed(conversation.broken_off(self.program.grace).await)),
+            Err(cut) => {
+                conversation.end().await;
+                Err(cut)
+            }
+        }
+    }
+
+    /// Tells the task what the agent says, until it is done; `None` if it ends before.
+    async fn listen(
+        &self,
+        turn: &Turn,
+        conversation: &mut Conversation,
+    ) -> Result<Option<Done>, Cut> {
+        let mut answer = Answer::default();
+        loop {
+            let next = match answer.due {
+                None => conversation.next().await,
+                Some(due) => match timeout_at(due, conversation.next()).await {
+                    Ok(next) => next,
+                    Err(_) => {
+                        answer.tell(turn, false).await?;
+                        continue;
+                    }
+                },
+            };
+            let event = match next {
+                Ok(Some(Event::Text(text))) => {
+                    answer.hold(&text);
+                    continue;
+                }
+                Ok(event) => event,
+                Err(failure) => return Err(Cut::Failed(failure)),
+            };
+            let is_last = matches!(event, Some(Event::Done { .. }));
+            answer.tell(turn, is_last).await?;
+            match event {
+                Some(Event::Init { model, session }) => {
+                    self.tell_init(turn, model, session).await?
+                }
+                Some(Event::SessionLost) => return Err(Cut::SessionLost),
+                Some(Event::Text(_)) => {}
+                Some(Event::ToolUse { name }) => {
+                    turn.progress(format!("Using tool: {name}")).await?;
+                }
+                Some(Event::ToolResult { output }) => {
+                    turn.progress(format!("Tool result: {}", cut(&output))).await?;
+                }
+                Some(Event::Approval(approval)) => {
+                    self.settle(turn, conversation, &approval).await?;
+                }
+                Some(Event::Done { summary, stats }) => return Ok(Some(Done { summary, stats })),
+                Some(Event::Error(text)) => {
+                    let failure = Failure { message: Some(text), ..Failure::new("failed") };
+                    return Err(Cut::Failed(failure));
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The agent is at work: tells with what.
+    async fn tell_init(
+        &self,
+        turn: &Turn,
+        model: Option<String>,
+        session: Option<String>,
+    ) -> Result<(), Stop> {
+        turn.report(TaskState::Working, Vec::new()).await?;
+        if model.is_none() && session.is_none() {
+            return Ok(());
+        }
+        let mut data = Map::from_iter([("adapter".to_owned(), json!(self.preset.name()))]);
+        data.extend(model.map(|model| ("model".to_owned(), json!(model))));
+        data.extend(session.map(|session| ("sessionId".to_owned(), json!(session))));
+        turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
+    }
+
+    /// Lets the caller decide, or time.
+    async fn settle(
+        &self,
+        turn: &Turn,
+        conversation: &mut Conversation,
+        approval: &Approval,
+    ) -> Result<(), Cut> {
+        let deadline = Instant::now() + self.approval_timeout;
+        let mut question = approval.question();
+        let mut early = VecDeque::new();
+        let choice = loop {
+            turn.report(TaskState::InputRequired, question).await?;
+            let answered = tokio::select! {
+                answered = turn.answered() => answered,
+                gone = listen_on(conversation, &mut early) => return Err(Cut::Failed(gone)),
+                () = tokio::time::sleep_until(deadline) => break self.deny(turn, approval).await?,
+            };
+            if !answered {
+                return Err(Cut::Unanswered);
+            }
+            let answer = turn.take_answer().await?;
+            if let Some(choice) = approval.chosen(&answer) {
+                break choice.clone();
+            }
+            question = approval.question();
+            question.insert(0, Part::text("That is none of the answers."));
+        };
+        conversation.put_back(early);
+        conversation.answer(approval, &choice);
+        Ok(())
+    }
+
+    /// What nobody answers is denied.
+    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<Choice, Cut> {
+        turn.progress("Denied: nobody answered in time").await?;
+        let unable = || Cut::Failed(Failure::new("asked for what can only be allowed"));
+        approval.denial().cloned().ok_or_else(unable)
+    }
+}
+
+#[async_trait]
+impl Agent for Coding {
+    async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
+        let session = self.session(turn);
+        let done = match self.attempt(turn, session.clone()).await {
+            Err(Cut::SessionLost) if session.is_some() => {
+                tracing::info!(agent = %self.name, "a session is gone: the agent starts a new one");
+                self.attempt(turn, None).await
+            }
+            done => done,
+        };
+        match done {
+            Ok(Done { summary: None, stats }) if stats.is_empty() => Ok(()),
+            Ok(Done { summary, stats }) => {
+                let mut data = Map::new();
+                data.extend(summary.map(|summary| ("summary".to_owned(), json!(summary))));
+                if !stats.is_empty() {
+                    data.insert("stats".to_owned(), stats.into());
+                }
+                Ok(turn.complete_with(artifact(RESULT, Content::Data(data.into()))).await?)
+            }
+            // The question stands, and an answer finds the agent's session again.
+            Err(Cut::Unanswered) => Ok(()),
+            Err(Cut::SessionLost) => {
+                let failure = Failure::new("lost its session");
+                Err(failure.tell(&self.name, self.error_detail))
+            }
+            Err(Cut::Failed(failure)) => Err(failure.tell(&self.name, self.error_detail)),
+            Err(Cut::Turn(error)) => Err(error),
+        }
+    }
+}
+
+impl Coding {
+    /// The agent's own session of this conversation, if there was one.
+    fn session(&self, turn: &Turn) -> Option<String> {
+        let of = |task: &Task| {
+            let artifacts = task.artifacts.as_deref().unwrap_or_default();
+            let found = artifacts.iter().find(|known| known.artifact_id.as_str() == METADATA)?;
+            let Content::Data(data) = &found.parts.first()?.content else { return None };
+            let is_ours = data.get("adapter")?.as_str()? == self.preset.name();
+            is_ours.then(|| data.get("sessionId")?.as_str().map(str::to_owned)).flatten()
+        };
+        of(turn.task()).or_else(|| turn.earlier().iter().rev().find_map(|task| of(task)))
+    }
+}
+
+impl Preset {
+    /// What it is called in settings.
+    pub fn name(self) -> &'static str {
+        match self {}
+    }
+
+    fn description(self) -> String {
+        let name = self.name();
+        format!(
+            "Delegates coding tasks to the {name} agent and streams results back via the A2A \
+             protocol."
+        )
+    }
+
+    fn dialect(self, _ask: Ask) -> Box<dyn Dialect> {
+        match self {}
+    }
+}
+
+impl Answer {
+    fn hold(&mut self, text: &str) {
+        self.held.push_str(text);
+        self.due.get_or_insert_with(|| Instant::now() + GATHER);
+    }
+
+    /// Tells what is held.
+    async fn tell(&mut self, turn: &Turn, is_last: bool) -> Result<(), Stop> {
+        self.due = None;
+        if self.held.is_empty() && !(is_last && self.is_begun) {
+            return Ok(());
+        }
+        self.is_begun = true;
+        let piece = artifact(ANSWER, Content::Text(std::mem::take(&mut self.held)));
+        turn.append(piece, is_last).await
+    }
+}
+
+impl From<Stop> for Cut {
+    fn from(stop: Stop) -> Self {
+        Self::Turn(stop.into())
+    }
+}
+
+/// Hears what the agent says while it should wait, until it is gone.
+async fn listen_on(conversation: &mut Conversation, early: &mut VecDeque<Event>) -> Failure {
+    loop {
+        match conversation.next().await {
+            Ok(Some(event)) => early.push_back(event),
+            Ok(None) => return Failure::new("ended while it waited for an answer"),
+            Err(failure) => return failure,
+        }
+    }
+}
+
+fn unstarted(fault: io::Error) -> Cut {
+    let message = Some(fault.to_string());
+    Cut::Failed(Failure { message, ..Failure::new("could not be started") })
+}
+
+fn artifact(name: &str, content: Content) -> Artifact {
+    Artifact {
+        artifact_id: name.into(),
+        name: Some(name.to_owned()),
+        parts: vec![Part::new(content)],
+        ..Artifact::default()
+    }
+}
+
+/// As much of a tool's output as is told.
+fn cut(output: &str) -> String {
+    let mut told: String = output.chars().take(TOOL_OUTPUT).collect();
+    if told.len() < output.len() {
+        told.push('…');
+    }
+    told
+}

@@ -1,0 +1,234 @@
+//! A running coding agent, and what is said to and fro.
+
+use std::{collections::VecDeque, io, process::ExitStatus, time::Duration};
+
+use tokio::{
+    io::AsyncWriteExt,
+    process::{ChildStdin, ChildStdout},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::dialect::{Approval, Choice, Dialect, Event, Talk};
+use crate::{
+    exec::input::Given,
+    failure::Failure,
+    process::{Process, Processes, Program, describe},
+    text::{self, Line, Lines},
+};
+
+/// The longest line of a coding agent: whole files stand in them.
+const LINE: usize = 8 << 20;
+
+/// How much of its complaints is kept.
+const COMPLAINTS: usize = 64 << 10;
+
+/// How much of them is told as the agent's own word.
+const MESSAGE: usize = 500;
+
+/// How long an agent may take to hear that its work is to stop, before it is ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A coding agent that runs. Dropped, it is killed.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    dialect: Box<dyn Dialect>,
+    process: Process,
+    stdin: Option<ChildStdin>,
+    /// What the agent is told as it comes to read it.
+    outbox: Vec<u8>,
+    is_closing: bool,
+    lines: Lines<ChildStdout>,
+    complaints: JoinHandle<Vec<u8>>,
+    /// What it said and nobody has heard yet.
+    said: VecDeque<Event>,
+    /// How much it may still say.
+    room: u64,
+    /// What it was given to read goes when it does.
+    _given: Given,
+}
+
+impl Conversation {
+    /// Starts a coding agent.
+    pub(super) async fn open(
+        mut dialect: Box<dyn Dialect>,
+        program: &Program,
+        environment: &[(&str, &str)],
+        processes: &Processes,
+        given: Given,
+        room: u64,
+    ) -> io::Result<Self> {
+        let program = program.with(dialect.arguments());
+        let (process, pipes) = processes.spawn(&program, environment).await?;
+        let mut stderr = pipes.stderr;
+        let complaints = tokio::spawn(async move { text::tail(&mut stderr, COMPLAINTS).await });
+        let mut talk = Talk::default();
+        dialect.open(&mut talk);
+        let mut conversation = Self {
+            dialect,
+            process,
+            stdin: pipes.stdin,
+            outbox: Vec::new(),
+            is_closing: false,
+            lines: Lines::new(pipes.stdout, LINE),
+            complaints,
+            said: VecDeque::new(),
+            room,
+            _given: given,
+        };
+        conversation.take(talk);
+        Ok(conversation)
+    }
+
+    /// What it says next; `None` at its end. Nothing is lost if this is dropped before it returns.
+    pub(super) async fn next(&mut self) -> Result<Option<Event>, Failure> {
+        loop {
+            if let Some(event) = self.said.pop_front() {
+                return Ok(Some(event));
+            }
+            tokio::select! {
+                line = self.lines.next() => match line {
+                    Some(line) => self.hear(&line)?,
+                    None => return Ok(None),
+                },
+                () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
+            }
+            self.close_when_told();
+        }
+    }
+
+    /// Tells it what the caller chose.
+    pub(super) fn answer(&mut self, approval: &Approval, choice: &Choice) {
+        let mut talk = Talk::default();
+        self.dialect.answer(approval, choice, &mut talk);
+        self.take(talk);
+    }
+
+    /// Puts something back that it said too early.
+    pub(super) fn put_back(&mut self, events: VecDeque<Event>) {
+        for event in events.into_iter().rev() {
+            self.said.push_front(event);
+        }
+    }
+
+    /// Waits until it has ended, and says how if that means anything: one that serves is ended now.
+    pub(super) async fn finish(mut self, grace: Duration) -> Option<Failure> {
+        self.stdin = None;
+        if self.dialect.is_served() {
+            let _ = timeout(grace, self.drained()).await;
+            self.process.end().await;
+            return None;
+        }
+        let status = tokio::select! {
+            status = timeout(grace, self.process.wait()) => status,
+            () = drained(&mut self.lines) => timeout(grace, self.process.wait()).await,
+        };
+        let failure = match status {
+            Ok(Ok(status)) if status.success() => None,
+            Ok(Ok(status)) => Some(self.failure(status).await),
+            Ok(Err(_)) | Err(_) => Some(Failure::new("did not end when its work was done")),
+        };
+        self.process.end().await;
+        failure
+    }
+
+    /// Why it ended in the middle of its work.
+    pub(super) async fn broken_off(mut self, grace: Duration) -> Failure {
+        let status = timeout(grace, self.process.wait()).await;
+        let failure = match status {
+            Ok(Ok(status)) => self.failure(status).await,
+            Ok(Err(_)) | Err(_) => Failure::new("stopped to talk"),
+        };
+        self.process.end().await;
+        failure
+    }
+
+    /// Ends it: tells it so where it listens, and then does so.
+    pub(super) async fn end(mut self) {
+        let mut talk = Talk::default();
+        self.dialect.cancel(&mut talk);
+        if !talk.lines.is_empty() {
+            self.take(talk);
+            let _ = timeout(LAST_WORDS, self.drained()).await;
+        }
+        tokio::select! {
+            () = self.process.end() => {}
+            () = forever(&mut self.lines) => {}
+        }
+    }
+
+    /// Says what is left to say, and hears nothing any more.
+    async fn drained(&mut self) {
+        while !self.outbox.is_empty() && self.stdin.is_some() {
+            tokio::select! {
+                () = write(&mut self.stdin, &mut self.outbox) => {}
+                line = self.lines.next() => if line.is_none() { return },
+            }
+        }
+        drained(&mut self.lines).await;
+    }
+
+    async fn failure(&mut self, status: ExitStatus) -> Failure {
+        // What it started may hold the pipe open.
+        self.process.end().await;
+        let complaints = (&mut self.complaints).await.unwrap_or_default();
+        let full = String::from_utf8_lossy(&complaints).trim().to_owned();
+        let message = full.lines().next_back().map(|line| line.chars().take(MESSAGE).collect());
+        let full = Some(full).filter(|full| !full.is_empty());
+        Failure { kind: describe(status), message, full }
+    }
+
+    fn hear(&mut self, line: &Line) -> Result<(), Failure> {
+        let line = match line {
+            Line::Whole(line) => line,
+            Line::Cut(_) => {
+                return Err(Failure::new(format!("wrote a line of more than {LINE} bytes")));
+            }
+        };
+        self.room = self.room.saturating_sub(line.len() as u64);
+        if self.room == 0 {
+            return Err(Failure::new("wrote more than it may"));
+        }
+        let mut talk = Talk::default();
+        self.dialect.hear(&String::from_utf8_lossy(line), &mut talk)?;
+        self.take(talk);
+        Ok(())
+    }
+
+    fn take(&mut self, talk: Talk) {
+        self.said.extend(talk.events);
+        self.outbox.extend(talk.lines);
+        self.is_closing |= talk.is_closed;
+        self.close_when_told();
+    }
+
+    fn close_when_told(&mut self) {
+        if self.is_closing && self.outbox.is_empty() {
+            self.stdin = None;
+        }
+    }
+}
+
+/// Writes some of what there is. Whoever does not listen any more need not be told.
+async fn write(stdin: &mut Option<ChildStdin>, outbox: &mut Vec<u8>) {
+    let written = match stdin {
+        Some(stdin) => stdin.write(outbox).await.ok(),
+        None => None,
+    };
+    match written {
+        Some(written) => drop(outbox.drain(..written)),
+        None => {
+            outbox.clear();
+            *stdin = None;
+        }
+    }
+}
+
+async fn drained(lines: &mut Lines<ChildStdout>) {
+    while lines.next().await.is_some() {}
+}
+
+async fn forever(lines: &mut Lines<ChildStdout>) {
+    drained(lines).await;
+    std::future::pending().await
+}

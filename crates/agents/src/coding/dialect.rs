@@ -1,0 +1,131 @@
+//! How coding agents are spoken with: what is asked, what they say, and the words for both.
+
+use std::{fmt, path::PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::failure::Failure;
+
+/// One way to speak with a coding agent. It does no I/O: lines come in, events and lines go out.
+pub(crate) trait Dialect: fmt::Debug + Send {
+    /// What stands on the agent's command line. Nothing that a caller said is among it: everybody on
+    /// the machine can read it there.
+    fn arguments(&self) -> Vec<String>;
+
+    /// The agent was started: says the first words.
+    fn open(&mut self, talk: &mut Talk);
+
+    /// The agent said a line. Lines that mean nothing are no failure: agents learn new words.
+    fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure>;
+
+    /// The caller, or time, made a choice.
+    fn answer(&mut self, approval: &Approval, choice: &Choice, talk: &mut Talk);
+
+    /// The work is to stop. The agent has a moment to hear of it before it is ended.
+    fn cancel(&mut self, _talk: &mut Talk) {}
+
+    /// Whether the agent serves until it is ended, so that its exit code says nothing.
+    fn is_served(&self) -> bool {
+        false
+    }
+}
+
+/// What a coding agent is asked to do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ask {
+    /// The message, as text.
+    pub(crate) text: String,
+    /// The agent's own session that this goes on with.
+    pub(crate) session: Option<String>,
+    /// The model to use, if not the agent's own choice.
+    pub(crate) model: Option<String>,
+    /// The profile to use, for agents that have such.
+    pub(crate) profile: Option<String>,
+    /// Whether the agent may do everything without asking.
+    pub(crate) force: bool,
+    /// Where it works.
+    pub(crate) directory: PathBuf,
+}
+
+/// What comes of a line.
+#[derive(Debug, Default)]
+pub(crate) struct Talk {
+    pub(super) events: Vec<Event>,
+    pub(super) lines: Vec<u8>,
+    pub(super) is_closed: bool,
+}
+
+/// What a coding agent says, in words that all of them share.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Event {
+    /// It is at work.
+    Init { model: Option<String>, session: Option<String> },
+    /// The session it was to go on with is gone: it has to be asked again, without one.
+    SessionLost,
+    /// The next piece of its answer.
+    Text(String),
+    /// It uses a tool.
+    ToolUse { name: String },
+    /// What the tool said.
+    ToolResult { output: String },
+    /// It wants to be allowed something, and waits.
+    Approval(Approval),
+    /// It is done.
+    Done { summary: Option<String>, stats: Map<String, Value> },
+    /// It failed, in its own words.
+    Error(String),
+}
+
+/// Something that a coding agent wants to be allowed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Approval {
+    /// What the dialect knows it by.
+    pub(crate) id: String,
+    /// What it is about, such as `Bash: rm -r build`.
+    pub(crate) prompt: String,
+    /// What can be answered.
+    pub(crate) choices: Vec<Choice>,
+    /// What the agent says about it, for programs.
+    pub(crate) detail: Value,
+}
+
+/// One possible answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// What the dialect knows it by.
+    pub(crate) id: String,
+    /// What it is called.
+    pub(crate) label: String,
+    /// Whether it allows what was asked.
+    pub(crate) grants: bool,
+}
+
+impl Talk {
+    /// The agent said this.
+    pub(crate) fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    /// Tells the agent something.
+    pub(crate) fn line(&mut self, line: impl fmt::Display) {
+        self.lines.extend(line.to_string().into_bytes());
+        self.lines.push(b'\n');
+    }
+
+    /// Tells the agent something that is no line, such as the whole of its input.
+    pub(crate) fn text(&mut self, text: &str) {
+        self.lines.extend(text.as_bytes());
+    }
+
+    /// Tells the agent that there is nothing more to read.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+}
+
+impl Choice {
+    /// An answer.
+    pub(crate) fn new(id: impl Into<String>, label: impl Into<String>, grants: bool) -> Self {
+        Self { id: id.into(), label: label.into(), grants }
+    }
+}
