@@ -1,6 +1,7 @@
 //! Installs what tests and checks need and this machine lacks.
 
 use std::{
+    ffi::OsStr,
     fs,
     io::Write,
     path::{Path, PathBuf},
@@ -49,6 +50,23 @@ pub(crate) fn servers() -> anyhow::Result<PathBuf> {
     fs::create_dir_all(installed.join("rust"))?;
     let program = "official-rust-server";
     fs::copy(built.join("debug").join(program), installed.join("rust").join(program))?;
+    Ok(installed)
+}
+
+/// The coding agents that come as npm packages, ready to run, under `target/coding`.
+pub(crate) fn coding() -> anyhow::Result<PathBuf> {
+    let (source, installed) = (root().join("tests/coding"), target().join("coding"));
+    need("npm", &["nodejs", "npm"])?;
+    javascript(&source, &installed)?;
+    // These two put their program in its place with a script of their own.
+    let unfinished = !succeeds(installed.join("node_modules/.bin/claude"), &["--version"]);
+    if unfinished {
+        execute(
+            Command::new("npm")
+                .args(["rebuild", "--silent", "@anthropic-ai/claude-code", "opencode-ai"])
+                .current_dir(&installed),
+        )?;
+    }
     Ok(installed)
 }
 
@@ -150,7 +168,7 @@ fn is_root() -> anyhow::Result<bool> {
     Ok(out.stdout.trim_ascii() == b"0")
 }
 
-fn succeeds(program: &str, arguments: &[&str]) -> bool {
+fn succeeds(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
     let quiet = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
