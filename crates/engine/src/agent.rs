@@ -79,6 +79,8 @@ pub struct Profile {
     pub title: String,
     /// What it does, in a sentence or two.
     pub description: String,
+    /// Which version of it this is, where that is not the server's.
+    pub version: Option<String>,
     /// What it can do; never taken from a prompt.
     pub skills: Vec<Skill>,
     /// Media types it takes. `*/*` and `text/*` work as patterns.
@@ -121,6 +123,10 @@ pub struct Skill {
     pub tags: Vec<String>,
     /// Messages that show it.
     pub examples: Vec<String>,
+    /// Media types it takes, where these are not the agent's.
+    pub input_modes: Vec<String>,
+    /// Media types it produces, where these are not the agent's.
+    pub output_modes: Vec<String>,
 }
 
 /// A protocol extension an agent knows.
@@ -143,12 +149,13 @@ impl Profile {
             name: name.to_string(),
             description: description.clone(),
             tags: vec![name.to_string()],
-            examples: Vec::new(),
+            ..Skill::default()
         };
         Self {
             title: name.to_string(),
             name,
             description,
+            version: None,
             skills: vec![skill],
             input_modes: vec!["text/plain".to_owned()],
             output_modes: vec!["text/plain".to_owned()],

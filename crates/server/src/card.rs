@@ -36,14 +36,15 @@ pub(crate) fn build(
         description: profile.description.clone(),
         supported_interfaces: interfaces(shared, &versions, agent, base),
         provider: shared.config.provider.clone(),
-        version: shared.config.agent_version.clone(),
+        version: profile.version.as_ref().unwrap_or(&shared.config.agent_version).clone(),
         documentation_url: shared.config.documentation_url.clone(),
         capabilities: AgentCapabilities {
             streaming: Some(profile.streaming),
             push_notifications: Some(false),
             extended_agent_card: Some(false),
             extensions: profile.extensions.iter().map(extension).collect(),
-            ..AgentCapabilities::default()
+            // Every transition is in the log, and who subscribes gets them all.
+            state_transition_history: Some(true),
         },
         security_requirements: requirements.collect(),
         security_schemes: schemes
@@ -134,6 +135,8 @@ fn skill(skill: &agent::Skill) -> AgentSkill {
             false => skill.tags.clone(),
         },
         examples: skill.examples.clone(),
+        input_modes: skill.input_modes.clone(),
+        output_modes: skill.output_modes.clone(),
         ..AgentSkill::default()
     }
 }

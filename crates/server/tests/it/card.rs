@@ -66,6 +66,7 @@ async fn its_0_3_members_agree_with_the_endpoints() {
     assert!(card["protocolVersion"].as_str().unwrap().starts_with("0.3"));
     assert_eq!(card["url"], hub.url("/a2a/jsonrpc"));
     assert_eq!(card["preferredTransport"], "JSONRPC");
+    assert_eq!(card["capabilities"]["stateTransitionHistory"], true);
     let others = card["additionalInterfaces"].as_array().unwrap();
     let mut transports = std::collections::HashMap::new();
     for one in others {
