@@ -259,20 +259,23 @@ pub(crate) const MORE: [&str; 9] = [
 ];
 
 /// Settings that must be given on the command line, or are no settings: what a verb acts on.
-const EXPLICIT: [&str; 17] = [
+const EXPLICIT: [&str; 20] = [
     "all",
     "artifact",
     "config",
     "count",
     "data",
+    "dir",
     "extended",
     "file",
     "force",
     "help",
     "id",
+    "junit",
     "media-type",
     "page-token",
     "stream",
+    "tck",
     "text",
     "url",
     "validate",

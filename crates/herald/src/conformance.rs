@@ -1,8 +1,9 @@
-//! Checks a server against the A2A specification, by suites in the form of ACTS.
+//! Checks a server against the A2A specification, by suites in the form of ACTS or by the
+//! A2A project's TCK.
 //!
 //! A run has three parts: the suites as data (`suite.rs`, `load.rs`), the server and how it is spoken
 //! to (`target.rs`, `operation.rs`, `grpc.rs`, `wire.rs`), and what must be so (`assertion.rs`,
-//! `stream.rs`, `runner.rs`). What was found is in `report.rs`.
+//! `stream.rs`, `runner.rs`). What was found is in `report.rs`; `tck.rs` runs somebody else's checks.
 
 mod assertion;
 mod error_name;
@@ -15,6 +16,7 @@ mod runner;
 mod stream;
 mod suite;
 mod target;
+mod tck;
 mod variables;
 mod wire;
 
@@ -51,6 +53,8 @@ pub(crate) struct Options {
     pub(crate) cards: Vec<Url>,
     /// Files to run instead of what ships with this binary.
     pub(crate) suites: Vec<PathBuf>,
+    /// A checkout of the A2A project's TCK to run instead.
+    pub(crate) tck: Option<PathBuf>,
     /// Only tests of which an id or a requirement begins so.
     pub(crate) only: Vec<String>,
     /// Only these bindings, if any.
@@ -109,8 +113,31 @@ pub(crate) async fn run(options: &Options, progress: fn(&str)) -> Result<Report,
     if options.bearer.is_none() && target.capability("authentication") == Value::Bool(true) {
         return Err(Trouble::NoCredentials);
     }
+    let rows = match &options.tck {
+        Some(directory) => Box::pin(tck::run(directory, &target, options)).await?,
+        None => checked(&documents, &wire, &target, options, progress).await?,
+    };
+    if rows.is_empty() {
+        let said = target.interfaces.iter().map(Interface::to_string).collect::<Vec<_>>();
+        return Err(Trouble::Usage(format!(
+            "there is nothing to check: no test fits what was asked for and what the card \
+             declares ({})",
+            if said.is_empty() { "no interface".to_owned() } else { said.join(", ") },
+        )));
+    }
+    Ok(target.report(rows))
+}
+
+/// Runs the tests of suites.
+async fn checked(
+    documents: &[Document],
+    wire: &Wire,
+    target: &Target,
+    options: &Options,
+    progress: fn(&str),
+) -> Result<Vec<Row>, Trouble> {
     let mut rows = Vec::new();
-    for document in &documents {
+    for document in documents {
         let version: Version = document.spec_version.parse().map_err(|_| {
             Trouble::Usage(format!("spec_version {:?} is no version", document.spec_version))
         })?;
@@ -120,13 +147,12 @@ pub(crate) async fn run(options: &Options, progress: fn(&str)) -> Result<Report,
         for suite in &document.suites {
             progress(&format!("{} ({version})", suite.name));
             for test in suite.tests.iter().filter(|test| options.wants(test)) {
-                for interface in interfaces(&target, version, test, options) {
+                for interface in interfaces(target, version, test, options) {
                     let binding = interface.map(|interface| interface.binding);
                     let anonymous = [&suite.tags, &test.tags]
                         .iter()
                         .any(|tags| tags.iter().any(|tag| tag == "auth"));
-                    let place =
-                        Place { wire: &wire, target: &target, version, interface, anonymous };
+                    let place = Place { wire, target, version, interface, anonymous };
                     let started = Instant::now();
                     let verdict = Box::pin(runner::run(place, document, test, options)).await;
                     rows.push(Row {
@@ -145,15 +171,7 @@ pub(crate) async fn run(options: &Options, progress: fn(&str)) -> Result<Report,
             }
         }
     }
-    if rows.is_empty() {
-        let said = target.interfaces.iter().map(Interface::to_string).collect::<Vec<_>>();
-        return Err(Trouble::Usage(format!(
-            "there is nothing to check: no test fits what was asked for and what the card \
-             declares ({})",
-            if said.is_empty() { "no interface".to_owned() } else { said.join(", ") },
-        )));
-    }
-    Ok(target.report(rows))
+    Ok(rows)
 }
 
 fn documents(options: &Options) -> Result<Vec<Document>, Trouble> {

@@ -13,7 +13,8 @@ Examples:
   herald conformance localhost:8000                         everything that ships with herald
   herald conformance REF --level must --binding rest        a part of it
   herald conformance REF --only STR -o json                 one area, for programs
-  herald conformance REF --suite suite.acts.yaml --sut tck  tests in the form of the A2A project";
+  herald conformance REF --suite suite.acts.yaml --sut tck  tests in the form of the A2A project
+  herald conformance REF --tck ./a2a-tck                    the A2A project's own test kit";
 
 #[derive(Debug, Args)]
 pub(crate) struct Conformance {
@@ -28,6 +29,12 @@ pub(crate) struct Conformance {
     /// Run the tests of this file (ACTS) instead of the built-in ones; may be given again
     #[arg(long, value_name = "FILE")]
     pub(crate) suite: Vec<PathBuf>,
+
+    /// Run the TCK of the A2A project instead, which is checked out and installed in this directory. It
+    /// has no use for credentials, and waits as long as it likes
+    #[arg(long, value_name = "DIR")]
+    #[arg(conflicts_with_all = ["suite", "a2a_version", "bearer", "sut", "set"])]
+    pub(crate) tck: Option<PathBuf>,
 
     /// Only checks whose id or requirement begins so, such as SEND or STR-003; may be given again
     #[arg(long, value_name = "ID")]

@@ -59,6 +59,7 @@ fn options(args: Conformance, cards: Vec<Url>) -> Options {
     Options {
         cards,
         suites: args.suite,
+        tck: args.tck,
         only: args.only,
         bindings: args.binding,
         version: args.a2a_version,
