@@ -30,6 +30,8 @@ pub enum AgentError {
     Failed(String),
     /// What does the work said something that makes no sense. The text goes to the caller.
     Broke(String),
+    /// What does the work is not to be had, or was lost on the way. The text goes to the caller.
+    Unavailable(String),
 }
 
 impl AgentError {
@@ -52,7 +54,9 @@ impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped => f.write_str("the turn is over"),
-            Self::Failed(reason) | Self::Broke(reason) => f.write_str(reason),
+            Self::Failed(reason) | Self::Broke(reason) | Self::Unavailable(reason) => {
+                f.write_str(reason)
+            }
         }
     }
 }

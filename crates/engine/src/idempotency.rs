@@ -1,8 +1,8 @@
-//! What makes two sends the same send.
+//! What makes two sends the same send, and two attempts the same turn.
 
-use herald_protocol::{AgentName, Message, request::SendMessage};
+use herald_protocol::{AgentName, Message, Seq, request::SendMessage};
 
-use crate::store::{Dedup, Owner};
+use crate::store::{Dedup, Key, Owner};
 
 /// The longest idempotency key taken, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = 255;
@@ -24,6 +24,21 @@ pub(crate) fn of(owner: &Owner, agent: &AgentName, send: &SendMessage) -> Option
         hasher.update(text.as_bytes());
     }
     Some(Dedup { key: *hasher.finalize().as_bytes(), content: content(&send.message) })
+}
+
+/// The name of the turn over the message at `seq`. Tasks may be named by their callers, so that the
+/// owner and the secret of the store are what keeps two turns apart.
+pub(crate) fn turn(secret: &[u8; 32], key: &Key, seq: Seq) -> String {
+    let mut hasher = blake3::Hasher::new_keyed(secret);
+    let owner = &key.owner;
+    for text in ["turn", owner.tenant.as_str(), &owner.principal, key.task.as_str()] {
+        hasher.update(&(text.len() as u64).to_be_bytes());
+        hasher.update(text.as_bytes());
+    }
+    hasher.update(&seq.to_be_bytes());
+    let mut bytes = [0; 16];
+    hasher.finalize_xof().fill(&mut bytes);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
 }
 
 /// Covers the decoded message, so that the dialect and the binding it came by make no difference.

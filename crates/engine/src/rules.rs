@@ -39,7 +39,8 @@ pub struct Record {
 pub enum Event {
     /// A caller's message was accepted.
     Received(Received),
-    /// The status changed.
+    /// The status changed. What an agent says beside it stays with the task; what a caller says
+    /// about its cancel is in the log alone.
     Status(TaskStatus, Option<Metadata>),
     /// An artifact grew or was replaced.
     Artifact(Chunk),
@@ -101,8 +102,8 @@ pub enum Command {
     /// Go on with the oldest unread message in the turn that is under way. Nothing happens if there
     /// is none.
     Take,
-    /// Say where the task stands.
-    Report(TaskState, Option<Message>),
+    /// Say where the task stands, in which words, and what else is to be known about it.
+    Report(TaskState, Option<Message>, Option<Metadata>),
     /// Add to the results.
     Write(Chunk),
     /// Answer directly.
@@ -253,7 +254,7 @@ pub fn decide(
                 working(record, now)
             }
         }
-        Command::Report(state, message) => {
+        Command::Report(state, message, metadata) => {
             let state = reported(record, state)?;
             if !state.is_terminal() {
                 limited = true;
@@ -262,7 +263,7 @@ pub fn decide(
                 unhide = record.hidden;
             }
             let message = message.map(|message| placed(message, &record.task));
-            Some(Event::Status(status(state, message, now), None))
+            Some(Event::Status(status(state, message, now), metadata))
         }
         Command::Write(chunk) => {
             limited = true;
@@ -308,7 +309,12 @@ pub fn apply(record: &mut Record, event: Event, size: usize) {
             retire_status(task, next);
             task.history.get_or_insert_default().push(received.message);
         }
-        Event::Status(status, _) => retire_status(task, status),
+        Event::Status(status, metadata) => {
+            if let (Some(metadata), true) = (metadata, status.state != TaskState::Canceled) {
+                task.metadata.get_or_insert_default().extend(metadata);
+            }
+            retire_status(task, status);
+        }
         Event::Artifact(chunk) => merge(task.artifacts.get_or_insert_default(), chunk),
         Event::Reply(message) => {
             task.status.state = TaskState::Completed;

@@ -28,6 +28,7 @@ use tracing::Instrument;
 use crate::{
     agent::{AgentError, Recovery},
     engine::{Engine, refuse},
+    idempotency,
     live::{Live, Stopper},
     log, narration,
     post::{Post, Slot},
@@ -40,6 +41,7 @@ use crate::{
 /// Why a task failed, for programs: `status.message.metadata.reason`.
 pub(crate) const AGENT_FAILED: &str = "AGENT_FAILED";
 pub(crate) const AGENT_CRASHED: &str = "AGENT_CRASHED";
+pub(crate) const AGENT_UNAVAILABLE: &str = "AGENT_UNAVAILABLE";
 pub(crate) const BROKE_PROTOCOL: &str = "INVALID_AGENT_RESPONSE";
 pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
 pub(crate) const TIMED_OUT: &str = "TIMED_OUT";
@@ -97,10 +99,10 @@ impl Sink for Local {
         let commands = words
             .into_iter()
             .map(|word| match word {
-                Say::Status(state, message) => Command::Report(state, message),
+                Say::Status(state, message, metadata) => Command::Report(state, message, metadata),
                 Say::Artifact(chunk) => Command::Write(chunk),
                 Say::Reply(message) if self.closes => {
-                    Command::Report(TaskState::Completed, Some(message))
+                    Command::Report(TaskState::Completed, Some(message), None)
                 }
                 Say::Reply(message) => Command::Reply(message),
             })
@@ -297,7 +299,7 @@ impl Engine {
             }
             Recovery::Resume(_) | Recovery::Rerun(_) | Recovery::Fail => {
                 let text = "the server stopped while the agent was at work";
-                Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)))
+                Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)), None)
             }
         };
         let task = &live.key.task;
@@ -367,7 +369,7 @@ impl Engine {
     /// Ends a task that nobody works on.
     pub(crate) async fn fail(&self, key: Key, reason: &str, text: &str) {
         let live = self.inner.lives.get(&key);
-        let report = Command::Report(TaskState::Failed, Some(failure(reason, text)));
+        let report = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
         let write = Write { commands: vec![report], ..Write::default() };
         if let Err(refusal) = self.shielded(live, write, |_, _| {}).await {
             tracing::debug!(task = %key.task, ?refusal, "the task could not be failed");
@@ -420,7 +422,7 @@ impl Engine {
                 self.settle(
                     live,
                     record.run.epoch,
-                    Command::Report(TaskState::Failed, Some(failed)),
+                    Command::Report(TaskState::Failed, Some(failed), None),
                 )
                 .await;
                 return None;
@@ -519,7 +521,7 @@ impl Engine {
                 continue;
             };
             // The task ends at once; the agent keeps its slot until it has stopped.
-            let failed = Command::Report(TaskState::Failed, Some(failure(reason, text)));
+            let failed = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
             self.settle(&sink.live, sink.epoch, failed).await;
             stopper.token.cancel();
             break;
@@ -533,8 +535,9 @@ impl Engine {
     /// Writes how the turn ended, unless the agent already did.
     async fn conclude(&self, live: &Arc<Live>, sink: &Local, outcome: Outcome) -> Option<Record> {
         let task = &live.key.task;
-        let failed =
-            |reason, text: &str| Command::Report(TaskState::Failed, Some(failure(reason, text)));
+        let failed = |reason, text: &str| {
+            Command::Report(TaskState::Failed, Some(failure(reason, text)), None)
+        };
         let command = match outcome {
             Outcome::Returned(Ok(())) => {
                 let record = self.readable(live).await.ok().flatten()?;
@@ -548,7 +551,7 @@ impl Engine {
                 } else if record.hidden {
                     failed(BROKE_PROTOCOL, "the agent gave no answer")
                 } else {
-                    Command::Report(TaskState::Completed, None)
+                    Command::Report(TaskState::Completed, None, None)
                 }
             }
             Outcome::Returned(Err(AgentError::Failed(text))) => {
@@ -556,6 +559,9 @@ impl Engine {
                 failed(if broke { BROKE_PROTOCOL } else { AGENT_FAILED }, &text)
             }
             Outcome::Returned(Err(AgentError::Broke(text))) => failed(BROKE_PROTOCOL, &text),
+            Outcome::Returned(Err(AgentError::Unavailable(text))) => {
+                failed(AGENT_UNAVAILABLE, &text)
+            }
             Outcome::Panicked(cause) => {
                 tracing::error!(%task, cause, "the agent panicked");
                 failed(AGENT_CRASHED, "the agent crashed")
@@ -649,6 +655,7 @@ impl Engine {
             ids(&record.task)
         };
         let assignment = Assignment {
+            id: idempotency::turn(&self.inner.secret, &live.key, run.turn),
             task: Arc::clone(&record.task),
             earlier,
             message: received.message,

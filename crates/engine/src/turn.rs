@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use herald_protocol::{
-    Artifact, ArtifactId, ContextId, Message, Metadata, Part, Seq, Task, TaskId, TaskState,
+    Artifact, ArtifactId, ContextId, Message, Metadata, Part, Role, Seq, Task, TaskId, TaskState,
     TraceContext,
 };
 use tokio_util::sync::CancellationToken;
@@ -27,8 +27,8 @@ pub enum Stop {
 /// Something an agent says about its task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Say {
-    /// Where the task stands.
-    Status(TaskState, Option<Message>),
+    /// Where the task stands, in which words, and what else is to be kept with it.
+    Status(TaskState, Option<Message>, Option<Metadata>),
     /// A result, or the next piece of one.
     Artifact(Chunk),
     /// A direct answer.
@@ -52,6 +52,8 @@ pub trait Sink: fmt::Debug + Send + Sync {
 /// What a turn is about.
 #[derive(Debug, Clone)]
 pub struct Assignment {
+    /// The turn's name: no other turn has it, and every attempt at this one has the same.
+    pub id: String,
     /// The task as it stood when the turn began.
     pub task: Arc<Task>,
     /// What was said before in the conversation, if the agent has a memory; see [`Turn::earlier`].
@@ -95,6 +97,12 @@ impl Turn {
     ) -> Self {
         let written = Mutex::new(assignment.continued.clone());
         Self { assignment, sink, cancelled, cancel_metadata, written }
+    }
+
+    /// The turn's name, a UUID: no other turn of any caller has it, and every attempt at this one has
+    /// the same. Who is given work under it can tell that it was given before.
+    pub fn id(&self) -> &str {
+        &self.assignment.id
     }
 
     /// The message to answer.
@@ -169,13 +177,25 @@ impl Turn {
     /// Says where the task stands, in whatever words; no parts are no words.
     pub async fn report(&self, state: TaskState, parts: Vec<Part>) -> Result<(), Stop> {
         let message = (!parts.is_empty()).then(|| Message { parts, ..self.words("") });
-        self.say(Say::Status(state, message)).await
+        self.say(Say::Status(state, message, None)).await
+    }
+
+    /// Says where the task stands in the words of somebody else. The metadata goes into the task's
+    /// own, in place of what is there under the same names.
+    pub async fn relay(
+        &self,
+        state: TaskState,
+        message: Option<Message>,
+        metadata: Option<Metadata>,
+    ) -> Result<(), Stop> {
+        let message = message.map(|message| Message { role: Role::Agent, ..message });
+        self.say(Say::Status(state, message, metadata)).await
     }
 
     /// Says that the work goes on, and how.
     pub async fn progress(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.words(text);
-        self.say(Say::Status(TaskState::Working, Some(message))).await
+        self.say(Say::Status(TaskState::Working, Some(message), None)).await
     }
 
     /// Writes a whole artifact, in place of an earlier one of the same id.
@@ -199,7 +219,7 @@ impl Turn {
     /// Asks the caller for something. The turn then ends, and the answer starts the next one.
     pub async fn ask(&self, question: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.words(question);
-        self.say(Say::Status(TaskState::InputRequired, Some(message))).await
+        self.say(Say::Status(TaskState::InputRequired, Some(message), None)).await
     }
 
     /// Waits, after a question, for the caller's answer without ending the turn: for agents that hold
@@ -218,26 +238,26 @@ impl Turn {
     /// Says that the work needs credentials, and which.
     pub async fn require_auth(&self, explanation: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.words(explanation);
-        self.say(Say::Status(TaskState::AuthRequired, Some(message))).await
+        self.say(Say::Status(TaskState::AuthRequired, Some(message), None)).await
     }
 
     /// Refuses the task.
     pub async fn reject(&self, reason: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.words(reason);
-        self.say(Say::Status(TaskState::Rejected, Some(message))).await
+        self.say(Say::Status(TaskState::Rejected, Some(message), None)).await
     }
 
     /// Completes the task with one last artifact, in one write.
     pub async fn complete_with(&self, artifact: Artifact) -> Result<(), Stop> {
         let chunk = self.chunk(artifact, false, true);
-        let done = Say::Status(TaskState::Completed, None);
+        let done = Say::Status(TaskState::Completed, None, None);
         self.sink.say(vec![Say::Artifact(chunk), done]).await
     }
 
     /// Completes the task with a closing word.
     pub async fn complete(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.words(text);
-        self.say(Say::Status(TaskState::Completed, Some(message))).await
+        self.say(Say::Status(TaskState::Completed, Some(message), None)).await
     }
 
     /// Answers directly. Only for messages the agent declared so, and nothing may follow.

@@ -5,7 +5,7 @@ use std::sync::{
 
 use herald_engine::{AgentError, Settings};
 use herald_protocol::{
-    ErrorKind, Part, Request, SendResult, TaskState,
+    ErrorKind, Message, Metadata, Part, Request, SendResult, TaskState,
     request::{CancelTask, SendMessage},
 };
 
@@ -368,4 +368,29 @@ async fn a_blocking_send_gives_up_waiting_and_returns_the_unsettled_task() {
     let bench = Bench::with(stubborn(), profile(), settings).await;
     let task = bench.send(say("work")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Working);
+}
+
+#[tokio::test]
+async fn what_an_agent_says_beside_its_status_stays_with_the_task_and_what_a_cancel_says_does_not()
+{
+    let note = |name: &str, value: u32| Metadata::from_iter([(name.to_owned(), value.into())]);
+    let agent = Script::new(move |turn| {
+        Box::pin(async move {
+            turn.relay(TaskState::Working, None, Some(note("first", 1))).await?;
+            turn.relay(TaskState::Working, None, Some(note("second", 2))).await?;
+            let words = Message::agent("theirs", "nearly");
+            turn.relay(TaskState::InputRequired, Some(words), Some(note("first", 3))).await?;
+            Ok(())
+        })
+    });
+    let bench = Bench::new(agent).await;
+    let asked = bench.send(say("work")).await.unwrap();
+    let kept =
+        Metadata::from_iter([("first".to_owned(), 3.into()), ("second".to_owned(), 2.into())]);
+    assert_eq!(asked.metadata, Some(kept.clone()));
+    assert_eq!(asked.status.message.unwrap().message_id.as_str(), "theirs");
+    let metadata = Some(note("third", 4));
+    let cancel = CancelTask { id: asked.id.clone(), metadata, ..CancelTask::default() };
+    bench.call(Request::CancelTask(cancel)).await.unwrap();
+    assert_eq!(bench.get(&asked.id).await.unwrap().metadata, Some(kept));
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use herald_engine::{AgentError, Clock, Profile, Recovery, Settings, store::sqlite::Sqlite};
-use herald_protocol::{Task, TaskState};
+use herald_protocol::{Metadata, Task, TaskState};
 
 use crate::support::{Bench, Script, artifact_text, eventually, file, profile, say, text};
 
@@ -33,6 +33,12 @@ async fn crash(recovery: Recovery) -> (Task, usize) {
             let runs = Arc::clone(&runs);
             Box::pin(async move {
                 runs.fetch_add(1, Ordering::SeqCst);
+                let kept = turn.task().metadata.as_ref().and_then(|kept| kept["turn"].as_str());
+                if turn.attempt() > 1 && kept != Some(turn.id()) {
+                    return Err(AgentError::failed("every attempt has the name of its turn"));
+                }
+                let name = ("turn".to_owned(), turn.id().into());
+                turn.relay(TaskState::Working, None, Some(Metadata::from_iter([name]))).await?;
                 if turn.is_resumed() {
                     turn.append(text("out", "two"), true).await?;
                     return Ok(());
