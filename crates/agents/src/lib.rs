@@ -1,5 +1,6 @@
 //! Things that work on tasks. Each is one implementation of [`herald_engine::Agent`].
 
+mod a2a;
 mod coding;
 mod conformance;
 mod echo;
@@ -9,6 +10,7 @@ mod handler;
 pub mod process;
 mod text;
 
+pub use a2a::Upstream;
 pub use coding::{Coding, Preset};
 pub use conformance::{Conformance, Otherwise};
 pub use echo::Echo;

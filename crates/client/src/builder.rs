@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Collects what a client is made of.
-#[derive(Default)]
+#[derive(Clone, Default)]
 #[must_use]
 pub struct ClientBuilder {
     settings: Settings,

@@ -175,7 +175,7 @@ impl Client {
             SendResult::Task(task) if !is_settled(task.status.state) => task.id,
             done @ (SendResult::Task(_) | SendResult::Message(_)) => return Ok(done),
         };
-        let mut events = Events::following(self.clone(), task.clone(), None);
+        let mut events = self.follow(task.clone());
         while events.next().await?.is_some() {}
         self.get(task).await.map(SendResult::Task)
     }
@@ -201,6 +201,12 @@ impl Client {
     pub async fn subscribe(&self, id: impl Into<TaskId>) -> Result<Events, Error> {
         let subscribe = SubscribeToTask { id: id.into(), ..SubscribeToTask::default() };
         Events::open(self.clone(), Request::SubscribeToTask(subscribe)).await
+    }
+
+    /// Follows a task from where it stands, which comes first. One that has ended, or that the agent
+    /// does not let be followed, is looked at instead.
+    pub fn follow(&self, id: impl Into<TaskId>) -> Events {
+        Events::following(self.clone(), id.into(), None)
     }
 
     /// Takes a stream up again where another one, perhaps of an earlier process, had come to: see

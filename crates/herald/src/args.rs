@@ -21,7 +21,7 @@ use crate::{
     layers::{Layers, Origin},
 };
 
-pub(crate) use agent::{AgentArgs, Format, Hidden, OutputArgs, TrustArgs};
+pub(crate) use agent::{AgentArgs, Binding, Format, Hidden, OutputArgs, TrustArgs};
 pub(crate) use auth::{AuthCommand, AuthLogin, AuthLogout, AuthStatus, LoginArgs};
 pub(crate) use conformance::Conformance;
 pub(crate) use doctor::Doctor;

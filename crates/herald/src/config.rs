@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use herald_protocol::{AgentName, Version};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::args::{LogFormat, LogLevel};
+use crate::args::{Binding, LogFormat, LogLevel};
 
 pub(crate) use fault::{Fault, Placed, Source};
 
@@ -223,9 +223,57 @@ pub(crate) struct AgentSection {
     pub(crate) error_detail: Option<ErrorDetailKey>,
     /// How often a turn is begun that a death cut off, the server's or the program's.
     pub(crate) attempts: Option<u32>,
+    /// The rest is for `kind = "a2a"`: where the other agent is, and how it is called.
+    pub(crate) url: Option<String>,
+    #[serde(default, deserialize_with = "choice")]
+    pub(crate) binding: Option<Binding>,
+    pub(crate) version: Option<SpokenVersion>,
+    pub(crate) auth: Option<UpstreamAuthSection>,
+    pub(crate) tls: Option<UpstreamTlsSection>,
+    /// Further origins that the credentials may go to.
+    #[serde(default)]
+    pub(crate) trusted_origins: Vec<String>,
+    /// Whether it knows a message by its id.
+    pub(crate) idempotent: Option<bool>,
+    pub(crate) retries: Option<usize>,
     /// What relative paths start from, if not from where the server does.
     #[serde(skip)]
     pub(crate) base: PathBuf,
+}
+
+/// What we prove ourselves with to another agent. Its card says which of it is wanted, and where.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct UpstreamAuthSection {
+    pub(crate) token: Option<Secret>,
+    pub(crate) api_key: Option<Secret>,
+    pub(crate) basic: Option<BasicSection>,
+    pub(crate) oauth: Option<OAuthSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BasicSection {
+    pub(crate) name: String,
+    pub(crate) password: Secret,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OAuthSection {
+    pub(crate) client_id: String,
+    pub(crate) client_secret: Secret,
+    #[serde(default)]
+    pub(crate) scopes: Vec<String>,
+}
+
+/// Files in PEM: whom to believe beside the system's authorities, and what to show.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct UpstreamTlsSection {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -387,7 +435,9 @@ impl<'de> Deserialize<'de> for Dialects {
     }
 }
 
-struct SpokenVersion(Version);
+/// A version that we speak.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpokenVersion(pub(crate) Version);
 
 impl<'de> Deserialize<'de> for SpokenVersion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -5,6 +5,7 @@ mod packages;
 mod program;
 mod tls;
 mod trace;
+mod upstream;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
@@ -416,6 +417,7 @@ fn build(
 ) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
     let name = section.name.as_str();
     program::check(&section)?;
+    upstream::check(&section)?;
     if section.otherwise.is_some() && *section.kind != "conformance" {
         bail!("agent {name:?}: `otherwise` belongs to kind = \"conformance\"");
     }
@@ -430,13 +432,13 @@ fn build(
         }
         "exec" => program::exec(&section, processes)?,
         "handler" => program::handler(&section, processes)?,
-        "acp" | "claude-code" | "codex" | "cursor" | "gemini" | "opencode" | "a2a" | "llm"
-        | "worker" => {
+        "a2a" => upstream::agent(&section)?,
+        "acp" | "claude-code" | "codex" | "cursor" | "gemini" | "opencode" | "llm" | "worker" => {
             bail!("agent {name:?}: kind = {:?} is not part of this version", *section.kind)
         }
         other => bail!(
             "agent {name:?}: unknown kind {other:?}; \
-             use \"exec\", \"handler\", \"echo\" or \"conformance\""
+             use \"exec\", \"handler\", \"a2a\", \"echo\" or \"conformance\""
         ),
     };
     if *section.name != *section.kind {

@@ -46,12 +46,17 @@ pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
         ("allowed_roots", !section.allowed_roots.is_empty()),
         ("env", !section.env.is_empty()),
         ("max_output", section.max_output.is_some()),
-        ("error_detail", section.error_detail.is_some()),
         ("attempts", section.attempts.is_some()),
     ];
     let misplaced = programs.iter().find(|(_, given)| *given && !runs_programs(&section.kind));
     if let Some((key, _)) = misplaced {
         bail!("agent {:?}: `{key}` belongs to kind = \"exec\" or \"handler\"", *section.name);
+    }
+    if section.error_detail.is_some() && !runs_programs(&section.kind) && *section.kind != "a2a" {
+        bail!(
+            "agent {:?}: `error_detail` belongs to kind = \"exec\", \"handler\" or \"a2a\"",
+            *section.name
+        );
     }
     if section.input.is_some() && *section.kind != "exec" {
         bail!("agent {:?}: `input` belongs to kind = \"exec\"", *section.name);
@@ -112,7 +117,8 @@ fn program(section: &AgentSection) -> anyhow::Result<Program> {
     program.with_context(|| format!("{}: command", agent()))
 }
 
-fn error_detail(section: &AgentSection) -> ErrorDetail {
+/// How much callers hear of its failures.
+pub(super) fn error_detail(section: &AgentSection) -> ErrorDetail {
     match section.error_detail {
         None | Some(ErrorDetailKey::Kind) => ErrorDetail::Kind,
         Some(ErrorDetailKey::Message) => ErrorDetail::Message,

@@ -47,3 +47,4 @@ mod seeds;
 mod stdio;
 mod tls;
 mod traces;
+mod upstream;

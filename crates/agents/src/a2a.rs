@@ -1,0 +1,310 @@
+//! Another A2A agent, of any version and over any binding.
+
+mod fault;
+mod place;
+mod relay;
+mod via;
+
+use std::{
+    fmt,
+    sync::{Mutex, MutexGuard},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use herald_client::{
+    Client, ClientBuilder, Error, Events, Retry, SendMessage, TraceContext,
+    protocol::{
+        Request, TaskId, Version,
+        request::{CancelTask, SendConfiguration},
+    },
+};
+use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
+use herald_protocol::AgentName;
+use tokio::time::{sleep, timeout};
+
+use self::{fault::Cut, place::Place, relay::Relay, via::Passages};
+use crate::{ErrorDetail, failure::Failure};
+
+/// How often a call is repeated, and a stream taken up again, before the agent counts as gone: about
+/// a quarter of a minute.
+const RETRIES: usize = 6;
+
+/// How long an agent may take to hear that a task is no longer wanted.
+const DISMISSAL: Duration = Duration::from_secs(5);
+
+/// How long a stopped turn may take: until the agent has said what its task is called, and has been
+/// told to end it.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How long a task may take unless the configuration says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// How often a turn is begun in all that our own death cut off. Nothing is done twice for it.
+const ATTEMPTS: u32 = 10;
+
+tokio::task_local! {
+    /// Where the turn of this task stands in its trace.
+    static TRACE: TraceContext;
+}
+
+/// Gives each message to another agent, and the caller what comes of it.
+pub struct Upstream {
+    /// Whom failures are blamed on.
+    pub name: AgentName,
+    /// Where its card is, as [`ClientBuilder::connect`] takes it.
+    pub url: String,
+    /// Whether it knows a message by its id and does nothing twice, so that a message may be sent
+    /// again that it may have got.
+    pub idempotent: bool,
+    /// How often a call is repeated and a stream taken up again.
+    pub retries: usize,
+    /// How much callers hear of its failures.
+    pub error_detail: ErrorDetail,
+    builder: ClientBuilder,
+    client: Mutex<Option<Client>>,
+    passages: Passages,
+}
+
+impl Upstream {
+    /// The agent at `url`, called as `builder` says. Nothing of the caller's goes along but what the
+    /// message says. It is looked for when the first message comes.
+    pub fn new(name: &str, url: impl Into<String>, builder: ClientBuilder) -> Self {
+        Self {
+            name: AgentName::new(name),
+            url: url.into(),
+            idempotent: false,
+            retries: RETRIES,
+            error_detail: ErrorDetail::default(),
+            builder: builder.trace_context(|| TRACE.try_with(Clone::clone).ok()),
+            client: Mutex::default(),
+            passages: Passages::default(),
+        }
+    }
+
+    /// What it declares about itself.
+    pub fn profile(&self) -> Profile {
+        let description = "Gives each message to another A2A agent and returns what comes of it";
+        let mut profile = Profile::new(self.name.clone(), description);
+        profile.skills[0].tags = vec!["a2a".to_owned()];
+        // What it takes and makes is known to itself alone, and it refuses what it does not take.
+        profile.input_modes = vec!["text/plain".to_owned(), "*/*".to_owned()];
+        profile.output_modes = profile.input_modes.clone();
+        profile.recovery = Recovery::Resume(ATTEMPTS);
+        profile.timeout = Some(TIMEOUT);
+        profile.grace = GRACE;
+        profile
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// The client that is kept, or a new one as soon as the agent can be found.
+    async fn client(&self) -> Result<Client, Error> {
+        if let Some(client) = self.kept().clone() {
+            return Ok(client);
+        }
+        let retry = Retry { repeats: self.retries, sends: self.idempotent, ..Retry::default() };
+        let builder = self.builder.clone().retry(retry.clone());
+        let (mut left, mut pause) = (self.retries, retry.first);
+        loop {
+            let error = match builder.clone().connect(&self.url).await {
+                Ok(client) => {
+                    *self.kept() = Some(client.clone());
+                    return Ok(client);
+                }
+                Err(error) if error.is_temporary() && left > 0 => error,
+                Err(error) => return Err(error),
+            };
+            tracing::debug!(agent = %self.name, %error, ?pause, "the agent cannot be found yet");
+            sleep(pause).await;
+            (left, pause) = (left - 1, (pause * 2).min(retry.longest));
+        }
+    }
+
+    /// What has to be told of a failed call. The next turn looks at the card anew: what it says may
+    /// be why the call failed.
+    fn failed(&self, error: &Error) -> Cut {
+        *self.kept() = None;
+        fault::of(error)
+    }
+
+    /// Takes a turn to the agent and back.
+    async fn work(&self, turn: &Turn) -> Result<(), AgentError> {
+        let passage = match self.passages.enter(turn) {
+            Ok(passage) => passage,
+            Err(reason) => {
+                tracing::warn!(agent = %self.name, task = %turn.task_id(), reason, "a message is refused");
+                turn.reject(format!("agent {} {reason}", self.name)).await?;
+                return Ok(());
+            }
+        };
+        let client = tokio::select! {
+            client = self.client() => client.map_err(|error| self.failed(&error)),
+            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+        };
+        let client = client.map_err(|cut| self.tell(cut))?;
+        let mut relay = Relay::new(&self.name, turn);
+        let result = self.converse(turn, &client, passage.metadata(), &mut relay).await;
+        let Err(cut) = result else { return Ok(()) };
+        if let Some(task) = relay.unfinished() {
+            self.dismiss(turn, &client, task).await;
+        }
+        Err(self.tell(cut))
+    }
+
+    /// Tells the caller everything that the agent says, until it has nothing more to say.
+    async fn converse(
+        &self,
+        turn: &Turn,
+        client: &Client,
+        metadata: herald_protocol::Metadata,
+        relay: &mut Relay<'_>,
+    ) -> Result<(), Cut> {
+        let mut events = self.open(turn, client, metadata, relay).await?;
+        loop {
+            let event = tokio::select! {
+                biased;
+                // What is not known by name yet cannot be ended.
+                () = turn.cancelled().cancelled(), if relay.unfinished().is_some() => {
+                    return Err(Cut::Turn(AgentError::Stopped));
+                }
+                event = events.next() => event.map_err(|error| self.failed(&error))?,
+            };
+            match event {
+                Some(event) => relay.take(event).await?,
+                None => return relay.finish().await,
+            }
+            if relay.is_paused() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends the message, or takes up what came of it where it was sent before.
+    async fn open(
+        &self,
+        turn: &Turn,
+        client: &Client,
+        metadata: herald_protocol::Metadata,
+        relay: &mut Relay<'_>,
+    ) -> Result<Events, Cut> {
+        let place = Place::of(turn.task()).unwrap_or_default();
+        if turn.attempt() > 1 {
+            match place.task_of(turn) {
+                Some(task) => return self.attach(client, task.clone(), relay).await,
+                None if self.idempotent => {}
+                None => {
+                    return Err(Cut::Failed(Failure::new(
+                        "may have got the message before the server stopped, and is not asked to do \
+                     it twice",
+                    )));
+                }
+            }
+        }
+        let (context, task) = place.next();
+        let mut message = turn.message().clone();
+        message.message_id = turn.id().into();
+        (message.context_id, message.task_id) = (context, task.clone());
+        message.metadata = Some(metadata);
+        // They are names of ours.
+        message.reference_task_ids = Vec::new();
+        let send = SendMessage {
+            message,
+            configuration: SendConfiguration {
+                accepted_output_modes: turn.accepted_output_modes().to_vec(),
+                ..SendConfiguration::default()
+            },
+            metadata: turn.metadata().cloned(),
+            ..SendMessage::default()
+        };
+        let refusal = match client.stream(send).await {
+            Ok(events) => return Ok(events),
+            Err(error) => error,
+        };
+        // What waited for an answer may have ended meanwhile, or gone on by itself.
+        if let (Some(task), true) = (task, refusal.protocol().is_some())
+            && let Ok(found) = client.get(task.clone()).await
+            && !found.status.state.is_interrupted()
+        {
+            return self.attach(client, task, relay).await;
+        }
+        Err(self.failed(&refusal))
+    }
+
+    /// Follows a task that the agent has already.
+    async fn attach(
+        &self,
+        client: &Client,
+        task: TaskId,
+        relay: &mut Relay<'_>,
+    ) -> Result<Events, Cut> {
+        relay.resume(&task);
+        let version = client.interface().protocol_version.parse();
+        // Streams of 1.0 begin with the task as it stands, so that nothing is missed or told twice.
+        if version.is_ok_and(|version: Version| version >= Version::V1_0) {
+            match client.subscribe(task.clone()).await {
+                Ok(events) => return Ok(events),
+                // It has ended, or does not let itself be followed.
+                Err(error) if error.protocol().is_some() || error.status().is_some() => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(client.follow(task))
+    }
+
+    /// Tells the agent that its task is no longer wanted.
+    async fn dismiss(&self, turn: &Turn, client: &Client, task: &TaskId) {
+        let metadata = turn.cancel_metadata();
+        let cancel = CancelTask { id: task.clone(), metadata, ..CancelTask::default() };
+        let told = timeout(DISMISSAL, client.call(Request::CancelTask(cancel))).await;
+        let agent = &self.name;
+        match told {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::info!(%agent, upstream = %task, %error, "the agent does not end its task");
+            }
+            Err(_) => {
+                tracing::warn!(%agent, upstream = %task, "the agent does not say that it ended its task");
+            }
+        }
+    }
+
+    /// Logs why a turn was cut off, and returns what the caller may hear of it.
+    fn tell(&self, cut: Cut) -> AgentError {
+        let tell = |failure: Failure| failure.tell(&self.name, self.error_detail);
+        match cut {
+            Cut::Turn(error) => error,
+            Cut::Failed(failure) => tell(failure),
+            Cut::Gone(failure) => match tell(failure) {
+                AgentError::Failed(text) => AgentError::Unavailable(text),
+                told
+                @ (AgentError::Stopped | AgentError::Broke(_) | AgentError::Unavailable(_)) => told,
+            },
+            Cut::Broke(what) => {
+                tracing::warn!(agent = %self.name, what, "the agent broke the protocol");
+                AgentError::Broke(format!("agent {} {what}", self.name))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Agent for Upstream {
+    async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
+        let Some(trace) = turn.trace() else { return self.work(turn).await };
+        let state = trace.state.as_deref().unwrap_or_default().to_owned();
+        let trace = TraceContext { parent: trace.to_string(), state };
+        TRACE.scope(trace, self.work(turn)).await
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream")
+            .field("name", &self.name)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}

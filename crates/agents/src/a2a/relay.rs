@@ -1,0 +1,295 @@
+//! From what the agent says about its task to what we say about ours.
+
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use herald_client::StreamEvent;
+use herald_engine::Turn;
+use herald_protocol::{
+    AgentName, Artifact, ArtifactId, ContextId, Message, MessageId, Metadata, Part, Task, TaskId,
+    TaskState, TaskStatus,
+};
+use serde_json::Value;
+
+use super::{
+    fault::Cut,
+    place::{Place, UPSTREAM},
+};
+use crate::failure::Failure;
+
+/// One turn between two tasks.
+#[derive(Debug)]
+pub(super) struct Relay<'a> {
+    agent: &'a AgentName,
+    turn: &'a Turn,
+    place: Place,
+    /// Whether the place is in the log.
+    is_noted: bool,
+    artifacts: HashMap<ArtifactId, Written>,
+    /// What the agent has said about its task, by its own names.
+    said: HashSet<MessageId>,
+    metadata: Metadata,
+    /// How the agent's task ended. It is told last: what is to be told after it is one thing too
+    /// many.
+    end: Option<(TaskStatus, Option<Metadata>)>,
+    is_paused: bool,
+}
+
+/// What is known of an artifact without its content.
+#[derive(Debug, Default)]
+struct Written {
+    parts: Vec<u64>,
+    is_complete: bool,
+}
+
+impl<'a> Relay<'a> {
+    pub(super) fn new(agent: &'a AgentName, turn: &'a Turn) -> Self {
+        let task = turn.task();
+        let artifacts = task.artifacts.iter().flatten().map(|artifact| {
+            let written = Written { parts: prints(&artifact.parts), is_complete: false };
+            (artifact.artifact_id.clone(), written)
+        });
+        let messages = task.history.iter().flatten().chain(&task.status.message);
+        Self {
+            agent,
+            turn,
+            place: Place {
+                turn: turn.id().to_owned(),
+                context: Place::of(task).and_then(|place| place.context),
+                ..Place::default()
+            },
+            is_noted: false,
+            artifacts: artifacts.collect(),
+            said: messages.map(|message| message.message_id.clone()).collect(),
+            metadata: task.metadata.clone().unwrap_or_default(),
+            end: None,
+            is_paused: false,
+        }
+    }
+
+    /// The agent has this task already.
+    pub(super) fn resume(&mut self, task: &TaskId) {
+        self.place.task = Some(task.clone());
+    }
+
+    /// The agent's task, if there is one that goes on.
+    pub(super) fn unfinished(&self) -> Option<&TaskId> {
+        self.place.task.as_ref().filter(|_| self.end.is_none() && !self.is_paused)
+    }
+
+    /// Whether the agent waits for the caller.
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Tells what an event says.
+    pub(super) async fn take(&mut self, event: StreamEvent) -> Result<(), Cut> {
+        match event {
+            StreamEvent::Task(task) => self.whole(task).await,
+            StreamEvent::StatusUpdate(update) => {
+                self.locate(update.task_id, update.context_id);
+                self.status(update.status, update.metadata).await
+            }
+            StreamEvent::ArtifactUpdate(update) => {
+                self.locate(update.task_id, update.context_id);
+                self.note().await?;
+                self.piece(update.artifact, update.append, update.last_chunk).await
+            }
+            StreamEvent::Message(message) => {
+                self.place.context = message.context_id.clone().or(self.place.context.take());
+                let (state, message) = match self.place.task {
+                    // The answer itself, where the agent makes no task of it.
+                    None => (TaskState::Completed, Some(message)),
+                    Some(_) => (TaskState::Working, Some(message)),
+                };
+                self.status(TaskStatus { state, message, timestamp: None }, None).await
+            }
+        }
+    }
+
+    /// Remembers what the agent calls the task. Old servers leave names out.
+    fn locate(&mut self, task: TaskId, context: ContextId) {
+        if !task.is_empty() {
+            self.place.task = Some(task);
+        }
+        if !context.is_empty() {
+            self.place.context = Some(context);
+        }
+    }
+
+    /// Tells how the agent's task ended, once nothing more can come.
+    pub(super) async fn finish(&mut self) -> Result<(), Cut> {
+        let Some((status, metadata)) = self.end.take() else {
+            return Err(Cut::Broke("ended the stream of a task that goes on".to_owned()));
+        };
+        self.place.ended = true;
+        let message = match status.state {
+            TaskState::Canceled => {
+                return Err(Cut::Failed(Failure::new("canceled the task by itself")));
+            }
+            TaskState::Failed => Some(self.explained(status.message)),
+            TaskState::Unspecified
+            | TaskState::Submitted
+            | TaskState::Working
+            | TaskState::Completed
+            | TaskState::InputRequired
+            | TaskState::Rejected
+            | TaskState::AuthRequired => status.message,
+        };
+        self.is_noted = false;
+        self.say(status.state, message, metadata).await
+    }
+
+    /// A task as it stands: what is new in it is told.
+    async fn whole(&mut self, task: Task) -> Result<(), Cut> {
+        self.locate(task.id, task.context_id);
+        let TaskStatus { state, message, .. } = &task.status;
+        // What was asked before this turn is no news: it is what the turn answers.
+        let is_answered = state.is_interrupted()
+            && message.as_ref().is_some_and(|message| self.said.contains(&message.message_id));
+        for artifact in task.artifacts.into_iter().flatten() {
+            self.note().await?;
+            self.reconcile(artifact, state.is_terminal()).await?;
+        }
+        match is_answered {
+            true => self.note().await,
+            false => self.status(task.status, task.metadata).await,
+        }
+    }
+
+    async fn status(
+        &mut self,
+        mut status: TaskStatus,
+        metadata: Option<Metadata>,
+    ) -> Result<(), Cut> {
+        let metadata = self.news(metadata);
+        let said = &self.said;
+        status.message = status.message.filter(|message| !said.contains(&message.message_id));
+        match status.state {
+            TaskState::Unspecified | TaskState::Submitted | TaskState::Working => {
+                if status.message.is_none() && metadata.is_none() {
+                    return self.note().await;
+                }
+                self.say(TaskState::Working, status.message, metadata).await
+            }
+            TaskState::InputRequired | TaskState::AuthRequired => {
+                self.say(status.state, status.message, metadata).await?;
+                self.is_paused = true;
+                Ok(())
+            }
+            TaskState::Completed
+            | TaskState::Failed
+            | TaskState::Canceled
+            | TaskState::Rejected => {
+                self.end.get_or_insert((status, metadata));
+                Ok(())
+            }
+        }
+    }
+
+    /// An artifact or the next piece of one.
+    async fn piece(&mut self, artifact: Artifact, append: bool, last: bool) -> Result<(), Cut> {
+        let id = &artifact.artifact_id;
+        if self.end.is_some() {
+            return Err(Cut::Broke(format!("sent artifact {id:?} after the end of its task")));
+        }
+        let known = self.artifacts.entry(id.clone()).or_default();
+        if append && known.is_complete {
+            return Err(Cut::Broke(format!("went on with artifact {id:?} after its last piece")));
+        }
+        if last && artifact.parts.is_empty() && !known.parts.is_empty() {
+            // Only that there is nothing more.
+            known.is_complete = true;
+            return Ok(());
+        }
+        let parts = prints(&artifact.parts);
+        match append {
+            true => known.parts.extend(parts),
+            false => known.parts = parts,
+        }
+        known.is_complete = last;
+        match append {
+            true => self.turn.append(artifact, last).await?,
+            false => self.turn.replace(artifact, last).await?,
+        }
+        Ok(())
+    }
+
+    /// An artifact as it stands, of which some may have been told.
+    async fn reconcile(&mut self, mut artifact: Artifact, last: bool) -> Result<(), Cut> {
+        let parts = prints(&artifact.parts);
+        let known = self.artifacts.get(&artifact.artifact_id);
+        let known = known.map_or([].as_slice(), |written| &written.parts);
+        if known.starts_with(&parts) {
+            // It is the same, or older than what was told.
+            return Ok(());
+        }
+        let append = !known.is_empty() && parts.starts_with(known);
+        if append {
+            artifact.parts.drain(..known.len());
+        }
+        if let Some(written) = self.artifacts.get_mut(&artifact.artifact_id) {
+            written.is_complete = false;
+        }
+        self.piece(artifact, append, last).await
+    }
+
+    /// Notes where the task goes on, if that is not in the log yet.
+    async fn note(&mut self) -> Result<(), Cut> {
+        match self.is_noted {
+            true => Ok(()),
+            false => self.say(TaskState::Working, None, None).await,
+        }
+    }
+
+    async fn say(
+        &mut self,
+        state: TaskState,
+        message: Option<Message>,
+        metadata: Option<Metadata>,
+    ) -> Result<(), Cut> {
+        let mut metadata = metadata.unwrap_or_default();
+        if !self.is_noted {
+            self.place.write(&mut metadata);
+        }
+        self.said.extend(message.iter().map(|message| message.message_id.clone()));
+        // They are names of the agent's.
+        let message = message.map(|message| Message { reference_task_ids: Vec::new(), ..message });
+        let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
+        self.turn.relay(state, message, metadata).await?;
+        self.is_noted = true;
+        Ok(())
+    }
+
+    /// What is new in an agent's metadata. Where its own tasks go on is its own business.
+    fn news(&mut self, metadata: Option<Metadata>) -> Option<Metadata> {
+        let mut news = metadata?;
+        news.retain(|name, value| name != UPSTREAM && self.metadata.get(name) != Some(value));
+        self.metadata.extend(news.clone());
+        Some(news).filter(|news| !news.is_empty())
+    }
+
+    /// Why the agent failed, in its own words if it has any, and with a reason for programs.
+    fn explained(&self, message: Option<Message>) -> Message {
+        let mut message = message.unwrap_or_else(|| {
+            let text = format!("agent {} failed and did not say why", self.agent);
+            Message::agent(uuid::Uuid::now_v7().to_string(), text)
+        });
+        let metadata = message.metadata.get_or_insert_default();
+        metadata.entry("reason").or_insert_with(|| Value::from("AGENT_FAILED"));
+        message
+    }
+}
+
+/// What tells parts apart, without keeping them.
+fn prints(parts: &[Part]) -> Vec<u64> {
+    let print = |part: &Part| {
+        let mut hasher = DefaultHasher::new();
+        let json = serde_json::to_vec(part).expect("a part has string keys only");
+        json.hash(&mut hasher);
+        hasher.finish()
+    };
+    parts.iter().map(print).collect()
+}

@@ -1,0 +1,98 @@
+//! Agents that are other A2A agents.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context, bail};
+use herald_agents::Upstream;
+use herald_client::{Client, ClientBuilder, Credential, OAuth, Source};
+use herald_engine::{Agent, Profile};
+
+use crate::config::{AgentSection, UpstreamAuthSection, UpstreamTlsSection};
+
+use super::program::error_detail;
+
+/// Refuses keys that mean nothing to agents of other kinds.
+pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
+    let upstream = [
+        ("url", section.url.is_some()),
+        ("binding", section.binding.is_some()),
+        ("version", section.version.is_some()),
+        ("auth", section.auth.is_some()),
+        ("tls", section.tls.is_some()),
+        ("trusted_origins", !section.trusted_origins.is_empty()),
+        ("idempotent", section.idempotent.is_some()),
+        ("retries", section.retries.is_some()),
+    ];
+    let misplaced = upstream.iter().find(|(_, given)| *given && *section.kind != "a2a");
+    match misplaced {
+        Some((key, _)) => bail!("agent {:?}: `{key}` belongs to kind = \"a2a\"", *section.name),
+        None => Ok(()),
+    }
+}
+
+/// The agent of a section, which is looked for when it is needed.
+pub(super) fn agent(section: &AgentSection) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
+    let agent = || format!("agent {:?}", *section.name);
+    let Some(url) = &section.url else {
+        bail!("{}: kind = \"a2a\" needs a url, such as \"https://agents.example.com\"", agent());
+    };
+    let source = Source::parse(url).with_context(agent)?;
+    if source.origin().is_none() {
+        bail!("{}: url must begin with http:// or https://", agent());
+    }
+    let builder = builder(section).with_context(agent)?;
+    let mut upstream = Upstream::new(&section.name, url, builder);
+    upstream.idempotent = section.idempotent.unwrap_or(upstream.idempotent);
+    upstream.retries = section.retries.unwrap_or(upstream.retries);
+    upstream.error_detail = error_detail(section);
+    Ok((upstream.profile(), Arc::new(upstream)))
+}
+
+/// How the agent is called. What callers prove themselves with has no part in it.
+fn builder(section: &AgentSection) -> anyhow::Result<ClientBuilder> {
+    let mut builder = Client::builder().prefer(section.binding.map(Into::into));
+    if let Some(version) = section.version {
+        builder = builder.version(version.0);
+    }
+    for credential in section.auth.iter().flat_map(credentials) {
+        builder = builder.credential(credential);
+    }
+    for origin in &section.trusted_origins {
+        builder = builder.trust_origin(origin);
+    }
+    // Who requires an extension of us is told that we know it, as callers have to tell us.
+    for extension in section.extensions.iter().filter(|extension| extension.required) {
+        builder = builder.extension(&extension.uri);
+    }
+    let Some(UpstreamTlsSection { ca, certificate, key }) = &section.tls else {
+        return Ok(builder);
+    };
+    let read = |path: &Path| {
+        let path = section.base.join(path);
+        let text = std::fs::read_to_string(&path);
+        text.with_context(|| format!("cannot read the file {}", path.display()))
+    };
+    if let Some(ca) = ca {
+        builder = builder.root_certificate(read(ca)?);
+    }
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => {
+            let certificate = Credential::certificate(read(certificate)?, read(key)?);
+            Ok(builder.credential(certificate))
+        }
+        (None, None) => Ok(builder),
+        (Some(_), None) | (None, Some(_)) => bail!("tls needs both a certificate and its key"),
+    }
+}
+
+fn credentials(auth: &UpstreamAuthSection) -> Vec<Credential> {
+    let UpstreamAuthSection { token, api_key, basic, oauth } = auth;
+    let token = token.as_ref().map(|token| Credential::bearer(&token.0));
+    let api_key = api_key.as_ref().map(|key| Credential::api_key(&key.0));
+    let basic = basic.as_ref().map(|basic| Credential::basic(&basic.name, &basic.password.0));
+    let oauth = oauth.as_ref().map(|section| {
+        let oauth = OAuth::client(&section.client_id).secret(&section.client_secret.0);
+        Credential::oauth(section.scopes.iter().fold(oauth, |oauth, scope| oauth.scope(scope)))
+    });
+    [token, api_key, basic, oauth].into_iter().flatten().collect()
+}
