@@ -117,6 +117,7 @@ impl Coding {
     /// What it declares about itself.
     pub fn profile(&self) -> Profile {
         let mut profile = Profile::new(self.name.clone(), self.preset.description());
+        profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
         profile.skills = vec![Skill {
             id: "code-task".to_owned(),
             name: "Execute coding task".to_owned(),
@@ -132,8 +133,9 @@ impl Coding {
             ]
             .map(str::to_owned)
             .to_vec(),
+            input_modes: profile.input_modes.clone(),
+            output_modes: profile.output_modes.clone(),
         }];
-        profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
         // What it has done to the files cannot be done again.
         profile.recovery = Recovery::Fail;
         profile.concurrency = 4;
