@@ -18,7 +18,7 @@ use clap::{
 
 use crate::{
     fault::Fault,
-    layers::{Layers, Origin},
+    layers::{self, Layers, Origin},
 };
 
 pub(crate) use agent::{AgentArgs, Binding, Format, Hidden, OutputArgs, TrustArgs};
@@ -321,16 +321,29 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
         return Ok(Reading { cli, layers: Layers::default(), settings: Vec::new() });
     }
     let layers = Layers::read(leaf.get_one::<PathBuf>("config").map(PathBuf::as_path))?;
+    let given = |id: &str| leaf.value_source(id) == Some(ValueSource::CommandLine);
+    let own_credentials = subcommand(&command, &names).get_arguments().any(|arg| {
+        let flag = arg.get_long().unwrap_or_default();
+        let secret = layers::SECRETS.contains(&flag) || flag == "svc-param";
+        secret && !given(arg.get_id().as_str()) && layers.is_own(flag)
+    });
     let mut below = Vec::new();
     let mut settings = Vec::new();
     for arg in subcommand(&command, &names).get_arguments() {
         let Some(flag) = arg.get_long().filter(|flag| !EXPLICIT.contains(flag)) else { continue };
-        let given = |id: &str| leaf.value_source(id) == Some(ValueSource::CommandLine);
         // Who says --wait does not want what a file says about --async.
         let given = given(arg.get_id().as_str()) || flag == "async" && given("wait");
-        let (value, origin) = match layers.get(flag) {
+        let found = layers.get(flag).map(|(value, origin)| {
+            if let Origin::Found(path) = &origin
+                && let Some(why) = layers::objection(flag, &value, own_credentials)
+            {
+                return (None, Origin::PassedOver(path.clone(), why));
+            }
+            (Some(value), origin)
+        });
+        let (value, origin) = match found {
             _ if given => (None, Origin::Flag),
-            Some((value, origin)) => (Some(value), origin),
+            Some(found) => found,
             None => (None, Origin::Default),
         };
         let id = arg.get_id().to_string();
@@ -420,6 +433,18 @@ pub(crate) fn first_line(error: &clap::Error) -> String {
     let said = error.render().to_string();
     let line = said.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+impl Setting {
+    /// What to know about it where a call did not go as it should.
+    pub(crate) fn remark(&self) -> Option<String> {
+        let Origin::PassedOver(path, why) = &self.origin else { return None };
+        let (flag, shown) = (&self.flag, path.display());
+        Some(format!(
+            "--{flag} in {shown} is passed over: {why}; give the flag, or name the file with \
+             --config {shown} if it is yours"
+        ))
+    }
 }
 
 impl From<clap::Error> for Unread {

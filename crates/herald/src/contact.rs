@@ -187,6 +187,12 @@ impl Contact {
         let document = Box::pin(self.builder().fetch(&place)).await;
         let document = document.map_err(|error| self.no_card(&place, &error))?;
         let found = catalog::resolve(&place, &catalog::find(&document, name)?);
+        let remote = matches!(place, Source::At(_) | Source::Below(_));
+        if found.starts_with(PROGRAM) || remote && !found.starts_with("http") {
+            let text = "the catalog names a program or a file of this machine as an agent";
+            return Err(Fault::new(Kind::CardNotFound, text)
+                .hint("if that is what you want, name it yourself with -a"));
+        }
         // Who has the catalog does not decide who gets the credentials.
         let args = &self.args;
         let secrets = [&args.bearer, &args.api_key, &args.login.client_secret];

@@ -8,12 +8,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::fault::Fault;
+use crate::{fault::Fault, reference::PROGRAM};
 
 /// What all names begin with.
 const PREFIX: &str = "A2ACLI_";
 /// Settings that are secrets.
 pub(crate) const SECRETS: [&str; 3] = ["bearer", "api-key", "client-secret"];
+/// Settings that say whom to believe.
+const TRUST: [&str; 6] =
+    ["trust-origin", "insecure", "ca-cert", "card-keys", "card-keys-from", "require-signature"];
 /// More than any such file holds.
 const LARGEST: u64 = 1 << 20;
 
@@ -27,6 +30,8 @@ pub(crate) struct Layers {
 #[derive(Debug, Default)]
 struct DotEnv {
     path: PathBuf,
+    /// Whether it was neither named nor is the user's own: the directory may be somebody else's.
+    found: bool,
     values: BTreeMap<String, String>,
 }
 
@@ -35,7 +40,12 @@ struct DotEnv {
 pub(crate) enum Origin {
     Flag,
     Variable(String),
+    /// A file that was named, or the user's own.
     File(PathBuf),
+    /// A file that was found here or above.
+    Found(PathBuf),
+    /// A default, because the file that was found does not count here.
+    PassedOver(PathBuf, &'static str),
     Default,
 }
 
@@ -50,9 +60,11 @@ impl Layers {
             }),
         };
         let global = configuration_directory().map(|directory| directory.join(".env"));
+        let found = named.is_none() && local != global;
         let global = global.filter(|path| path.is_file() && Some(path) != local.as_ref());
-        let files: Result<_, Fault> =
-            local.into_iter().chain(global).map(|path| DotEnv::read(&path)).collect();
+        let local = local.map(|path| DotEnv::read(&path, found));
+        let global = global.map(|path| DotEnv::read(&path, false));
+        let files: Result<_, Fault> = local.into_iter().chain(global).collect();
         Ok(Self { files: files? })
     }
 
@@ -64,8 +76,15 @@ impl Layers {
         }
         self.files.iter().find_map(|file| {
             let value = file.values.get(&name).filter(|value| !value.is_empty())?;
-            Some((value.clone(), Origin::File(file.path.clone())))
+            let path = file.path.clone();
+            let origin = if file.found { Origin::Found(path) } else { Origin::File(path) };
+            Some((value.clone(), origin))
         })
+    }
+
+    /// Whether a setting is the user's own and not that of a file that was found.
+    pub(crate) fn is_own(&self, flag: &str) -> bool {
+        matches!(self.get(flag), Some((_, Origin::Variable(_) | Origin::File(_))))
     }
 
     /// Files that hold secrets and that others on this machine can read.
@@ -84,8 +103,19 @@ impl Layers {
     }
 }
 
+/// Why a setting does not count in a file that was found: whoever made the directory must not get what
+/// is not in it. `own_credentials` says that some come from elsewhere.
+pub(crate) fn objection(flag: &str, value: &str, own_credentials: bool) -> Option<&'static str> {
+    match flag {
+        "agent-card" if value.starts_with(PROGRAM) => Some("only you start programs"),
+        "agent-card" if own_credentials => Some("your credentials are not for whom it names"),
+        _ if TRUST.contains(&flag) => Some("it does not decide whom you believe"),
+        _ => None,
+    }
+}
+
 impl DotEnv {
-    fn read(path: &Path) -> Result<Self, Fault> {
+    fn read(path: &Path, found: bool) -> Result<Self, Fault> {
         let fault = |why: &dyn fmt::Display| {
             Fault::usage(format!("cannot read the settings in {}: {why}", path.display()))
         };
@@ -95,7 +125,7 @@ impl DotEnv {
         }
         let bytes = std::fs::read(path).map_err(|error| fault(&error))?;
         let text = String::from_utf8_lossy(&bytes);
-        Ok(Self { path: path.to_owned(), values: parse(&text) })
+        Ok(Self { path: path.to_owned(), found, values: parse(&text) })
     }
 }
 
@@ -137,7 +167,10 @@ impl fmt::Display for Origin {
         match self {
             Self::Flag => f.write_str("flag"),
             Self::Variable(name) => write!(f, "environment {name}"),
-            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::File(path) | Self::Found(path) => write!(f, "file {}", path.display()),
+            Self::PassedOver(path, why) => {
+                write!(f, "default; file {} is passed over: {why}", path.display())
+            }
             Self::Default => f.write_str("default"),
         }
     }

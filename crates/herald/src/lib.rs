@@ -31,10 +31,11 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{
     args::{
         CardCommand, Cli, Command, ConfigCommand, Doctor, Format, OutputArgs, Reading, Serve,
-        Unread,
+        Setting, Unread,
     },
     cmd::doctor::Verdict,
     fault::Fault,
+    layers::Layers,
     output::{Detail, Output},
 };
 
@@ -66,7 +67,17 @@ pub fn a2a_server() -> ExitCode {
 fn run(reading: Reading) -> ExitCode {
     let Reading { cli, layers, settings } = reading;
     contact::warn_exposed(&layers);
-    match cli.command {
+    let code = perform(cli.command, &layers, &settings);
+    if code != ExitCode::SUCCESS {
+        for remark in settings.iter().filter_map(Setting::remark) {
+            output::note("Note", &output::inline(&remark));
+        }
+    }
+    code
+}
+
+fn perform(command: Command, layers: &Layers, settings: &[Setting]) -> ExitCode {
+    match command {
         Command::Serve(args) => serve("herald", args),
         Command::Card(command) => {
             let CardCommand::Get(args) = &command;
@@ -83,7 +94,7 @@ fn run(reading: Reading) -> ExitCode {
         Command::Completion(args) => complete(args.shell),
         Command::Doctor(args) => doctor(&args),
         Command::Config(ConfigCommand::Show(args)) => {
-            client(&args.agent.output, async { cmd::config::show(&args, &layers, &settings) })
+            client(&args.agent.output, async { cmd::config::show(&args, layers, settings) })
         }
         Command::Conformance(args) => {
             let format = args.output;

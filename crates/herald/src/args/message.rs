@@ -1,6 +1,6 @@
 //! `herald send`: what a message is made of.
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
 use herald_protocol::Metadata;
 
 use super::AgentArgs;
@@ -77,6 +77,8 @@ pub(crate) struct Content {
     /// What stands there without a flag: the text, and before it perhaps the agent.
     pub(crate) words: Vec<(usize, String)>,
     pub(crate) attachments: Vec<Attachment>,
+    /// Whether a flag names the agent, so that no word does.
+    pub(crate) flagged: bool,
 }
 
 /// One part, from a flag.
@@ -162,7 +164,8 @@ impl FromArgMatches for Content {
             };
             part.media_type = Some(media_type);
         }
-        Ok(Self { words: all("words"), attachments })
+        let flagged = found.value_source("agent_card") == Some(ValueSource::CommandLine);
+        Ok(Self { words: all("words"), attachments, flagged })
     }
 
     fn update_from_arg_matches(&mut self, found: &ArgMatches) -> Result<(), clap::Error> {

@@ -251,16 +251,20 @@ fn is_unsupported(error: &herald_client::Error) -> bool {
 }
 
 /// The agent, if it stands before the text, and the parts in their order.
+/// `named` says that it is named elsewhere, but only a flag forbids to name it here again.
 fn content(given: &Given, named: bool) -> Result<(Option<String>, Vec<Part>), Fault> {
+    let flagged = given.flagged;
     let (reference, text) = match &given.words[..] {
         [] => (None, None),
         [(_, only)] if !named && !given.attachments.is_empty() && looks_like_one(only) => {
             (Some(only.clone()), None)
         }
         [only] => (None, Some(only)),
-        [(_, first), text] if !named && looks_like_one(first) => (Some(first.clone()), Some(text)),
+        [(_, first), text] if !flagged && looks_like_one(first) => {
+            (Some(first.clone()), Some(text))
+        }
         [(_, first), ..] => {
-            let text = match named {
+            let text = match flagged {
                 true => "there are two texts".to_owned(),
                 false => format!("{first:?} does not look like an agent"),
             };

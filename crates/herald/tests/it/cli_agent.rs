@@ -282,6 +282,18 @@ async fn an_entry_of_a_catalog_is_an_agent() {
     let absent = format!("{}/agents.json#reviwer", catalog.url);
     let error = cli(["card", "get", &absent]).fails(3, "A2ACLI_ERR_CARD_NOT_FOUND").await;
     assert_eq!(error["hint"], "did you mean \"reviewer\"?");
+    // Nor does it start programs here.
+    for place in ["stdio:touch started", "STDIO:touch started", "file:///etc/card.json"] {
+        let listed = json!({ "reviewer": place });
+        fs::write(home.path().join("bad.json"), listed.to_string()).unwrap();
+        let catalog = Fake::start(move |_, _| answer(&listed)).await;
+        let entry = format!("{}/agents.json#reviewer", catalog.url);
+        for entry in [entry.as_str(), "bad.json#reviewer"] {
+            let ended = cli(["send", entry, "x"]).at(home.path()).end().await;
+            assert_eq!(ended.status.code(), Some(3), "{entry} {place} {ended:?}");
+            assert!(!home.path().join("started").exists(), "{entry} {place}");
+        }
+    }
     // Who has the catalog does not decide who gets the credentials.
     let send = ["send", "x", "-a", &entry, "--bearer", "hunter2"];
     cli(send).fails(2, "A2ACLI_ERR_USAGE").await;

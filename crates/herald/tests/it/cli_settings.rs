@@ -79,6 +79,76 @@ async fn a_file_for_one_agent_brings_its_reference_and_its_credential() {
 }
 
 #[tokio::test]
+async fn a_directory_of_somebody_else_gets_no_credential_and_starts_no_program() {
+    let fake = agent(json!({ "task": task("COMPLETED") })).await;
+    let home = tempdir().unwrap();
+    let work = home.path().join("cloned");
+    fs::create_dir_all(&work).unwrap();
+    let own = home.path().join(".config/a2a-cli");
+    fs::create_dir_all(&own).unwrap();
+    let theirs = |lines: &str| fs::write(work.join(".env"), lines).unwrap();
+    let run = |arguments: &[&str]| {
+        let home = home.path().to_str().unwrap();
+        cli(arguments.iter().copied()).at(&work).env("HOME", home)
+    };
+    let send: &[&str] = &["send", "x"];
+    let config = work.join(".env");
+    let named = ["send", "x", "--config", config.to_str().unwrap()];
+    let shown = || fake.calls().pop().unwrap().header("authorization").map(str::to_owned);
+
+    theirs(&format!("A2ACLI_AGENT_CARD={}\n", fake.url));
+    run(send).ok().await;
+    assert_eq!(shown(), None, "without a credential there is nothing to lose");
+    for (name, value) in [("BEARER", "hunter2"), ("SVC_PARAM", "authorization:Bearer hunter2")] {
+        let name = format!("A2ACLI_{name}");
+        let variable = |run: crate::cli_support::Run| run.env(&name, value);
+        let before = fake.calls().len();
+        let refused = variable(run(send)).end().await;
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("no agent is named"), "{refused:?}");
+        assert!(refused.stderr.contains("your credentials are not for whom"), "{refused:?}");
+        assert_eq!(fake.calls().len(), before, "it was asked");
+        // Whoever is named by the user gets it, and so does whom a file of the user names.
+        for explicit in [&["send", &fake.url, "x"][..], &["send", "x", "-a", &fake.url], &named] {
+            variable(run(explicit)).ok().await;
+            assert_eq!(shown().as_deref(), Some("Bearer hunter2"), "{explicit:?}");
+        }
+    }
+    // The user's own file is no different from a variable, and its agent does not take the place.
+    fs::write(own.join(".env"), format!("A2ACLI_API_KEY=k\nA2ACLI_AGENT_CARD={}\n", fake.url))
+        .unwrap();
+    let refused = run(send).fails(2, "A2ACLI_ERR_USAGE").await;
+    assert_eq!(refused["message"], "no agent is named");
+    fs::remove_file(own.join(".env")).unwrap();
+    // A flag is for this call, and a credential of the same file is that file's.
+    run(&["send", "x", "--bearer", "mine"]).ok().await;
+    assert_eq!(shown().as_deref(), Some("Bearer mine"));
+    theirs(&format!("A2ACLI_AGENT_CARD={}\nA2ACLI_BEARER=theirs\n", fake.url));
+    run(send).ok().await;
+    assert_eq!(shown().as_deref(), Some("Bearer theirs"));
+
+    theirs("A2ACLI_AGENT_CARD=stdio:touch started\nA2ACLI_INSECURE=true\n");
+    let refused = run(send).end().await;
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("only you start programs"), "{refused:?}");
+    let settings = run(&["config", "show"]).json().await;
+    let (value, source) = setting(&settings, "insecure");
+    assert!(value == "none" && source.contains("whom you believe"), "{value} {source}");
+    assert!(!work.join("started").exists());
+    run(&named).fails(3, "A2ACLI_ERR_UNREACHABLE").await;
+    assert!(work.join("started").exists(), "the user has named the file");
+}
+
+#[tokio::test]
+async fn a_setting_names_the_agent_unless_the_command_line_does() {
+    let (one, other) = (agent(json!({ "task": task("COMPLETED") })).await, "http://127.0.0.1:9");
+    let sent = cli(["send", one.url.as_str(), "x"]).env("A2ACLI_AGENT_CARD", other).ok().await;
+    assert_eq!(sent.field("State"), "COMPLETED");
+    let both = ["send", one.url.as_str(), "x", "-a", one.url.as_str()];
+    cli(both).fails(2, "A2ACLI_ERR_USAGE").await;
+}
+
+#[tokio::test]
 async fn nothing_is_remembered_from_one_run_to_the_next() {
     let fake = agent(json!({ "task": task("INPUT_REQUIRED") })).await;
     let home = tempdir().unwrap();
