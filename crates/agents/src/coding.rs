@@ -3,6 +3,7 @@
 //! caller is asked.
 
 mod approval;
+mod codex;
 mod conversation;
 mod dialect;
 
@@ -15,6 +16,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use self::{
+    codex::Codex,
     conversation::Conversation,
     dialect::{Approval, Ask, Choice, Dialect, Event},
 };
@@ -43,7 +45,10 @@ const RESULT: &str = "result";
 
 /// Which coding agent it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Preset {}
+pub enum Preset {
+    /// Codex, from OpenAI.
+    Codex,
+}
 
 /// Gives each message to a coding agent.
 #[derive(Debug, Clone)]
@@ -58,6 +63,8 @@ pub struct Coding {
     pub model: Option<String>,
     /// The profile to use, for agents that have such.
     pub profile_name: Option<String>,
+    /// What stands above the agent's own configuration, for agents that can be given that.
+    pub settings: Map<String, Value>,
     /// Whether the agent may do everything without asking.
     pub force: bool,
     /// After so long, what nobody answered is denied.
@@ -106,6 +113,7 @@ impl Coding {
             program,
             model: None,
             profile_name: None,
+            settings: Map::new(),
             force: false,
             approval_timeout: Duration::from_secs(600),
             max_output: MAX_OUTPUT,
@@ -157,6 +165,7 @@ impl Coding {
             session,
             model: self.model.clone(),
             profile: self.profile_name.clone(),
+            settings: self.settings.clone(),
             force: self.force,
             directory: self.program.directory().map_err(unstarted)?,
         };
@@ -349,7 +358,9 @@ impl Coding {
 impl Preset {
     /// What it is called in settings.
     pub fn name(self) -> &'static str {
-        match self {}
+        match self {
+            Self::Codex => "codex",
+        }
     }
 
     fn description(self) -> String {
@@ -360,8 +371,10 @@ impl Preset {
         )
     }
 
-    fn dialect(self, _ask: Ask) -> Box<dyn Dialect> {
-        match self {}
+    fn dialect(self, ask: Ask) -> Box<dyn Dialect> {
+        match self {
+            Self::Codex => Box::new(Codex::new(ask)),
+        }
     }
 }
 

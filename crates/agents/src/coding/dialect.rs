@@ -41,6 +41,8 @@ pub(crate) struct Ask {
     pub(crate) model: Option<String>,
     /// The profile to use, for agents that have such.
     pub(crate) profile: Option<String>,
+    /// What stands above the agent's own configuration, for agents that can be given that.
+    pub(crate) settings: Map<String, Value>,
     /// Whether the agent may do everything without asking.
     pub(crate) force: bool,
     /// Where it works.

@@ -1,0 +1,226 @@
+//! What the app server of Codex 0.166.0 said to a scripted model, with ids made short and lines that
+//! tell nothing left out.
+
+#![expect(clippy::disallowed_methods, reason = "json! is how tests write what they expect")]
+
+use serde_json::{Map, Value, json};
+
+use super::Codex;
+use crate::coding::dialect::{Approval, Ask, Dialect, Event, Talk};
+
+const WORK: &str = include_str!("recorded/work.jsonl");
+const RESUMED: &str = include_str!("recorded/resumed.jsonl");
+const APPROVALS: &str = include_str!("recorded/approvals.jsonl");
+const REFUSED: &str = include_str!("recorded/refused.jsonl");
+const FORGOTTEN: &str = include_str!("recorded/forgotten.jsonl");
+
+fn ask() -> Ask {
+    Ask { text: "Look around".to_owned(), directory: "/repo".into(), ..Ask::default() }
+}
+
+/// All that is made of a recording, with every approval answered by the choice that this names.
+fn heard(ask: Ask, recording: &str, choice: &str) -> Talk {
+    let (mut codex, mut talk) = (Codex::new(ask), Talk::default());
+    codex.open(&mut talk);
+    for line in recording.lines() {
+        let before = talk.events.len();
+        codex.hear(line, &mut talk).unwrap();
+        if let Some(Event::Approval(approval)) = talk.events.get(before) {
+            let chosen = approval.choices.iter().find(|one| one.id == choice).unwrap().clone();
+            codex.answer(&approval.clone(), &chosen, &mut talk);
+        }
+    }
+    talk
+}
+
+fn lines(talk: &Talk) -> Vec<Value> {
+    let lines = str::from_utf8(&talk.lines).unwrap().lines();
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn approvals(talk: &Talk) -> Vec<&Approval> {
+    let approvals = talk.events.iter().filter_map(|event| match event {
+        Event::Approval(approval) => Some(approval),
+        Event::Init { .. }
+        | Event::SessionLost
+        | Event::Text(_)
+        | Event::ToolUse { .. }
+        | Event::ToolResult { .. }
+        | Event::Done { .. }
+        | Event::Error(_) => None,
+    });
+    approvals.collect()
+}
+
+#[test]
+fn work_is_told_as_it_happens() {
+    let talk = heard(Ask { force: true, ..ask() }, WORK, "accept");
+    let text = |text: &str| Event::Text(text.to_owned());
+    let Some((Event::Done { summary, stats }, events)) = talk.events.split_last() else {
+        panic!("it is not done: {talk:?}");
+    };
+    assert_eq!(
+        *events,
+        [
+            Event::Init { model: Some("scripted".to_owned()), session: Some("id-1".to_owned()) },
+            text("I "),
+            text("look "),
+            text("around. "),
+            Event::ToolUse { name: "shell".to_owned() },
+            Event::ToolResult { output: "found\n".to_owned() },
+            text("\n\n"),
+            text("There "),
+            text("is "),
+            text("nothing. "),
+        ]
+    );
+    assert_eq!(summary.as_deref(), Some("There is nothing."));
+    assert_eq!(stats["inputTokens"], 20, "of both calls to the model: {stats:?}");
+    assert_eq!(stats["totalTokens"], 30);
+    assert!(stats.contains_key("durationMs"));
+    assert!(talk.is_closed, "nothing more is wanted");
+}
+
+#[test]
+fn a_thread_is_started_with_nothing_of_the_caller_on_the_command_line() {
+    assert_eq!(Codex::new(ask()).arguments(), ["app-server"]);
+    let talk = heard(Ask { model: Some("large".to_owned()), ..ask() }, WORK, "accept");
+    let lines = lines(&talk);
+    let said: Vec<_> = lines.iter().map(|line| line["method"].as_str().unwrap()).collect();
+    assert_eq!(said, ["initialize", "initialized", "thread/start", "turn/start"]);
+    let asks = json!({
+        "model": "large", "cwd": "/repo", "approvalPolicy": "on-request", "sandbox": "read-only"
+    });
+    assert_eq!(lines[2]["params"], asks, "without force nothing is changed unasked");
+    let input = json!([{ "type": "text", "text": "Look around" }]);
+    assert_eq!(lines[3]["params"], json!({ "threadId": "id-1", "input": input }));
+}
+
+#[test]
+fn with_force_nobody_is_asked_and_a_profile_may_choose_the_sandbox() {
+    let forced = |settings: Map<String, Value>| {
+        lines(&heard(Ask { force: true, settings, ..ask() }, WORK, "accept"))[2]["params"].clone()
+    };
+    let params = forced(Map::new());
+    assert_eq!(
+        (&params["approvalPolicy"], &params["sandbox"]),
+        (&json!("never"), &json!("danger-full-access"))
+    );
+    let profile = Map::from_iter([("sandbox_mode".to_owned(), json!("workspace-write"))]);
+    let params = forced(profile.clone());
+    assert_eq!((&params["sandbox"], &params["config"]), (&Value::Null, &Value::Object(profile)));
+}
+
+#[test]
+fn a_session_is_taken_up_and_only_the_new_turn_is_counted() {
+    let talk = heard(Ask { session: Some("id-1".to_owned()), ..ask() }, RESUMED, "accept");
+    let lines = lines(&talk);
+    assert_eq!(lines[2]["method"], "thread/resume");
+    assert_eq!(lines[2]["params"]["threadId"], "id-1");
+    let Some(Event::Done { summary, stats }) = talk.events.last() else {
+        panic!("it is not done: {talk:?}");
+    };
+    assert_eq!(summary.as_deref(), Some("Still nothing."));
+    assert_eq!(stats["totalTokens"], 15, "the thread has cost 45 so far");
+}
+
+#[test]
+fn a_session_that_codex_has_forgotten_is_lost() {
+    let talk = heard(Ask { session: Some("id-1".to_owned()), ..ask() }, FORGOTTEN, "accept");
+    assert_eq!(talk.events, [Event::SessionLost]);
+    assert!(talk.is_closed);
+}
+
+#[test]
+fn what_the_model_refuses_is_told_in_its_words() {
+    let talk = heard(ask(), REFUSED, "accept");
+    let Some(Event::Error(why)) = talk.events.last() else { panic!("it went well: {talk:?}") };
+    assert!(why.starts_with("unexpected status 401 Unauthorized"), "{why}");
+    assert!(talk.is_closed);
+}
+
+#[test]
+fn commands_files_and_tools_are_asked_for() {
+    let talk = heard(ask(), APPROVALS, "accept");
+    let asked: Vec<_> = approvals(&talk).iter().map(|one| one.prompt.as_str()).collect();
+    assert_eq!(
+        asked,
+        [
+            "shell: /bin/bash -lc 'touch made' (It is needed.)",
+            "apply_patch: /repo/patched.txt",
+            "Allow the brush MCP server to run tool \"paint\"",
+        ]
+    );
+    let details: Vec<_> = approvals(&talk).iter().map(|one| &one.detail).collect();
+    assert_eq!(details[0]["command"], "/bin/bash -lc 'touch made'");
+    assert_eq!(details[1]["changes"][0]["diff"], "hello\n");
+    assert_eq!(details[2]["serverName"], "brush");
+    let answers = lines(&talk).split_off(4);
+    assert_eq!(
+        answers,
+        [
+            json!({ "id": 0, "result": { "decision": "accept" } }),
+            json!({ "id": 1, "result": { "decision": "accept" } }),
+            json!({ "id": 2, "result": { "action": "accept", "content": null } }),
+        ]
+    );
+}
+
+#[test]
+fn a_choice_that_lasts_is_offered_where_codex_has_one_and_never_one_that_changes_its_rules() {
+    let talk = heard(ask(), APPROVALS, "decline");
+    let choices = |approval: &Approval| -> Vec<(String, bool)> {
+        approval.choices.iter().map(|choice| (choice.id.clone(), choice.grants)).collect()
+    };
+    let offered: Vec<_> = approvals(&talk).into_iter().map(choices).collect();
+    let choice = |id: &str, grants| (id.to_owned(), grants);
+    let (yes, no) = (choice("accept", true), choice("decline", false));
+    let again = choice("acceptForSession", true);
+    let plain = vec![yes.clone(), no.clone()];
+    assert_eq!(offered, [plain.clone(), vec![yes, again, no], plain]);
+}
+
+#[test]
+fn what_nobody_here_can_do_is_refused_and_forms_are_declined() {
+    let (mut codex, mut talk) = (Codex::new(ask()), Talk::default());
+    let form = r#"{"method":"mcpServer/elicitation/request","id":"a","params":{"message":"Who?",
+        "requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}}"#;
+    codex.hear(form, &mut talk).unwrap();
+    codex.hear(r#"{"method":"attestation/generate","id":7,"params":{}}"#, &mut talk).unwrap();
+    let lines = lines(&talk);
+    assert_eq!(lines[0], json!({ "id": "a", "result": { "action": "decline", "content": null } }));
+    assert_eq!((&lines[1]["id"], &lines[1]["error"]["code"]), (&json!(7), &json!(-32601)));
+    assert_eq!(talk.events, []);
+}
+
+#[test]
+fn helpers_of_its_own_are_not_mistaken_for_the_answer() {
+    let (mut codex, mut talk) = (Codex::new(ask()), Talk::default());
+    let (begin, rest) = WORK.split_at(WORK.find("\n{\"method\":\"item/").unwrap());
+    let helper = rest.replace("id-1", "id-of-helper");
+    for line in begin.lines().chain(helper.trim().lines()) {
+        codex.hear(line, &mut talk).unwrap();
+    }
+    assert!(matches!(talk.events[..], [Event::Init { .. }]), "{talk:?}");
+    assert!(!talk.is_closed);
+}
+
+#[test]
+fn a_cancelled_turn_is_interrupted() {
+    let (mut codex, mut talk) = (Codex::new(ask()), Talk::default());
+    for line in WORK.lines().take(5) {
+        codex.hear(line, &mut talk).unwrap();
+    }
+    codex.cancel(&mut talk);
+    let interrupt = lines(&talk).pop().unwrap();
+    assert_eq!(interrupt["method"], "turn/interrupt");
+    assert_eq!(interrupt["params"], json!({ "threadId": "id-1", "turnId": "id-2" }));
+    assert!(talk.is_closed);
+}
+
+#[test]
+fn what_is_no_message_is_a_failure() {
+    let mut codex = Codex::new(ask());
+    let failure = codex.hear("Segmentation fault", &mut Talk::default()).unwrap_err();
+    assert_eq!(failure.kind, "said something that is not understood");
+}

@@ -1,0 +1,476 @@
+//! The messages of Codex's app server that are spoken and understood here. Of each, what is needed:
+//! `codex app-server generate-ts` prints them whole.
+
+use std::{borrow::Cow, path::Path};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, value::RawValue};
+
+use crate::failure::Failure;
+
+/// Notifications that tell nothing we pass on, and would be the longest lines.
+const UNWANTED: [&str; 4] = [
+    "account/rateLimits/updated",
+    "item/commandExecution/outputDelta",
+    "item/fileChange/outputDelta",
+    "turn/diff/updated",
+];
+
+/// The calls that are made, each once, so that its number is its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    Initialize = 1,
+    Start,
+    Resume,
+    Turn,
+    Interrupt,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(super) enum Heard<'a> {
+    /// The answer to a call of ours.
+    Reply(Call, Result<&'a RawValue, String>),
+    /// A call that wants an answer to this id.
+    Request { id: &'a RawValue, method: Cow<'a, str>, params: &'a RawValue },
+    /// Something happened.
+    Notice { method: Cow<'a, str>, params: &'a RawValue },
+    /// Nothing that was waited for.
+    Other,
+}
+
+/// What a thread is started or taken up with.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ThreadParams<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) thread_id: Option<&'a str>,
+    /// Earlier turns are not told again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) exclude_turns: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) model: Option<&'a str>,
+    pub(super) cwd: &'a Path,
+    pub(super) approval_policy: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sandbox: Option<&'static str>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(super) config: &'a Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ThreadReply {
+    pub(super) thread: Named,
+    pub(super) model: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Named {
+    pub(super) id: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TurnReply {
+    pub(super) turn: Named,
+}
+
+/// A piece of a message.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Delta {
+    pub(super) thread_id: String,
+    pub(super) item_id: String,
+    pub(super) delta: String,
+}
+
+/// Something was begun or has ended.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ItemNotice {
+    pub(super) thread_id: String,
+    pub(super) item: Item,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(super) enum Item {
+    AgentMessage {
+        id: String,
+        text: String,
+    },
+    CommandExecution {
+        status: String,
+        aggregated_output: Option<String>,
+        exit_code: Option<i64>,
+    },
+    FileChange {
+        id: String,
+        status: String,
+        changes: Vec<Value>,
+    },
+    McpToolCall {
+        server: String,
+        tool: String,
+        status: String,
+        result: Option<McpResult>,
+        error: Option<Problem>,
+    },
+    WebSearch {
+        query: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct McpResult {
+    #[serde(default)]
+    content: Vec<McpContent>,
+}
+
+#[derive(Debug, Deserialize)]
+struct McpContent {
+    #[serde(default)]
+    text: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Problem {
+    pub(super) message: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UsageNotice {
+    pub(super) thread_id: String,
+    pub(super) turn_id: String,
+    pub(super) token_usage: TokenUsage,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TokenUsage {
+    /// Of the last call to the model.
+    pub(super) last: Usage,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Usage {
+    input_tokens: u64,
+    cached_input_tokens: u64,
+    output_tokens: u64,
+    reasoning_output_tokens: u64,
+    total_tokens: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TurnNotice {
+    pub(super) thread_id: String,
+    pub(super) turn: Turn,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Turn {
+    pub(super) status: String,
+    pub(super) error: Option<Problem>,
+    pub(super) duration_ms: Option<u64>,
+}
+
+/// May this command run?
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CommandApproval {
+    pub(super) command: Option<String>,
+    pub(super) reason: Option<String>,
+    #[serde(default)]
+    pub(super) available_decisions: Vec<Value>,
+}
+
+/// May these files be changed?
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FileApproval {
+    pub(super) item_id: String,
+    pub(super) reason: Option<String>,
+}
+
+/// A server of tools asks something, or Codex does on its behalf.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Elicitation {
+    pub(super) message: String,
+    #[serde(default)]
+    requested_schema: Form,
+}
+
+/// The answer to an approval.
+#[derive(Debug, Serialize)]
+pub(super) struct Decision<'a> {
+    pub(super) decision: &'a str,
+}
+
+/// The answer to an elicitation.
+#[derive(Debug, Serialize)]
+pub(super) struct Action<'a> {
+    pub(super) action: &'a str,
+    pub(super) content: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Form {
+    #[serde(default)]
+    properties: Map<String, Value>,
+}
+
+impl Call {
+    pub(super) fn method(self) -> &'static str {
+        match self {
+            Self::Initialize => "initialize",
+            Self::Start => "thread/start",
+            Self::Resume => "thread/resume",
+            Self::Turn => "turn/start",
+            Self::Interrupt => "turn/interrupt",
+        }
+    }
+
+    fn numbered(id: &RawValue) -> Option<Self> {
+        let calls = [Self::Initialize, Self::Start, Self::Resume, Self::Turn, Self::Interrupt];
+        calls.into_iter().find(|call| id.get() == (*call as u8).to_string())
+    }
+
+    /// The line that makes it.
+    pub(super) fn line(self, params: &impl Serialize) -> String {
+        #[derive(Serialize)]
+        struct Line<'a, P> {
+            id: u8,
+            method: &'a str,
+            params: &'a P,
+        }
+        write(&Line { id: self as u8, method: self.method(), params })
+    }
+
+    /// The line that introduces us.
+    pub(super) fn initialize() -> String {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params {
+            client_info: Client,
+            capabilities: Capabilities,
+        }
+        #[derive(Serialize)]
+        struct Client {
+            name: &'static str,
+            title: &'static str,
+            version: &'static str,
+        }
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Capabilities {
+            experimental_api: bool,
+            request_attestation: bool,
+            opt_out_notification_methods: [&'static str; 4],
+        }
+        Self::Initialize.line(&Params {
+            client_info: Client {
+                name: "herald",
+                title: "Herald",
+                version: env!("CARGO_PKG_VERSION"),
+            },
+            capabilities: Capabilities {
+                experimental_api: false,
+                request_attestation: false,
+                opt_out_notification_methods: UNWANTED,
+            },
+        })
+    }
+
+    /// The line that gives a thread something to do.
+    pub(super) fn turn(thread_id: &str, text: &str) -> String {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params<'a> {
+            thread_id: &'a str,
+            input: [Input<'a>; 1],
+        }
+        #[derive(Serialize)]
+        #[serde(tag = "type", rename_all = "camelCase")]
+        enum Input<'a> {
+            Text { text: &'a str },
+        }
+        Self::Turn.line(&Params { thread_id, input: [Input::Text { text }] })
+    }
+
+    /// The line that ends a turn before its time.
+    pub(super) fn interrupt(thread_id: &str, turn_id: &str) -> String {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params<'a> {
+            thread_id: &'a str,
+            turn_id: &'a str,
+        }
+        Self::Interrupt.line(&Params { thread_id, turn_id })
+    }
+}
+
+impl<'a> Heard<'a> {
+    pub(super) fn read(line: &'a str) -> Result<Self, Failure> {
+        #[derive(Deserialize)]
+        struct Line<'a> {
+            #[serde(borrow)]
+            id: Option<&'a RawValue>,
+            #[serde(borrow)]
+            method: Option<Cow<'a, str>>,
+            #[serde(borrow, default = "nothing")]
+            params: &'a RawValue,
+            #[serde(borrow, default = "nothing")]
+            result: &'a RawValue,
+            error: Option<Problem>,
+        }
+        let Line { id, method, params, result, error } = parse(line)?;
+        Ok(match (id, method) {
+            (Some(id), Some(method)) => Self::Request { id, method, params },
+            (None, Some(method)) => Self::Notice { method, params },
+            (Some(id), None) => match (Call::numbered(id), error) {
+                (Some(call), None) => Self::Reply(call, Ok(result)),
+                (Some(call), Some(error)) => Self::Reply(call, Err(error.message)),
+                (None, _) => Self::Other,
+            },
+            (None, None) => Self::Other,
+        })
+    }
+}
+
+impl Item {
+    /// The tool that is used, where it is one.
+    pub(super) fn tool(&self) -> Option<String> {
+        match self {
+            Self::AgentMessage { .. } | Self::Other => None,
+            Self::CommandExecution { .. } => Some("shell".to_owned()),
+            Self::FileChange { .. } => Some("apply_patch".to_owned()),
+            Self::McpToolCall { server, tool, .. } => Some(format!("{server}.{tool}")),
+            Self::WebSearch { .. } => Some("web_search".to_owned()),
+        }
+    }
+
+    /// What came of it.
+    pub(super) fn output(self) -> Option<String> {
+        match self {
+            Self::AgentMessage { .. } | Self::Other => None,
+            Self::CommandExecution { status, aggregated_output, exit_code } => {
+                let printed = aggregated_output.filter(|output| !output.trim().is_empty());
+                let code = exit_code.map(|code| format!("exit code {code}"));
+                Some(printed.or(code).unwrap_or(status))
+            }
+            Self::FileChange { status, changes, .. } => {
+                Some(format!("{status}: {}", paths(&changes)))
+            }
+            Self::McpToolCall { status, result, error, .. } => {
+                let error = error.map(|error| error.message);
+                let texts = result.map(|result| {
+                    let texts = result.content.into_iter().map(|content| content.text);
+                    texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
+                });
+                Some(error.or(texts).filter(|text| !text.is_empty()).unwrap_or(status))
+            }
+            Self::WebSearch { query } => Some(query),
+        }
+    }
+}
+
+impl Elicitation {
+    /// Whether yes or no is all that is asked.
+    pub(super) fn is_yes_or_no(&self) -> bool {
+        self.requested_schema.properties.is_empty()
+    }
+}
+
+impl Usage {
+    pub(super) fn add(&mut self, more: &Self) {
+        self.input_tokens += more.input_tokens;
+        self.cached_input_tokens += more.cached_input_tokens;
+        self.output_tokens += more.output_tokens;
+        self.reasoning_output_tokens += more.reasoning_output_tokens;
+        self.total_tokens += more.total_tokens;
+    }
+
+    pub(super) fn stats(&self, duration_ms: Option<u64>) -> Map<String, Value> {
+        let tokens = [
+            ("inputTokens", self.input_tokens),
+            ("cachedInputTokens", self.cached_input_tokens),
+            ("outputTokens", self.output_tokens),
+            ("reasoningOutputTokens", self.reasoning_output_tokens),
+            ("totalTokens", self.total_tokens),
+        ];
+        let stats = tokens.into_iter().chain(duration_ms.map(|spent| ("durationMs", spent)));
+        stats.map(|(name, value)| (name.to_owned(), value.into())).collect()
+    }
+}
+
+/// The line that says that the introduction was understood.
+pub(super) fn initialized() -> String {
+    #[derive(Serialize)]
+    struct Line {
+        method: &'static str,
+    }
+    write(&Line { method: "initialized" })
+}
+
+/// The line that answers a call.
+pub(super) fn answer(id: &RawValue, result: &impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct Line<'a, R> {
+        id: &'a RawValue,
+        result: &'a R,
+    }
+    write(&Line { id, result })
+}
+
+/// The line that says that a call will not be answered.
+pub(super) fn refuse(id: &RawValue) -> String {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        id: &'a RawValue,
+        error: Error,
+    }
+    #[derive(Serialize)]
+    struct Error {
+        code: i32,
+        message: &'static str,
+    }
+    write(&Line { id, error: Error { code: -32601, message: "nobody here can do that" } })
+}
+
+/// The files that changes are about.
+pub(super) fn paths(changes: &[Value]) -> String {
+    let paths = changes.iter().filter_map(|change| change["path"].as_str());
+    paths.collect::<Vec<_>>().join(", ")
+}
+
+/// These members of an object, where they say something.
+pub(super) fn members(raw: &RawValue, names: &[&str]) -> Result<Map<String, Value>, Failure> {
+    let mut all: Map<String, Value> = read(raw)?;
+    all.retain(|name, value| names.contains(&name.as_str()) && !value.is_null());
+    Ok(all)
+}
+
+/// Reads what is in a message.
+pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Failure> {
+    parse(raw.get())
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Failure> {
+    serde_json::from_str(text).map_err(|why| Failure {
+        message: Some(why.to_string()),
+        ..Failure::new("said something that is not understood")
+    })
+}
+
+fn write(line: &impl Serialize) -> String {
+    serde_json::to_string(line).expect("plain data can be written")
+}
+
+fn nothing<'a>() -> &'a RawValue {
+    RawValue::NULL
+}
