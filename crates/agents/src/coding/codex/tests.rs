@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use super::Codex;
 use crate::coding::dialect::{Approval, Ask, Dialect, Event, Talk};
 
-const WORK: &str = include_str!("recorded/work.jsonl");
-const RESUMED: &str = include_str!("recorded/resumed.jsonl");
-const APPROVALS: &str = include_str!("recorded/approvals.jsonl");
-const REFUSED: &str = include_str!("recorded/refused.jsonl");
-const FORGOTTEN: &str = include_str!("recorded/forgotten.jsonl");
+const WORK: &str = include_str!("../recorded/codex-work.jsonl");
+const RESUMED: &str = include_str!("../recorded/codex-resumed.jsonl");
+const APPROVALS: &str = include_str!("../recorded/codex-approvals.jsonl");
+const REFUSED: &str = include_str!("../recorded/codex-refused.jsonl");
+const FORGOTTEN: &str = include_str!("../recorded/codex-forgotten.jsonl");
 
 fn ask() -> Ask {
     Ask { text: "Look around".to_owned(), directory: "/repo".into(), ..Ask::default() }
