@@ -2,10 +2,13 @@
 //! the program, what it says becomes the task's, and where it wants to be allowed something the
 //! caller is asked.
 
+mod acp;
 mod approval;
 mod codex;
 mod conversation;
 mod dialect;
+mod gemini;
+mod opencode;
 
 use std::{collections::VecDeque, io, time::Duration};
 
@@ -16,6 +19,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use self::{
+    acp::{Acp, Habits},
     codex::Codex,
     conversation::Conversation,
     dialect::{Approval, Ask, Choice, Dialect, Event},
@@ -48,6 +52,12 @@ const RESULT: &str = "result";
 pub enum Preset {
     /// Codex, from OpenAI.
     Codex,
+    /// Whatever speaks the Agent Client Protocol.
+    Acp,
+    /// Gemini CLI.
+    Gemini,
+    /// OpenCode.
+    Opencode,
 }
 
 /// Gives each message to a coding agent.
@@ -360,6 +370,9 @@ impl Preset {
     pub fn name(self) -> &'static str {
         match self {
             Self::Codex => "codex",
+            Self::Acp => "acp",
+            Self::Gemini => "gemini",
+            Self::Opencode => "opencode",
         }
     }
 
@@ -374,6 +387,9 @@ impl Preset {
     fn dialect(self, ask: Ask) -> Box<dyn Dialect> {
         match self {
             Self::Codex => Box::new(Codex::new(ask)),
+            Self::Acp => Box::new(Acp::new(ask, Habits::default())),
+            Self::Gemini => Box::new(gemini::dialect(ask)),
+            Self::Opencode => Box::new(opencode::dialect(ask)),
         }
     }
 }

@@ -44,7 +44,6 @@ async fn begun(herald: &Herald, agent: &str, draft: &Draft) -> String {
     id(&task).to_owned()
 }
 
-
 /// What the agent says about a task's state.
 fn word(task: &Value) -> &str {
     task["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default()

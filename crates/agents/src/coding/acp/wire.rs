@@ -1,0 +1,366 @@
+//! The lines of the Agent Client Protocol, as far as they are spoken here.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, value::RawValue};
+
+/// What an agent answers that nobody has signed in to.
+pub(super) const NOT_SIGNED_IN: i64 = -32_000;
+
+/// What is answered to a request that cannot be read.
+pub(super) const UNREADABLE: i64 = -32_602;
+
+/// What is answered to what is not offered here.
+pub(super) const UNKNOWN: i64 = -32_601;
+
+/// What an agent is told.
+#[derive(Debug, Serialize)]
+#[serde(tag = "method", content = "params", rename_all_fields = "camelCase")]
+pub(super) enum Told<'a> {
+    #[serde(rename = "initialize")]
+    Initialize { protocol_version: u16, client_capabilities: Map<String, Value>, client_info: Us },
+    #[serde(rename = "authenticate")]
+    Authenticate { method_id: &'a str },
+    #[serde(rename = "session/new")]
+    New { cwd: &'a str, mcp_servers: [(); 0] },
+    #[serde(rename = "session/resume")]
+    Resume { session_id: &'a str, cwd: &'a str, mcp_servers: [(); 0] },
+    #[serde(rename = "session/load")]
+    Load { session_id: &'a str, cwd: &'a str, mcp_servers: [(); 0] },
+    #[serde(rename = "session/set_mode")]
+    SetMode { session_id: &'a str, mode_id: &'a str },
+    #[serde(rename = "session/set_model")]
+    SetModel { session_id: &'a str, model_id: &'a str },
+    #[serde(rename = "session/set_config_option")]
+    SetOption { session_id: &'a str, config_id: &'a str, value: &'a str },
+    #[serde(rename = "session/prompt")]
+    Prompt { session_id: &'a str, prompt: [Block<'a>; 1] },
+    #[serde(rename = "session/cancel")]
+    Cancel { session_id: &'a str },
+}
+
+/// Who speaks.
+#[derive(Debug, Serialize)]
+pub(super) struct Us {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) version: &'static str,
+}
+
+/// A piece of a prompt.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Block<'a> {
+    Text { text: Cow<'a, str> },
+}
+
+/// An answer to what the agent asked.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Reply<'a> {
+    Result { outcome: Outcome<'a> },
+    Error { code: i64, message: &'a str },
+}
+
+/// What became of a permission.
+#[derive(Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub(super) enum Outcome<'a> {
+    Selected { option_id: &'a str },
+    Cancelled,
+}
+
+/// A line of the agent's.
+#[derive(Debug, Deserialize)]
+pub(super) struct Line<'a> {
+    #[serde(borrow)]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) result: Option<&'a RawValue>,
+    pub(super) error: Option<Fault>,
+}
+
+/// Why a request was refused.
+#[derive(Debug, Deserialize)]
+pub(super) struct Fault {
+    #[serde(default)]
+    pub(super) code: i64,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    data: Value,
+}
+
+/// Who answers, and what it can do.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Initialized {
+    pub(super) protocol_version: u16,
+    #[serde(default)]
+    pub(super) agent_capabilities: Capabilities,
+    #[serde(default)]
+    pub(super) auth_methods: Vec<SignIn>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Capabilities {
+    pub(super) load_session: bool,
+    pub(super) session_capabilities: SessionCapabilities,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SessionCapabilities {
+    /// It is there if the agent can.
+    pub(super) resume: Option<Value>,
+}
+
+/// A way to sign in.
+#[derive(Debug, Deserialize)]
+pub(super) struct SignIn {
+    #[serde(default)]
+    pub(super) name: String,
+}
+
+/// A session, and what can be chosen in it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Opened {
+    pub(super) session_id: Option<String>,
+    pub(super) config_options: Option<Vec<ConfigOption>>,
+    pub(super) modes: Option<Value>,
+    pub(super) models: Option<Models>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ConfigOption {
+    pub(super) id: String,
+    #[serde(default)]
+    pub(super) category: Option<String>,
+    #[serde(default)]
+    pub(super) current_value: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Models {
+    #[serde(default)]
+    pub(super) current_model_id: Option<String>,
+}
+
+/// Something happened in a session.
+#[derive(Debug, Deserialize)]
+pub(super) struct Notice {
+    pub(super) update: Update,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "sessionUpdate", rename_all = "snake_case")]
+pub(super) enum Update {
+    AgentMessageChunk {
+        content: Content,
+    },
+    #[serde(alias = "tool_call_update")]
+    ToolCall(ToolCall),
+    #[serde(rename = "usage_update")]
+    Usage {
+        #[serde(default)]
+        cost: Option<Value>,
+    },
+    /// Plans, thoughts, commands: nothing of the answer.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Content {
+    Text {
+        text: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// A tool that is used, as far as this line tells.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolCall {
+    pub(super) tool_call_id: String,
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    status: Option<Status>,
+    #[serde(default)]
+    content: Option<Vec<ToolContent>>,
+    #[serde(default)]
+    raw_output: Option<Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    Completed,
+    Failed,
+    /// It is not over.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum ToolContent {
+    Content {
+        content: Content,
+    },
+    Diff {
+        path: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// The agent wants to do something.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Permission<'a> {
+    #[serde(borrow)]
+    pub(super) tool_call: &'a RawValue,
+    pub(super) options: Vec<Offer>,
+}
+
+/// One of the answers it takes.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Offer {
+    pub(super) option_id: String,
+    pub(super) name: String,
+    pub(super) kind: OfferKind,
+}
+
+/// In the order in which they are offered to callers: who says yes means this once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OfferKind {
+    AllowOnce,
+    AllowAlways,
+    RejectOnce,
+    RejectAlways,
+    /// Whatever it is, it is no yes.
+    #[serde(other)]
+    Other,
+}
+
+/// The end of a prompt.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Stopped {
+    pub(super) stop_reason: String,
+    #[serde(default)]
+    pub(super) usage: Option<Map<String, Value>>,
+    #[serde(rename = "_meta", default)]
+    pub(super) meta: Option<Meta>,
+}
+
+/// Where Gemini CLI counts tokens.
+#[derive(Debug, Deserialize)]
+pub(super) struct Meta {
+    #[serde(default)]
+    pub(super) quota: Option<Quota>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Quota {
+    #[serde(default)]
+    pub(super) token_count: Option<Map<String, Value>>,
+}
+
+impl Told<'_> {
+    /// As a line without its end: a request under a number, or a notification.
+    pub(super) fn line(&self, id: Option<u64>) -> String {
+        #[derive(Serialize)]
+        struct Wire<'a> {
+            jsonrpc: &'static str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            id: Option<u64>,
+            #[serde(flatten)]
+            told: &'a Told<'a>,
+        }
+        encode(&Wire { jsonrpc: "2.0", id, told: self })
+    }
+}
+
+impl Reply<'_> {
+    /// As a line without its end.
+    pub(super) fn line(&self, id: &RawValue) -> String {
+        #[derive(Serialize)]
+        struct Wire<'a> {
+            jsonrpc: &'static str,
+            id: &'a RawValue,
+            #[serde(flatten)]
+            reply: &'a Reply<'a>,
+        }
+        encode(&Wire { jsonrpc: "2.0", id, reply: self })
+    }
+}
+
+impl Fault {
+    /// The agent's own words.
+    pub(super) fn text(&self) -> String {
+        let details = self.data.get("details").unwrap_or(&self.data).as_str();
+        match details {
+            Some(details) if self.message.is_empty() => details.to_owned(),
+            Some(details) => format!("{}: {details}", self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
+impl ToolCall {
+    /// What callers are told is used.
+    pub(super) fn name(&self) -> String {
+        let title = self.title.as_deref().filter(|title| !title.is_empty());
+        title.or(self.kind.as_deref()).unwrap_or("tool").to_owned()
+    }
+
+    /// What it is for, and on what.
+    pub(super) fn described(&self) -> String {
+        match (self.kind.as_deref(), self.title.as_deref()) {
+            (Some(kind), Some(title)) => format!("{kind}: {title}"),
+            (Some(_), None) | (None, _) => self.name(),
+        }
+    }
+
+    /// What came out, once something did.
+    pub(super) fn output(&self) -> Option<String> {
+        let word = match self.status? {
+            Status::Completed => "done",
+            Status::Failed => "failed",
+            Status::Other => return None,
+        };
+        let pieces = self.content.iter().flatten().filter_map(|piece| match piece {
+            ToolContent::Content { content: Content::Text { text } } => Some(text.as_str()),
+            ToolContent::Diff { path } => Some(path.as_str()),
+            ToolContent::Content { content: Content::Other } | ToolContent::Other => None,
+        });
+        let told = pieces.collect::<Vec<_>>().join("\n");
+        if !told.is_empty() {
+            return Some(told);
+        }
+        let raw = self.raw_output.as_ref().and_then(Value::as_str);
+        Some(raw.unwrap_or(word).to_owned())
+    }
+}
+
+fn encode(line: &impl Serialize) -> String {
+    serde_json::to_string(line).expect("everything in it has a JSON form")
+}
