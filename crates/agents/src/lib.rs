@@ -7,6 +7,7 @@ mod echo;
 mod exec;
 mod failure;
 mod handler;
+mod llm;
 pub mod process;
 mod text;
 
@@ -17,3 +18,4 @@ pub use echo::Echo;
 pub use exec::{Exec, Input};
 pub use failure::ErrorDetail;
 pub use handler::Handler;
+pub use llm::{Endpoint, EndpointError, Llm, Parameters, Patience};

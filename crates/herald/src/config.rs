@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
-use herald_protocol::{AgentName, Version};
+use herald_protocol::{AgentName, Metadata, Version};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::args::{Binding, LogFormat, LogLevel};
@@ -210,7 +210,7 @@ pub(crate) struct AgentSection {
     pub(crate) dialects: Dialects,
     /// Only for `kind = "conformance"`.
     pub(crate) otherwise: Option<OtherwiseKey>,
-    /// The rest is for kinds that run a program.
+    /// For kinds that run a program.
     pub(crate) command: Option<Vec<String>>,
     pub(crate) workdir: Option<PathBuf>,
     /// Where the working directory must be once its links are followed.
@@ -223,8 +223,10 @@ pub(crate) struct AgentSection {
     pub(crate) error_detail: Option<ErrorDetailKey>,
     /// How often a turn is begun that a death cut off, the server's or the program's.
     pub(crate) attempts: Option<u32>,
-    /// The rest is for `kind = "a2a"`: where the other agent is, and how it is called.
+    /// Where another agent or a model is, and how often it is tried again.
     pub(crate) url: Option<String>,
+    pub(crate) retries: Option<usize>,
+    /// For `kind = "a2a"`: how the other agent is called.
     #[serde(default, deserialize_with = "choice")]
     pub(crate) binding: Option<Binding>,
     pub(crate) version: Option<SpokenVersion>,
@@ -235,7 +237,18 @@ pub(crate) struct AgentSection {
     pub(crate) trusted_origins: Vec<String>,
     /// Whether it knows a message by its id.
     pub(crate) idempotent: Option<bool>,
-    pub(crate) retries: Option<usize>,
+    /// The rest is for `kind = "llm"`.
+    pub(crate) model: Option<String>,
+    pub(crate) api_key: Option<Secret>,
+    pub(crate) system: Option<String>,
+    pub(crate) images: Option<bool>,
+    pub(crate) temperature: Option<f64>,
+    pub(crate) max_tokens: Option<u64>,
+    /// Further members of a request's body.
+    #[serde(default)]
+    pub(crate) parameters: Metadata,
+    pub(crate) connect_timeout: Option<Span>,
+    pub(crate) first_token_timeout: Option<Span>,
     /// What relative paths start from, if not from where the server does.
     #[serde(skip)]
     pub(crate) base: PathBuf,

@@ -1,6 +1,8 @@
 //! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
 
 mod discovery;
+mod keys;
+mod llm;
 mod packages;
 mod program;
 mod tls;
@@ -412,15 +414,11 @@ fn agent(
 }
 
 fn build(
-    section: AgentSection,
+    mut section: AgentSection,
     processes: &Processes,
 ) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
-    let name = section.name.as_str();
-    program::check(&section)?;
-    upstream::check(&section)?;
-    if section.otherwise.is_some() && *section.kind != "conformance" {
-        bail!("agent {name:?}: `otherwise` belongs to kind = \"conformance\"");
-    }
+    let name = &*section.name.clone();
+    keys::check(&section)?;
     let (mut profile, agent): (Profile, Arc<dyn Agent>) = match section.kind.as_str() {
         "echo" => (Echo::profile(name), Arc::new(Echo)),
         "conformance" => {
@@ -433,12 +431,13 @@ fn build(
         "exec" => program::exec(&section, processes)?,
         "handler" => program::handler(&section, processes)?,
         "a2a" => upstream::agent(&section)?,
-        "acp" | "claude-code" | "codex" | "cursor" | "gemini" | "opencode" | "llm" | "worker" => {
+        "llm" => llm::agent(&mut section)?,
+        "acp" | "claude-code" | "codex" | "cursor" | "gemini" | "opencode" | "worker" => {
             bail!("agent {name:?}: kind = {:?} is not part of this version", *section.kind)
         }
         other => bail!(
             "agent {name:?}: unknown kind {other:?}; \
-             use \"exec\", \"handler\", \"a2a\", \"echo\" or \"conformance\""
+             use \"exec\", \"handler\", \"a2a\", \"llm\", \"echo\" or \"conformance\""
         ),
     };
     if *section.name != *section.kind {

@@ -38,32 +38,6 @@ pub(super) fn runs_programs(kind: &str) -> bool {
     matches!(kind, "exec" | "handler")
 }
 
-/// Refuses keys that mean nothing to agents of this kind.
-pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
-    let programs = [
-        ("command", section.command.is_some()),
-        ("workdir", section.workdir.is_some()),
-        ("allowed_roots", !section.allowed_roots.is_empty()),
-        ("env", !section.env.is_empty()),
-        ("max_output", section.max_output.is_some()),
-        ("attempts", section.attempts.is_some()),
-    ];
-    let misplaced = programs.iter().find(|(_, given)| *given && !runs_programs(&section.kind));
-    if let Some((key, _)) = misplaced {
-        bail!("agent {:?}: `{key}` belongs to kind = \"exec\" or \"handler\"", *section.name);
-    }
-    if section.error_detail.is_some() && !runs_programs(&section.kind) && *section.kind != "a2a" {
-        bail!(
-            "agent {:?}: `error_detail` belongs to kind = \"exec\", \"handler\" or \"a2a\"",
-            *section.name
-        );
-    }
-    if section.input.is_some() && *section.kind != "exec" {
-        bail!("agent {:?}: `input` belongs to kind = \"exec\"", *section.name);
-    }
-    Ok(())
-}
-
 /// An agent that runs a program for each turn.
 pub(super) fn exec(
     section: &AgentSection,

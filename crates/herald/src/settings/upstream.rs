@@ -11,25 +11,6 @@ use crate::config::{AgentSection, UpstreamAuthSection, UpstreamTlsSection};
 
 use super::program::error_detail;
 
-/// Refuses keys that mean nothing to agents of other kinds.
-pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
-    let upstream = [
-        ("url", section.url.is_some()),
-        ("binding", section.binding.is_some()),
-        ("version", section.version.is_some()),
-        ("auth", section.auth.is_some()),
-        ("tls", section.tls.is_some()),
-        ("trusted_origins", !section.trusted_origins.is_empty()),
-        ("idempotent", section.idempotent.is_some()),
-        ("retries", section.retries.is_some()),
-    ];
-    let misplaced = upstream.iter().find(|(_, given)| *given && *section.kind != "a2a");
-    match misplaced {
-        Some((key, _)) => bail!("agent {:?}: `{key}` belongs to kind = \"a2a\"", *section.name),
-        None => Ok(()),
-    }
-}
-
 /// The agent of a section, which is looked for when it is needed.
 pub(super) fn agent(section: &AgentSection) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
     let agent = || format!("agent {:?}", *section.name);

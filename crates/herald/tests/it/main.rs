@@ -13,6 +13,7 @@
 )]
 
 mod http;
+mod model;
 mod support;
 mod wire;
 
@@ -38,6 +39,7 @@ mod drain;
 mod exec;
 mod faults;
 mod handler;
+mod llm;
 mod logs;
 mod pages;
 mod python;

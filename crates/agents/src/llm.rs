@@ -1,0 +1,268 @@
+//! A language model behind an endpoint that speaks OpenAI's chat completions.
+
+mod chat;
+mod endpoint;
+mod prompt;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
+use herald_protocol::{AgentName, Artifact, ArtifactId, Metadata, Part, Role};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{ErrorDetail, failure::Failure};
+
+pub use chat::Parameters;
+pub use endpoint::{Endpoint, EndpointError, Patience};
+
+use chat::{Finish, Word};
+use endpoint::Answer;
+
+/// Bytes of an answer.
+const MAX_OUTPUT: u64 = 4 << 20;
+
+/// Earlier tasks of a conversation that the model is told.
+const MEMORY: usize = 20;
+
+/// One piece of the growing artifact.
+const PIECE: usize = 16 << 10;
+
+/// Bytes of a refusal that are kept.
+const REFUSAL: usize = 2 << 10;
+
+/// After the first word of a piece, so long may the rest of it take.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// Gives each message to a language model, with what was said before.
+#[derive(Debug, Clone)]
+pub struct Llm {
+    /// Whom failures are blamed on.
+    pub name: AgentName,
+    /// Where the model is.
+    pub endpoint: Endpoint,
+    /// What every request says beside the conversation.
+    pub parameters: Parameters,
+    /// What the model is told before everything else. It is in no card and in no task.
+    pub system: Option<String>,
+    /// Whether the model can look at images.
+    pub images: bool,
+    /// How many bytes of an answer are taken.
+    pub max_output: u64,
+    /// How much callers hear of its failures.
+    pub error_detail: ErrorDetail,
+}
+
+/// Why an answer was not finished.
+enum Cut {
+    /// The turn is over, or what was said does not fit into its task.
+    Turn(AgentError),
+    /// The model failed.
+    Failed(Failure),
+}
+
+/// The artifact that an answer becomes, while it grows.
+struct Growing<'a> {
+    turn: &'a Turn,
+    id: ArtifactId,
+    piece: String,
+    /// When the piece is to be written, however short it is.
+    due: Option<Instant>,
+    is_begun: bool,
+}
+
+impl Llm {
+    /// A model at an endpoint, within the usual limits.
+    pub fn new(name: &str, endpoint: Endpoint, parameters: Parameters) -> Self {
+        Self {
+            name: AgentName::new(name),
+            endpoint,
+            parameters,
+            system: None,
+            images: false,
+            max_output: MAX_OUTPUT,
+            error_detail: ErrorDetail::default(),
+        }
+    }
+
+    /// What it declares about itself. The system prompt has no part in it.
+    pub fn profile(&self) -> Profile {
+        let description = "Answers with a language model that knows the conversation";
+        let mut profile = Profile::new(self.name.clone(), description);
+        profile.skills[0].tags = vec!["llm".to_owned(), "chat".to_owned()];
+        profile.input_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
+        if self.images {
+            profile.input_modes.push("image/*".to_owned());
+        }
+        profile.memory = MEMORY;
+        // To ask again changes nothing in the world, and what was half said is replaced.
+        profile.recovery = Recovery::Rerun(2);
+        profile.concurrency = 64;
+        profile.timeout = Some(Duration::from_secs(600));
+        profile
+    }
+
+    async fn answer(&self, turn: &Turn) -> Result<(), Cut> {
+        let messages = prompt::messages(turn, self.system.as_deref(), self.images);
+        let body = self.parameters.request(&messages);
+        let (first, mut answer) =
+            self.endpoint.ask(body, turn.trace()).await.map_err(Cut::Failed)?;
+        let mut artifact = Growing::new(turn);
+        let heard = self.listen(first, &mut answer, &mut artifact).await;
+        let (finish, refused) = match heard {
+            Ok(heard) => heard,
+            Err(cut) => {
+                // What was said stays, however it ended.
+                artifact.flush().await?;
+                return Err(cut);
+            }
+        };
+        artifact.finish(&finish).await?;
+        if !refused.is_empty() {
+            let kind = "was refused an answer by its model";
+            return Err(Cut::Failed(Failure { message: Some(refused), ..Failure::new(kind) }));
+        }
+        match finish.reason.as_deref() {
+            Some("content_filter") => {
+                Err(Cut::Failed(Failure::new("was cut off by the content filter of its model")))
+            }
+            Some("tool_calls" | "function_call") => {
+                Err(Cut::Failed(Failure::new("was asked by its model for a tool, and has none")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Writes down what is said until the end: how that was, and what was said instead of an answer.
+    async fn listen(
+        &self,
+        first: Word,
+        answer: &mut Answer,
+        artifact: &mut Growing<'_>,
+    ) -> Result<(Finish, String), Cut> {
+        let (mut said, mut refused) = (0, String::new());
+        let mut next = Some(first);
+        loop {
+            let word = match next.take() {
+                Some(word) => word,
+                None => match artifact.in_time(answer).await? {
+                    Some(word) => word,
+                    None => continue,
+                },
+            };
+            match word {
+                Word::Said(text) => {
+                    said += text.len() as u64;
+                    if said > self.max_output {
+                        let most = self.max_output;
+                        let kind = format!("got more than {most} bytes from its model");
+                        return Err(Cut::Failed(Failure::new(kind)));
+                    }
+                    artifact.say(&text).await?;
+                }
+                Word::Refused(text) => {
+                    refused.push_str(&text);
+                    refused.truncate(refused.floor_char_boundary(REFUSAL));
+                }
+                Word::End(finish) => return Ok((finish, refused)),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Agent for Llm {
+    async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
+        // To leave is to hang up: the connection belongs to what is dropped.
+        let answered = tokio::select! {
+            answered = self.answer(turn) => answered,
+            () = turn.cancelled().cancelled() => return Err(AgentError::Stopped),
+        };
+        answered.map_err(|cut| match cut {
+            Cut::Turn(error) => error,
+            Cut::Failed(failure) => failure.tell(&self.name, self.error_detail),
+        })
+    }
+}
+
+impl<'a> Growing<'a> {
+    /// An answer to each message of a task: `answer`, `answer-2` and so on.
+    fn new(turn: &'a Turn) -> Self {
+        let history = turn.task().history.as_deref().unwrap_or_default();
+        let asked = history.iter().filter(|message| message.role == Role::User);
+        let before = asked.take_while(|message| message.message_id != turn.message().message_id);
+        let id = prompt::answer_id(before.count());
+        Self { turn, id, piece: String::new(), due: None, is_begun: false }
+    }
+
+    /// The next word, or none if the piece has to be written before it comes.
+    async fn in_time(&mut self, answer: &mut Answer) -> Result<Option<Word>, Cut> {
+        let Some(due) = self.due else { return Ok(Some(answer.next().await?)) };
+        match timeout_at(due, answer.next()).await {
+            Ok(word) => Ok(Some(word?)),
+            Err(_) => {
+                self.flush().await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn say(&mut self, text: &str) -> Result<(), Cut> {
+        self.piece.push_str(text);
+        self.due.get_or_insert_with(|| Instant::now() + GATHER);
+        match self.piece.len() >= PIECE {
+            true => self.flush().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Writes what has been gathered, if anything.
+    async fn flush(&mut self) -> Result<(), Cut> {
+        match self.piece.is_empty() {
+            true => Ok(()),
+            false => self.write(false, None).await,
+        }
+    }
+
+    /// Writes the last piece, and what the model said about its answer.
+    async fn finish(&mut self, finish: &Finish) -> Result<(), Cut> {
+        if !self.is_begun && self.piece.is_empty() {
+            return Ok(());
+        }
+        let mut about = Metadata::new();
+        if let Some(usage) = &finish.usage {
+            about.insert("usage".to_owned(), Value::Object(usage.clone()));
+        }
+        if let Some(reason) = &finish.reason {
+            about.insert("finish_reason".to_owned(), Value::String(reason.clone()));
+        }
+        self.write(true, Some(about).filter(|about| !about.is_empty())).await
+    }
+
+    async fn write(&mut self, is_last: bool, metadata: Option<Metadata>) -> Result<(), Cut> {
+        self.is_begun = true;
+        self.due = None;
+        let text = std::mem::take(&mut self.piece);
+        let piece = Artifact {
+            artifact_id: self.id.clone(),
+            name: Some("answer".to_owned()),
+            parts: vec![Part::text(text)],
+            metadata,
+            ..Artifact::default()
+        };
+        Ok(self.turn.append(piece, is_last).await?)
+    }
+}
+
+impl From<Stop> for Cut {
+    fn from(stop: Stop) -> Self {
+        Self::Turn(stop.into())
+    }
+}
+
+impl From<Failure> for Cut {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}

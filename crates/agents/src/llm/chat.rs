@@ -1,0 +1,140 @@
+//! Chat completions as JSON: what is sent, and what comes back piece by piece.
+
+use herald_protocol::Metadata;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What every request says beside the conversation: the model, and further members of the body.
+#[derive(Debug, Clone)]
+pub struct Parameters(Metadata);
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Chat {
+    role: &'static str,
+    content: Content,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Content {
+    Text(String),
+    Pieces(Vec<Piece>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Piece {
+    Text { text: String },
+    ImageUrl { image_url: ImageUrl },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct ImageUrl {
+    url: String,
+}
+
+/// What a model says, one after the other.
+#[derive(Debug)]
+pub(super) enum Word {
+    /// More of its answer.
+    Said(String),
+    /// More of why it does not answer.
+    Refused(String),
+    /// That it has finished.
+    End(Finish),
+}
+
+/// What a model says about its answer.
+#[derive(Debug, Default)]
+pub(super) struct Finish {
+    /// Why it ended where it did.
+    pub(super) reason: Option<String>,
+    /// What it took.
+    pub(super) usage: Option<Metadata>,
+}
+
+/// One event of the stream or, from endpoints that do not stream, all of them at once.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Chunk {
+    #[serde(default)]
+    pub(super) choices: Vec<Choice>,
+    pub(super) usage: Option<Metadata>,
+    pub(super) error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Choice {
+    #[serde(default)]
+    pub(super) index: u32,
+    #[serde(alias = "message")]
+    pub(super) delta: Option<Delta>,
+    pub(super) finish_reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Delta {
+    pub(super) content: Option<String>,
+    pub(super) refusal: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    #[serde(flatten)]
+    parameters: &'a Metadata,
+    messages: &'a [Chat],
+}
+
+impl Parameters {
+    /// Members that are not for others to set.
+    pub const OWN: [&'static str; 4] = ["model", "messages", "stream", "n"];
+
+    /// A model, and further members of the body such as `temperature`.
+    pub fn new(model: &str, further: Metadata) -> Self {
+        let mut members = Metadata::new();
+        // Otherwise a stream does not say what it took. Who knows better says so in `further`.
+        let usage = Metadata::from_iter([("include_usage".to_owned(), Value::Bool(true))]);
+        members.insert("stream_options".to_owned(), Value::Object(usage));
+        members.extend(further);
+        members.insert("model".to_owned(), Value::String(model.to_owned()));
+        members.insert("stream".to_owned(), Value::Bool(true));
+        Self(members)
+    }
+
+    /// The body of a request.
+    pub(super) fn request(&self, messages: &[Chat]) -> Vec<u8> {
+        serde_json::to_vec(&Request { parameters: &self.0, messages })
+            .expect("its keys are strings")
+    }
+}
+
+impl Chat {
+    pub(super) fn system(text: &str) -> Self {
+        Self { role: "system", content: Content::Text(text.to_owned()) }
+    }
+
+    pub(super) fn user(content: Content) -> Self {
+        Self { role: "user", content }
+    }
+
+    pub(super) fn assistant(text: String) -> Self {
+        Self { role: "assistant", content: Content::Text(text) }
+    }
+}
+
+impl Piece {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+
+    pub(super) fn image(url: String) -> Self {
+        Self::ImageUrl { image_url: ImageUrl { url } }
+    }
+
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text } => Some(text),
+            Self::ImageUrl { .. } => None,
+        }
+    }
+}

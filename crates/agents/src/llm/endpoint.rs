@@ -1,0 +1,411 @@
+//! The way to a model: one request, tried again until the first word, and the words of its answer.
+
+use std::{collections::VecDeque, fmt, time::Duration};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use herald_protocol::{TraceContext, sse};
+use reqwest::{
+    Client, Response, StatusCode, Url,
+    header::{
+        ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+    },
+    redirect::Policy,
+};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use super::chat::{Chunk, Finish, Word};
+use crate::failure::Failure;
+
+/// Bytes of one event, and of an answer that is no stream.
+const EVENT: usize = 1 << 20;
+
+/// Bytes of a complaint that are read, and how many of them are told as the model's own word.
+const COMPLAINT: usize = 64 << 10;
+const MESSAGE: usize = 500;
+
+/// The first pause before a request is tried again; each is about twice the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+/// The longest pause. An endpoint that asks for a longer one is not waited for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Where a model is, who asks it, and for how long.
+#[derive(Clone)]
+pub struct Endpoint {
+    client: Client,
+    url: Url,
+    authorization: Option<HeaderValue>,
+    /// What no log may show.
+    key: Option<String>,
+    patience: Patience,
+}
+
+/// How long an endpoint is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For a connection.
+    pub connect: Duration,
+    /// For the first word of an answer, from each request on.
+    pub first_token: Duration,
+    /// For the next sign of life; `None` is for ever.
+    pub idle: Option<Duration>,
+    /// How often a request is tried again while there is no word.
+    pub retries: usize,
+}
+
+/// Why there can be no such endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndpointError {
+    /// The URL cannot be called.
+    Url,
+    /// The key cannot stand in a header.
+    Key,
+    /// TLS cannot be set up; the text says why.
+    Tls(String),
+}
+
+/// The words of one answer, as they come.
+pub(super) struct Answer {
+    response: Response,
+    parser: sse::Parser,
+    words: VecDeque<Word>,
+    finish: Finish,
+    /// Whether the model has said that it has finished.
+    is_complete: bool,
+    idle: Duration,
+    key: Option<String>,
+}
+
+/// Why there is no answer, and whether there may be one later.
+struct Unanswered {
+    failure: Failure,
+    again: Option<Again>,
+}
+
+/// When to try again.
+enum Again {
+    Soon,
+    After(Duration),
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            first_token: Duration::from_secs(120),
+            idle: Some(Duration::from_secs(60)),
+            retries: 3,
+        }
+    }
+}
+
+impl Endpoint {
+    /// The endpoint below a base URL such as `http://127.0.0.1:11434/v1`.
+    pub fn new(url: &str, key: Option<String>, patience: Patience) -> Result<Self, EndpointError> {
+        let mut url = Url::parse(url).map_err(|_| EndpointError::Url)?;
+        let is_plain = url.scheme() == "http";
+        let is_bare = url.username().is_empty() && url.password().is_none();
+        if !(is_plain || url.scheme() == "https") || !is_bare || url.fragment().is_some() {
+            return Err(EndpointError::Url);
+        }
+        let mut path = url.path_segments_mut().map_err(|()| EndpointError::Url)?;
+        path.pop_if_empty().extend(["chat", "completions"]);
+        drop(path);
+        let authorization = key.as_deref().map(|key| {
+            let mut value = HeaderValue::try_from(format!("Bearer {key}"))?;
+            value.set_sensitive(true);
+            Ok::<_, reqwest::header::InvalidHeaderValue>(value)
+        });
+        let authorization = authorization.transpose().map_err(|_| EndpointError::Key)?;
+        // Whoever is redirected would take the key along.
+        let client = Client::builder()
+            .redirect(Policy::none())
+            .no_proxy()
+            .referer(false)
+            .connect_timeout(patience.connect)
+            // Shorter than most servers', so that no request meets a connection that is being closed.
+            .pool_idle_timeout(Duration::from_secs(20))
+            .user_agent(concat!("herald/", env!("CARGO_PKG_VERSION")));
+        // To read the system's roots takes long, and a connection in the open needs none.
+        let client = if is_plain { client.tls_certs_only([]) } else { client };
+        let client = client.build().map_err(|fault| EndpointError::Tls(causes(&fault)))?;
+        Ok(Self { client, url, authorization, key, patience })
+    }
+
+    /// Asks until there is a first word: that, and the rest of the answer.
+    pub(super) async fn ask(
+        &self,
+        body: Vec<u8>,
+        trace: Option<&TraceContext>,
+    ) -> Result<(Word, Answer), Failure> {
+        let headers = self.headers(trace);
+        let mut pauses = ExponentialBuilder::new()
+            .with_min_delay(FIRST_PAUSE)
+            .with_max_delay(LONGEST_PAUSE)
+            .with_max_times(self.patience.retries)
+            .with_jitter()
+            .build();
+        loop {
+            let limit = self.patience.first_token;
+            let answered = timeout(limit, self.try_once(headers.clone(), body.clone())).await;
+            let unanswered = match answered {
+                Ok(Ok(answered)) => return Ok(answered),
+                Ok(Err(unanswered)) => unanswered,
+                Err(_) => {
+                    let limit = limit.as_secs_f64();
+                    let kind = format!("got no answer from its model within {limit} s");
+                    return Err(Failure::new(kind));
+                }
+            };
+            let (Some(again), Some(pause)) = (unanswered.again, pauses.next()) else {
+                return Err(unanswered.failure);
+            };
+            let pause = match again {
+                Again::Soon => pause,
+                Again::After(asked) if asked > LONGEST_PAUSE => return Err(unanswered.failure),
+                Again::After(asked) => pause.max(asked),
+            };
+            tracing::debug!(kind = unanswered.failure.kind, ?pause, "the model is asked again");
+            sleep(pause).await;
+        }
+    }
+
+    async fn try_once(
+        &self,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<(Word, Answer), Unanswered> {
+        let request = self.client.post(self.url.clone()).headers(headers).body(body);
+        let response = request.send().await.map_err(|fault| {
+            let failure = broken("could not reach its model", fault);
+            Unanswered { failure, again: Some(Again::Soon) }
+        })?;
+        if !response.status().is_success() {
+            return Err(self.refused(response).await);
+        }
+        let mut answer = Answer {
+            response,
+            parser: sse::Parser::new(EVENT),
+            words: VecDeque::new(),
+            finish: Finish::default(),
+            is_complete: false,
+            // Until the first word there is another limit.
+            idle: Duration::MAX,
+            key: self.key.clone(),
+        };
+        let final_fault = |failure| Unanswered { failure, again: None };
+        if !answer.is_stream() {
+            answer.read_whole().await.map_err(final_fault)?;
+        }
+        match answer.next_or_end().await {
+            Ok(Some(word)) => {
+                answer.idle = self.patience.idle.unwrap_or(Duration::MAX);
+                Ok((word, answer))
+            }
+            Ok(None) => Err(Unanswered { failure: broke_off(), again: Some(Again::Soon) }),
+            Err(failure) => Err(final_fault(failure)),
+        }
+    }
+
+    fn headers(&self, trace: Option<&TraceContext>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        if let Some(trace) = trace {
+            let state = trace.state.as_deref().unwrap_or_default();
+            for (name, value) in [("traceparent", &*trace.to_string()), ("tracestate", state)] {
+                let value = HeaderValue::try_from(value).ok().filter(|value| !value.is_empty());
+                headers.extend(value.map(|value| (HeaderName::from_static(name), value)));
+            }
+        }
+        headers
+    }
+
+    async fn refused(&self, mut response: Response) -> Unanswered {
+        let status = response.status();
+        let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let wait = wait.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
+        let mut complaint = Vec::new();
+        // What cannot be read of a complaint is not worth a second one.
+        while let Ok(Some(piece)) = response.chunk().await {
+            complaint.extend_from_slice(&piece);
+            if complaint.len() > COMPLAINT {
+                complaint.truncate(COMPLAINT);
+                break;
+            }
+        }
+        let kind = match status.is_redirection() {
+            true => "was sent elsewhere by its model's endpoint, which is not followed".to_owned(),
+            false => format!("was refused by its model's endpoint with status {}", status.as_u16()),
+        };
+        let passes = status.is_server_error()
+            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+        let again = passes.then(|| wait.map_or(Again::Soon, Again::After));
+        let failure = complaint_of(kind, &String::from_utf8_lossy(&complaint), self.key.as_deref());
+        Unanswered { failure, again }
+    }
+}
+
+impl Answer {
+    /// The next word. That it has finished is the last one.
+    pub(super) async fn next(&mut self) -> Result<Word, Failure> {
+        self.next_or_end().await?.ok_or_else(broke_off)
+    }
+
+    /// The next word, or none if the stream ended before the answer did.
+    async fn next_or_end(&mut self) -> Result<Option<Word>, Failure> {
+        loop {
+            if let Some(word) = self.words.pop_front() {
+                return Ok(Some(word));
+            }
+            match timeout(self.idle, self.response.chunk()).await {
+                Ok(Ok(Some(bytes))) => self.take(&bytes)?,
+                // It has said that it has finished, so that nothing is missing.
+                Ok(_) | Err(_) if self.is_complete => {
+                    self.words.push_back(Word::End(std::mem::take(&mut self.finish)));
+                }
+                Ok(Ok(None)) => return Ok(None),
+                Ok(Err(fault)) => {
+                    let fault = causes(&fault.without_url());
+                    tracing::debug!(fault, "the answer of a model broke off");
+                    return Ok(None);
+                }
+                Err(_) => {
+                    let idle = self.idle.as_secs_f64();
+                    let kind = format!("heard nothing from its model for {idle} s");
+                    return Err(Failure::new(kind));
+                }
+            }
+        }
+    }
+
+    fn is_stream(&self) -> bool {
+        let kind = self.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+    }
+
+    /// The answer of an endpoint that does not stream.
+    async fn read_whole(&mut self) -> Result<(), Failure> {
+        let kind = self.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let kind = kind.unwrap_or("no content type").chars().take(80).collect::<String>();
+        let mut body = Vec::new();
+        while let Ok(Some(piece)) = self.response.chunk().await {
+            if body.len() + piece.len() > EVENT {
+                return Err(too_large());
+            }
+            body.extend_from_slice(&piece);
+        }
+        match serde_json::from_slice::<Chunk>(&body) {
+            Ok(chunk) if !chunk.choices.is_empty() || chunk.error.is_some() => {
+                self.is_complete = true;
+                self.hear(chunk)
+            }
+            Ok(_) | Err(_) => {
+                let kind =
+                    format!("got something from its model's endpoint that is no answer ({kind})");
+                Err(complaint_of(kind, &String::from_utf8_lossy(&body), self.key.as_deref()))
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut events = Vec::new();
+        self.parser.push(bytes, &mut events).map_err(|_| too_large())?;
+        for event in events {
+            let data = event.data.trim();
+            if data == "[DONE]" {
+                self.is_complete = true;
+                self.words.push_back(Word::End(std::mem::take(&mut self.finish)));
+                return Ok(());
+            }
+            if data.is_empty() {
+                continue;
+            }
+            let chunk = serde_json::from_str(data).map_err(|_| {
+                let kind = "got an event from its model that cannot be read".to_owned();
+                complaint_of(kind, data, self.key.as_deref())
+            })?;
+            self.hear(chunk)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, chunk: Chunk) -> Result<(), Failure> {
+        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
+            let kind = "got an error from its model".to_owned();
+            return Err(complaint_of(kind, &error.to_string(), self.key.as_deref()));
+        }
+        self.finish.usage = chunk.usage.or(self.finish.usage.take());
+        for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
+            if let Some(delta) = choice.delta {
+                let said = delta.content.filter(|text| !text.is_empty()).map(Word::Said);
+                let refused = delta.refusal.filter(|text| !text.is_empty()).map(Word::Refused);
+                self.words.extend(said.into_iter().chain(refused));
+            }
+            if choice.finish_reason.is_some() {
+                self.is_complete = true;
+                self.finish.reason = choice.finish_reason;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn broke_off() -> Failure {
+    Failure::new("got an answer from its model that broke off")
+}
+
+fn too_large() -> Failure {
+    Failure::new(format!("got an event of more than {EVENT} bytes from its model"))
+}
+
+fn broken(kind: &str, fault: reqwest::Error) -> Failure {
+    // A URL may hold a secret.
+    let message = Some(causes(&fault.without_url()));
+    Failure { message, ..Failure::new(kind) }
+}
+
+/// A failure about which the endpoint said something: the model's word for it, if it can be found.
+fn complaint_of(kind: String, said: &str, key: Option<&str>) -> Failure {
+    // Some endpoints repeat what they do not like.
+    let said = match key {
+        Some(key) => said.replace(key, "…"),
+        None => said.to_owned(),
+    };
+    let json: Value = serde_json::from_str(&said).unwrap_or_default();
+    let error = json.get("error").unwrap_or(&json);
+    let word = error.as_str().or_else(|| error.get("message")?.as_str());
+    let word = word.unwrap_or(said.trim()).chars().take(MESSAGE).collect::<String>();
+    let told = |text: String| Some(text).filter(|text| !text.is_empty());
+    Failure { message: told(word), full: told(said.trim().to_owned()), ..Failure::new(kind) }
+}
+
+/// A fault and what is behind it: why no connection came about is not said by the first.
+fn causes(fault: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(fault), |fault| fault.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url => {
+                f.write_str("must look like https://api.example.com/v1, without credentials in it")
+            }
+            Self::Key => f.write_str("cannot stand in a header"),
+            Self::Tls(cause) => write!(f, "cannot be connected to: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for EndpointError {}

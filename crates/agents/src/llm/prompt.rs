@@ -1,0 +1,78 @@
+//! What a model is told: the system prompt, the conversation, and the message.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use herald_engine::Turn;
+use herald_protocol::{ArtifactId, Content, Message, Part, Role, Task};
+
+use super::chat::{Chat, Content as Said, Piece};
+
+/// The artifact that answers a task's user for the first time, the second and so on.
+pub(super) fn answer_id(before: usize) -> ArtifactId {
+    match before {
+        0 => ArtifactId::from("answer"),
+        more => ArtifactId::from(format!("answer-{}", more + 1)),
+    }
+}
+
+/// Everything, in order.
+pub(super) fn messages(turn: &Turn, system: Option<&str>, images: bool) -> Vec<Chat> {
+    let mut messages: Vec<Chat> = system.map(Chat::system).into_iter().collect();
+    for task in turn.earlier() {
+        messages.extend(exchanges(task, None, images));
+    }
+    messages.extend(exchanges(turn.task(), Some(turn.message()), images));
+    messages.push(Chat::user(said(turn.message(), images)));
+    messages
+}
+
+/// The questions of a task that were answered, and the answers, up to this message. What was not
+/// answered is left out: some models want two sides that take turns.
+fn exchanges(task: &Task, until: Option<&Message>, images: bool) -> Vec<Chat> {
+    let asked = task.history.as_deref().unwrap_or_default().iter();
+    let asked = asked
+        .take_while(|message| until.is_none_or(|until| until.message_id != message.message_id))
+        .filter(|message| message.role == Role::User);
+    let mut exchanges = Vec::new();
+    for (number, message) in asked.enumerate() {
+        let answer = answer(task, &answer_id(number));
+        if !answer.is_empty() {
+            exchanges.push(Chat::user(said(message, images)));
+            exchanges.push(Chat::assistant(answer));
+        }
+    }
+    exchanges
+}
+
+fn answer(task: &Task, id: &ArtifactId) -> String {
+    let artifacts = task.artifacts.as_deref().unwrap_or_default().iter();
+    let mut answers = artifacts.filter(|artifact| artifact.artifact_id == *id);
+    let parts = answers.next().map(|artifact| artifact.parts.as_slice()).unwrap_or_default();
+    parts.iter().filter_map(Part::as_text).collect()
+}
+
+/// One text where there is nothing but text.
+fn said(message: &Message, images: bool) -> Said {
+    let pieces: Vec<Piece> = message.parts.iter().filter_map(|part| piece(part, images)).collect();
+    let texts: Option<Vec<&str>> = pieces.iter().map(Piece::as_text).collect();
+    match texts {
+        Some(texts) => Said::Text(texts.join("\n")),
+        None => Said::Pieces(pieces),
+    }
+}
+
+fn piece(part: &Part, images: bool) -> Option<Piece> {
+    let media_type = part.media_type.as_deref().unwrap_or_default();
+    let is_image = media_type.get(..6).is_some_and(|kind| kind.eq_ignore_ascii_case("image/"));
+    match &part.content {
+        Content::Text(text) => Some(Piece::text(text)),
+        Content::Data(value) => Some(Piece::text(value.to_string())),
+        // The conversation may be older than the setting.
+        Content::Raw(_) | Content::Url(_) if is_image && !images => None,
+        Content::Raw(bytes) if is_image => {
+            Some(Piece::image(format!("data:{media_type};base64,{}", STANDARD.encode(bytes))))
+        }
+        Content::Url(url) if is_image => Some(Piece::image(url.clone())),
+        Content::Raw(bytes) => Some(Piece::text(String::from_utf8_lossy(bytes))),
+        Content::Url(url) => Some(Piece::text(url)),
+    }
+}

@@ -1,0 +1,404 @@
+//! Models as agents: a scripted endpoint on loopback, behind the real binary.
+
+use serde_json::{Value, json};
+
+use crate::{
+    exec::{begun, ended, failure, printed, task, told},
+    http::Call,
+    model::{Model, Step, response},
+    support::{Herald, Options, SOON, eventually, uuid},
+    wire::{Draft, Wire, id, state},
+};
+
+const SYSTEM: &str = "You are a canary, and this is your secret song.";
+
+/// An agent that asks this model, served at the root.
+fn asks(model: &Model, settings: &str) -> Options {
+    Options::config(format!(
+        "[[agents]]\nname = \"poet\"\nkind = \"llm\"\nurl = \"{}\"\nmodel = \"tiny\"\n{settings}\n",
+        model.url()
+    ))
+}
+
+fn text(text: &str) -> Step {
+    Step::Text(text.to_owned())
+}
+
+fn says(text: &str) -> Step {
+    Step::Say(text.to_owned())
+}
+
+/// A stream that says this and nothing else.
+fn stream(events: &str) -> Step {
+    Step::Raw(format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{events}").into())
+}
+
+async fn told_in(herald: &Herald, context: &str, text: &str) -> Value {
+    let draft = Draft::new(uuid(), text).within(context);
+    Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, false)).await).unwrap()
+}
+
+/// Who said what in the last request, system prompt and all.
+fn conversation(model: &Model) -> Vec<(String, String)> {
+    let asked = model.asked().pop().unwrap().body;
+    let messages = asked["messages"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    messages.map(|message| (text(&message["role"]), text(&message["content"]))).collect()
+}
+
+fn pairs(said: &[(&str, &str)]) -> Vec<(String, String)> {
+    said.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn a_message_goes_to_the_model_and_its_answer_is_the_artifact() {
+    let model = Model::start(vec![text("Roses are red")]).await;
+    let settings = format!(
+        "system = \"{SYSTEM}\"\napi_key = \"env:POET_KEY\"\ntemperature = 0.5\nmax_tokens = 99\n\
+         parameters = {{ top_p = 0.9, stop = [\"END\"] }}"
+    );
+    let options = asks(&model, &settings).environment("POET_KEY", "canary-key-31");
+    let herald = Herald::start(options.arguments(["--log-level", "trace"])).await;
+    let task = told(&herald, "A poem, please").await;
+    assert_eq!(state(&task), "completed");
+    assert_eq!(printed(&task), "Roses are red");
+    let artifact = &task["artifacts"][0];
+    assert_eq!(artifact["artifactId"], "answer");
+    assert_eq!(artifact["metadata"]["finish_reason"], "stop");
+    assert_eq!(artifact["metadata"]["usage"]["total_tokens"], 10);
+
+    let asked = model.asked().pop().unwrap();
+    assert_eq!(asked.path, "/v1/chat/completions");
+    assert_eq!(asked.header("authorization"), Some("Bearer canary-key-31"));
+    let expected = json!({
+        "model": "tiny", "stream": true, "stream_options": { "include_usage": true },
+        "temperature": 0.5, "max_tokens": 99, "top_p": 0.9, "stop": ["END"],
+        "messages": [
+            { "role": "system", "content": SYSTEM },
+            { "role": "user", "content": "A poem, please" },
+        ],
+    });
+    assert_eq!(asked.body, expected);
+    let card = herald.call(&Call::get("/.well-known/agent-card.json")).await;
+    assert!(!card.text().contains("secret song"), "{}", card.text());
+    assert!(!task.to_string().contains("secret song"));
+    let log = herald.log();
+    for canary in ["canary-key", "secret song"] {
+        assert!(!log.contains(canary), "{canary} in the log");
+    }
+}
+
+#[tokio::test]
+async fn words_are_streamed_and_a_cancel_hangs_up() {
+    let model = Model::start(vec![says("Once upon "), Step::Hang]).await;
+    let herald = Herald::start(asks(&model, "")).await;
+    let call = Wire::Rest.stream("", &Draft::new(uuid(), "A tale"));
+    let mut stream = herald.client().await.open(&call).await.unwrap();
+    let first = loop {
+        let frame = Wire::Rest.frame(&stream.next().await.unwrap().unwrap());
+        if let Some(text) = frame.text() {
+            assert_eq!(text, "Once upon ", "while the model still thinks");
+            break frame;
+        }
+    };
+    assert_eq!(model.left(), 0);
+    let cancelled = herald.call(&Wire::Rest.cancel(&first.task)).await;
+    assert_eq!(state(&Wire::Rest.result(&cancelled).unwrap()), "canceled");
+    eventually(SOON, "the connection is closed", async || model.left() == 1).await;
+}
+
+#[tokio::test]
+async fn a_conversation_is_remembered_and_a_message_without_one_starts_clean() {
+    let mut answers: Vec<_> = ["A1", "A2", "A3", "A4"].map(text).into();
+    answers.extend([Step::Status(400), text("A5"), text("A6")]);
+    let model = Model::start(answers).await;
+    let mut herald = Herald::start(asks(&model, "system = \"Be brief\"\nmemory = 2")).await;
+    let system = ("system", "Be brief");
+    told_in(&herald, "chat", "Q1").await;
+    told(&herald, "Elsewhere").await;
+    assert_eq!(conversation(&model), pairs(&[system, ("user", "Elsewhere")]));
+    told_in(&herald, "chat", "Q2").await;
+    let first = [system, ("user", "Q1"), ("assistant", "A1"), ("user", "Q2")];
+    assert_eq!(conversation(&model), pairs(&first));
+    herald.restart_cleanly().await;
+    told_in(&herald, "chat", "Q3").await;
+    let (third, fourth) = ([("user", "Q2"), ("assistant", "A3")], [("user", "Q3")]);
+    let second = [&first[..3], &third, &fourth].concat();
+    assert_eq!(conversation(&model), pairs(&second), "also after a restart");
+    assert_eq!(state(&told_in(&herald, "chat", "Unanswered").await), "failed");
+    let newest = [&[system][..], &third, &fourth, &[("assistant", "A4"), ("user", "Unanswered")]];
+    assert_eq!(conversation(&model), pairs(&newest.concat()), "what is older is forgotten");
+    told_in(&herald, "chat", "Q5").await;
+    let answered = [system, ("user", "Q3"), ("assistant", "A4"), ("user", "Q5")];
+    assert_eq!(conversation(&model), pairs(&answered), "what was not answered is left out");
+    *herald.options() = asks(&model, "memory = 0");
+    herald.restart_cleanly().await;
+    told_in(&herald, "chat", "Q6").await;
+    assert_eq!(conversation(&model), pairs(&[("user", "Q6")]), "memory = 0 remembers nothing");
+}
+
+#[tokio::test]
+async fn a_message_to_a_task_at_work_is_answered_after_the_first() {
+    let model = Model::start(vec![says("A1"), Step::Wait, text("!"), text("A2")]).await;
+    let herald = Herald::start(asks(&model, "")).await;
+    let id = begun(&herald, "Q1").await;
+    eventually(SOON, "the model is asked", async || model.asked().len() == 1).await;
+    let more = Wire::Rest.send("", &Draft::new(uuid(), "Q2").to(&id), true);
+    herald.call(&more).await;
+    model.go();
+    let ended = ended(&herald, &id).await;
+    let said = |number: usize| {
+        let parts = ended["artifacts"][number]["parts"].as_array().unwrap().iter();
+        parts.map(|part| part["text"].as_str().unwrap()).collect::<String>()
+    };
+    assert_eq!((said(0).as_str(), said(1).as_str()), ("A1!", "A2"), "{ended}");
+    assert_eq!(ended["artifacts"][1]["artifactId"], "answer-2");
+    let expected = [("user", "Q1"), ("assistant", "A1!"), ("user", "Q2")];
+    assert_eq!(conversation(&model), pairs(&expected));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_busy_is_asked_again_until_the_first_word() {
+    let busy = b"HTTP/1.1 429 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n".to_vec();
+    let script = vec![Step::Raw(busy), Step::Status(503), Step::Die, text("At last")];
+    let model = Model::start(script).await;
+    let herald = Herald::start(asks(&model, "")).await;
+    assert_eq!(printed(&told(&herald, "hi").await), "At last");
+    assert_eq!(model.asked().len(), 4);
+
+    let model = Model::start(vec![Step::Status(503), Step::Status(503), text("Too late")]).await;
+    let herald = Herald::start(asks(&model, "retries = 1")).await;
+    let task = told(&herald, "hi").await;
+    let said = "agent poet was refused by its model's endpoint with status 503";
+    assert_eq!(failure(&task), (said, "AGENT_FAILED"));
+    assert_eq!((model.asked().len(), model.unused()), (2, 1));
+}
+
+#[tokio::test]
+async fn what_would_not_help_is_not_tried_again() {
+    let later = b"HTTP/1.1 429 Later\r\nretry-after: 3600\r\ncontent-length: 0\r\n\r\n".to_vec();
+    for (script, said) in [
+        (vec![Step::Status(401)], "was refused by its model's endpoint with status 401"),
+        (vec![Step::Raw(later)], "was refused by its model's endpoint with status 429"),
+        (vec![says("Half "), Step::Die], "got an answer from its model that broke off"),
+    ] {
+        let count = script.len();
+        let model = Model::start([script, vec![text("Too late")]].concat()).await;
+        let herald = Herald::start(asks(&model, "")).await;
+        let task = told(&herald, "hi").await;
+        assert_eq!(failure(&task).0, format!("agent poet {said}"));
+        assert_eq!((model.asked().len(), model.unused()), (1, 1), "{said}");
+        let half = if count == 2 { "Half " } else { "" };
+        assert_eq!(printed(&task), half, "what was said stays");
+    }
+}
+
+#[tokio::test]
+async fn endpoints_that_say_something_else_fail_the_task_and_say_so() {
+    let endless = format!("data: {}", "x".repeat(2 << 20));
+    let filtered = r#"data: {"choices":[{"delta":{},"finish_reason":"content_filter"}]}"#;
+    let refusal = r#"data: {"choices":[{"delta":{"refusal":"I would rather not"}}]}"#;
+    let tool = Step::Tool { name: "rm".to_owned(), arguments: json!({ "path": "/" }) };
+    let error = r#"data: {"error":{"message":"the canary is overloaded"}}"#;
+    let html = response(200, "text/html; charset=utf-8", "<html><b>Welcome!</b></html>");
+    let elsewhere = Model::start(vec![text("Caught")]).await;
+    let location = format!("{}/chat/completions", elsewhere.url());
+    let moved = format!("HTTP/1.1 307 Moved\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+    for (steps, said) in [
+        (
+            vec![Step::Raw(html)],
+            "got something from its model's endpoint that is no answer (text/html; charset=utf-8)",
+        ),
+        (vec![stream(&endless)], "got an event of more than 1048576 bytes from its model"),
+        (vec![says("So "), Step::Raw(endless.clone().into())], "got an event of more than"),
+        (vec![stream("data: {\"choi")], "got an answer from its model that broke off"),
+        (vec![says("So "), Step::Raw(b"data: {\"ch".to_vec())], "that broke off"),
+        (vec![stream("data: <b>no</b>\n\n")], "got an event from its model that cannot be read"),
+        (vec![stream(&format!("{error}\n\n"))], "got an error from its model"),
+        (
+            vec![says("So "), Step::Raw(format!("{error}\n\n").into())],
+            "got an error from its model",
+        ),
+        (
+            vec![stream(&format!("{filtered}\n\ndata: [DONE]\n\n"))],
+            "was cut off by the content filter of its model",
+        ),
+        (
+            vec![stream(&format!("{refusal}\n\ndata: [DONE]\n\n"))],
+            "was refused an answer by its model",
+        ),
+        (vec![tool], "was asked by its model for a tool, and has none"),
+        (
+            vec![Step::Raw(moved.into())],
+            "was sent elsewhere by its model's endpoint, which is not followed",
+        ),
+    ] {
+        let model = Model::start(steps).await;
+        let options = asks(&model, "api_key = \"k\"\nretries = 0");
+        let herald = Herald::start(options).await;
+        let task = told(&herald, "hi").await;
+        let (told, reason) = failure(&task);
+        assert!(told.starts_with("agent poet ") && told.contains(said), "{said}: {told}");
+        assert!(!told.contains("canary"), "{told}");
+        assert_eq!(reason, "AGENT_FAILED");
+    }
+    assert!(elsewhere.asked().is_empty(), "the key goes nowhere else");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_stream_or_forgets_to_say_that_it_is_done_is_understood() {
+    let whole = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"All at once"},
+        "finish_reason":"stop"}],"usage":{"total_tokens":4}}"#;
+    let undone = r#"data: {"choices":[{"delta":{"content":"Not done"},"finish_reason":"length"}]}"#;
+    let model = Model::start(vec![
+        Step::Raw(response(200, "application/json", whole)),
+        stream(&format!("{undone}\n\n")),
+    ])
+    .await;
+    let herald = Herald::start(asks(&model, "")).await;
+    let task = told(&herald, "hi").await;
+    assert_eq!(printed(&task), "All at once");
+    assert_eq!(task["artifacts"][0]["metadata"]["usage"]["total_tokens"], 4);
+    let task = told(&herald, "hi").await;
+    assert_eq!((state(&task).as_str(), printed(&task).as_str()), ("completed", "Not done"));
+    assert_eq!(task["artifacts"][0]["metadata"]["finish_reason"], "length");
+}
+
+#[tokio::test]
+async fn callers_hear_of_a_failure_what_they_may() {
+    for (detail, said) in [
+        ("kind", "with status 400"),
+        ("message", "with status 400: the model says 400"),
+        (
+            "full",
+            r#"with status 400: {"error":{"message":"the model says 400","type":"scripted"}}"#,
+        ),
+    ] {
+        let model = Model::start(vec![Step::Status(400)]).await;
+        let herald = Herald::start(asks(&model, &format!("error_detail = \"{detail}\""))).await;
+        let task = told(&herald, "hi").await;
+        assert!(failure(&task).0.ends_with(said), "{detail}: {}", failure(&task).0);
+        assert!(herald.log().contains("the model says 400"), "the log has it all");
+    }
+    // An endpoint that repeats the key does not make it known.
+    let echo = response(401, "application/json", r#"{"error":"wrong key: canary-key-77"}"#);
+    let model = Model::start(vec![Step::Raw(echo)]).await;
+    let settings = "api_key = \"canary-key-77\"\nerror_detail = \"full\"";
+    let herald = Herald::start(asks(&model, settings)).await;
+    assert!(failure(&told(&herald, "hi").await).0.ends_with(r#"{"error":"wrong key: …"}"#));
+    assert!(!herald.log().contains("canary-key"));
+}
+
+#[tokio::test]
+async fn nobody_is_waited_for_for_ever() {
+    let model = Model::start(vec![Step::Hang]).await;
+    let herald = Herald::start(asks(&model, "first_token_timeout = \"300ms\"")).await;
+    let task = told(&herald, "hi").await;
+    assert_eq!(failure(&task).0, "agent poet got no answer from its model within 0.3 s");
+    eventually(SOON, "the connection is closed", async || model.left() == 1).await;
+
+    let model = Model::start(vec![says("Well "), Step::Hang]).await;
+    let herald = Herald::start(asks(&model, "idle_timeout = \"300ms\"")).await;
+    let task = told(&herald, "hi").await;
+    assert_eq!(failure(&task).0, "agent poet heard nothing from its model for 0.3 s");
+
+    let gone = Model::start(Vec::new()).await;
+    let options = asks(&gone, "retries = 1");
+    drop(gone);
+    let herald = Herald::start(options).await;
+    assert_eq!(failure(&told(&herald, "hi").await).0, "agent poet could not reach its model");
+}
+
+#[tokio::test]
+async fn an_answer_is_only_taken_as_far_as_it_may_be_long() {
+    let model = Model::start(vec![text("one two three"), text("one two three")]).await;
+    let herald = Herald::start(asks(&model, "max_output = 13")).await;
+    assert_eq!(state(&told(&herald, "hi").await), "completed");
+    let herald = Herald::start(asks(&model, "max_output = 12")).await;
+    let task = told(&herald, "hi").await;
+    assert_eq!(failure(&task).0, "agent poet got more than 12 bytes from its model");
+}
+
+#[tokio::test]
+async fn data_is_written_out_images_are_shown_and_other_files_refused() {
+    let model = Model::start(vec![text("Seen"), text("Seen")]).await;
+    let herald = Herald::start(asks(&model, "images = true")).await;
+    let send = |parts: Value| {
+        let message = json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": parts });
+        Call::post("/message:send", &json!({ "message": message })).header("a2a-version", "1.0")
+    };
+    let parts = json!([
+        { "text": "What is it?" },
+        { "data": { "size": 3 } },
+        { "raw": "AAEC", "mediaType": "image/png" },
+        { "url": "https://example.com/cat.jpg", "mediaType": "image/jpeg" },
+    ]);
+    assert_eq!(herald.call(&send(parts)).await.status, 200);
+    let expected = json!([
+        { "type": "text", "text": "What is it?" },
+        { "type": "text", "text": "{\"size\":3}" },
+        { "type": "image_url", "image_url": { "url": "data:image/png;base64,AAEC" } },
+        { "type": "image_url", "image_url": { "url": "https://example.com/cat.jpg" } },
+    ]);
+    assert_eq!(model.asked()[0].body["messages"][0]["content"], expected);
+    let data = json!([{ "text": "And this?" }, { "data": [1, 2] }]);
+    assert_eq!(herald.call(&send(data)).await.status, 200);
+    assert_eq!(model.asked()[1].body["messages"][0]["content"], "And this?\n[1,2]");
+
+    let pdf = json!([{ "raw": "AAEC", "mediaType": "application/pdf" }]);
+    let answer = herald.call(&send(pdf)).await;
+    assert_eq!(answer.status, 400, "{answer:?}");
+    let refused = Wire::Rest.result(&answer).unwrap_err();
+    assert_eq!(refused.reason, "CONTENT_TYPE_NOT_SUPPORTED");
+    let blind = Herald::start(asks(&model, "")).await;
+    let image = send(json!([{ "raw": "AAEC", "mediaType": "image/png" }]));
+    let refused = Wire::Rest.result(&blind.call(&image).await).unwrap_err();
+    assert_eq!(refused.reason, "CONTENT_TYPE_NOT_SUPPORTED");
+}
+
+#[tokio::test]
+async fn an_answer_that_a_crash_cut_off_is_asked_for_again() {
+    let model = Model::start(vec![says("Half "), Step::Hang, text("Whole")]).await;
+    let mut herald = Herald::start(asks(&model, "")).await;
+    let id = begun(&herald, "hi").await;
+    eventually(SOON, "something was said", async || printed(&task(&herald, &id).await) == "Half ")
+        .await;
+    herald.kill9().await;
+    herald.restart().await;
+    assert_eq!(printed(&ended(&herald, &id).await), "Whole");
+}
+
+#[tokio::test]
+async fn a_trace_goes_on_at_the_model() {
+    let model = Model::start(vec![text("Traced")]).await;
+    let herald = Herald::start(asks(&model, "")).await;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let call = Wire::Rest.send("", &Draft::new(uuid(), "hi"), false);
+    let call = call.header("traceparent", parent).header("tracestate", "vendor=1");
+    let task = Wire::Rest.sent(&herald.call(&call).await).unwrap();
+    assert_eq!(state(&task), "completed", "{}", id(&task));
+    let asked = model.asked().pop().unwrap();
+    assert_eq!(asked.header("traceparent"), Some(parent));
+    assert_eq!(asked.header("tracestate"), Some("vendor=1"));
+}
+
+#[tokio::test]
+async fn mistakes_in_its_settings_are_found_at_the_start() {
+    let llm = "kind = \"llm\"\nmodel = \"m\"\nurl = \"http://127.0.0.1:9/v1\"";
+    for (settings, said) in [
+        ("kind = \"llm\"\nmodel = \"m\"", "needs url, such as url = \"http://127.0.0.1:11434/v1\""),
+        ("kind = \"llm\"\nurl = \"http://127.0.0.1:9\"", "needs model"),
+        ("kind = \"llm\"\nmodel = \"m\"\nurl = \"ftp://x/v1\"", "must look like https://"),
+        ("kind = \"llm\"\nmodel = \"m\"\nurl = \"http://me:pw@x/v1\"", "without credentials in it"),
+        (&format!("{llm}\nparameters = {{ stream = false }}"), "cannot say \"stream\""),
+        (&format!("{llm}\napi_key = \"env:NO_SUCH_KEY_8\""), "NO_SUCH_KEY_8 is not set"),
+        (&format!("{llm}\ncommand = [\"cat\"]"), "`command` belongs to kind"),
+        ("kind = \"echo\"\nmodel = \"m\"", "`model` belongs to kind = \"llm\""),
+        ("kind = \"echo\"\nparameters = { seed = 1 }", "`parameters` belongs to kind = \"llm\""),
+        ("kind = \"echo\"\nerror_detail = \"full\"", "`error_detail` belongs to kind"),
+    ] {
+        let refused = Options::config(format!("[[agents]]\nname = \"a\"\n{settings}\n"));
+        let refused = refused.refused().await;
+        assert!(refused.stderr.contains(said), "{settings}: {}", refused.stderr);
+    }
+}

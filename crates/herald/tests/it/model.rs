@@ -1,0 +1,243 @@
+//! A model's endpoint on loopback that says what a test has written down for it.
+//!
+//! Which wire format is spoken is told by the path of a request: each format is one file beside this
+//! one, and one line in [`Format::of`].
+
+mod chat;
+
+use std::{
+    collections::VecDeque,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::JoinSet,
+};
+
+/// What the endpoint does. A request takes up steps until one of them ends its answer.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Says this, and goes on with the next step.
+    Say(String),
+    /// Says this, and has finished.
+    Text(String),
+    /// Calls a tool, and has finished.
+    Tool { name: String, arguments: Value },
+    /// Goes on once the test has let it: see [`Model::go`].
+    Wait,
+    /// Says nothing more, until its caller hangs up.
+    Hang,
+    /// Hangs up.
+    Die,
+    /// Refuses with this status.
+    Status(u16),
+    /// Writes these bytes, which are the whole answer if nothing was said before, and hangs up.
+    Raw(Vec<u8>),
+}
+
+/// A request as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) path: String,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Value,
+}
+
+/// The endpoint. It goes when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) address: SocketAddr,
+    script: Arc<Script>,
+    _serving: JoinSet<()>,
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    steps: Mutex<VecDeque<Step>>,
+    asked: Mutex<Vec<Asked>>,
+    /// How many callers hung up while it said nothing.
+    left: Mutex<usize>,
+    going: Notify,
+}
+
+/// How a wire format says things.
+struct Format {
+    content_type: &'static str,
+    /// What opens an answer, given the request.
+    begin: fn(&Value) -> String,
+    say: fn(&str) -> String,
+    tool: fn(&str, &Value) -> String,
+    /// What closes an answer: whether it called a tool.
+    end: fn(bool) -> String,
+    refusal: fn(u16) -> String,
+}
+
+impl Format {
+    fn of(path: &str) -> Option<Self> {
+        let path = path.split('?').next().unwrap_or_default();
+        match path {
+            _ if path.ends_with("/chat/completions") => Some(chat::FORMAT),
+            _ => None,
+        }
+    }
+}
+
+impl Asked {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+impl Model {
+    pub(crate) async fn start(steps: Vec<Step>) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let script = Arc::new(Script { steps: Mutex::new(steps.into()), ..Script::default() });
+        let mut serving = JoinSet::new();
+        let served = Arc::clone(&script);
+        serving.spawn(async move {
+            let mut callers = JoinSet::new();
+            while let Ok((caller, _)) = listener.accept().await {
+                let script = Arc::clone(&served);
+                // A caller that hangs up is no fault of the endpoint's.
+                callers.spawn(async move { script.serve(caller).await.unwrap_or_default() });
+            }
+        });
+        Self { address, script, _serving: serving }
+    }
+
+    /// The base URL of endpoints such as `/v1/chat/completions`.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Lets one that waits go on, or the next one that would.
+    pub(crate) fn go(&self) {
+        self.script.going.notify_one();
+    }
+
+    /// What it was asked, in order.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.script.asked.lock().unwrap().clone()
+    }
+
+    /// How many callers hung up on it while it hung.
+    pub(crate) fn left(&self) -> usize {
+        *self.script.left.lock().unwrap()
+    }
+
+    /// Steps that nobody has asked for yet.
+    pub(crate) fn unused(&self) -> usize {
+        self.script.steps.lock().unwrap().len()
+    }
+}
+
+impl Script {
+    fn next(&self) -> Step {
+        let next = self.steps.lock().unwrap().pop_front();
+        next.unwrap_or(Step::Status(500))
+    }
+
+    /// One request and its answer.
+    async fn serve(&self, caller: TcpStream) -> std::io::Result<()> {
+        let mut caller = BufReader::new(caller);
+        let asked = read(&mut caller).await?;
+        let format = Format::of(&asked.path);
+        let body = asked.body.clone();
+        self.asked.lock().unwrap().push(asked);
+        let Some(format) = format else {
+            return caller.write_all(&response(404, "text/plain", "no such endpoint")).await;
+        };
+        let mut is_begun = false;
+        loop {
+            let step = self.next();
+            let speaks = matches!(step, Step::Say(_) | Step::Text(_) | Step::Tool { .. });
+            if speaks && !is_begun {
+                is_begun = true;
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: {}\r\nconnection: close\r\n\r\n",
+                    format.content_type
+                );
+                caller.write_all((head + &(format.begin)(&body)).as_bytes()).await?;
+            }
+            match step {
+                Step::Say(text) => caller.write_all((format.say)(&text).as_bytes()).await?,
+                Step::Text(text) => {
+                    for word in text.split_inclusive(' ') {
+                        caller.write_all((format.say)(word).as_bytes()).await?;
+                    }
+                    return caller.write_all((format.end)(false).as_bytes()).await;
+                }
+                Step::Tool { name, arguments } => {
+                    let called = (format.tool)(&name, &arguments) + &(format.end)(true);
+                    return caller.write_all(called.as_bytes()).await;
+                }
+                Step::Wait => self.going.notified().await,
+                Step::Hang => {
+                    let gone = caller.read(&mut [0]).await.unwrap_or(0) == 0;
+                    *self.left.lock().unwrap() += usize::from(gone);
+                    return Ok(());
+                }
+                Step::Die => return Ok(()),
+                Step::Status(status) => {
+                    let refusal = response(status, "application/json", &(format.refusal)(status));
+                    return caller.write_all(&refusal).await;
+                }
+                Step::Raw(bytes) => return caller.write_all(&bytes).await,
+            }
+        }
+    }
+}
+
+/// A whole response.
+pub(crate) fn response(status: u16, content_type: &str, body: &str) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 {status} Said\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n",
+        body.len()
+    );
+    (head + body).into_bytes()
+}
+
+async fn read(caller: &mut BufReader<TcpStream>) -> std::io::Result<Asked> {
+    let mut line = String::new();
+    caller.read_line(&mut line).await?;
+    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut headers = Vec::new();
+    loop {
+        line.clear();
+        caller.read_line(&mut line).await?;
+        match line.trim().split_once(": ") {
+            Some((name, value)) => headers.push((name.to_lowercase(), value.to_owned())),
+            None => break,
+        }
+    }
+    let asked = Asked { path, headers, body: Value::Null };
+    let mut body = Vec::new();
+    if let Some(length) = asked.header("content-length") {
+        body.resize(length.parse().unwrap(), 0);
+        caller.read_exact(&mut body).await?;
+    } else if asked.header("transfer-encoding").is_some() {
+        loop {
+            line.clear();
+            caller.read_line(&mut line).await?;
+            let length = usize::from_str_radix(line.trim(), 16).unwrap();
+            let start = body.len();
+            // The line break after a piece is not part of it.
+            body.resize(start + length + 2, 0);
+            caller.read_exact(&mut body[start..]).await?;
+            body.truncate(start + length);
+            if length == 0 {
+                break;
+            }
+        }
+    }
+    Ok(Asked { body: serde_json::from_slice(&body).unwrap_or_default(), ..asked })
+}
