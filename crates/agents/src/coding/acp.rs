@@ -33,6 +33,8 @@ const COMMANDS: [char; 2] = ['/', '$'];
 pub(super) struct Habits {
     /// What makes it speak the protocol.
     pub(super) arguments: &'static [&'static str],
+    /// What makes it ask before it does something, in its environment.
+    pub(super) asking: &'static [(&'static str, &'static str)],
     /// The mode where the configuration has none.
     pub(super) mode: Option<&'static str>,
     /// How it is signed in to where it wants that before it loads a session.
@@ -417,6 +419,10 @@ impl Dialect for Acp {
         self.habits.arguments.iter().map(ToString::to_string).collect()
     }
 
+    fn variables(&self) -> &'static [(&'static str, &'static str)] {
+        if self.ask.force { &[] } else { self.habits.asking }
+    }
+
     fn open(&mut self, talk: &mut Talk) {
         self.request(Step::Initialize, talk);
     }
@@ -759,6 +765,8 @@ mod tests {
         let (told, events) = hear(&mut acp, &[GEMINI_WANTS]);
         assert_eq!(told[0]["result"]["outcome"]["optionId"], "proceed_once");
         assert_eq!(events, [Event::ToolUse { name: "touch made-it && echo out".to_owned() }]);
+        assert!(opencode::dialect(ask()).variables()[0].1.contains("ask"));
+        assert_eq!(opencode::dialect(Ask { force: true, ..ask() }).variables(), []);
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Conversation {
         given: Given,
         room: u64,
     ) -> io::Result<Self> {
-        let program = program.with(dialect.arguments());
+        let program = program.with(dialect.arguments(), dialect.variables());
         let (process, pipes) = processes.spawn(&program, environment).await?;
         let mut stderr = pipes.stderr;
         let complaints = tokio::spawn(async move { text::tail(&mut stderr, COMPLAINTS).await });

@@ -12,6 +12,11 @@ pub(crate) trait Dialect: fmt::Debug + Send {
     /// the machine can read it there.
     fn arguments(&self) -> Vec<String>;
 
+    /// What stands in the agent's environment where nobody has set it.
+    fn variables(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// The agent was started: says the first words.
     fn open(&mut self, talk: &mut Talk);
 

@@ -14,6 +14,7 @@ use super::{
 /// beginning there. A space is no part of the name when it is looked for.
 const HABITS: Habits = Habits {
     arguments: &["--acp"],
+    asking: &[],
     mode: Some("default"),
     sign_in: Some("gemini-api-key"),
     prefix: " ",

@@ -5,8 +5,14 @@ use super::{
     dialect::Ask,
 };
 
-/// It resumes sessions as they are.
-const HABITS: Habits = Habits { arguments: &["acp"], mode: None, sign_in: None, prefix: "" };
+/// By itself it asks for next to nothing.
+const HABITS: Habits = Habits {
+    arguments: &["acp"],
+    asking: &[("OPENCODE_PERMISSION", r#"{"edit":"ask","bash":"ask"}"#)],
+    mode: None,
+    sign_in: None,
+    prefix: "",
+};
 
 pub(super) fn dialect(ask: Ask) -> Acp {
     Acp::new(ask, HABITS)

@@ -52,10 +52,13 @@ impl Program {
         Ok(Self { path, arguments: arguments.to_vec(), directory, environment, grace })
     }
 
-    /// The same with more arguments.
-    pub(crate) fn with(&self, more: Vec<String>) -> Self {
+    /// The same with more arguments, and with these variables where nobody has set them.
+    pub(crate) fn with(&self, more: Vec<String>, variables: &[(&str, &str)]) -> Self {
         let mut program = self.clone();
         program.arguments.extend(more);
+        for (name, value) in variables.iter().filter(|(name, _)| env::var_os(name).is_none()) {
+            program.environment.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
+        }
         program
     }
 
