@@ -156,7 +156,8 @@ impl ClientBuilder {
     /// be given.
     ///
     /// Credentials go to the origin of the URL that is connected to and to no other, unless
-    /// [`trust_origin`](Self::trust_origin) names it.
+    /// [`trust_origin`](Self::trust_origin) names it. A card is fetched without them, and with a token
+    /// or a password only where the server answers 401 or 403.
     pub fn credential(mut self, credential: Credential) -> Self {
         self.settings.credentials.push(credential);
         self

@@ -17,7 +17,7 @@ use herald_protocol::{
     },
     version::VERSION_HEADER,
 };
-use http::{HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::Full;
 use tokio::time::{sleep, timeout};
 use tower::Service;
@@ -465,21 +465,30 @@ fn is_safe(operation: Operation) -> bool {
 }
 
 /// Fetches the card within the time of a call. Who cannot be reached at all is not asked again: at the
-/// beginning that is rather a wrong URL than a server that is about to come back.
+/// beginning that is rather a wrong URL than a server that is about to come back. Credentials are
+/// shown only to a server that refuses its card without them.
 async fn find(
     settings: &Settings,
     http: &Http,
     source: &Source,
     known: Option<&Found>,
 ) -> Result<Option<Found>, Error> {
-    let mut headers = Proof::authorization(&settings.credentials)?.headers();
+    let proof = Proof::authorization(&settings.credentials)?.headers();
+    let mut headers = HeaderMap::new();
     let version = settings.version.unwrap_or(Version::V1_0).to_string();
     let version = HeaderValue::try_from(version).expect("a version is numbers and a dot");
     headers.insert(VERSION_HEADER, version);
     let attempts = async {
         let mut pauses = settings.retry.pauses();
         loop {
-            let fetched = source.fetch(http, &headers, known).await;
+            let mut fetched = source.fetch(http, &headers, known).await;
+            if fetched.as_ref().is_err_and(|error| matches!(error.status(), Some(401 | 403)))
+                && !proof.is_empty()
+                && !headers.contains_key(header::AUTHORIZATION)
+            {
+                headers.extend(proof.clone());
+                fetched = source.fetch(http, &headers, known).await;
+            }
             let again =
                 fetched.as_ref().is_err_and(|error| error.is_temporary() && !error.is_connect());
             match pauses.next().filter(|_| again) {

@@ -84,6 +84,34 @@ async fn a_card_that_says_nothing_gets_a_token_but_no_key() {
 }
 
 #[tokio::test]
+async fn a_card_is_asked_for_without_credentials_until_it_is_refused() {
+    let open = secured(json!({}), json!([])).await;
+    sent(&open, &[Credential::bearer("t")]).await;
+    let shown = |fake: &Fake| -> Vec<_> {
+        let cards = fake.cards();
+        cards.iter().map(|card| card.header("authorization").map(str::to_owned)).collect()
+    };
+    assert_eq!(shown(&open), [None]);
+    for status in [401, 403] {
+        let guarded = Fake::start(move |url, _, request| match request.is_card() {
+            true if request.header("authorization") == Some("Bearer t") => {
+                answer(200, &card(&[(url, "JSONRPC", "1.0")]))
+            }
+            true => answer(status, &json!({})),
+            false => result(request, &json!({ "task": task("t", "COMPLETED") })),
+        })
+        .await;
+        sent(&guarded, &[Credential::bearer("t")]).await;
+        assert_eq!(shown(&guarded), [None, Some("Bearer t".to_owned())]);
+        let error = quick().credential(Credential::bearer("u")).connect(&guarded.url()).await;
+        assert_eq!(error.unwrap_err().status(), Some(status));
+        let error = quick().connect(&guarded.url()).await;
+        assert_eq!(error.unwrap_err().status(), Some(status));
+        assert_eq!(shown(&guarded).len(), 5, "nobody asks twice in the same way");
+    }
+}
+
+#[tokio::test]
 async fn a_card_cannot_lead_credentials_to_another_origin() {
     let trap = secured(json!({}), json!([])).await;
     let target = trap.url();
