@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
-use herald_protocol::{AgentName, Message};
+use herald_protocol::{AgentName, Message, Metadata, Task};
 
 use crate::turn::{Stop, Turn};
 
@@ -14,6 +14,11 @@ pub trait Agent: fmt::Debug + Send + Sync + 'static {
     ///
     /// A write is durable once it returns `Ok`; its error means stop, the task is no longer yours.
     async fn run(&self, turn: &Turn) -> Result<(), AgentError>;
+
+    /// Learns that a task has ended while no turn of it was under way that could be told: it was
+    /// cancelled, with this metadata, or its caller did not answer. There is as much time for it as
+    /// for a turn that was stopped.
+    async fn dismissed(&self, _task: &Task, _metadata: Option<Metadata>) {}
 
     /// Whether it will answer this message directly, with one message and no task.
     fn answers_directly(&self, _message: &Message) -> bool {

@@ -25,7 +25,7 @@ use crate::{
     store::{Holder, Key, ListQuery, Page, Store, StoreError, Stored},
     subscription::{Subscription, Until},
     token,
-    write::Write,
+    write::{Write, Written},
 };
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
@@ -255,8 +255,13 @@ impl Engine {
         let metadata = cancel.metadata.clone();
         let commands = vec![Command::Cancel { metadata: cancel.metadata }];
         let write = Write { commands, ..Write::default() };
-        let stopped = Arc::clone(&live);
-        let written = self.shielded(live, write, move |_, _| stopped.stop(metadata)).await;
+        let (engine, stopped) = (self.clone(), Arc::clone(&live));
+        let told = move |written: &Written, _| {
+            if !stopped.stop(metadata.clone()) {
+                engine.dismiss(&written.record, metadata);
+            }
+        };
+        let written = self.shielded(live, write, told).await;
         let task = match written.map_err(Error::from) {
             Ok(written) => written.record.task,
             Err(error) if error.kind == ErrorKind::TaskNotCancelable => {

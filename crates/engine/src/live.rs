@@ -230,12 +230,14 @@ impl Live {
         }
     }
 
-    /// Stops the turn that runs now, if any.
-    pub(crate) fn stop(&self, metadata: Option<Metadata>) {
-        if let Some(stopper) = &*self.stopper() {
+    /// Stops the turn that runs now. Returns whether there is one.
+    pub(crate) fn stop(&self, metadata: Option<Metadata>) -> bool {
+        let running = self.stopper();
+        if let Some(stopper) = &*running {
             *stopper.metadata.lock().expect("nothing panics while it holds this lock") = metadata;
             stopper.token.cancel();
         }
+        running.is_some()
     }
 
     fn stopper(&self) -> MutexGuard<'_, Option<Stopper>> {

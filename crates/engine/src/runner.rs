@@ -371,9 +371,23 @@ impl Engine {
         let live = self.inner.lives.get(&key);
         let report = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
         let write = Write { commands: vec![report], ..Write::default() };
-        if let Err(refusal) = self.shielded(live, write, |_, _| {}).await {
+        let engine = self.clone();
+        let told = move |written: &Written, _| engine.dismiss(&written.record, None);
+        if let Err(refusal) = self.shielded(live, write, told).await {
             tracing::debug!(task = %key.task, ?refusal, "the task could not be failed");
         }
+    }
+
+    /// Tells the agent of a task that has ended while nobody was at it.
+    pub(crate) fn dismiss(&self, record: &Record, metadata: Option<Metadata>) {
+        let Some(post) = self.inner.posts.get(&record.agent).cloned() else { return };
+        let task = Arc::clone(&record.task);
+        self.inner.work.spawn(async move {
+            let told = caught(post.agent.dismissed(&task, metadata));
+            if !matches!(tokio::time::timeout(post.profile.grace, told).await, Ok(Ok(()))) {
+                tracing::warn!(task = %task.id, "the agent could not be told of the end of a task");
+            }
+        });
     }
 
     /// Runs a claimed turn, and the turns that come up meanwhile, in one slot.
@@ -407,6 +421,7 @@ impl Engine {
         record: Record,
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
+        live.started(stopper.clone());
         let prepared = async {
             let (earlier, place) = self.recall(&live.key, post, &record, &stopper.token).await?;
             let assigned = self.assignment(live, post, &record, received, earlier).await?;
@@ -453,6 +468,8 @@ impl Engine {
         self.tell_begun(&live.key.task, turn.message());
         let last = async {
             let outcome = self.supervise(post, &sink, spent, stopper, &turn).await;
+            // From here on there is nobody to be stopped.
+            live.finished(stopper);
             self.conclude(live, &sink, outcome).await
         };
         let last = last.instrument(span.clone()).await;

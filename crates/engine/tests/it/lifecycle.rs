@@ -1,15 +1,21 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
-use herald_engine::{AgentError, Settings};
+use async_trait::async_trait;
+use herald_engine::{
+    Agent, AgentError, Caller, Engine, Profile, Settings, Turn, Via, store::sqlite::Sqlite,
+};
 use herald_protocol::{
-    ErrorKind, Message, Metadata, Part, Request, SendResult, TaskState,
+    ErrorKind, Message, Metadata, Part, Request, SendResult, Task, TaskState,
     request::{CancelTask, SendMessage},
 };
 
-use crate::support::{Bench, Script, answer, artifact_text, profile, say, text};
+use crate::support::{Bench, Script, answer, artifact_text, eventually, profile, say, text};
 
 fn echo() -> Script {
     Script::new(|turn| {
@@ -337,8 +343,7 @@ async fn a_caller_that_hangs_up_changes_nothing() {
     }))
     .await;
     let message = say("work");
-    let hung_up =
-        tokio::time::timeout(std::time::Duration::from_millis(50), bench.send(message.clone()));
+    let hung_up = tokio::time::timeout(Duration::from_millis(50), bench.send(message.clone()));
     assert!(hung_up.await.is_err());
     gate.add_permits(1);
     let task = bench.send(message).await.unwrap();
@@ -363,8 +368,7 @@ async fn a_media_type_the_agent_does_not_take_is_refused_and_leaves_no_task() {
 
 #[tokio::test]
 async fn a_blocking_send_gives_up_waiting_and_returns_the_unsettled_task() {
-    let settings =
-        Settings { send_wait: std::time::Duration::from_millis(30), ..Settings::default() };
+    let settings = Settings { send_wait: Duration::from_millis(30), ..Settings::default() };
     let bench = Bench::with(stubborn(), profile(), settings).await;
     let task = bench.send(say("work")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Working);
@@ -393,4 +397,44 @@ async fn what_an_agent_says_beside_its_status_stays_with_the_task_and_what_a_can
     let cancel = CancelTask { id: asked.id.clone(), metadata, ..CancelTask::default() };
     bench.call(Request::CancelTask(cancel)).await.unwrap();
     assert_eq!(bench.get(&asked.id).await.unwrap().metadata, Some(kept));
+}
+
+/// Asks, and writes down which tasks ended while it waited.
+#[derive(Debug, Default, Clone)]
+struct Asking(Arc<Mutex<Vec<(TaskState, Option<Metadata>)>>>);
+
+#[async_trait]
+impl Agent for Asking {
+    async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
+        turn.ask("which?").await?;
+        Ok(())
+    }
+
+    async fn dismissed(&self, task: &Task, metadata: Option<Metadata>) {
+        self.0.lock().unwrap().push((task.status.state, metadata));
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_told_of_a_task_that_ends_while_it_waits() {
+    let agent = Asking::default();
+    let declared = Profile { paused_timeout: Some(Duration::ZERO), ..profile() };
+    let store = Arc::new(Sqlite::memory().unwrap());
+    let engine = Engine::builder(store).agent(declared, agent.clone()).build().unwrap();
+    engine.start_work().await.unwrap();
+    let bench = Bench { engine, caller: Caller::anonymous("".into()), via: Via::default() };
+    let told = || agent.0.lock().unwrap().clone();
+
+    let asked = bench.send(say("work")).await.unwrap();
+    let metadata = Some(Metadata::from_iter([("why".to_owned(), "no need".into())]));
+    let cancel = CancelTask { id: asked.id, metadata: metadata.clone(), ..CancelTask::default() };
+    bench.call(Request::CancelTask(cancel)).await.unwrap();
+    eventually(async || told() == [(TaskState::Canceled, metadata.clone())]).await;
+
+    bench.send(say("work")).await.unwrap();
+    eventually(async || {
+        bench.engine.sweep().await.unwrap();
+        told().get(1) == Some(&(TaskState::Failed, None))
+    })
+    .await;
 }
