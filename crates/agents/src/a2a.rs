@@ -20,7 +20,7 @@ use herald_client::{
     },
 };
 use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
-use herald_protocol::AgentName;
+use herald_protocol::{AgentName, Metadata, Task};
 use tokio::time::{sleep, timeout};
 
 use self::{fault::Cut, place::Place, relay::Relay, via::Passages};
@@ -42,6 +42,9 @@ const TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// How often a turn is begun in all that our own death cut off. Nothing is done twice for it.
 const ATTEMPTS: u32 = 10;
+
+/// How many earlier tasks of a conversation are looked through for what the agent calls it.
+const MEMORY: usize = 4;
 
 tokio::task_local! {
     /// Where the turn of this task stands in its trace.
@@ -91,6 +94,7 @@ impl Upstream {
         profile.input_modes = vec!["text/plain".to_owned(), "*/*".to_owned()];
         profile.output_modes = profile.input_modes.clone();
         profile.recovery = Recovery::Resume(ATTEMPTS);
+        profile.memory = MEMORY;
         profile.timeout = Some(TIMEOUT);
         profile.grace = GRACE;
         profile
@@ -149,7 +153,7 @@ impl Upstream {
         let result = self.converse(turn, &client, passage.metadata(), &mut relay).await;
         let Err(cut) = result else { return Ok(()) };
         if let Some(task) = relay.unfinished() {
-            self.dismiss(turn, &client, task).await;
+            self.dismiss(&client, task, turn.cancel_metadata()).await;
         }
         Err(self.tell(cut))
     }
@@ -159,7 +163,7 @@ impl Upstream {
         &self,
         turn: &Turn,
         client: &Client,
-        metadata: herald_protocol::Metadata,
+        metadata: Metadata,
         relay: &mut Relay<'_>,
     ) -> Result<(), Cut> {
         let mut events = self.open(turn, client, metadata, relay).await?;
@@ -170,13 +174,19 @@ impl Upstream {
                 () = turn.cancelled().cancelled(), if relay.unfinished().is_some() => {
                     return Err(Cut::Turn(AgentError::Stopped));
                 }
-                event = events.next() => event.map_err(|error| self.failed(&error))?,
+                event = events.next() => event,
+                // Credentials may come by another way, and the agent then goes on by itself.
+                _ = turn.answered(), if relay.awaits_credentials() => return Ok(()),
             };
             match event {
-                Some(event) => relay.take(event).await?,
-                None => return relay.finish().await,
+                Ok(Some(event)) => relay.take(event).await?,
+                Ok(None) => return relay.finish().await,
+                // The next turn can ask for it again.
+                Err(_) if relay.awaits_credentials() => return Ok(()),
+                Err(error) => return Err(self.failed(&error)),
             }
-            if relay.is_paused() {
+            // The answer goes to the same task, in the next turn.
+            if relay.awaits_input() {
                 return Ok(());
             }
         }
@@ -187,10 +197,10 @@ impl Upstream {
         &self,
         turn: &Turn,
         client: &Client,
-        metadata: herald_protocol::Metadata,
+        metadata: Metadata,
         relay: &mut Relay<'_>,
     ) -> Result<Events, Cut> {
-        let place = Place::of(turn.task()).unwrap_or_default();
+        let place = Place::of(turn.task()).unwrap_or_else(|| Place::in_conversation(turn));
         if turn.attempt() > 1 {
             match place.task_of(turn) {
                 Some(task) => return self.attach(client, task.clone(), relay).await,
@@ -208,8 +218,7 @@ impl Upstream {
         message.message_id = turn.id().into();
         (message.context_id, message.task_id) = (context, task.clone());
         message.metadata = Some(metadata);
-        // They are names of ours.
-        message.reference_task_ids = Vec::new();
+        message.reference_task_ids = referenced(turn);
         let send = SendMessage {
             message,
             configuration: SendConfiguration {
@@ -255,8 +264,7 @@ impl Upstream {
     }
 
     /// Tells the agent that its task is no longer wanted.
-    async fn dismiss(&self, turn: &Turn, client: &Client, task: &TaskId) {
-        let metadata = turn.cancel_metadata();
+    async fn dismiss(&self, client: &Client, task: &TaskId, metadata: Option<Metadata>) {
         let cancel = CancelTask { id: task.clone(), metadata, ..CancelTask::default() };
         let told = timeout(DISMISSAL, client.call(Request::CancelTask(cancel))).await;
         let agent = &self.name;
@@ -290,6 +298,13 @@ impl Upstream {
     }
 }
 
+/// What the agent calls the tasks that a message is about, as far as they are remembered.
+fn referenced(turn: &Turn) -> Vec<TaskId> {
+    let named = |id: &TaskId| turn.earlier().iter().find(|task| task.id == *id);
+    let names = turn.message().reference_task_ids.iter().filter_map(named);
+    names.filter_map(|task| Place::of(task)?.task).collect()
+}
+
 #[async_trait]
 impl Agent for Upstream {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
@@ -297,6 +312,17 @@ impl Agent for Upstream {
         let state = trace.state.as_deref().unwrap_or_default().to_owned();
         let trace = TraceContext { parent: trace.to_string(), state };
         TRACE.scope(trace, self.work(turn)).await
+    }
+
+    /// What waits for an answer at the agent ends as well.
+    async fn dismissed(&self, task: &Task, metadata: Option<Metadata>) {
+        let Some(upstream) = Place::of(task).and_then(|place| place.next().1) else { return };
+        match self.client().await {
+            Ok(client) => self.dismiss(&client, &upstream, metadata).await,
+            Err(error) => {
+                tracing::info!(agent = %self.name, %upstream, %error, "the agent does not end its task");
+            }
+        }
     }
 }
 

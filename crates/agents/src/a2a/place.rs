@@ -31,6 +31,12 @@ impl Place {
         })
     }
 
+    /// The place of a new task: where the conversation has been going on.
+    pub(super) fn in_conversation(turn: &Turn) -> Self {
+        let context = turn.earlier().iter().rev().find_map(|task| Self::of(task)?.context);
+        Self { context, ..Self::default() }
+    }
+
     /// The agent's task for this very turn, if the agent has got its message.
     pub(super) fn task_of(&self, turn: &Turn) -> Option<&TaskId> {
         self.task.as_ref().filter(|_| self.turn == turn.id())

@@ -34,7 +34,8 @@ pub(super) struct Relay<'a> {
     /// How the agent's task ended. It is told last: what is to be told after it is one thing too
     /// many.
     end: Option<(TaskStatus, Option<Metadata>)>,
-    is_paused: bool,
+    /// What the caller was last told about the state.
+    state: TaskState,
 }
 
 /// What is known of an artifact without its content.
@@ -57,7 +58,7 @@ impl<'a> Relay<'a> {
             turn,
             place: Place {
                 turn: turn.id().to_owned(),
-                context: Place::of(task).and_then(|place| place.context),
+                context: Place::of(task).unwrap_or_else(|| Place::in_conversation(turn)).context,
                 ..Place::default()
             },
             is_noted: false,
@@ -65,7 +66,7 @@ impl<'a> Relay<'a> {
             said: messages.map(|message| message.message_id.clone()).collect(),
             metadata: task.metadata.clone().unwrap_or_default(),
             end: None,
-            is_paused: false,
+            state: TaskState::Working,
         }
     }
 
@@ -74,14 +75,19 @@ impl<'a> Relay<'a> {
         self.place.task = Some(task.clone());
     }
 
-    /// The agent's task, if there is one that goes on.
+    /// The agent's task, if there is one that has not ended.
     pub(super) fn unfinished(&self) -> Option<&TaskId> {
-        self.place.task.as_ref().filter(|_| self.end.is_none() && !self.is_paused)
+        self.place.task.as_ref().filter(|_| self.end.is_none())
     }
 
-    /// Whether the agent waits for the caller.
-    pub(super) fn is_paused(&self) -> bool {
-        self.is_paused
+    /// Whether the agent waits for a message of the caller.
+    pub(super) fn awaits_input(&self) -> bool {
+        self.state == TaskState::InputRequired
+    }
+
+    /// Whether the agent waits for credentials, which a message may bring or somebody else.
+    pub(super) fn awaits_credentials(&self) -> bool {
+        self.state == TaskState::AuthRequired
     }
 
     /// Tells what an event says.
@@ -122,6 +128,9 @@ impl<'a> Relay<'a> {
     /// Tells how the agent's task ended, once nothing more can come.
     pub(super) async fn finish(&mut self) -> Result<(), Cut> {
         let Some((status, metadata)) = self.end.take() else {
+            if self.state.is_interrupted() {
+                return Ok(());
+            }
             return Err(Cut::Broke("ended the stream of a task that goes on".to_owned()));
         };
         self.place.ended = true;
@@ -169,15 +178,14 @@ impl<'a> Relay<'a> {
         status.message = status.message.filter(|message| !said.contains(&message.message_id));
         match status.state {
             TaskState::Unspecified | TaskState::Submitted | TaskState::Working => {
-                if status.message.is_none() && metadata.is_none() {
+                let goes_on = self.state.is_interrupted();
+                if status.message.is_none() && metadata.is_none() && !goes_on {
                     return self.note().await;
                 }
                 self.say(TaskState::Working, status.message, metadata).await
             }
             TaskState::InputRequired | TaskState::AuthRequired => {
-                self.say(status.state, status.message, metadata).await?;
-                self.is_paused = true;
-                Ok(())
+                self.say(status.state, status.message, metadata).await
             }
             TaskState::Completed
             | TaskState::Failed
@@ -259,7 +267,7 @@ impl<'a> Relay<'a> {
         let message = message.map(|message| Message { reference_task_ids: Vec::new(), ..message });
         let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
         self.turn.relay(state, message, metadata).await?;
-        self.is_noted = true;
+        (self.is_noted, self.state) = (true, state);
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Other A2A agents behind Herald: over every binding, in a chain, killed, and hostile.
 
+use std::net::TcpListener;
+
 use serde_json::Value;
 
 use crate::{
@@ -42,6 +44,13 @@ async fn told(herald: &Herald, agent: &str, draft: &Draft) -> Value {
 async fn begun(herald: &Herald, agent: &str, draft: &Draft) -> String {
     let task = Wire::Rest.sent(&herald.call(&Wire::Rest.send(agent, draft, true)).await).unwrap();
     id(&task).to_owned()
+}
+
+/// What a task has made.
+fn made(task: &Value) -> Vec<String> {
+    let artifacts = task["artifacts"].as_array().into_iter().flatten();
+    let parts = artifacts.flat_map(|artifact| artifact["parts"].as_array().unwrap());
+    parts.map(|part| part["text"].as_str().unwrap().to_owned()).collect()
 }
 
 /// What the agent says about a task's state.
@@ -121,4 +130,122 @@ async fn what_an_agent_says_passes_through_every_binding_and_version() {
         });
         assert!(called, "{binding} {version}: {}", metrics.text());
     }
+}
+
+/// Three servers: one that is called in 0.3, one behind it over gRPC, and behind that the agent.
+struct Chain {
+    first: Herald,
+    second: Herald,
+    third: Herald,
+}
+
+/// A port that is free now and that a server can come back to.
+fn port() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
+}
+
+/// A server that has the same address in all its lives.
+async fn lasting(config: String) -> Herald {
+    let port = port();
+    Herald::start(Options::config(config).no_port().arguments(["--port", &port])).await
+}
+
+impl Chain {
+    async fn start(settings: &str) -> Self {
+        let third = lasting(STEERED.to_owned()).await;
+        let settings =
+            |binding: &str| format!("binding = \"{binding}\"\nversion = \"1.0\"\n{settings}");
+        let second = lasting(passing("second", &url(&third), &settings("jsonrpc"))).await;
+        let first = lasting(passing("first", &url(&second), &settings("grpc"))).await;
+        Self { first, second, third }
+    }
+
+    /// The task at the far end, once it is there.
+    async fn far(&self, task_of_first: &str) -> String {
+        let mut found = String::new();
+        for (herald, next) in [(&self.first, true), (&self.second, false)] {
+            let near = if next { task_of_first.to_owned() } else { found.clone() };
+            eventually(SOON, "the next one has the task", async || {
+                found = upstream(&task(herald, &near).await).to_owned();
+                !found.is_empty()
+            })
+            .await;
+        }
+        found
+    }
+}
+
+#[tokio::test]
+async fn a_chain_of_three_streams_pauses_resumes_and_cancels_through() {
+    let chain = Chain::start("").await;
+    let old = Wire::OldRpc;
+    let call = old.stream("", &draft("tck-stream-chunked chunks=20 delay_ms=5"));
+    let mut stream = chain.first.client().await.open(&call).await.unwrap();
+    // The first piece is here before the agent has written the last.
+    let mut frames = Vec::new();
+    while frames.last().and_then(Frame::text).is_none() {
+        frames.push(old.frame(&stream.next().await.unwrap().unwrap()));
+    }
+    let far = chain.far(&frames[0].task).await;
+    assert_eq!(state(&task(&chain.third, &far).await), "working");
+    frames.extend(old.rest_of(&mut stream).await.unwrap());
+    let pieces: Vec<_> = frames.iter().filter_map(Frame::text).collect();
+    let written: Vec<_> = (0..20).map(|index| format!("chunk {index} ")).collect();
+    assert_eq!(pieces, written);
+    assert_eq!(frames.last().unwrap().body["kind"], "status-update");
+    assert_eq!(frames.last().unwrap().body["final"], true);
+    assert_eq!(frames.last().and_then(Frame::state).as_deref(), Some("completed"));
+
+    // It pauses for input, and goes on with it, as one task everywhere.
+    let send = async |draft: &Draft| old.sent(&chain.first.call(&old.send("", draft, false)).await);
+    let asked = send(&draft("tck-multi-turn")).await.unwrap();
+    assert_eq!(
+        (&*state(&asked), word(&asked)),
+        ("input-required", "Anything else? Say done to finish")
+    );
+    let far = chain.far(id(&asked)).await;
+    assert_eq!(state(&task(&chain.third, &far).await), "input-required");
+    assert_eq!(state(&send(&draft("more").to(id(&asked))).await.unwrap()), "input-required");
+    let done = send(&draft("done").to(id(&asked))).await.unwrap();
+    assert_eq!((&*state(&done), word(&done)), ("completed", "Done"));
+    assert_eq!(state(&task(&chain.third, &far).await), "completed");
+
+    // A cancel ends all three, at work and while it waits for input.
+    for text in ["tck-cancel", "tck-multi-turn", "tck-auth-required"] {
+        let sent = old.sent(&chain.first.call(&old.send("", &draft(text), true)).await).unwrap();
+        let far = chain.far(id(&sent)).await;
+        if text != "tck-cancel" {
+            eventually(SOON, "it waits", async || {
+                state(&task(&chain.first, id(&sent)).await).ends_with("required")
+            })
+            .await;
+        }
+        let canceled = old.result(&chain.first.call(&old.cancel(id(&sent))).await).unwrap();
+        assert_eq!(state(&canceled), "canceled", "{text}");
+        assert_eq!(state(&ended(&chain.third, &far).await), "canceled", "{text}");
+    }
+}
+
+// proves: STR-030
+#[tokio::test]
+async fn what_is_killed_in_the_middle_of_a_chain_takes_its_work_up_again() {
+    let mut chain = Chain::start("idempotent = true").await;
+    let text = "tck-stream-chunked chunks=60 delay_ms=20";
+    let pieces: Vec<_> = (0..60).map(|index| format!("chunk {index} ")).collect();
+    for (victim, seen) in [(1, 0), (1, 1), (0, 1), (1, 20), (0, 20), (0, 0)] {
+        let begun = begun(&chain.first, "", &draft(text)).await;
+        eventually(SOON, "it has come so far", async || {
+            made(&task(&chain.first, &begun).await).len() >= seen
+        })
+        .await;
+        let victim = if victim == 0 { &mut chain.first } else { &mut chain.second };
+        victim.kill9().await;
+        victim.restart().await;
+        let done = ended(&chain.first, &begun).await;
+        assert_eq!(state(&done), "completed", "after {seen}: {done}");
+        assert_eq!(made(&done), pieces, "after {seen}");
+    }
+    // Each message began one task at the far end and no more.
+    let far = chain.third.call(&crate::wire::list(None, 100, "")).await.json();
+    assert_eq!(far["totalSize"], 6, "{far}");
 }
