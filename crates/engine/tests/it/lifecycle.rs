@@ -220,7 +220,7 @@ async fn by_a_setting_a_repeated_cancel_returns_the_task() {
 // proves: CAN-006
 #[tokio::test]
 async fn what_comes_with_a_cancel_reaches_the_agent() {
-    let seen = Arc::new(std::sync::Mutex::new(None));
+    let seen = Arc::new(Mutex::new(None));
     let noted = Arc::clone(&seen);
     let bench = Bench::new(Script::new(move |turn| {
         let noted = Arc::clone(&noted);
@@ -235,7 +235,7 @@ async fn what_comes_with_a_cancel_reaches_the_agent() {
     let mut cancel = CancelTask { id: task.id, ..CancelTask::default() };
     cancel.metadata = Some([("why".to_owned(), "lunch".into())].into_iter().collect());
     bench.call(Request::CancelTask(cancel.clone())).await.unwrap();
-    crate::support::eventually(|| async { seen.lock().unwrap().is_some() }).await;
+    eventually(|| async { seen.lock().unwrap().is_some() }).await;
     assert_eq!(*seen.lock().unwrap(), cancel.metadata);
 }
 
@@ -313,12 +313,12 @@ async fn a_message_to_a_working_task_becomes_its_next_turn() {
     }))
     .await;
     let task = bench.post(say("one ")).await.unwrap();
-    crate::support::eventually(|| async { turns.load(Ordering::SeqCst) == 1 }).await;
+    eventually(|| async { turns.load(Ordering::SeqCst) == 1 }).await;
     bench.post(answer(&task, "two ")).await.unwrap();
     bench.post(answer(&task, "three")).await.unwrap();
     assert_eq!(turns.load(Ordering::SeqCst), 1, "one turn at a time");
     gate.add_permits(3);
-    crate::support::eventually(|| async {
+    eventually(|| async {
         bench.get(&task.id).await.unwrap().status.state.is_terminal()
     })
     .await;
