@@ -132,6 +132,15 @@ impl Client {
         session.log_in(&ask).await
     }
 
+    /// Forgets the token and takes it back at the authorization server (RFC 7009), so that nobody can use
+    /// it any more. `false` says that the server has no place for that, or that there is no token.
+    pub async fn log_out(&self) -> Result<bool, Error> {
+        match self.agent().session.clone() {
+            Some(session) => session.log_out().await,
+            None => Ok(false),
+        }
+    }
+
     /// Asks whether the card is still the same, once it may no longer be used without asking.
     /// Returns whether it has changed; the next call then goes by the new one.
     pub async fn refresh(&self) -> Result<bool, Error> {

@@ -157,6 +157,10 @@ impl Tokens {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn forget(&self) -> Option<Token> {
+        self.current.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     fn set(&self, token: Token) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
     }
@@ -223,6 +227,13 @@ impl Session {
         };
         self.keep(token.clone());
         Ok(token)
+    }
+
+    /// Forgets the token and takes it back at the server that gave it out. Whether that could be done.
+    pub(crate) async fn log_out(&self) -> Result<bool, Error> {
+        let _one = self.tokens.fetching.lock().await;
+        let Some(token) = self.tokens.forget() else { return Ok(false) };
+        self.authority().await?.revoke(&token).await
     }
 
     /// Fetches a token without asking anybody.

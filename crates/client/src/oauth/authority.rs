@@ -31,6 +31,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 const LIMIT: usize = 256 << 10;
 /// How long a person may take at most.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// Where a server without a path describes itself, by RFC 8414.
+const WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
 const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
 /// An authorization server, as the card and its own description say.
@@ -42,6 +44,8 @@ pub(super) struct Authority<'a> {
     refresh: Option<String>,
     device: Option<String>,
     authorization: Option<String>,
+    /// Where it describes itself, if the card says so.
+    described_at: Option<String>,
     described: Option<Description>,
 }
 
@@ -59,6 +63,7 @@ struct Description {
     token_endpoint: Option<String>,
     device_authorization_endpoint: Option<String>,
     authorization_endpoint: Option<String>,
+    revocation_endpoint: Option<String>,
     grant_types_supported: Option<Vec<String>>,
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
@@ -101,6 +106,7 @@ impl<'a> Authority<'a> {
             refresh: None,
             device: None,
             authorization: None,
+            described_at: None,
             described: None,
         };
         let described_at = match &session.scheme {
@@ -116,6 +122,7 @@ impl<'a> Authority<'a> {
         for url in [&found.token, &found.refresh, &found.device, &found.authorization] {
             found.check(url.as_deref())?;
         }
+        found.described_at = described_at.map(str::to_owned);
         // What the card says itself is enough where it says everything.
         if let (Some(url), None) = (described_at, found.grant) {
             found.described = Some(found.describe(url).await?);
@@ -222,6 +229,41 @@ impl<'a> Authority<'a> {
         token.from = from.to_owned();
         token.refresh.get_or_insert_with(|| refresh.clone());
         Ok(token)
+    }
+
+    /// Takes a token back, where it came from (RFC 7009). Whether there is a place for that.
+    pub(super) async fn revoke(&self, token: &Token) -> Result<bool, Error> {
+        let given_by = address(self.token_url()?)?;
+        if Url::parse(&token.from).ok().map(|url| url.origin()) != Some(given_by.origin()) {
+            return Err(Error::login("the token came from another server"));
+        }
+        let read;
+        let described = match &self.described {
+            Some(described) => described,
+            None => {
+                let usual = given_by.join(WELL_KNOWN).ok().map(|url| url.to_string());
+                let Some(url) = self.described_at.clone().or(usual) else { return Ok(false) };
+                read = match self.describe(&url).await {
+                    Ok(described) => described,
+                    // A server need not describe itself.
+                    Err(error) if error.status().is_some() => return Ok(false),
+                    Err(error) => return Err(error),
+                };
+                &read
+            }
+        };
+        let Some(url) = described.revocation_endpoint.as_deref() else { return Ok(false) };
+        let refresh = token.refresh.as_ref().map(|secret| ("refresh_token", secret));
+        // What renews it goes first: without it the other ends by itself.
+        for (hint, secret) in refresh.into_iter().chain([("access_token", &token.access)]) {
+            let form = vec![("token", secret.expose()), ("token_type_hint", hint)];
+            match self.try_send(url, form).await? {
+                Err(refused) if refused.error == "unsupported_token_type" => {}
+                Err(refused) => return Err(self.refusal(&refused).into()),
+                Ok(_) => {}
+            }
+        }
+        Ok(true)
     }
 
     /// Lets a person log in on any device (RFC 8628).
@@ -347,12 +389,23 @@ impl<'a> Authority<'a> {
         self.try_post(url, form).await?.map_err(|refused| self.refusal(&refused).into())
     }
 
-    /// Posts a form, with the program's name and its proof.
     async fn try_post<T: DeserializeOwned>(
         &self,
         url: &str,
-        mut form: Form<'_>,
+        form: Form<'_>,
     ) -> Result<Result<T, Refused>, Error> {
+        match self.try_send(url, form).await? {
+            Ok(bytes) => json(&bytes, "the authorization server's answer").map(Ok),
+            Err(refused) => Ok(Err(refused)),
+        }
+    }
+
+    /// Posts a form, with the program's name and its proof.
+    async fn try_send(
+        &self,
+        url: &str,
+        mut form: Form<'_>,
+    ) -> Result<Result<Bytes, Refused>, Error> {
         let oauth = &self.session.oauth;
         let url = address(url)?;
         let mut headers = HeaderMap::new();
@@ -377,7 +430,7 @@ impl<'a> Authority<'a> {
         let body = pairs.collect::<Vec<_>>().join("&");
         let (status, bytes) = self.ask(Method::POST, &url, headers, body.into()).await?;
         if status.is_success() {
-            return json(&bytes, "the authorization server's answer").map(Ok);
+            return Ok(Ok(bytes));
         }
         match serde_json::from_slice(&bytes) {
             Ok(refused) => Ok(Err(refused)),

@@ -63,7 +63,10 @@ impl World {
         match path {
             _ if request.is_card() => answer(200, &self.card(url)),
             "/.well-known/openid-configuration" => answer(200, &description(url)),
-            "/token" | "/device" | "/refresh" => {
+            "/.well-known/oauth-authorization-server" if self.extra.get("described").is_some() => {
+                answer(200, &description(url))
+            }
+            "/token" | "/device" | "/refresh" | "/revoke" => {
                 let form = form(&String::from_utf8(request.body.clone()).unwrap());
                 let proof = request.header("authorization").map(str::to_owned);
                 let (status, body) = self.give(path, form, proof);
@@ -114,6 +117,7 @@ fn description(url: &str) -> Value {
     json!({
         "issuer": url, "token_endpoint": format!("{url}/token"),
         "device_authorization_endpoint": format!("{url}/device"),
+        "revocation_endpoint": format!("{url}/revoke"),
         "token_endpoint_auth_methods_supported": ["client_secret_post", "private_key_jwt"],
     })
 }
@@ -493,4 +497,47 @@ async fn a_person_logs_in_with_a_browser_and_only_their_browser_is_believed() {
 
 fn form_of(url: &str) -> Form {
     form(reqwest::Url::parse(url).unwrap().query().unwrap())
+}
+
+/// What a server was asked to take back.
+fn taken_back(world: &World) -> Vec<(String, String)> {
+    let seen = world.seen.lock().unwrap();
+    let asked = seen.iter().filter(|(path, ..)| path == "/revoke");
+    asked.map(|(_, form, _)| (form["token_type_hint"].clone(), form["token"].clone())).collect()
+}
+
+#[tokio::test]
+async fn a_login_is_taken_back_where_it_came_from_and_nowhere_else() {
+    let both = [("refresh_token", "hunter3"), ("access_token", "old")]
+        .map(|(hint, token)| (hint.to_owned(), token.to_owned()));
+    let openid = json!({ "openIdConnectSecurityScheme": {
+        "openIdConnectUrl": "{}/.well-known/openid-configuration" } });
+    // Described by what the card names, and where servers describe themselves.
+    let mut usual = World::client_credentials();
+    usual.extra = json!({ "described": true });
+    for world in [World { scheme: openid, extra: json!({}), ..World::default() }, usual] {
+        let fake = world.start().await;
+        let client = connect(OAuth::client("me").token(kept(&fake, None)), &fake).await;
+        assert!(soon(client.log_out()).await.unwrap());
+        assert_eq!(taken_back(&world), both);
+        assert!(world.forms()[0].get("client_id").is_some_and(|id| id == "me"));
+        assert!(!soon(client.log_out()).await.unwrap(), "there is none any more");
+        // A kind of token that cannot be taken back is no failure.
+        world.then(200, json!({}));
+        world.then(400, json!({ "error": "unsupported_token_type" }));
+        let client = connect(OAuth::client("me").token(kept(&fake, None)), &fake).await;
+        assert!(soon(client.log_out()).await.unwrap());
+        world.then(400, json!({ "error": "invalid_client" }));
+        let client = connect(OAuth::client("me").token(kept(&fake, None)), &fake).await;
+        assert!(soon(client.log_out()).await.unwrap_err().is_login());
+        let asked = taken_back(&world).len();
+        let foreign = Token { from: "https://other.example/token".into(), ..kept(&fake, None) };
+        let client = connect(OAuth::client("me").token(foreign), &fake).await;
+        assert!(soon(client.log_out()).await.unwrap_err().is_login());
+        assert_eq!(taken_back(&world).len(), asked, "another server's token was shown");
+    }
+    let silent = World::client_credentials();
+    let fake = silent.start().await;
+    let client = connect(OAuth::client("me").token(kept(&fake, None)), &fake).await;
+    assert!(!soon(client.log_out()).await.unwrap(), "it has no place for that");
 }

@@ -31,8 +31,8 @@ pub(crate) enum AuthCommand {
     /// Show which logins are kept
     Status(AuthStatus),
 
-    /// Forget a login, or all of them
-    Logout(AuthLogout),
+    /// Forget a login, or all of them, and take it back where it came from
+    Logout(Box<AuthLogout>),
 }
 
 const LOGIN_EXAMPLES: &str = "\
@@ -62,16 +62,16 @@ pub(crate) struct AuthStatus {
 
 #[derive(Debug, Args)]
 pub(crate) struct AuthLogout {
-    /// The agent
-    #[arg(value_name = "REF", required_unless_present = "all", conflicts_with = "all")]
+    /// The agent; the same as --agent-card
+    #[arg(value_name = "REF", conflicts_with_all = ["all", "agent_card"])]
     pub(crate) reference: Option<String>,
 
     /// Forget all logins
-    #[arg(long)]
+    #[arg(long, conflicts_with = "agent_card")]
     pub(crate) all: bool,
 
     #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) agent: AgentArgs,
 }
 
 impl AuthCommand {
@@ -79,7 +79,7 @@ impl AuthCommand {
         match self {
             Self::Login(args) => &args.agent.output,
             Self::Status(args) => &args.output,
-            Self::Logout(args) => &args.output,
+            Self::Logout(args) => &args.agent.output,
         }
     }
 }

@@ -6,20 +6,23 @@ use herald_client::Prompt;
 use serde::Serialize;
 
 use crate::{
-    args::{AuthCommand, AuthLogin, AuthLogout, AuthStatus},
-    contact::Contact,
+    args::{AgentArgs, AuthCommand, AuthLogin, AuthLogout, AuthStatus},
+    contact::{Contact, owner},
     credentials::{Login, Logins},
     fault::Fault,
-    output::{Output, Page, Show, inline, note},
+    output::{Output, Page, Show, inline, note, warn},
     reference,
 };
+
+/// How long an agent and its authorization server may take to let somebody go.
+const FAREWELL: Duration = Duration::from_secs(30);
 
 /// Runs a verb of logins.
 pub(crate) async fn run(command: &AuthCommand) -> Result<(), Fault> {
     match command {
         AuthCommand::Login(args) => login(args).await,
         AuthCommand::Status(args) => status(args),
-        AuthCommand::Logout(args) => logout(args),
+        AuthCommand::Logout(args) => logout(args).await,
     }
 }
 
@@ -66,28 +69,42 @@ fn status(args: &AuthStatus) -> Result<(), Fault> {
     Output::new(&args.output).show(&Status { logins })
 }
 
-fn logout(args: &AuthLogout) -> Result<(), Fault> {
-    let owners = match &args.reference {
-        Some(reference) => {
-            let places = reference::places(reference)?;
-            Some(places.iter().map(crate::contact::owner).collect::<Vec<_>>())
-        }
-        None => None,
+async fn logout(args: &AuthLogout) -> Result<(), Fault> {
+    let logins = Logins::of_user()?;
+    let named = args.reference.as_ref().or(args.agent.agent_card.as_ref()).filter(|_| !args.all);
+    let owners: Vec<String> = match named {
+        Some(reference) => reference::places(reference)?.iter().map(owner).collect(),
+        None if args.all => logins.read()?.into_keys().collect(),
+        None => return Err(Fault::usage("no agent is named").hint("name it, or say --all")),
     };
-    let mut removed = Vec::new();
-    Logins::of_user()?.change(|kept| {
-        kept.retain(|agent, login| {
-            let stays = owners.as_ref().is_some_and(|owners| !owners.contains(agent));
-            if !stays {
-                removed.push(Row::new(agent, login));
-            }
-            stays
+    let kept = logins.read()?;
+    let mut gone = Vec::new();
+    for (agent, login) in kept.iter().filter(|(agent, _)| owners.contains(agent)) {
+        let revoked = revoke(&args.agent, agent).await.unwrap_or_else(|fault| {
+            warn(&inline(&format!("the login is not taken back: {}", fault.message())));
+            false
         });
-    })?;
-    if removed.is_empty() && !args.all {
+        gone.push(Row { revoked: Some(revoked), ..Row::new(agent, login) });
+    }
+    if gone.is_empty() && !args.all {
         return Err(Fault::usage("there is no login for that agent").hint("herald auth status"));
     }
-    Output::new(&args.output).show(&Status { logins: removed })
+    logins.change(|kept| kept.retain(|agent, _| gone.iter().all(|row| row.agent != *agent)))?;
+    Output::new(&args.agent.output).show(&Status { logins: gone })
+}
+
+/// Has the authorization server take a login back, if the agent still says where it is.
+async fn revoke(args: &AgentArgs, agent: &str) -> Result<bool, Fault> {
+    let mut args = args.clone();
+    (args.bearer, args.api_key, args.login.client_id) = (None, None, None);
+    args.timeout = FAREWELL;
+    let contact = Contact::new(&args, Some(agent))?;
+    contact
+        .within(async {
+            let client = contact.connect().await?;
+            client.log_out().await.map_err(|error| contact.explain(&client, &error))
+        })
+        .await
 }
 
 #[derive(Serialize)]
@@ -107,6 +124,9 @@ struct Row {
     valid: bool,
     /// Whether it is renewed by itself.
     renewable: bool,
+    /// Whether the server has taken it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked: Option<bool>,
 }
 
 impl Row {
@@ -120,6 +140,7 @@ impl Row {
             expires: end.map(|end| humantime::format_rfc3339_seconds(end).to_string()),
             valid: token.is_fresh(),
             renewable: token.refresh.is_some(),
+            revoked: None,
         }
     }
 }
@@ -131,6 +152,8 @@ impl Show for Row {
         page.optional("Expires", self.expires.as_ref());
         page.field("Valid", if self.valid { "yes" } else { "no" });
         page.field("Renewed by itself", if self.renewable { "yes" } else { "no" });
+        let revoked = |revoked| if revoked { "yes" } else { "no" };
+        page.optional("Taken back by the server", self.revoked.map(revoked));
     }
 }
 

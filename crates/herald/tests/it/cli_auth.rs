@@ -23,7 +23,9 @@ async fn agent(flow: &'static str, expires: u64) -> Fake {
             "/.well-known/openid-configuration" => answer(&json!({
                 "issuer": url, "token_endpoint": format!("{url}/token"),
                 "device_authorization_endpoint": format!("{url}/device"),
+                "revocation_endpoint": format!("{url}/revoke"),
             })),
+            "/revoke" => response(200, "text/plain", ""),
             "/device" => answer(&json!({
                 "device_code": "hunter-device", "user_code": "AB-CD", "interval": 1,
                 "verification_uri": format!("{url}/go"),
@@ -107,7 +109,8 @@ async fn a_login_is_kept_used_shown_and_forgotten() {
     let shown = at(home.path(), &["config", "show"]).json().await;
     assert_eq!(shown["files"][0], file.to_str().unwrap());
 
-    at(home.path(), &["auth", "logout", &fake.url]).ok().await;
+    let gone = at(home.path(), &["auth", "logout", &fake.url]).ok().await;
+    assert_eq!(gone.field("Taken back by the server"), "no", "it does not say how");
     at(home.path(), &["auth", "logout", &fake.url]).fails(2, "A2ACLI_ERR_USAGE").await;
     at(home.path(), &["auth", "logout", "--all"]).ok().await;
     send().fails(4, "A2ACLI_ERR_CREDENTIALS_MISSING").await;
@@ -143,6 +146,27 @@ async fn a_person_logs_in_by_openid_connect() {
     let asked: Vec<_> = fake.calls().into_iter().filter(|call| call.path == "/device").collect();
     assert_eq!(asked[0].text, "scope=openid%20use&client_id=me");
     at(home.path(), &["send", &fake.url, "x"]).ok().await;
+    let gone = at(home.path(), &["auth", "logout", "--all", "--debug"]).ok().await;
+    assert_eq!(gone.field("Taken back by the server"), "yes");
+    assert!(!gone.stdout.contains("hunter") && !gone.stderr.contains("hunter"), "{gone:?}");
+    let revoked: Vec<_> = fake.calls().into_iter().filter(|call| call.path == "/revoke").collect();
+    let refresh = "token=hunter1-refresh&token_type_hint=refresh_token&client_id=me";
+    assert_eq!(revoked[0].text, refresh);
+    assert_eq!(revoked.len(), 2);
+}
+
+#[tokio::test]
+async fn a_login_is_forgotten_also_where_the_server_is_gone() {
+    let fake = agent("openid", 3600).await;
+    let home = tempfile::tempdir().unwrap();
+    at(home.path(), &["auth", "login", &fake.url, "--client-id", "me"]).ok().await;
+    let url = fake.url.clone();
+    drop(fake);
+    let gone = at(home.path(), &["auth", "logout", &url]).ok().await;
+    assert!(gone.stderr.contains("not taken back"), "{gone:?}");
+    assert_eq!(gone.field("Taken back by the server"), "no");
+    let left = at(home.path(), &["auth", "status"]).json().await;
+    assert_eq!(left["logins"], json!([]));
 }
 
 #[tokio::test]
