@@ -19,7 +19,7 @@ use herald_client::{
         request::{CancelTask, SendConfiguration},
     },
 };
-use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
+use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
 use herald_protocol::{AgentName, Metadata, Task};
 use tokio::time::{sleep, timeout};
 
@@ -146,7 +146,7 @@ impl Upstream {
         };
         let client = tokio::select! {
             client = self.client() => client.map_err(|error| self.failed(&error)),
-            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+            () = turn.cancelled().cancelled() => Err(Cut::Turn(Stop::Over)),
         };
         let client = client.map_err(|cut| self.tell(cut))?;
         let mut relay = Relay::new(&self.name, turn);
@@ -172,7 +172,7 @@ impl Upstream {
                 biased;
                 // What is not known by name yet cannot be ended.
                 () = turn.cancelled().cancelled(), if relay.unfinished().is_some() => {
-                    return Err(Cut::Turn(AgentError::Stopped));
+                    return Err(Cut::Turn(Stop::Over));
                 }
                 event = events.next() => event,
                 // Credentials may come by another way, and the agent then goes on by itself.
@@ -183,7 +183,7 @@ impl Upstream {
                 Ok(None) => return relay.finish().await,
                 // The next turn can ask for it again.
                 Err(_) if relay.awaits_credentials() => return Ok(()),
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) => events = self.recover(client, error, relay).await?,
             }
             // The answer goes to the same task, in the next turn.
             if relay.awaits_input() {
@@ -228,18 +228,28 @@ impl Upstream {
             metadata: turn.metadata().cloned(),
             ..SendMessage::default()
         };
-        let refusal = match client.stream(send).await {
-            Ok(events) => return Ok(events),
-            Err(error) => error,
-        };
-        // What waited for an answer may have ended meanwhile, or gone on by itself.
-        if let (Some(task), true) = (task, refusal.protocol().is_some())
+        relay.continue_with(task);
+        match client.stream(send).await {
+            Ok(events) => Ok(events),
+            Err(error) => self.recover(client, error, relay).await,
+        }
+    }
+
+    /// Finds out what became of a task that waited for the message, where the message is refused: it
+    /// may have ended meanwhile, or gone on by itself.
+    async fn recover(
+        &self,
+        client: &Client,
+        error: Error,
+        relay: &mut Relay<'_>,
+    ) -> Result<Events, Cut> {
+        if let (Some(task), true) = (relay.continued(), error.protocol().is_some())
             && let Ok(found) = client.get(task.clone()).await
             && !found.status.state.is_interrupted()
         {
             return self.attach(client, task, relay).await;
         }
-        Err(self.failed(&refusal))
+        Err(self.failed(&error))
     }
 
     /// Follows a task that the agent has already.
@@ -283,7 +293,10 @@ impl Upstream {
     fn tell(&self, cut: Cut) -> AgentError {
         let tell = |failure: Failure| failure.tell(&self.name, self.error_detail);
         match cut {
-            Cut::Turn(error) => error,
+            Cut::Turn(Stop::Over) => AgentError::Stopped,
+            Cut::Turn(Stop::Refused(reason)) => {
+                AgentError::Failed(format!("agent {} was cut off: {reason}", self.name))
+            }
             Cut::Failed(failure) => tell(failure),
             Cut::Gone(failure) => match tell(failure) {
                 AgentError::Failed(text) => AgentError::Unavailable(text),

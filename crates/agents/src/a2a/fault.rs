@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use herald_client::{Error, protocol::ErrorKind};
-use herald_engine::{AgentError, Stop};
+use herald_engine::Stop;
 
 use crate::failure::Failure;
 
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) enum Cut {
     /// It is over, or what was said does not fit into its task.
-    Turn(AgentError),
+    Turn(Stop),
     /// The agent would not do it, or cannot be called as it is configured.
     Failed(Failure),
     /// The agent cannot be reached, or not any more.
@@ -22,7 +22,7 @@ pub(super) enum Cut {
 
 impl From<Stop> for Cut {
     fn from(stop: Stop) -> Self {
-        Self::Turn(stop.into())
+        Self::Turn(stop)
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Relay<'a> {
     agent: &'a AgentName,
     turn: &'a Turn,
     place: Place,
+    /// The agent's task that the message goes to.
+    continued: Option<TaskId>,
     /// Whether the place is in the log.
     is_noted: bool,
     artifacts: HashMap<ArtifactId, Written>,
@@ -61,6 +63,7 @@ impl<'a> Relay<'a> {
                 context: Place::of(task).unwrap_or_else(|| Place::in_conversation(turn)).context,
                 ..Place::default()
             },
+            continued: None,
             is_noted: false,
             artifacts: artifacts.collect(),
             said: messages.map(|message| message.message_id.clone()).collect(),
@@ -73,6 +76,16 @@ impl<'a> Relay<'a> {
     /// The agent has this task already.
     pub(super) fn resume(&mut self, task: &TaskId) {
         self.place.task = Some(task.clone());
+    }
+
+    /// The message goes to this task of the agent, if it goes to one.
+    pub(super) fn continue_with(&mut self, task: Option<TaskId>) {
+        self.continued = task;
+    }
+
+    /// The agent's task that the message went to, as long as the agent has said nothing to it.
+    pub(super) fn continued(&self) -> Option<TaskId> {
+        self.continued.clone().filter(|_| self.place.task.is_none())
     }
 
     /// The agent's task, if there is one that has not ended.

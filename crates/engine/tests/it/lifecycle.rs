@@ -318,10 +318,7 @@ async fn a_message_to_a_working_task_becomes_its_next_turn() {
     bench.post(answer(&task, "three")).await.unwrap();
     assert_eq!(turns.load(Ordering::SeqCst), 1, "one turn at a time");
     gate.add_permits(3);
-    eventually(|| async {
-        bench.get(&task.id).await.unwrap().status.state.is_terminal()
-    })
-    .await;
+    eventually(|| async { bench.get(&task.id).await.unwrap().status.state.is_terminal() }).await;
     let task = bench.get(&task.id).await.unwrap();
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(artifact_text(&task, "log"), "one two three");

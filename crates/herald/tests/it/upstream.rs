@@ -1,11 +1,16 @@
 //! Other A2A agents behind Herald: over every binding, in a chain, killed, and hostile.
 
+mod hostile;
+mod identity;
+mod official;
+mod raw;
+
 use std::net::TcpListener;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    exec::{ended, task},
+    exec::{ended, failure, task},
     http::Call,
     support::{Herald, Options, SOON, eventually, uuid},
     wire::{Draft, Frame, Wire, id, state},
@@ -248,4 +253,149 @@ async fn what_is_killed_in_the_middle_of_a_chain_takes_its_work_up_again() {
     // Each message began one task at the far end and no more.
     let far = chain.third.call(&crate::wire::list(None, 100, "")).await.json();
     assert_eq!(far["totalSize"], 6, "{far}");
+}
+
+#[tokio::test]
+async fn what_is_killed_and_does_not_come_back_leaves_a_reason_and_what_it_had_written() {
+    let mut behind = Herald::start(Options::config(STEERED)).await;
+    let config = passing("up", &url(&behind), "retries = 1");
+    let before = Herald::start(Options::config(config)).await;
+    let mut tasks = Vec::new();
+    for text in ["tck-stream-chunked chunks=10000 delay_ms=10", "tck-cancel", "tck-multi-turn"] {
+        tasks.push(begun(&before, "", &draft(text)).await);
+    }
+    for begun in &tasks {
+        eventually(SOON, "the agent has the task", async || {
+            !upstream(&task(&before, begun).await).is_empty()
+        })
+        .await;
+    }
+    eventually(SOON, "it has written something", async || {
+        made(&task(&before, &tasks[0]).await).len() > 3
+    })
+    .await;
+    eventually(SOON, "it waits", async || {
+        state(&task(&before, &tasks[2]).await) == "input-required"
+    })
+    .await;
+    behind.kill9().await;
+    for begun in &tasks[..2] {
+        let failed = ended(&before, begun).await;
+        let (text, reason) = failure(&failed);
+        assert!(text.starts_with("agent up "), "{failed}");
+        assert_eq!(reason, "AGENT_UNAVAILABLE", "{failed}");
+    }
+    assert!(made(&task(&before, &tasks[0]).await).len() > 3, "what came is kept");
+    // Nobody is at work on the third, so nothing happened to it; its next turn tells.
+    assert_eq!(state(&task(&before, &tasks[2]).await), "input-required");
+    let failed = told(&before, "", &draft("more").to(&tasks[2])).await;
+    assert_eq!(failure(&failed), ("agent up cannot be reached", "AGENT_UNAVAILABLE"));
+}
+
+#[tokio::test]
+async fn a_conversation_is_one_conversation_behind_too() {
+    let behind = Herald::start(Options::config(STEERED)).await;
+    let before = Herald::start(Options::config(passing("up", &url(&behind), ""))).await;
+    let contexts = async |context: &str| {
+        let mut named = Vec::new();
+        for text in ["one", "two"] {
+            let mut message =
+                json!({ "messageId": uuid(), "role": "ROLE_USER", "contextId": context });
+            message["parts"] = json!([{ "text": text }]);
+            let call = Call::post("/message:send", &json!({ "message": message }));
+            let answer = before.call(&call.header("a2a-version", "1.0")).await.json();
+            assert_eq!(made(&answer["task"]), [text], "{answer}");
+            let far = task(&behind, upstream(&answer["task"])).await;
+            named.push(far["contextId"].as_str().unwrap().to_owned());
+        }
+        named
+    };
+    let mine = contexts("mine").await;
+    let other = contexts("other").await;
+    assert_eq!((&mine[0], &other[0]), (&mine[1], &other[1]));
+    assert_ne!(mine[0], other[0]);
+    assert_ne!(mine[0], "mine", "it is the agent behind that names its conversations");
+}
+
+#[tokio::test]
+async fn a_message_to_a_task_at_work_is_the_next_one_behind() {
+    let behind = Herald::start(Options::config(STEERED)).await;
+    let before = Herald::start(Options::config(passing("up", &url(&behind), ""))).await;
+    let first = begun(&before, "", &draft("tck-stream-chunked chunks=3 delay_ms=100")).await;
+    let done = told(&before, "", &draft("and then this").to(&first)).await;
+    assert_eq!((id(&done), &*state(&done)), (&*first, "completed"), "{done}");
+    assert_eq!(made(&done), ["chunk 0 ", "chunk 1 ", "chunk 2 ", "and then this"]);
+    let far = behind.call(&crate::wire::list(None, 100, "")).await.json();
+    let far = far["tasks"].as_array().unwrap();
+    assert_eq!((far.len(), &far[0]["contextId"]), (2, &far[1]["contextId"]));
+}
+
+#[tokio::test]
+async fn agents_that_call_each_other_in_a_circle_refuse() {
+    // One that calls itself.
+    let own = port();
+    let config = passing("own", &format!("http://127.0.0.1:{own}"), "");
+    let herald = Herald::start(Options::config(config).no_port().arguments(["--port", &own])).await;
+    let refused = told(&herald, "", &draft("hello")).await;
+    assert_eq!(state(&refused), "rejected", "{refused}");
+    assert!(word(&refused).contains("agent own") && word(&refused).contains("circle"), "{refused}");
+    let listed = herald.call(&crate::wire::list(None, 100, "")).await.json();
+    assert_eq!(listed["totalSize"], 2, "it went round once: {listed}");
+
+    // Two that call each other, over other bindings.
+    let ports = [port(), port()];
+    let config = |at: usize, binding: &str| {
+        let settings = format!("binding = \"{binding}\"");
+        passing("mutual", &format!("http://127.0.0.1:{}", ports[1 - at]), &settings)
+    };
+    let start = async |at: usize, binding: &str| {
+        let options = Options::config(config(at, binding)).no_port();
+        Herald::start(options.arguments(["--port", &ports[at]])).await
+    };
+    let (one, other) = (start(0, "grpc").await, start(1, "websocket").await);
+    for herald in [&one, &other] {
+        let refused = told(herald, "", &draft("hello")).await;
+        assert_eq!(state(&refused), "rejected", "{refused}");
+        assert!(word(&refused).contains("circle"), "{refused}");
+    }
+
+    // A way that is too long, without a circle.
+    let passed: Vec<_> = (0..16).map(|_| uuid()).collect();
+    let mut message =
+        json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": [{ "text": "x" }] });
+    message["metadata"] = json!({ "herald.via": passed });
+    let call = Call::post("/message:send", &json!({ "message": message }));
+    let refused = one.call(&call.header("a2a-version", "1.0")).await.json()["task"].take();
+    assert_eq!(state(&refused), "rejected", "{refused}");
+    assert!(word(&refused).contains("16 agents"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_settings_of_an_upstream_is_said_at_the_start() {
+    for (settings, said) in [
+        ("kind = \"a2a\"\n", "needs a url"),
+        ("kind = \"a2a\"\nurl = \"file:///etc/card.json\"\n", "must begin with http"),
+        ("kind = \"a2a\"\nurl = \"http://user:hunter2@a.example\"\n", "not in the URL"),
+        ("kind = \"a2a\"\nurl = \"http://a.example\"\nbinding = \"soap\"\n", "`jsonrpc`"),
+        ("kind = \"a2a\"\nurl = \"http://a.example\"\nversion = \"7\"\n", "\"1.0\""),
+        (
+            "kind = \"a2a\"\nurl = \"http://a.example\"\ntls = { key = \"x\" }\n",
+            "certificate and its key",
+        ),
+        ("kind = \"a2a\"\nurl = \"http://a.example\"\ntls = { ca = \"none.pem\" }\n", "none.pem"),
+        (
+            "kind = \"a2a\"\nurl = \"http://a.example\"\nauth = { token = \"env:UNSET_A2A\" }\n",
+            "UNSET_A2A",
+        ),
+        (
+            "kind = \"a2a\"\nurl = \"http://a.example\"\ncommand = [\"wc\"]\n",
+            "`command` belongs to",
+        ),
+        ("kind = \"echo\"\nurl = \"http://a.example\"\n", "`url` belongs to kind = \"a2a\""),
+    ] {
+        let config = format!("[[agents]]\nname = \"up\"\n{settings}");
+        let refused = Options::config(config).refused().await;
+        assert!(refused.stderr.contains(said), "{settings}: {}", refused.stderr);
+        assert!(!refused.stderr.contains("hunter2"), "{}", refused.stderr);
+    }
 }

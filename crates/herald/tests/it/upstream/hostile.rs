@@ -1,0 +1,197 @@
+//! Agents that break the protocol, go away or do not say what became of a message: one task each has
+//! to bear it, and says so.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::{
+    draft, made, passing,
+    raw::{Raw, Reaction, Received, more, piece, result, status, stream, task, whole},
+    told,
+};
+use crate::{
+    exec::{self, ended, failure},
+    support::{Herald, Options, SOON, eventually},
+    wire::{Wire, state},
+};
+
+/// What an agent that breaks the protocol does, by the text of the message.
+fn misbehave(call: &Received) -> Reaction {
+    let text = &call.body["params"]["message"]["parts"][0]["text"];
+    let streamed = |items: &[Value]| Reaction::Close(stream(call, items));
+    match (call.body["method"].as_str(), text.as_str()) {
+        (Some("SendStreamingMessage"), Some("after the end")) => {
+            streamed(&[whole("WORKING"), status("t", "COMPLETED"), piece("t", "x", (false, true))])
+        }
+        (Some("SendStreamingMessage"), Some("another task")) => {
+            streamed(&[whole("WORKING"), piece("theirs", "x", (false, false))])
+        }
+        (Some("SendStreamingMessage"), Some("out of order")) => streamed(&[
+            whole("WORKING"),
+            piece("t", "last", (false, true)),
+            piece("t", "first", (true, false)),
+        ]),
+        (Some("SendStreamingMessage"), Some("empty piece")) => {
+            let artifact = json!({ "artifactId": "a", "parts": [] });
+            let update = json!({ "taskId": "t", "contextId": "c", "artifact": artifact });
+            streamed(&[whole("WORKING"), json!({ "artifactUpdate": update })])
+        }
+        (Some("SendStreamingMessage"), Some("no sense")) => {
+            streamed(&[json!({ "weather": "fine" })])
+        }
+        (Some("SendStreamingMessage"), Some("endless frame")) => {
+            let head = [stream(call, &[whole("WORKING")]), b"data: ".to_vec()].concat();
+            Reaction::Endless(head, vec![b'x'; 64 << 10])
+        }
+        (Some("SendStreamingMessage" | "SubscribeToTask"), _) => {
+            let mut bytes = stream(call, &[whole("WORKING")]);
+            bytes.extend_from_slice(b"data: {\"jsonrpc\":\"2.0\",\"id\"");
+            Reaction::Close(bytes)
+        }
+        (Some("GetTask"), _) => result(call, &task("WORKING")),
+        (_, _) => result(call, &task("CANCELED")),
+    }
+}
+
+async fn before(raw: &Raw, settings: &str) -> Herald {
+    let raw = passing("hostile", &raw.url(), &format!("retries = 1\n{settings}"));
+    Herald::start(Options::config(format!("{raw}[[agents]]\nname = \"echo\"\nkind = \"echo\"\n")))
+        .await
+}
+
+#[tokio::test]
+async fn an_agent_that_breaks_the_protocol_fails_its_task_and_no_other() {
+    let raw = Raw::start(misbehave).await;
+    let herald = before(&raw, "").await;
+    for (text, what) in [
+        ("after the end", "sent artifact \"a\" after the end of its task"),
+        ("another task", "event of another task"),
+        ("out of order", "went on with artifact \"a\" after its last piece"),
+        ("empty piece", "at least one part"),
+        ("no sense", "cannot be read"),
+        ("endless frame", "is larger than"),
+        ("half a frame", "ends its streams before its tasks"),
+    ] {
+        let sent = Wire::Rpc.sent(&herald.call(&Wire::Rpc.send("", &draft(text), false)).await);
+        let fault = sent.expect_err(text);
+        assert_eq!((fault.code, &*fault.reason), (-32006, "INVALID_AGENT_RESPONSE"), "{text}");
+        assert!(fault.message.contains("agent hostile"), "{text}: {fault:?}");
+        assert!(fault.message.contains(what), "{text}: {fault:?}");
+        let other = told(&herald, "/agents/echo", &draft("hello")).await;
+        assert_eq!(made(&other), ["Echo: hello"]);
+    }
+    let listed = herald.call(&crate::wire::list(Some("FAILED"), 100, "")).await.json();
+    assert_eq!(listed["totalSize"], 7, "{listed}");
+    let listed = herald.call(&crate::wire::list(Some("WORKING"), 100, "")).await.json();
+    assert_eq!(listed["totalSize"], 0, "{listed}");
+    // Nobody waits any more for what they began, so they were told.
+    assert!(raw.calls("CancelTask").len() >= 4, "{:?}", raw.calls("CancelTask"));
+}
+
+#[tokio::test]
+async fn an_agent_that_never_stops_talking_is_stopped() {
+    let raw = Raw::start(|call| match call.body["method"].as_str() {
+        Some("SendStreamingMessage") => {
+            let head = stream(call, &[whole("WORKING"), piece("t", "x", (false, false))]);
+            Reaction::Endless(head, more(call, &[piece("t", "x", (true, false))]))
+        }
+        _ => result(call, &task("CANCELED")),
+    })
+    .await;
+    let limits = "[limits]\ntask_events = 50\n";
+    let config = passing("talker", &raw.url(), "");
+    let herald = Herald::start(Options::config(format!("{config}{limits}"))).await;
+    let failed = told(&herald, "", &draft("go on")).await;
+    let (text, reason) = failure(&failed);
+    assert!(text.contains("limit of 50 events") && reason == "AGENT_FAILED", "{failed}");
+    assert_eq!(raw.calls("CancelTask").len(), 1);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_there_fails_its_task_with_a_reason_and_not_the_server() {
+    let gone = super::port();
+    let url = format!("http://127.0.0.1:{gone}");
+    let herald = Herald::start(Options::config(passing("absent", &url, "retries = 0"))).await;
+    let failed = told(&herald, "", &draft("hello")).await;
+    assert_eq!(failure(&failed), ("agent absent cannot be reached", "AGENT_UNAVAILABLE"));
+    assert!(!failed.to_string().contains(&gone), "where it is, is nobody's business: {failed}");
+    assert!(herald.log().contains("absent"), "{}", herald.log());
+    // Once it is there, it is found.
+    let options = Options::config(super::STEERED).no_port().arguments(["--port", &gone]);
+    let _found = Herald::start(options).await;
+    assert_eq!(state(&told(&herald, "", &draft("tck-complete-task")).await), "completed");
+}
+
+/// A server whose agent took a message and says nothing more, and the task's name.
+async fn waiting(settings: &str, said: &'static [&'static str]) -> (Raw, Herald, String) {
+    let raw = Raw::start(move |call| match call.body["method"].as_str() {
+        Some("SendStreamingMessage" | "SubscribeToTask") => {
+            let items: Vec<_> = said.iter().map(|state| whole(state)).collect();
+            Reaction::Then(stream(call, &items), Arc::new(Notify::new()), Vec::new())
+        }
+        _ => result(call, &task("CANCELED")),
+    })
+    .await;
+    let herald = before(&raw, settings).await;
+    let begun = super::begun(&herald, "", &draft("hello")).await;
+    eventually(SOON, "the agent has the message", async || {
+        !raw.calls("SendStreamingMessage").is_empty()
+    })
+    .await;
+    (raw, herald, begun)
+}
+
+#[tokio::test]
+async fn a_message_that_may_have_arrived_is_sent_again_only_to_those_who_know_it() {
+    // It was killed before the agent had answered.
+    let (raw, mut herald, begun) = waiting("", &[]).await;
+    herald.kill9().await;
+    herald.restart().await;
+    let failed = ended(&herald, &begun).await;
+    let (text, reason) = failure(&failed);
+    assert!(text.contains("agent hostile may have got the message"), "{failed}");
+    assert_eq!((reason, raw.calls("SendStreamingMessage").len()), ("AGENT_FAILED", 1));
+
+    let (raw, mut herald, _) = waiting("idempotent = true", &[]).await;
+    herald.kill9().await;
+    herald.restart().await;
+    eventually(SOON, "it is sent again", async || raw.calls("SendStreamingMessage").len() == 2)
+        .await;
+    let calls = raw.calls("SendStreamingMessage");
+    let [first, second] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!(first.body["params"]["message"], second.body["params"]["message"]);
+}
+
+#[tokio::test]
+async fn a_message_that_has_arrived_is_not_sent_again() {
+    let (raw, mut herald, begun) = waiting("", &["WORKING"]).await;
+    eventually(SOON, "it is known what the task is called", async || {
+        !super::upstream(&exec::task(&herald, &begun).await).is_empty()
+    })
+    .await;
+    herald.kill9().await;
+    herald.restart().await;
+    eventually(SOON, "it is followed", async || raw.calls("SubscribeToTask").len() == 1).await;
+    assert_eq!(raw.calls("SubscribeToTask")[0].body["params"]["id"], "t");
+    assert_eq!(raw.calls("SendStreamingMessage").len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_waited_for_credentials_goes_on_when_they_come_by_another_way() {
+    let go = Arc::new(Notify::new());
+    let came = Arc::clone(&go);
+    let raw = Raw::start(move |call| {
+        let items = [status("t", "WORKING"), piece("t", "done", (false, true))];
+        let rest = more(call, &[&items[..], &[status("t", "COMPLETED")]].concat());
+        Reaction::Then(stream(call, &[whole("AUTH_REQUIRED")]), Arc::clone(&came), rest)
+    })
+    .await;
+    let herald = before(&raw, "").await;
+    let waits = told(&herald, "", &draft("hello")).await;
+    assert_eq!(state(&waits), "auth-required");
+    go.notify_one();
+    let done = ended(&herald, crate::wire::id(&waits)).await;
+    assert_eq!((&*state(&done), made(&done)), ("completed", vec!["done".to_owned()]));
+}

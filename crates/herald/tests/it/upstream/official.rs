@@ -1,0 +1,99 @@
+//! Agents on the official SDK servers behind Herald. `cargo xtask test` installs them.
+
+use std::{env, path::PathBuf, process::Stdio};
+
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+    time::timeout,
+};
+
+use super::{draft, made, passing, told, word};
+use crate::{
+    exec::failure,
+    support::{Herald, Options, SOON},
+    wire::{Frame, Wire, id, state},
+};
+
+/// An agent on an official SDK, which dies with the test.
+struct Official {
+    url: String,
+    _process: Child,
+}
+
+impl Official {
+    async fn start(name: &str) -> Self {
+        let installed = env::var_os("HERALD_TEST_SERVERS");
+        let installed = installed.expect("the servers are not installed; run `cargo xtask test`");
+        let installed = PathBuf::from(installed).join(name);
+        let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers");
+        let mut command = match name.starts_with("python") {
+            true => {
+                let mut command = Command::new(installed.join("bin/python"));
+                command.arg(sources.join(name).join("server.py"));
+                command
+            }
+            false => {
+                let mut command = Command::new("node");
+                command.arg(installed.join("server.mjs"));
+                command
+            }
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.kill_on_drop(true).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let port = timeout(SOON * 2, lines.next_line()).await.expect("it starts").unwrap();
+        Self { url: format!("http://127.0.0.1:{}", port.expect("a port")), _process: process }
+    }
+}
+
+/// `goes_on` says whether it streams what follows an answer.
+async fn serves(name: &str, goes_on: bool) {
+    let official = Official::start(name).await;
+    let bindings = ["jsonrpc", "http+json", "grpc"];
+    let agent = |(at, binding): (usize, &&str)| {
+        passing(&format!("way-{at}"), &official.url, &format!("binding = \"{binding}\""))
+    };
+    let agents: String = bindings.iter().enumerate().map(agent).collect();
+    let herald = Herald::start(Options::config(agents)).await;
+    for (at, binding) in bindings.iter().enumerate() {
+        let agent = &format!("/agents/way-{at}");
+        let call = Wire::OldRpc.stream(agent, &draft("chunks 5"));
+        let mut stream = herald.client().await.open(&call).await.unwrap();
+        let frames = Wire::OldRpc.rest_of(&mut stream).await.unwrap();
+        let pieces: String = frames.iter().filter_map(Frame::text).collect();
+        assert_eq!(pieces, "1;2;3;4;5;", "{name} {binding}: {frames:?}");
+        assert_eq!(frames.last().and_then(Frame::state).as_deref(), Some("completed"));
+
+        let asked = told(&herald, agent, &draft("ask")).await;
+        assert_eq!((&*state(&asked), word(&asked)), ("input-required", "which one?"), "{binding}");
+        let done = told(&herald, agent, &draft("that one").to(id(&asked))).await;
+        if goes_on {
+            assert_eq!((&*state(&done), &*made(&done).concat()), ("completed", "that one"));
+        } else {
+            let refused = format!("agent way-{at} refused the message (UNSUPPORTED_OPERATION)");
+            assert_eq!(failure(&done), (&*refused, "AGENT_FAILED"), "{name} {binding}");
+        }
+        let failed = told(&herald, agent, &draft("fail")).await;
+        assert_eq!(failure(&failed), ("it broke", "AGENT_FAILED"), "{name} {binding}");
+        let reply = told(&herald, agent, &draft("reply directly")).await;
+        assert_eq!((&*state(&reply), word(&reply)), ("completed", "directly"), "{name} {binding}");
+    }
+}
+
+#[tokio::test]
+async fn the_official_python_server_of_1_0_stands_behind() {
+    serves("python1", true).await;
+}
+
+#[tokio::test]
+async fn the_official_python_server_of_0_3_stands_behind() {
+    serves("python03", true).await;
+}
+
+#[tokio::test]
+async fn the_official_javascript_server_of_1_0_stands_behind() {
+    // This SDK refuses a stream that does not begin with the task, and its agents publish the task
+    // only when it is new.
+    serves("js1", false).await;
+}

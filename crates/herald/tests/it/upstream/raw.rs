@@ -1,0 +1,181 @@
+//! Agents that are bytes on a socket.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::JoinSet,
+};
+
+/// An agent that speaks JSON-RPC 1.0 and answers as a test says. Every connection is one request.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) address: SocketAddr,
+    calls: Arc<Mutex<Vec<Received>>>,
+    _serving: JoinSet<()>,
+}
+
+/// A call as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Received {
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: Value,
+}
+
+/// What to do with a call.
+#[derive(Debug, Clone)]
+pub(crate) enum Reaction {
+    /// Send these bytes and hang up.
+    Close(Vec<u8>),
+    /// Send these bytes, wait until the test says so, and send the others.
+    Then(Vec<u8>, Arc<Notify>, Vec<u8>),
+    /// Send the first bytes, then the others for ever.
+    Endless(Vec<u8>, Vec<u8>),
+}
+
+impl Raw {
+    pub(crate) async fn start(
+        answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let (answer, seen) = (Arc::new(answer), Arc::clone(&calls));
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (answer, seen) = (Arc::clone(&answer), Arc::clone(&seen));
+                connections.spawn(async move { serve(stream, address, &*answer, &seen).await });
+            }
+        });
+        Self { address, calls, _serving: serving }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The calls of this method so far.
+    pub(crate) fn calls(&self, method: &str) -> Vec<Received> {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().filter(|call| call.body["method"] == method).cloned().collect()
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    address: SocketAddr,
+    answer: &(impl Fn(&Received) -> Reaction + Sync),
+    seen: &Mutex<Vec<Received>>,
+) -> Option<()> {
+    let (path, received) = read(&mut stream).await?;
+    if path.ends_with(".json") {
+        let card = card(&format!("http://{address}")).to_string();
+        let head =
+            format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}", card.len());
+        return stream.write_all(format!("{head}\r\n\r\n{card}").as_bytes()).await.ok();
+    }
+    seen.lock().unwrap().push(received.clone());
+    match answer(&received) {
+        Reaction::Close(bytes) => stream.write_all(&bytes).await.ok(),
+        Reaction::Then(bytes, go, rest) => {
+            stream.write_all(&bytes).await.ok()?;
+            go.notified().await;
+            stream.write_all(&rest).await.ok()
+        }
+        Reaction::Endless(head, bytes) => {
+            stream.write_all(&head).await.ok()?;
+            while stream.write_all(&bytes).await.is_ok() {}
+            Some(())
+        }
+    }
+}
+
+async fn read(stream: &mut TcpStream) -> Option<(String, Received)> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end + 4;
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+    let mut lines = head.lines();
+    let path = lines.next()?.split(' ').nth(1)?.to_owned();
+    let pair = |line: &str| {
+        line.split_once(':').map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
+    };
+    let headers: HashMap<_, _> = lines.filter_map(pair).collect();
+    let mut body = bytes.split_off(end);
+    let length = headers.get("content-length").map_or(0, |text| text.parse().unwrap());
+    while body.len() < length {
+        if stream.read_buf(&mut body).await.ok()? == 0 {
+            return None;
+        }
+    }
+    Some((path, Received { headers, body: serde_json::from_slice(&body).unwrap_or_default() }))
+}
+
+fn card(url: &str) -> Value {
+    json!({
+        "name": "raw", "description": "Bytes", "version": "1",
+        "capabilities": { "streaming": true },
+        "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"], "skills": [],
+        "supportedInterfaces": [{ "url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }],
+    })
+}
+
+/// A whole answer.
+pub(crate) fn result(call: &Received, result: &Value) -> Reaction {
+    let body = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result }).to_string();
+    let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json";
+    let length = body.len();
+    Reaction::Close(format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes())
+}
+
+/// The head of a stream and its first items.
+pub(crate) fn stream(call: &Received, items: &[Value]) -> Vec<u8> {
+    let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\n\r\n";
+    [head.as_bytes(), &more(call, items)].concat()
+}
+
+/// Further items of a stream.
+pub(crate) fn more(call: &Received, items: &[Value]) -> Vec<u8> {
+    let id = &call.body["id"];
+    let item = |item: &Value| {
+        format!("data: {}\n\n", json!({ "jsonrpc": "2.0", "id": id, "result": item }))
+    };
+    items.iter().map(item).collect::<String>().into_bytes()
+}
+
+pub(crate) fn task(state: &str) -> Value {
+    json!({ "id": "t", "contextId": "c", "status": { "state": format!("TASK_STATE_{state}") } })
+}
+
+pub(crate) fn whole(state: &str) -> Value {
+    json!({ "task": task(state) })
+}
+
+pub(crate) fn status(task: &str, state: &str) -> Value {
+    let status = json!({ "state": format!("TASK_STATE_{state}") });
+    json!({ "statusUpdate": { "taskId": task, "contextId": "c", "status": status } })
+}
+
+/// A piece of an artifact; `how` holds `append` and `lastChunk`.
+pub(crate) fn piece(task: &str, text: &str, how: (bool, bool)) -> Value {
+    let artifact = json!({ "artifactId": "a", "parts": [{ "text": text }] });
+    let (append, last) = how;
+    json!({ "artifactUpdate": {
+        "taskId": task, "contextId": "c", "artifact": artifact, "append": append, "lastChunk": last,
+    } })
+}
