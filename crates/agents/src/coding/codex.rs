@@ -21,6 +21,9 @@ use crate::failure::Failure;
 /// Between two messages of one answer.
 const PARAGRAPH: &str = "\n\n";
 
+/// How it says that a turn is over.
+const COMPLETED: &str = "turn/completed";
+
 /// What Codex says of a thread that it does not know, or no longer.
 const FORGOTTEN: &str = "no rollout found";
 
@@ -126,7 +129,7 @@ impl Codex {
                     talk.event(Event::ToolUse { name });
                 }
                 if let Item::FileChange { id, changes, .. } = item {
-                    self.changes.insert(id, changes);
+                    self.changes.insert(id, wire::shortened(changes));
                 }
             }
             "item/completed" => {
@@ -145,7 +148,7 @@ impl Codex {
                     self.usage.add(&token_usage.last);
                 }
             }
-            "turn/completed" => {
+            COMPLETED => {
                 let TurnNotice { thread_id, turn } = wire::read(params)?;
                 if thread_id == self.thread {
                     self.ended(turn, talk);
@@ -250,7 +253,7 @@ impl Dialect for Codex {
     }
 
     fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {
-        match Heard::read(line)? {
+        match Heard::read(line) {
             Heard::Reply(call, Ok(result)) => self.replied(call, result, talk),
             Heard::Reply(Call::Interrupt, Err(_)) | Heard::Other => Ok(()),
             Heard::Reply(call, Err(why)) => {
@@ -265,8 +268,17 @@ impl Dialect for Codex {
                 talk.close();
                 Ok(())
             }
-            Heard::Request { id, method, params } => self.asked(id, &method, params, talk),
-            Heard::Notice { method, params } => self.noticed(&method, params, talk),
+            Heard::Request { id, method, params } => {
+                if self.asked(id, &method, params, talk).is_err() {
+                    talk.line(wire::refuse(id));
+                }
+                Ok(())
+            }
+            Heard::Notice { method, params } => match self.noticed(&method, params, talk) {
+                // Without its end a turn would be waited for.
+                Err(failure) if method == COMPLETED => Err(failure),
+                Ok(()) | Err(_) => Ok(()),
+            },
         }
     }
 

@@ -181,6 +181,21 @@ fn a_choice_that_lasts_is_offered_where_codex_has_one_and_never_one_that_changes
 }
 
 #[test]
+fn changes_too_large_to_be_shown_are_named() {
+    let (mut codex, mut talk) = (Codex::new(ask()), Talk::default());
+    let long = "x".repeat(40 << 10);
+    for line in APPROVALS.lines() {
+        let changes = r#"{"path":"/repo/patched.txt","kind":{"type":"add"},"diff":"hello\n"}"#;
+        let two = format!(r#"{{"path":"a","diff":"{long}"}},{{"path":"b","diff":"{long}"}}"#);
+        codex.hear(&line.replace(changes, &two), &mut talk).unwrap();
+    }
+    let approval = approvals(&talk)[1];
+    assert_eq!(approval.prompt, "apply_patch: a, b");
+    assert_eq!(approval.detail["changes"][0]["diff"], long);
+    assert_eq!(approval.detail["changes"][1], json!({ "path": "b" }));
+}
+
+#[test]
 fn what_nobody_here_can_do_is_refused_and_forms_are_declined() {
     let (mut codex, mut talk) = (Codex::new(ask()), Talk::default());
     let form = r#"{"method":"mcpServer/elicitation/request","id":"a","params":{"message":"Who?",
@@ -219,8 +234,18 @@ fn a_cancelled_turn_is_interrupted() {
 }
 
 #[test]
-fn what_is_no_message_is_a_failure() {
-    let mut codex = Codex::new(ask());
-    let failure = codex.hear("Segmentation fault", &mut Talk::default()).unwrap_err();
+fn what_is_not_understood_is_passed_over_unless_it_is_waited_for() {
+    let (mut codex, mut talk) = (Codex::new(ask()), Talk::default());
+    let new = r#"{"method":"item/started","params":{"threadId":"id-1","item":{"type":"dance"}}}"#;
+    let strange = r#"{"method":"item/completed","params":{"threadId":"id-1","item":7}}"#;
+    for line in ["Segmentation fault", "[]", new, strange] {
+        codex.hear(line, &mut talk).unwrap();
+    }
+    let asks = r#"{"method":"item/fileChange/requestApproval","id":3,"params":[]}"#;
+    codex.hear(asks, &mut talk).unwrap();
+    assert_eq!(lines(&talk)[0]["error"]["code"], -32601, "whoever asks is answered");
+    assert_eq!(talk.events, []);
+    let end = r#"{"method":"turn/completed","params":{"threadId":"id-1","turn":"over"}}"#;
+    let failure = codex.hear(end, &mut talk).unwrap_err();
     assert_eq!(failure.kind, "said something that is not understood");
 }

@@ -16,6 +16,9 @@ const UNWANTED: [&str; 4] = [
     "turn/diff/updated",
 ];
 
+/// How much of what files are to become is shown to whoever has to allow it, in bytes.
+const DIFFS: usize = 64 << 10;
+
 /// The calls that are made, each once, so that its number is its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
@@ -315,7 +318,8 @@ impl Call {
 }
 
 impl<'a> Heard<'a> {
-    pub(super) fn read(line: &'a str) -> Result<Self, Failure> {
+    /// Whatever is no message means nothing: what Codex loads may print among its lines.
+    pub(super) fn read(line: &'a str) -> Self {
         #[derive(Deserialize)]
         struct Line<'a> {
             #[serde(borrow)]
@@ -328,8 +332,10 @@ impl<'a> Heard<'a> {
             result: &'a RawValue,
             error: Option<Problem>,
         }
-        let Line { id, method, params, result, error } = parse(line)?;
-        Ok(match (id, method) {
+        let Ok(Line { id, method, params, result, error }) = serde_json::from_str(line) else {
+            return Self::Other;
+        };
+        match (id, method) {
             (Some(id), Some(method)) => Self::Request { id, method, params },
             (None, Some(method)) => Self::Notice { method, params },
             (Some(id), None) => match (Call::numbered(id), error) {
@@ -338,7 +344,7 @@ impl<'a> Heard<'a> {
                 (None, _) => Self::Other,
             },
             (None, None) => Self::Other,
-        })
+        }
     }
 }
 
@@ -448,6 +454,19 @@ pub(super) fn paths(changes: &[Value]) -> String {
     paths.collect::<Vec<_>>().join(", ")
 }
 
+/// Leaves out what is changed where that is too much to be shown.
+pub(super) fn shortened(mut changes: Vec<Value>) -> Vec<Value> {
+    let mut room = DIFFS;
+    for change in changes.iter_mut().filter_map(Value::as_object_mut) {
+        let length = change.get("diff").and_then(Value::as_str).map_or(0, str::len);
+        match room.checked_sub(length) {
+            Some(left) => room = left,
+            None => drop(change.remove("diff")),
+        }
+    }
+    changes
+}
+
 /// These members of an object, where they say something.
 pub(super) fn members(raw: &RawValue, names: &[&str]) -> Result<Map<String, Value>, Failure> {
     let mut all: Map<String, Value> = read(raw)?;
@@ -457,11 +476,7 @@ pub(super) fn members(raw: &RawValue, names: &[&str]) -> Result<Map<String, Valu
 
 /// Reads what is in a message.
 pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Failure> {
-    parse(raw.get())
-}
-
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Failure> {
-    serde_json::from_str(text).map_err(|why| Failure {
+    serde_json::from_str(raw.get()).map_err(|why| Failure {
         message: Some(why.to_string()),
         ..Failure::new("said something that is not understood")
     })
