@@ -4,8 +4,10 @@
 
 mod acp;
 mod approval;
+mod claude;
 mod codex;
 mod conversation;
+mod cursor;
 mod dialect;
 mod gemini;
 mod opencode;
@@ -20,6 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::{
     acp::{Acp, Habits},
+    claude::Claude,
     codex::Codex,
     conversation::Conversation,
     dialect::{Approval, Ask, Choice, Dialect, Event},
@@ -50,14 +53,18 @@ const RESULT: &str = "result";
 /// Which coding agent it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Preset {
+    /// Claude Code.
+    ClaudeCode,
     /// Codex, from OpenAI.
     Codex,
-    /// Whatever speaks the Agent Client Protocol.
-    Acp,
+    /// Cursor's agent.
+    Cursor,
     /// Gemini CLI.
     Gemini,
     /// OpenCode.
     Opencode,
+    /// Whatever speaks the Agent Client Protocol.
+    Acp,
 }
 
 /// Gives each message to a coding agent.
@@ -135,6 +142,8 @@ impl Coding {
     /// What it declares about itself.
     pub fn profile(&self) -> Profile {
         let mut profile = Profile::new(self.name.clone(), self.preset.description());
+        profile.title = format!("coding-agent-a2a ({})", self.preset.name());
+        profile.version = Some("0.1.0".to_owned());
         profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
         profile.skills = vec![Skill {
             id: "code-task".to_owned(),
@@ -366,13 +375,19 @@ impl Coding {
 }
 
 impl Preset {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::ClaudeCode, Self::Codex, Self::Cursor, Self::Gemini, Self::Opencode, Self::Acp];
+
     /// What it is called in settings.
     pub fn name(self) -> &'static str {
         match self {
+            Self::ClaudeCode => "claude-code",
             Self::Codex => "codex",
-            Self::Acp => "acp",
+            Self::Cursor => "cursor",
             Self::Gemini => "gemini",
             Self::Opencode => "opencode",
+            Self::Acp => "acp",
         }
     }
 
@@ -386,10 +401,12 @@ impl Preset {
 
     fn dialect(self, ask: Ask) -> Box<dyn Dialect> {
         match self {
+            Self::ClaudeCode => Box::new(Claude::new(ask)),
             Self::Codex => Box::new(Codex::new(ask)),
-            Self::Acp => Box::new(Acp::new(ask, Habits::default())),
+            Self::Cursor => cursor::dialect(ask),
             Self::Gemini => Box::new(gemini::dialect(ask)),
             Self::Opencode => Box::new(opencode::dialect(ask)),
+            Self::Acp => Box::new(Acp::new(ask, Habits::default())),
         }
     }
 }

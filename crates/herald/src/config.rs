@@ -195,8 +195,7 @@ pub(crate) struct AgentSection {
     pub(crate) streaming: Option<bool>,
     pub(crate) concurrency: Option<NonZeroUsize>,
     /// Whether its turns in one conversation run one after the other.
-    #[serde(default)]
-    pub(crate) serial: bool,
+    pub(crate) serial: Option<bool>,
     /// How many earlier tasks of a conversation it is given. Only for kinds that use them.
     pub(crate) memory: Option<usize>,
     pub(crate) timeout: Option<Span>,
@@ -237,8 +236,15 @@ pub(crate) struct AgentSection {
     pub(crate) trusted_origins: Vec<String>,
     /// Whether it knows a message by its id.
     pub(crate) idempotent: Option<bool>,
-    /// The rest is for `kind = "llm"`.
+    /// Which model works on the tasks.
     pub(crate) model: Option<String>,
+    /// For coding agents.
+    pub(crate) profile: Option<String>,
+    /// Whether it may do everything unasked.
+    pub(crate) force: Option<bool>,
+    /// How long its questions wait for an answer before that is no.
+    pub(crate) approval_timeout: Option<Span>,
+    /// The rest is for `kind = "llm"`.
     pub(crate) api_key: Option<Secret>,
     pub(crate) system: Option<String>,
     pub(crate) images: Option<bool>,

@@ -1,5 +1,6 @@
 //! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
 
+mod coding;
 mod discovery;
 mod keys;
 mod llm;
@@ -122,7 +123,7 @@ impl Settings {
         }
         // What the command line asks for comes first, and is what everybody gets.
         let default_agent = default_agent
-            .filter(|_| args.exec.is_none())
+            .filter(|_| args.exec.is_none() && args.adapter.is_none())
             .unwrap_or_else(|| agents[0].profile.name.clone());
         let open = config.auth.required == Some(false);
         let mut server = herald_server::Config {
@@ -213,7 +214,10 @@ fn config_path(args: &Serve) -> Option<PathBuf> {
 fn address(args: &Serve, config: &Config) -> anyhow::Result<SocketAddr> {
     let port = match args.basics.port.or(config.server.port) {
         Some(port) => port,
-        None => inherited_port()?.unwrap_or(DEFAULT_PORT),
+        None => inherited_port()?.unwrap_or(match args.adapter {
+            Some(_) => coding::PORT,
+            None => DEFAULT_PORT,
+        }),
     };
     match (&args.basics.host, &config.server.host) {
         (Some(host), _) => resolve(host, port),
@@ -376,7 +380,8 @@ fn sections(
     configured: Vec<AgentSection>,
     source: Option<&Path>,
 ) -> anyhow::Result<Vec<(AgentSection, Provenance)>> {
-    let flags = program::of_flags(args).map(|section| (section, Provenance::CommandLine));
+    let flags = program::of_flags(args).or(coding::of_flags(args)?);
+    let flags = flags.map(|section| (section, Provenance::CommandLine));
     let configured = configured.into_iter().map(|section| (section, Provenance::Configured));
     let mut sections: Vec<_> = flags.into_iter().chain(configured).collect();
     if sections.is_empty() {
@@ -432,13 +437,17 @@ fn build(
         "handler" => program::handler(&section, processes)?,
         "a2a" => upstream::agent(&section)?,
         "llm" => llm::agent(&mut section)?,
-        "acp" | "claude-code" | "codex" | "cursor" | "gemini" | "opencode" | "worker" => {
+        "worker" => {
             bail!("agent {name:?}: kind = {:?} is not part of this version", *section.kind)
         }
-        other => bail!(
-            "agent {name:?}: unknown kind {other:?}; \
-             use \"exec\", \"handler\", \"a2a\", \"llm\", \"echo\" or \"conformance\""
-        ),
+        other => match coding::preset(other) {
+            Some(preset) => coding::agent(&section, preset, processes)?,
+            None => bail!(
+                "agent {name:?}: unknown kind {other:?}; use \"exec\", \"handler\", \"a2a\", \"llm\", \
+                 \"echo\", \"conformance\" or that of a coding agent: {}",
+                coding::kinds()
+            ),
+        },
     };
     if *section.name != *section.kind {
         profile.title.clone_from(&section.name);
@@ -449,7 +458,7 @@ fn build(
     }
     profile.streaming = section.streaming.unwrap_or(profile.streaming);
     profile.concurrency = section.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
-    profile.serial = section.serial;
+    profile.serial = section.serial.unwrap_or(profile.serial);
     // A kind that remembers nothing of itself has no use for it.
     if section.memory.is_some() && profile.memory == 0 {
         bail!("agent {name:?}: kind = {:?} has no memory", *section.kind);

@@ -473,7 +473,7 @@ impl Dialect for Acp {
 }
 
 /// A message as nothing but a message.
-fn plain(text: &str) -> Cow<'_, str> {
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.trim_start().starts_with(COMMANDS) {
         Cow::Owned(format!("{INTRODUCTION}{text}"))
     } else {

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, ValueEnum, builder::FalseyValueParser};
+use clap::{ArgGroup, Args, Parser, ValueEnum, builder::FalseyValueParser};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   herald serve                              an echo agent, data in ./herald-data
   herald serve --exec 'wc -w'               any program as an agent
+  herald serve --adapter claude-code        a coding agent, in this directory
   herald serve --ephemeral --port 9000      nothing is kept after it stops
   herald serve --config herald.toml         agents, limits and tokens from a file
   herald serve --stdio --ephemeral          one caller, over standard input and output
@@ -51,7 +52,7 @@ pub(crate) struct Basics {
     #[arg(long, env = "HERALD_HOST", value_name = "ADDRESS")]
     pub(crate) host: Option<String>,
 
-    /// Port to listen on; 0 picks a free one [default: 8000]
+    /// Port to listen on; 0 picks a free one [default: 8000, with --adapter 41242]
     #[arg(long, env = "HERALD_PORT", value_name = "PORT")]
     pub(crate) port: Option<u16>,
 
@@ -84,7 +85,11 @@ pub(crate) struct Basics {
     pub(crate) no_discovery: bool,
 }
 
+/// The coding agents that need no more than their name.
+const ADAPTERS: [&str; 5] = ["claude-code", "codex", "cursor", "gemini", "opencode"];
+
 #[derive(Debug, Default, Args)]
+#[command(group = ArgGroup::new("program").args(["exec", "adapter"]))]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) basics: Basics,
@@ -110,12 +115,24 @@ pub(crate) struct Serve {
     pub(crate) tls_key: Option<PathBuf>,
 
     /// Serve a program as an agent at the root: a message is its input, what it prints the answer
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "adapter")]
     pub(crate) exec: Option<String>,
 
-    /// Where the program of --exec runs [default: here]
-    #[arg(long, value_name = "DIR", requires = "exec")]
+    /// Serve a coding agent at the root, on port 41242 unless another is given
+    #[arg(long, env = "AGENT_ADAPTER", value_name = "NAME", value_parser = ADAPTERS)]
+    pub(crate) adapter: Option<String>,
+
+    /// Where the program of --exec or --adapter runs [default: here]
+    #[arg(long, value_name = "DIR", requires = "program")]
     pub(crate) workdir: Option<PathBuf>,
+
+    /// The model that the agent of --adapter is to use, or AGENT_MODEL [default: its own choice]
+    #[arg(long, value_name = "MODEL", requires = "adapter")]
+    pub(crate) model: Option<String>,
+
+    /// Let the agent of --adapter do everything unasked, as AGENT_FORCE=true does
+    #[arg(long, requires = "adapter")]
+    pub(crate) force: bool,
 
     /// The address that cards give to clients, when it is not the one listened on
     #[arg(long, env = "HERALD_PUBLIC_URL", value_name = "URL")]

@@ -4,17 +4,26 @@ use anyhow::bail;
 
 use crate::config::AgentSection;
 
+use super::coding;
+
+/// Stands for every kind of coding agent.
+const CODING: &str = "";
+
 /// Refuses keys that mean nothing to agents of this kind.
 pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
-    let programs: &[&str] = &["exec", "handler"];
+    let programs: &[&str] = &["exec", "handler", CODING];
     let keys: &[(&str, bool, &[&str])] = &[
         ("command", section.command.is_some(), programs),
         ("workdir", section.workdir.is_some(), programs),
         ("allowed_roots", !section.allowed_roots.is_empty(), programs),
         ("env", !section.env.is_empty(), programs),
-        ("max_output", section.max_output.is_some(), &["exec", "handler", "llm"]),
-        ("attempts", section.attempts.is_some(), &["exec", "handler", "llm"]),
-        ("error_detail", section.error_detail.is_some(), &["exec", "handler", "a2a", "llm"]),
+        ("max_output", section.max_output.is_some(), &["exec", "handler", "llm", CODING]),
+        ("attempts", section.attempts.is_some(), &["exec", "handler", "llm", CODING]),
+        (
+            "error_detail",
+            section.error_detail.is_some(),
+            &["exec", "handler", "a2a", "llm", CODING],
+        ),
         ("input", section.input.is_some(), &["exec"]),
         ("otherwise", section.otherwise.is_some(), &["conformance"]),
         ("url", section.url.is_some(), &["a2a", "llm"]),
@@ -25,7 +34,10 @@ pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
         ("tls", section.tls.is_some(), &["a2a"]),
         ("trusted_origins", !section.trusted_origins.is_empty(), &["a2a"]),
         ("idempotent", section.idempotent.is_some(), &["a2a"]),
-        ("model", section.model.is_some(), &["llm"]),
+        ("model", section.model.is_some(), &["llm", CODING]),
+        ("profile", section.profile.is_some(), &[CODING]),
+        ("force", section.force.is_some(), &[CODING]),
+        ("approval_timeout", section.approval_timeout.is_some(), &[CODING]),
         ("api_key", section.api_key.is_some(), &["llm"]),
         ("system", section.system.is_some(), &["llm"]),
         ("images", section.images.is_some(), &["llm"]),
@@ -35,10 +47,14 @@ pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
         ("connect_timeout", section.connect_timeout.is_some(), &["llm"]),
         ("first_token_timeout", section.first_token_timeout.is_some(), &["llm"]),
     ];
-    let kind = section.kind.as_str();
+    let kind = coding::preset(&section.kind).map_or(section.kind.as_str(), |_| CODING);
     let misplaced = keys.iter().find(|(_, given, kinds)| *given && !kinds.contains(&kind));
     let Some((key, _, kinds)) = misplaced else { return Ok(()) };
-    let kinds: Vec<_> = kinds.iter().map(|kind| format!("{kind:?}")).collect();
+    let named = |kind: &&str| match *kind {
+        CODING => "that of a coding agent".to_owned(),
+        kind => format!("{kind:?}"),
+    };
+    let kinds: Vec<_> = kinds.iter().map(named).collect();
     let kinds = match kinds.split_last() {
         Some((last, [])) => last.clone(),
         Some((last, others)) => format!("{} or {last}", others.join(", ")),

@@ -27,7 +27,7 @@ pub(super) fn agent(section: &mut AgentSection) -> anyhow::Result<(Profile, Arc<
     llm.system.clone_from(&section.system);
     llm.images = section.images.unwrap_or(llm.images);
     llm.max_output = section.max_output.map_or(llm.max_output, |size| size.0);
-    llm.error_detail = error_detail(section);
+    llm.error_detail = error_detail(section, llm.error_detail);
     // The silence of a model is measured word by word, and not before the first.
     section.idle_timeout = None;
     Ok((llm.profile(), Arc::new(llm)))

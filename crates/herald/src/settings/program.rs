@@ -18,7 +18,7 @@ use crate::{
     config::{AgentSection, ErrorDetailKey, InputKey},
 };
 
-use super::span;
+use super::{coding, span};
 
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
@@ -35,7 +35,7 @@ pub(super) fn of_flags(args: &Serve) -> Option<AgentSection> {
 
 /// Whether agents of this kind run a program.
 pub(super) fn runs_programs(kind: &str) -> bool {
-    matches!(kind, "exec" | "handler")
+    matches!(kind, "exec" | "handler") || coding::preset(kind).is_some()
 }
 
 /// An agent that runs a program for each turn.
@@ -43,13 +43,13 @@ pub(super) fn exec(
     section: &AgentSection,
     processes: &Processes,
 ) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
-    let mut exec = Exec::new(&section.name, program(section)?, processes.clone());
+    let mut exec = Exec::new(&section.name, given(section)?, processes.clone());
     exec.input = match section.input {
         None | Some(InputKey::Text) => Input::Text,
         Some(InputKey::Json) => Input::Json,
     };
     exec.max_output = section.max_output.map_or(exec.max_output, |size| size.0);
-    exec.error_detail = error_detail(section);
+    exec.error_detail = error_detail(section, exec.error_detail);
     Ok((exec.profile(), Arc::new(exec)))
 }
 
@@ -58,16 +58,21 @@ pub(super) fn handler(
     section: &AgentSection,
     processes: &Processes,
 ) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
-    let mut handler = Handler::new(&section.name, program(section)?, processes.clone());
+    let mut handler = Handler::new(&section.name, given(section)?, processes.clone());
     handler.max_output = section.max_output.map_or(handler.max_output, |size| size.0);
-    handler.error_detail = error_detail(section);
+    handler.error_detail = error_detail(section, handler.error_detail);
     handler.attempts = section.attempts.unwrap_or(handler.attempts);
     Ok((handler.profile(), Arc::new(handler)))
 }
 
-fn program(section: &AgentSection) -> anyhow::Result<Program> {
+/// The program that the section names.
+fn given(section: &AgentSection) -> anyhow::Result<Program> {
+    program(section, section.command.clone().unwrap_or_default())
+}
+
+/// A program that runs as the section says.
+pub(super) fn program(section: &AgentSection, mut command: Vec<String>) -> anyhow::Result<Program> {
     let agent = || format!("agent {:?}", *section.name);
-    let mut command = section.command.clone().unwrap_or_default();
     let Some(path) = command.first_mut().filter(|path| !path.is_empty()) else {
         let kind = &*section.kind;
         bail!("{}: kind = {kind:?} needs a command, such as [\"wc\", \"-w\"]", agent());
@@ -92,9 +97,10 @@ fn program(section: &AgentSection) -> anyhow::Result<Program> {
 }
 
 /// How much callers hear of its failures.
-pub(super) fn error_detail(section: &AgentSection) -> ErrorDetail {
+pub(super) fn error_detail(section: &AgentSection, otherwise: ErrorDetail) -> ErrorDetail {
     match section.error_detail {
-        None | Some(ErrorDetailKey::Kind) => ErrorDetail::Kind,
+        None => otherwise,
+        Some(ErrorDetailKey::Kind) => ErrorDetail::Kind,
         Some(ErrorDetailKey::Message) => ErrorDetail::Message,
         Some(ErrorDetailKey::Full) => ErrorDetail::Full,
     }

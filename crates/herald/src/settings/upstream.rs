@@ -25,7 +25,7 @@ pub(super) fn agent(section: &AgentSection) -> anyhow::Result<(Profile, Arc<dyn 
     let mut upstream = Upstream::new(&section.name, url, builder);
     upstream.idempotent = section.idempotent.unwrap_or(upstream.idempotent);
     upstream.retries = section.retries.unwrap_or(upstream.retries);
-    upstream.error_detail = error_detail(section);
+    upstream.error_detail = error_detail(section, upstream.error_detail);
     Ok((upstream.profile(), Arc::new(upstream)))
 }
 

@@ -31,6 +31,7 @@ mod cli_task;
 mod cli_tools;
 mod cli_trust;
 mod clients;
+mod coding_claude;
 mod conformance;
 mod crash;
 mod disk;

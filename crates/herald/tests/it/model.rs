@@ -3,6 +3,7 @@
 //! Which wire format is spoken is told by the path of a request: each format is one file beside this
 //! one, and one line in [`Format::of`].
 
+mod anthropic;
 mod chat;
 
 use std::{
@@ -83,6 +84,7 @@ impl Format {
         let path = path.split('?').next().unwrap_or_default();
         match path {
             _ if path.ends_with("/chat/completions") => Some(chat::FORMAT),
+            _ if path.ends_with("/messages") => Some(anthropic::FORMAT),
             _ => None,
         }
     }

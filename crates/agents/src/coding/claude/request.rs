@@ -1,0 +1,155 @@
+//! What Claude Code asks: whether it may use a tool, or questions of its own.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::coding::dialect::{Approval, Choice};
+
+/// The tool whose use is a question to the caller.
+const QUESTIONS: &str = "AskUserQuestion";
+
+const ALWAYS: &str = "always";
+
+/// One thing that it waits for.
+#[derive(Debug)]
+pub(super) struct Request {
+    id: String,
+    tool: String,
+    input: Map<String, Value>,
+    /// The rules under which it would not ask again while it runs.
+    rules: Vec<Value>,
+    /// What is still to be asked, where the tool is that for questions.
+    questions: VecDeque<Question>,
+    /// What they were answered with, by question.
+    answers: Map<String, Value>,
+}
+
+/// Whether it may use a tool.
+#[derive(Debug, Deserialize)]
+pub(super) struct Permission {
+    tool_name: String,
+    #[serde(default)]
+    input: Map<String, Value>,
+    #[serde(default)]
+    permission_suggestions: Vec<Value>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Question {
+    question: String,
+    options: Vec<Offer>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Offer {
+    label: String,
+}
+
+/// What it is told about a request.
+#[derive(Debug, Serialize)]
+#[serde(tag = "subtype", rename_all = "snake_case")]
+pub(super) enum Response {
+    Success { request_id: String, response: Decision },
+    Error { request_id: String, error: String },
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "behavior", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(super) enum Decision {
+    Allow { updated_input: Map<String, Value>, updated_permissions: Vec<Value> },
+    Deny { message: String },
+}
+
+impl Request {
+    pub(super) fn new(id: String, permission: Permission) -> Self {
+        let Permission { tool_name: tool, input, permission_suggestions } = permission;
+        let questions = input.get("questions").filter(|_| tool == QUESTIONS);
+        let questions = questions.and_then(|list| VecDeque::deserialize(list).ok());
+        Self {
+            id,
+            tool,
+            input,
+            rules: permission_suggestions.into_iter().filter_map(for_now).collect(),
+            questions: questions.unwrap_or_default(),
+            answers: Map::new(),
+        }
+    }
+
+    /// What to ask the caller next.
+    pub(super) fn approval(&self) -> Approval {
+        let (prompt, choices) = match self.questions.front() {
+            Some(question) => {
+                (question.question.trim_end_matches('?').to_owned(), question.choices())
+            }
+            None => (format!("{}: {}", self.tool, self.subject()), self.choices()),
+        };
+        let tool = Value::from(self.tool.clone());
+        let detail = [("tool", tool), ("input", self.input.clone().into())].into_iter().collect();
+        Approval { id: self.id.clone(), prompt, choices, detail }
+    }
+
+    /// Takes the answer to that. What to say to the program, once everything is answered.
+    pub(super) fn answer(&mut self, choice: &Choice) -> Option<Response> {
+        if !choice.grants {
+            return Some(self.decided(Decision::Deny { message: "The user said no.".to_owned() }));
+        }
+        if let Some(question) = self.questions.pop_front() {
+            self.answers.insert(question.question, choice.label.clone().into());
+        }
+        let rules = if choice.id == ALWAYS { self.rules.clone() } else { Vec::new() };
+        self.questions.is_empty().then(|| self.allowed(rules))
+    }
+
+    /// What to say to a program that may do everything. Its questions stay unanswered.
+    pub(super) fn granted(&self) -> Response {
+        self.allowed(Vec::new())
+    }
+
+    fn allowed(&self, updated_permissions: Vec<Value>) -> Response {
+        let mut updated_input = self.input.clone();
+        if !self.answers.is_empty() {
+            updated_input.insert("answers".to_owned(), self.answers.clone().into());
+        }
+        self.decided(Decision::Allow { updated_input, updated_permissions })
+    }
+
+    fn decided(&self, response: Decision) -> Response {
+        Response::Success { request_id: self.id.clone(), response }
+    }
+
+    fn choices(&self) -> Vec<Choice> {
+        let mut choices = vec![Choice::new("allow", "Allow", true)];
+        if !self.rules.is_empty() {
+            let label = "Allow, and do not ask for the like while you work on this";
+            choices.push(Choice::new(ALWAYS, label, true));
+        }
+        choices.push(Choice::new("deny", "Deny", false));
+        choices
+    }
+
+    /// What the tool is to be used on.
+    fn subject(&self) -> String {
+        let named = ["command", "file_path", "notebook_path", "url", "query"]
+            .iter()
+            .find_map(|member| self.input.get(*member)?.as_str().map(str::to_owned));
+        named.unwrap_or_else(|| Value::from(self.input.clone()).to_string())
+    }
+}
+
+impl Question {
+    fn choices(&self) -> Vec<Choice> {
+        let offers = self.options.iter();
+        let offers = offers.map(|offer| Choice::new(&offer.label, &offer.label, true));
+        offers.chain([Choice::new("none", "No answer", false)]).collect()
+    }
+}
+
+/// The same rule for as long as the program runs. Who answers a question changes neither how this
+/// machine is set up nor the mode that everything runs in.
+fn for_now(mut rule: Value) -> Option<Value> {
+    let adds = rule.get("type").is_some_and(|kind| kind == "addRules" || kind == "addDirectories");
+    rule.as_object_mut()?.insert("destination".to_owned(), "session".into());
+    adds.then_some(rule)
+}

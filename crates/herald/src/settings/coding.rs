@@ -1,0 +1,141 @@
+//! Coding agents: those of the file, and the one of `--adapter` and of the variables beside it.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use herald_agents::{
+    Coding, Preset,
+    process::{Processes, Program},
+};
+use herald_engine::{Agent, Profile};
+
+use crate::{
+    args::Serve,
+    config::{AgentSection, Span},
+};
+
+use super::{environment, program, span};
+
+/// Where the server listens whose place `--adapter` takes.
+pub(super) const PORT: u16 = 41242;
+
+/// What is run where no command is given.
+struct Usual {
+    kind: &'static str,
+    program: &'static str,
+    /// Which variable names another one.
+    variable: Option<&'static str>,
+    /// How it is installed.
+    install: &'static str,
+}
+
+const USUAL: [Usual; 5] = [
+    Usual {
+        kind: "claude-code",
+        program: "claude",
+        variable: Some("CLAUDE_CODE_PATH"),
+        install: "npm install -g @anthropic-ai/claude-code",
+    },
+    Usual {
+        kind: "codex",
+        program: "codex",
+        variable: Some("CODEX_BINARY_PATH"),
+        install: "npm install -g @openai/codex",
+    },
+    Usual {
+        kind: "cursor",
+        program: "cursor-agent",
+        variable: Some("CURSOR_AGENT_PATH"),
+        install: "curl https://cursor.com/install -fsS | bash",
+    },
+    Usual {
+        kind: "gemini",
+        program: "gemini",
+        variable: None,
+        install: "npm install -g @google/gemini-cli",
+    },
+    Usual {
+        kind: "opencode",
+        program: "opencode",
+        variable: Some("OPENCODE_BINARY_PATH"),
+        install: "npm install -g opencode-ai",
+    },
+];
+
+/// The agent of the flags, if they ask for one. What they do not say, the variables of
+/// coding-agent-a2a may.
+pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
+    let Some(adapter) = &args.adapter else { return Ok(None) };
+    let workdir = || environment("AGENT_REPO_PATH").map(Into::into);
+    let roots = environment("AGENT_ALLOWED_REPO_ROOTS").unwrap_or_default();
+    let roots = roots.split(',').map(str::trim).filter(|root| !root.is_empty());
+    Ok(Some(AgentSection {
+        workdir: args.workdir.clone().or_else(workdir),
+        allowed_roots: roots.map(Into::into).collect(),
+        model: args.model.clone().or_else(|| environment("AGENT_MODEL")),
+        force: Some(args.force || is_yes("AGENT_FORCE")),
+        timeout: milliseconds("AGENT_TIMEOUT_MS")?,
+        idle_timeout: milliseconds("AGENT_IDLE_EXIT_MS")?,
+        ..AgentSection::new(adapter, adapter)
+    }))
+}
+
+/// How agents of this kind are spoken with, if they are coding agents.
+pub(super) fn preset(kind: &str) -> Option<Preset> {
+    Preset::ALL.into_iter().find(|preset| preset.name() == kind)
+}
+
+/// All kinds of them, to be read.
+pub(super) fn kinds() -> String {
+    let kinds = Preset::ALL.map(|preset| format!("{:?}", preset.name()));
+    kinds.join(", ")
+}
+
+/// A coding agent.
+pub(super) fn agent(
+    section: &AgentSection,
+    preset: Preset,
+    processes: &Processes,
+) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
+    let program = match &section.command {
+        Some(command) => program::program(section, command.clone())?,
+        None => usual(section)?,
+    };
+    let mut coding = Coding::new(&section.name, preset, program, processes.clone());
+    coding.model.clone_from(&section.model);
+    coding.profile_name.clone_from(&section.profile);
+    coding.force = section.force.unwrap_or(coding.force);
+    coding.approval_timeout = span(section.approval_timeout).unwrap_or(coding.approval_timeout);
+    coding.max_output = section.max_output.map_or(coding.max_output, |size| size.0);
+    coding.error_detail = program::error_detail(section, coding.error_detail);
+    Ok((coding.profile(), Arc::new(coding)))
+}
+
+/// The program that agents of this kind usually are.
+fn usual(section: &AgentSection) -> anyhow::Result<Program> {
+    let kind = section.kind.as_str();
+    let Some(usual) = USUAL.iter().find(|usual| usual.kind == kind) else {
+        // Says what is missing.
+        return program::program(section, Vec::new());
+    };
+    let command = usual.variable.and_then(environment);
+    let command = command.unwrap_or_else(|| usual.program.to_owned());
+    program::program(section, vec![command]).with_context(|| {
+        format!(
+            "{kind} cannot be run. Install it with `{}`, or say with `command` where it is",
+            usual.install
+        )
+    })
+}
+
+fn is_yes(name: &str) -> bool {
+    let yes = ["true", "1", "yes", "on"];
+    environment(name).is_some_and(|value| yes.contains(&value.trim().to_ascii_lowercase().as_str()))
+}
+
+fn milliseconds(name: &str) -> anyhow::Result<Option<Span>> {
+    let Some(text) = environment(name) else { return Ok(None) };
+    let length = text.trim().parse().map(Duration::from_millis);
+    let length = length.with_context(|| format!("{name}={text:?} is no number of milliseconds"))?;
+    Ok(Some(Span(length)))
+}

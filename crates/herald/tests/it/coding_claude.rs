@@ -1,0 +1,315 @@
+//! Claude Code itself, behind a server, with a model that the test plays.
+
+use std::{env, fs, path::PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    exec::{begun, ended, failure, none_runs, runs, task, told},
+    model::{Model, Step},
+    support::{Herald, Options, SOON, eventually, uuid},
+    wire::{Draft, Frame, Wire, id, state},
+};
+
+/// Where the coding agents are that the tests run.
+pub(crate) fn installed(name: &str) -> PathBuf {
+    let directory = env::var_os("HERALD_TEST_CODING");
+    let directory = directory.expect("`cargo xtask test` installs them and says where");
+    PathBuf::from(directory).join("node_modules/.bin").join(name)
+}
+
+/// A server with Claude Code as its agent, and the model that it asks.
+struct Bench {
+    herald: Herald,
+    model: Model,
+    /// Its home, with the code it works on in `repo`.
+    home: TempDir,
+}
+
+impl Bench {
+    async fn start(steps: impl IntoIterator<Item = Step>, settings: &str) -> Self {
+        let model = Model::start(steps.into_iter().collect()).await;
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("repo")).unwrap();
+        let config = format!(
+            "[[agents]]\nname = \"coder\"\nkind = \"claude-code\"\n\
+             command = [{:?}]\nworkdir = {:?}\n{settings}\n\
+             [agents.env]\nHOME = {:?}\nANTHROPIC_BASE_URL = {:?}\nANTHROPIC_API_KEY = \"none\"\n\
+             CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC = \"1\"\nCLAUDE_CODE_MAX_RETRIES = \"0\"\n",
+            installed("claude"),
+            home.path().join("repo"),
+            home.path(),
+            format!("http://{}", model.address),
+        );
+        let herald = Herald::start(Options::config(config)).await;
+        Self { herald, model, home }
+    }
+
+    /// Whether the command was run.
+    fn has_run(&self) -> bool {
+        self.home.path().join("repo/made").exists()
+    }
+
+    /// The process ids of the agents that run, by where they live.
+    fn agents(&self) -> Vec<u32> {
+        let home = format!("HOME={}\0", self.home.path().display());
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            runs(*pid) && String::from_utf8_lossy(&environment).contains(&home)
+        })
+        .collect()
+    }
+
+    /// What the model was asked.
+    fn asked(&self) -> Vec<String> {
+        let asked = self.model.asked().into_iter();
+        let asked = asked.filter(|asked| asked.path.starts_with("/v1/messages"));
+        asked.map(|asked| asked.body.to_string()).collect()
+    }
+
+    /// Which of it, counted from the first, says this.
+    fn asked_with(&self, text: &str) -> Vec<usize> {
+        let asked = self.asked().into_iter().enumerate();
+        asked.filter(|(_, asked)| asked.contains(text)).map(|(number, _)| number).collect()
+    }
+
+    /// Sends a message and waits until the task is done, or waits itself.
+    async fn say(&self, draft: &Draft) -> Value {
+        let answer = self.herald.call(&Wire::OldRpc.send("", draft, false)).await;
+        Wire::OldRpc.sent(&answer).unwrap()
+    }
+}
+
+/// A command that leaves a trace and says more than callers are told.
+fn command() -> Step {
+    let arguments = json!({ "command": "touch made && seq -s, 1 200", "description": "Counts" });
+    Step::Tool { name: "Bash".to_owned(), arguments }
+}
+
+fn text(text: &str) -> Step {
+    Step::Text(text.to_owned())
+}
+
+/// The artifacts of a task by name, each as the text of its parts or, without any, its data.
+fn artifact(task: &Value, name: &str) -> Value {
+    let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found: Vec<_> = artifacts.iter().filter(|artifact| artifact["name"] == name).collect();
+    let [artifact] = found[..] else { panic!("{} artifacts {name}: {task}", found.len()) };
+    let parts = artifact["parts"].as_array().unwrap();
+    match parts[0].get("data") {
+        Some(data) => data.clone(),
+        None => parts.iter().map(|part| part["text"].as_str().unwrap()).collect::<String>().into(),
+    }
+}
+
+/// What the statuses of a stream say, in order.
+fn words(frames: &[Frame]) -> Vec<&str> {
+    let texts = frames.iter().map(|frame| &frame.body["status"]["message"]["parts"][0]["text"]);
+    texts.filter_map(Value::as_str).collect()
+}
+
+#[tokio::test]
+async fn its_answer_grows_and_its_result_comes_before_the_end() {
+    let bench = Bench::start([text("It is well.")], "").await;
+    let draft = Draft::new(uuid(), "Explain the main function");
+    let client = bench.herald.client().await;
+    let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
+    let frames = Wire::OldRpc.rest_of(&mut stream).await.unwrap();
+    let names = frames.iter().map(|frame| match frame.body["kind"].as_str().unwrap() {
+        "artifact-update" => frame.body["artifact"]["name"].as_str().unwrap(),
+        _ => frame.body["status"]["state"].as_str().unwrap(),
+    });
+    let mut names: Vec<_> = names.collect();
+    names.dedup();
+    let expected = ["working", "agent-metadata", "assistant-response", "result", "completed"];
+    assert_eq!(names[names.len() - 5..], expected, "{frames:#?}");
+    assert_eq!(frames.last().unwrap().body["final"], true);
+    let task = task(&bench.herald, &frames[0].task).await;
+    assert_eq!(artifact(&task, "assistant-response"), "It is well.");
+    let result = artifact(&task, "result");
+    assert_eq!(result["summary"], "It is well.");
+    assert_eq!(result["stats"]["inputTokens"], 10);
+    assert_eq!(result["stats"]["outputTokens"], 20);
+    assert!(result["stats"]["costUsd"].as_f64().unwrap() > 0.0);
+    assert!(!artifact(&task, "agent-metadata")["sessionId"].as_str().unwrap().is_empty());
+    assert_eq!(bench.asked_with("Explain the main function"), [0]);
+}
+
+#[tokio::test]
+async fn with_force_it_asks_nobody() {
+    let bench = Bench::start([command(), text("Done.")], "force = true").await;
+    let draft = Draft::new(uuid(), "Count");
+    let client = bench.herald.client().await;
+    let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
+    let frames = Wire::OldRpc.rest_of(&mut stream).await.unwrap();
+    let [using, result] = words(&frames)[..] else { panic!("{frames:#?}") };
+    assert_eq!(using, "Using tool: Bash");
+    let output = result.strip_prefix("Tool result: ").unwrap();
+    assert!(output.starts_with("1,2,3,"), "{output}");
+    assert_eq!(output.trim_end_matches('…').chars().count(), 200);
+    assert!(bench.has_run());
+    assert_eq!(frames.last().unwrap().state().as_deref(), Some("completed"));
+}
+
+#[tokio::test]
+async fn what_it_may_not_do_unasked_waits_for_its_caller() {
+    let steps = [command(), text("Counted.")];
+    let bench = Bench::start(steps, "").await;
+    let draft = Draft::new(uuid(), "Count");
+    let client = bench.herald.client().await;
+    let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
+    let asked = loop {
+        let frame = Wire::OldRpc.frame(&stream.next().await.unwrap().unwrap());
+        if frame.state().as_deref() == Some("input-required") {
+            break frame;
+        }
+    };
+    let parts = &asked.body["status"]["message"]["parts"];
+    assert!(parts[0]["text"].as_str().unwrap().starts_with("Approve: Bash: touch made"), "{parts}");
+    let choices = parts[1]["data"]["approval"]["choices"].as_array().unwrap();
+    let grants: Vec<_> = choices.iter().map(|choice| &choice["grants"]).collect();
+    assert_eq!(grants, [true, true, false]);
+    assert!(!bench.has_run());
+    assert_eq!(bench.agents().len(), 1, "it waits");
+
+    // The context is enough to answer.
+    let context = asked.body["contextId"].as_str().unwrap();
+    let answer = Draft { context: Some(context.to_owned()), ..Draft::new(uuid(), "y") };
+    let done = bench.say(&answer).await;
+    assert_eq!(id(&done), asked.task);
+    assert_eq!(state(&done), "completed");
+    assert_eq!(artifact(&done, "assistant-response"), "Counted.");
+    assert!(bench.has_run());
+}
+
+#[tokio::test]
+async fn what_is_denied_is_not_done() {
+    let bench = Bench::start([command(), text("As you like.")], "").await;
+    let asked = bench.say(&Draft::new(uuid(), "Count")).await;
+    assert_eq!(state(&asked), "input-required");
+    let unclear = bench.say(&Draft::new(uuid(), "perhaps").to(id(&asked))).await;
+    assert_eq!(state(&unclear), "input-required");
+    let denied = bench.say(&Draft::new(uuid(), "no").to(id(&asked))).await;
+    assert_eq!(state(&denied), "completed", "{denied}");
+    assert_eq!(artifact(&denied, "assistant-response"), "As you like.");
+    assert!(!bench.has_run());
+}
+
+#[tokio::test]
+async fn what_nobody_answers_is_denied() {
+    let steps = [command(), text("Nobody there.")];
+    let bench = Bench::start(steps, "approval_timeout = \"1s\"").await;
+    let task = begun(&bench.herald, "Count").await;
+    let unanswered = ended(&bench.herald, &task).await;
+    assert_eq!(state(&unanswered), "completed", "{unanswered}");
+    assert_eq!(artifact(&unanswered, "assistant-response"), "Nobody there.");
+    assert!(!bench.has_run());
+}
+
+#[tokio::test]
+async fn a_cancel_in_the_middle_leaves_no_process() {
+    let bench = Bench::start([Step::Hang, command()], "").await;
+    let task = begun(&bench.herald, "Take your time").await;
+    eventually(SOON, "the model is asked", async || !bench.asked().is_empty()).await;
+    let agents = bench.agents();
+    assert!(!agents.is_empty());
+    let canceled = bench.herald.call(&Wire::Rest.cancel(&task)).await;
+    assert_eq!(state(&Wire::Rest.result(&canceled).unwrap()), "canceled");
+    none_runs(&agents).await;
+
+    // Also while it waits for an answer.
+    let asked = told(&bench.herald, "Count").await;
+    assert_eq!(state(&asked), "input-required");
+    let agents = bench.agents();
+    assert!(!agents.is_empty());
+    bench.herald.call(&Wire::Rest.cancel(id(&asked))).await;
+    assert_eq!(state(&ended(&bench.herald, id(&asked)).await), "canceled");
+    none_runs(&agents).await;
+}
+
+#[tokio::test]
+async fn a_second_message_of_a_context_goes_on_in_its_session() {
+    let steps = ["Blue.", "You said blue.", "Red?", "Fresh."].map(text);
+    let mut bench = Bench::start(steps, "").await;
+    let first = bench.say(&Draft::new(uuid(), "My colour is cobalt")).await;
+    let context = first["contextId"].as_str().unwrap().to_owned();
+    bench.herald.restart_cleanly().await;
+    let next = Draft { context: Some(context), ..Draft::new(uuid(), "What is it?") };
+    let second = bench.say(&next).await;
+    let session = |task| artifact(task, "agent-metadata")["sessionId"].clone();
+    assert_eq!(session(&first), session(&second));
+    assert_eq!(bench.asked_with("cobalt"), [0, 1]);
+    let other = bench.say(&Draft::new(uuid(), "What is it?")).await;
+    assert_ne!(session(&first), session(&other));
+    assert_eq!(bench.asked_with("cobalt"), [0, 1]);
+
+    // A session that is gone is begun anew.
+    fs::remove_dir_all(bench.home.path().join(".claude/projects")).unwrap();
+    let context = other["contextId"].as_str().unwrap().to_owned();
+    let lost = Draft { context: Some(context), ..Draft::new(uuid(), "And now?") };
+    let lost = bench.say(&lost).await;
+    assert_eq!(artifact(&lost, "assistant-response"), "Fresh.");
+    assert_ne!(session(&lost), session(&other));
+}
+
+#[tokio::test]
+async fn time_and_silence_end_it() {
+    let bench = Bench::start([Step::Hang], "timeout = \"5s\"").await;
+    let task = told(&bench.herald, "Take your time").await;
+    assert_eq!(failure(&task).1, "TIMED_OUT");
+    eventually(SOON, "no agent is left", async || bench.agents().is_empty()).await;
+}
+
+#[tokio::test]
+async fn its_death_fails_the_task_with_a_reason_and_the_context_goes_on() {
+    let bench = Bench::start([Step::Hang, command(), text("Here again.")], "").await;
+    let task = begun(&bench.herald, "Take your time").await;
+    eventually(SOON, "the model is asked", async || !bench.asked().is_empty()).await;
+    kill(&bench.agents()).await;
+    let failed = ended(&bench.herald, &task).await;
+    let (text, reason) = failure(&failed);
+    assert_eq!(reason, "AGENT_FAILED");
+    assert!(text.contains("signal 9"), "{text}");
+
+    let asked = told(&bench.herald, "Count").await;
+    assert_eq!(state(&asked), "input-required");
+    kill(&bench.agents()).await;
+    let failed = ended(&bench.herald, id(&asked)).await;
+    assert_eq!(failure(&failed).0, "agent coder ended while it waited for an answer");
+
+    let context = failed["contextId"].as_str().unwrap().to_owned();
+    let next = Draft { context: Some(context), ..Draft::new(uuid(), "Still there?") };
+    assert_eq!(artifact(&bench.say(&next).await, "assistant-response"), "Here again.");
+}
+
+#[tokio::test]
+async fn why_it_failed_is_told_in_its_own_words() {
+    let bench = Bench::start([Step::Status(401)], "").await;
+    let task = told(&bench.herald, "Hello").await;
+    let (text, reason) = failure(&task);
+    assert_eq!(reason, "AGENT_FAILED");
+    assert!(text.contains("the model says 401"), "{text}");
+}
+
+#[tokio::test]
+async fn a_message_is_no_command_and_reads_no_file() {
+    let bench = Bench::start(["Plain.", "Unread."].map(text), "").await;
+    let told = bench.say(&Draft::new(uuid(), "/context")).await;
+    assert_eq!(artifact(&told, "assistant-response"), "Plain.");
+    let secret = bench.home.path().join("secret");
+    fs::write(&secret, "cobalt").unwrap();
+    bench.say(&Draft::new(uuid(), format!("What says @{}?", secret.display()))).await;
+    assert_eq!(bench.asked().len(), 2);
+    assert!(bench.asked_with("cobalt").is_empty());
+}
+
+async fn kill(pids: &[u32]) {
+    assert!(!pids.is_empty());
+    for pid in pids {
+        let mut kill = tokio::process::Command::new("kill");
+        kill.args(["-s", "KILL", &pid.to_string()]).status().await.unwrap();
+    }
+}
