@@ -5,6 +5,7 @@
 
 mod anthropic;
 mod chat;
+mod responses;
 
 use std::{
     collections::VecDeque,
@@ -74,8 +75,8 @@ struct Format {
     begin: fn(&Value) -> String,
     say: fn(&str) -> String,
     tool: fn(&str, &Value) -> String,
-    /// What closes an answer: whether it called a tool.
-    end: fn(bool) -> String,
+    /// What closes an answer: what it said, and whether it called a tool.
+    end: fn(&str, bool) -> String,
     refusal: fn(u16) -> String,
 }
 
@@ -84,6 +85,7 @@ impl Format {
         let path = path.split('?').next().unwrap_or_default();
         match path {
             _ if path.ends_with("/chat/completions") => Some(chat::FORMAT),
+            _ if path.ends_with("/responses") => Some(responses::FORMAT),
             _ if path.ends_with("/messages") => Some(anthropic::FORMAT),
             _ => None,
         }
@@ -157,7 +159,7 @@ impl Script {
         let Some(format) = format else {
             return caller.write_all(&response(404, "text/plain", "no such endpoint")).await;
         };
-        let mut is_begun = false;
+        let (mut is_begun, mut said) = (false, String::new());
         loop {
             let step = self.next();
             let speaks = matches!(step, Step::Say(_) | Step::Text(_) | Step::Tool { .. });
@@ -170,15 +172,19 @@ impl Script {
                 caller.write_all((head + &(format.begin)(&body)).as_bytes()).await?;
             }
             match step {
-                Step::Say(text) => caller.write_all((format.say)(&text).as_bytes()).await?,
+                Step::Say(text) => {
+                    caller.write_all((format.say)(&text).as_bytes()).await?;
+                    said += &text;
+                }
                 Step::Text(text) => {
                     for word in text.split_inclusive(' ') {
                         caller.write_all((format.say)(word).as_bytes()).await?;
                     }
-                    return caller.write_all((format.end)(false).as_bytes()).await;
+                    said += &text;
+                    return caller.write_all((format.end)(&said, false).as_bytes()).await;
                 }
                 Step::Tool { name, arguments } => {
-                    let called = (format.tool)(&name, &arguments) + &(format.end)(true);
+                    let called = (format.tool)(&name, &arguments) + &(format.end)(&said, true);
                     return caller.write_all(called.as_bytes()).await;
                 }
                 Step::Wait => self.going.notified().await,

@@ -31,7 +31,7 @@ fn tool(name: &str, arguments: &Value) -> String {
     stop(0) + &block + &delta(1, &input)
 }
 
-fn end(tool: bool) -> String {
+fn end(_said: &str, tool: bool) -> String {
     let (last, reason) = if tool { (1, "tool_use") } else { (0, "end_turn") };
     let delta = json!({ "stop_reason": reason, "stop_sequence": null });
     let usage = json!({ "output_tokens": 20 });

@@ -21,7 +21,7 @@ fn tool(name: &str, arguments: &Value) -> String {
     chunk(&json!({ "tool_calls": [call] }), None)
 }
 
-fn end(tool: bool) -> String {
+fn end(_said: &str, tool: bool) -> String {
     let finished = chunk(&json!({}), Some(if tool { "tool_calls" } else { "stop" }));
     let usage = json!({ "prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10 });
     let usage = json!({ "object": "chat.completion.chunk", "choices": [], "usage": usage });
