@@ -1,5 +1,6 @@
 //! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
 
+mod codex;
 mod coding;
 mod discovery;
 mod keys;

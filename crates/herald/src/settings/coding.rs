@@ -14,7 +14,7 @@ use crate::{
     config::{AgentSection, Span},
 };
 
-use super::{environment, program, span};
+use super::{codex, environment, program, span};
 
 /// Where the server listens whose place `--adapter` takes.
 pub(super) const PORT: u16 = 41242;
@@ -104,6 +104,10 @@ pub(super) fn agent(
     let mut coding = Coding::new(&section.name, preset, program, processes.clone());
     coding.model.clone_from(&section.model);
     coding.profile_name.clone_from(&section.profile);
+    if let (Preset::Codex, Some(profile)) = (preset, &section.profile) {
+        let settings = codex::profile(profile, &section.env);
+        coding.settings = settings.with_context(|| format!("agent {:?}", *section.name))?;
+    }
     coding.force = section.force.unwrap_or(coding.force);
     coding.approval_timeout = span(section.approval_timeout).unwrap_or(coding.approval_timeout);
     coding.max_output = section.max_output.map_or(coding.max_output, |size| size.0);

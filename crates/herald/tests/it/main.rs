@@ -32,6 +32,7 @@ mod cli_tools;
 mod cli_trust;
 mod clients;
 mod coding_claude;
+mod coding_codex;
 mod conformance;
 mod crash;
 mod disk;
