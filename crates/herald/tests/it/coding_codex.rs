@@ -123,6 +123,15 @@ impl Bench {
         all.filter(is_its).collect()
     }
 
+    /// Waits until it runs a command that takes long.
+    async fn sleeps(&self) {
+        let sleeps = |pid: &u32| {
+            let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            arguments.starts_with(b"sleep\0")
+        };
+        eventually(PATIENCE, "a command runs", async || self.processes().iter().any(sleeps)).await;
+    }
+
     /// Waits until nothing of it runs.
     async fn is_left(&self) {
         eventually(PATIENCE, "no process is left", async || self.processes().is_empty()).await;
@@ -310,11 +319,7 @@ async fn without_force_commands_can_only_read() {
 async fn a_cancelled_task_leaves_no_process() {
     let bench = Bench::start(vec![run("sleep 600"), Step::Hang], "force = true").await;
     let id = bench.begun("Wait").await;
-    let sleeps = |pid: &u32| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        arguments.starts_with(b"sleep\0")
-    };
-    eventually(PATIENCE, "the command runs", async || bench.processes().iter().any(sleeps)).await;
+    bench.sleeps().await;
     bench.cancel(&id).await;
 }
 
@@ -340,12 +345,20 @@ async fn a_turn_has_its_time() {
 async fn codex_may_die_at_any_moment() {
     let steps = vec![Step::Hang, leave_sandbox("touch made"), say("Back again.")];
     let bench = Bench::start(steps, "").await;
-    let at_work = bench.begun("Wait").await;
-    eventually(PATIENCE, "the model is asked", async || !bench.model.asked().is_empty()).await;
+    let starting = bench.begun("Hello").await;
+    eventually(PATIENCE, "it starts", async || !bench.processes().is_empty()).await;
     bench.kill();
-    let died = bench.reached(&at_work, "failed").await;
-    let (why, _) = failure(&died);
-    assert!(why.starts_with("agent coder was killed"), "{why}");
+    let at_work = async || {
+        let id = bench.begun("Wait").await;
+        eventually(PATIENCE, "the model is asked", async || !bench.model.asked().is_empty()).await;
+        bench.kill();
+        id
+    };
+    for id in [starting, at_work().await] {
+        let died = bench.reached(&id, "failed").await;
+        let (why, _) = failure(&died);
+        assert!(why.starts_with("agent coder was killed"), "{why}");
+    }
 
     let waits = bench.begun("Make it").await;
     bench.reached(&waits, "input-required").await;
@@ -360,6 +373,18 @@ async fn codex_may_die_at_any_moment() {
     let next = bench.reached(&next, "completed").await;
     assert_eq!(artifact(&next, "assistant-response"), "Back again.", "{next}");
     assert!(bench.model.asked()[2].body["input"].to_string().contains("Make it"));
+}
+
+#[tokio::test]
+async fn codex_may_die_while_a_command_runs() {
+    let bench = Bench::start(vec![run("sleep 600"), Step::Hang], "force = true").await;
+    let id = bench.begun("Wait").await;
+    bench.sleeps().await;
+    bench.kill();
+    let died = bench.reached(&id, "failed").await;
+    let (why, _) = failure(&died);
+    assert!(why.starts_with("agent coder was killed"), "{why}");
+    bench.is_left().await;
 }
 
 #[tokio::test]
