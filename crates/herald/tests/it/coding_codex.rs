@@ -376,6 +376,23 @@ async fn codex_may_die_at_any_moment() {
 }
 
 #[tokio::test]
+async fn a_question_outlives_the_server_and_codex_goes_on_where_it_was() {
+    let steps = vec![leave_sandbox("touch made"), say("I see.")];
+    let mut bench = Bench::start(steps, "").await;
+    let id = bench.begun("Make it").await;
+    bench.reached(&id, "input-required").await;
+    bench.herald.kill9().await;
+    bench.herald.restart().await;
+    bench.is_left().await;
+    bench.reached(&id, "input-required").await;
+    bench.say(Wire::Rest, &Draft::new(uuid(), "You may").to(&id)).await;
+    let done = bench.reached(&id, "completed").await;
+    assert_eq!(artifact(&done, "assistant-response"), "I see.", "{done}");
+    let heard = bench.model.asked()[1].body["input"].to_string();
+    assert!(heard.contains("Make it") && heard.contains("You may"), "{heard}");
+}
+
+#[tokio::test]
 async fn codex_may_die_while_a_command_runs() {
     let bench = Bench::start(vec![run("sleep 600"), Step::Hang], "force = true").await;
     let id = bench.begun("Wait").await;
