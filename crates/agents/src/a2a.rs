@@ -291,18 +291,13 @@ impl Upstream {
 
     /// Logs why a turn was cut off, and returns what the caller may hear of it.
     fn tell(&self, cut: Cut) -> AgentError {
-        let tell = |failure: Failure| failure.tell(&self.name, self.error_detail);
         match cut {
             Cut::Turn(Stop::Over) => AgentError::Stopped,
             Cut::Turn(Stop::Refused(reason)) => {
                 AgentError::Failed(format!("agent {} was cut off: {reason}", self.name))
             }
-            Cut::Failed(failure) => tell(failure),
-            Cut::Gone(failure) => match tell(failure) {
-                AgentError::Failed(text) => AgentError::Unavailable(text),
-                told
-                @ (AgentError::Stopped | AgentError::Broke(_) | AgentError::Unavailable(_)) => told,
-            },
+            Cut::Failed(failure) => failure.tell(&self.name, self.error_detail),
+            Cut::Gone(failure) => failure.tell_gone(&self.name, self.error_detail),
             Cut::Broke(what) => {
                 tracing::warn!(agent = %self.name, what, "the agent broke the protocol");
                 AgentError::Broke(format!("agent {} {what}", self.name))

@@ -34,6 +34,15 @@ impl Failure {
 
     /// Logs everything, and returns what the caller may hear.
     pub(crate) fn tell(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
+        AgentError::Failed(self.words(agent, detail))
+    }
+
+    /// The same, where what does the work is not to be had.
+    pub(crate) fn tell_gone(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
+        AgentError::Unavailable(self.words(agent, detail))
+    }
+
+    fn words(self, agent: &AgentName, detail: ErrorDetail) -> String {
         let said = self.full.as_deref().or(self.message.as_deref()).unwrap_or_default();
         tracing::warn!(%agent, kind = self.kind, said, "the agent failed");
         let told = match detail {
@@ -42,9 +51,9 @@ impl Failure {
             ErrorDetail::Full => self.full.or(self.message),
         };
         let kind = self.kind;
-        AgentError::Failed(match told {
+        match told {
             Some(told) => format!("agent {agent} {kind}: {told}"),
             None => format!("agent {agent} {kind}"),
-        })
+        }
     }
 }

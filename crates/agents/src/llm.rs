@@ -18,7 +18,7 @@ pub use chat::Parameters;
 pub use endpoint::{Endpoint, EndpointError, Patience};
 
 use chat::{Finish, Word};
-use endpoint::Answer;
+use endpoint::{Answer, Unanswered};
 
 /// Bytes of an answer.
 const MAX_OUTPUT: u64 = 4 << 20;
@@ -60,6 +60,8 @@ enum Cut {
     Turn(AgentError),
     /// The model failed.
     Failed(Failure),
+    /// The model is not to be had.
+    Gone(Failure),
 }
 
 /// The artifact that an answer becomes, while it grows.
@@ -106,8 +108,7 @@ impl Llm {
     async fn answer(&self, turn: &Turn) -> Result<(), Cut> {
         let messages = prompt::messages(turn, self.system.as_deref(), self.images);
         let body = self.parameters.request(&messages);
-        let (first, mut answer) =
-            self.endpoint.ask(body, turn.trace()).await.map_err(Cut::Failed)?;
+        let (first, mut answer) = self.endpoint.ask(body, turn.trace()).await?;
         let mut artifact = Growing::new(turn);
         let heard = self.listen(first, &mut answer, &mut artifact).await;
         let (finish, refused) = match heard {
@@ -182,6 +183,7 @@ impl Agent for Llm {
         answered.map_err(|cut| match cut {
             Cut::Turn(error) => error,
             Cut::Failed(failure) => failure.tell(&self.name, self.error_detail),
+            Cut::Gone(failure) => failure.tell_gone(&self.name, self.error_detail),
         })
     }
 }
@@ -258,6 +260,15 @@ impl<'a> Growing<'a> {
 impl From<Stop> for Cut {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
+    }
+}
+
+impl From<Unanswered> for Cut {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered.again {
+            Some(_) => Self::Gone(unanswered.failure),
+            None => Self::Failed(unanswered.failure),
+        }
     }
 }
 

@@ -66,3 +66,9 @@ pub use pages::Pages;
 pub use signature::CardKeys;
 pub use transport::Program;
 pub use watch::Watch;
+
+/// The page about embedding, whose example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+#[derive(Debug)]
+pub struct Embedding;

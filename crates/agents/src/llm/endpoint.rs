@@ -78,13 +78,14 @@ pub(super) struct Answer {
 }
 
 /// Why there is no answer, and whether there may be one later.
-struct Unanswered {
-    failure: Failure,
-    again: Option<Again>,
+pub(super) struct Unanswered {
+    pub(super) failure: Failure,
+    pub(super) again: Option<Again>,
 }
 
 /// When to try again.
-enum Again {
+#[derive(Clone, Copy)]
+pub(super) enum Again {
     Soon,
     After(Duration),
 }
@@ -138,7 +139,7 @@ impl Endpoint {
         &self,
         body: Vec<u8>,
         trace: Option<&TraceContext>,
-    ) -> Result<(Word, Answer), Failure> {
+    ) -> Result<(Word, Answer), Unanswered> {
         let headers = self.headers(trace);
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(FIRST_PAUSE)
@@ -155,15 +156,19 @@ impl Endpoint {
                 Err(_) => {
                     let limit = limit.as_secs_f64();
                     let kind = format!("got no answer from its model within {limit} s");
-                    return Err(Failure::new(kind));
+                    // Who was waited for so long is not waited for again.
+                    return Err(Unanswered {
+                        failure: Failure::new(kind),
+                        again: Some(Again::Soon),
+                    });
                 }
             };
             let (Some(again), Some(pause)) = (unanswered.again, pauses.next()) else {
-                return Err(unanswered.failure);
+                return Err(unanswered);
             };
             let pause = match again {
                 Again::Soon => pause,
-                Again::After(asked) if asked > LONGEST_PAUSE => return Err(unanswered.failure),
+                Again::After(asked) if asked > LONGEST_PAUSE => return Err(unanswered),
                 Again::After(asked) => pause.max(asked),
             };
             tracing::debug!(kind = unanswered.failure.kind, ?pause, "the model is asked again");
