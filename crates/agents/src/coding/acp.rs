@@ -25,6 +25,9 @@ const VERSION: u16 = 1;
 /// asking anybody, and callers give them work but do not operate them.
 const INTRODUCTION: &str = "The message is:\n";
 
+/// The choice of a no that the agent does not offer.
+const NO_OPTION: &str = "none-of-these";
+
 /// How commands begin.
 const COMMANDS: [char; 2] = ['/', '$'];
 
@@ -379,7 +382,7 @@ impl Acp {
         });
         let mut choices: Vec<_> = choices.collect();
         if choices.iter().all(|choice| choice.grants) {
-            choices.push(Choice::new("", "Reject", false));
+            choices.push(Choice::new(NO_OPTION, "Reject", false));
         }
         let approval =
             Approval { id: id.get().to_owned(), prompt: tool.described(), choices, detail };
@@ -404,7 +407,7 @@ impl Acp {
     fn decide(&mut self, choice: &Choice, talk: &mut Talk) {
         let Some(wanted) = self.permissions.pop_front() else { return };
         let outcome = match choice.id.as_str() {
-            "" => Outcome::Cancelled,
+            NO_OPTION => Outcome::Cancelled,
             option_id => Outcome::Selected { option_id },
         };
         talk.line(Reply::Result { outcome }.line(&wanted.id));
