@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Stop, Turn};
 use herald_protocol::{AgentName, Artifact, Content, Part, Task, TaskState};
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use self::{
     acp::{Acp, Habits},
@@ -31,14 +31,12 @@ use crate::{
     ErrorDetail, Input,
     exec::input::Given,
     failure::Failure,
+    growing::Growing,
     process::{Processes, Program, STUCK},
 };
 
 /// What a coding agent may write in one turn.
 const MAX_OUTPUT: u64 = 64 << 20;
-
-/// How long pieces of the answer are gathered before they are told.
-const GATHER: Duration = Duration::from_millis(50);
 
 /// How much of a tool's output is told.
 const TOOL_OUTPUT: usize = 200;
@@ -110,15 +108,6 @@ enum Cut {
 struct Done {
     summary: Option<String>,
     stats: Map<String, Value>,
-}
-
-/// The growing answer.
-#[derive(Debug, Default)]
-struct Answer {
-    held: String,
-    /// When what is held is told.
-    due: Option<Instant>,
-    is_begun: bool,
 }
 
 impl Coding {
@@ -223,28 +212,21 @@ impl Coding {
         turn: &Turn,
         conversation: &mut Conversation,
     ) -> Result<Option<Done>, Cut> {
-        let mut answer = Answer::default();
+        let mut answer = Growing::new(turn, ANSWER, ANSWER);
         loop {
-            let next = match answer.due {
-                None => conversation.next().await,
-                Some(due) => match timeout_at(due, conversation.next()).await {
-                    Ok(next) => next,
-                    Err(_) => {
-                        answer.tell(turn, false).await?;
-                        continue;
-                    }
-                },
-            };
+            let Some(next) = answer.before_due(conversation.next()).await? else { continue };
             let event = match next {
                 Ok(Some(Event::Text(text))) => {
-                    answer.hold(&text);
+                    answer.say(&text).await?;
                     continue;
                 }
                 Ok(event) => event,
                 Err(failure) => return Err(Cut::Failed(failure)),
             };
-            let is_last = matches!(event, Some(Event::Done { .. }));
-            answer.tell(turn, is_last).await?;
+            match event {
+                Some(Event::Done { .. }) => answer.finish(None).await?,
+                Some(_) | None => answer.flush().await?,
+            }
             match event {
                 Some(Event::Init { model, session }) => {
                     self.tell_init(turn, model, session).await?
@@ -408,24 +390,6 @@ impl Preset {
             Self::Opencode => Box::new(opencode::dialect(ask)),
             Self::Acp => Box::new(Acp::new(ask, Habits::default())),
         }
-    }
-}
-
-impl Answer {
-    fn hold(&mut self, text: &str) {
-        self.held.push_str(text);
-        self.due.get_or_insert_with(|| Instant::now() + GATHER);
-    }
-
-    /// Tells what is held.
-    async fn tell(&mut self, turn: &Turn, is_last: bool) -> Result<(), Stop> {
-        self.due = None;
-        if self.held.is_empty() && !(is_last && self.is_begun) {
-            return Ok(());
-        }
-        self.is_begun = true;
-        let piece = artifact(ANSWER, Content::Text(std::mem::take(&mut self.held)));
-        turn.append(piece, is_last).await
     }
 }
 

@@ -6,6 +6,7 @@ mod conformance;
 mod echo;
 mod exec;
 mod failure;
+mod growing;
 mod handler;
 mod llm;
 pub mod process;

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
-use herald_protocol::{AgentName, Artifact, ArtifactId, Metadata, Part, Role};
+use herald_protocol::{AgentName, Metadata, Role};
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
 
-use crate::{ErrorDetail, failure::Failure};
+use crate::{ErrorDetail, failure::Failure, growing::Growing};
 
 pub use chat::Parameters;
 pub use endpoint::{Endpoint, EndpointError, Patience};
@@ -26,14 +25,8 @@ const MAX_OUTPUT: u64 = 4 << 20;
 /// Earlier tasks of a conversation that the model is told.
 const MEMORY: usize = 20;
 
-/// One piece of the growing artifact.
-const PIECE: usize = 16 << 10;
-
 /// Bytes of a refusal that are kept.
 const REFUSAL: usize = 2 << 10;
-
-/// After the first word of a piece, so long may the rest of it take.
-const GATHER: Duration = Duration::from_millis(50);
 
 /// Gives each message to a language model, with what was said before.
 #[derive(Debug, Clone)]
@@ -62,16 +55,6 @@ enum Cut {
     Failed(Failure),
     /// The model is not to be had.
     Gone(Failure),
-}
-
-/// The artifact that an answer becomes, while it grows.
-struct Growing<'a> {
-    turn: &'a Turn,
-    id: ArtifactId,
-    piece: String,
-    /// When the piece is to be written, however short it is.
-    due: Option<Instant>,
-    is_begun: bool,
 }
 
 impl Llm {
@@ -109,7 +92,7 @@ impl Llm {
         let messages = prompt::messages(turn, self.system.as_deref(), self.images);
         let body = self.parameters.request(&messages);
         let (first, mut answer) = self.endpoint.ask(body, turn.trace()).await?;
-        let mut artifact = Growing::new(turn);
+        let mut artifact = growing(turn);
         let heard = self.listen(first, &mut answer, &mut artifact).await;
         let (finish, refused) = match heard {
             Ok(heard) => heard,
@@ -119,7 +102,7 @@ impl Llm {
                 return Err(cut);
             }
         };
-        artifact.finish(&finish).await?;
+        artifact.finish(about(&finish)).await?;
         if !refused.is_empty() {
             let kind = "was refused an answer by its model";
             return Err(Cut::Failed(Failure { message: Some(refused), ..Failure::new(kind) }));
@@ -147,8 +130,8 @@ impl Llm {
         loop {
             let word = match next.take() {
                 Some(word) => word,
-                None => match artifact.in_time(answer).await? {
-                    Some(word) => word,
+                None => match artifact.before_due(answer.next()).await? {
+                    Some(word) => word?,
                     None => continue,
                 },
             };
@@ -188,73 +171,24 @@ impl Agent for Llm {
     }
 }
 
-impl<'a> Growing<'a> {
-    /// An answer to each message of a task: `answer`, `answer-2` and so on.
-    fn new(turn: &'a Turn) -> Self {
-        let history = turn.task().history.as_deref().unwrap_or_default();
-        let asked = history.iter().filter(|message| message.role == Role::User);
-        let before = asked.take_while(|message| message.message_id != turn.message().message_id);
-        let id = prompt::answer_id(before.count());
-        Self { turn, id, piece: String::new(), due: None, is_begun: false }
-    }
+/// An answer to each message of a task: `answer`, `answer-2` and so on.
+fn growing(turn: &Turn) -> Growing<'_> {
+    let history = turn.task().history.as_deref().unwrap_or_default();
+    let asked = history.iter().filter(|message| message.role == Role::User);
+    let before = asked.take_while(|message| message.message_id != turn.message().message_id);
+    Growing::new(turn, prompt::answer_id(before.count()), "answer")
+}
 
-    /// The next word, or none if the piece has to be written before it comes.
-    async fn in_time(&mut self, answer: &mut Answer) -> Result<Option<Word>, Cut> {
-        let Some(due) = self.due else { return Ok(Some(answer.next().await?)) };
-        match timeout_at(due, answer.next()).await {
-            Ok(word) => Ok(Some(word?)),
-            Err(_) => {
-                self.flush().await?;
-                Ok(None)
-            }
-        }
+/// What the model said about its answer.
+fn about(finish: &Finish) -> Option<Metadata> {
+    let mut about = Metadata::new();
+    if let Some(usage) = &finish.usage {
+        about.insert("usage".to_owned(), Value::Object(usage.clone()));
     }
-
-    async fn say(&mut self, text: &str) -> Result<(), Cut> {
-        self.piece.push_str(text);
-        self.due.get_or_insert_with(|| Instant::now() + GATHER);
-        match self.piece.len() >= PIECE {
-            true => self.flush().await,
-            false => Ok(()),
-        }
+    if let Some(reason) = &finish.reason {
+        about.insert("finish_reason".to_owned(), Value::String(reason.clone()));
     }
-
-    /// Writes what has been gathered, if anything.
-    async fn flush(&mut self) -> Result<(), Cut> {
-        match self.piece.is_empty() {
-            true => Ok(()),
-            false => self.write(false, None).await,
-        }
-    }
-
-    /// Writes the last piece, and what the model said about its answer.
-    async fn finish(&mut self, finish: &Finish) -> Result<(), Cut> {
-        if !self.is_begun && self.piece.is_empty() {
-            return Ok(());
-        }
-        let mut about = Metadata::new();
-        if let Some(usage) = &finish.usage {
-            about.insert("usage".to_owned(), Value::Object(usage.clone()));
-        }
-        if let Some(reason) = &finish.reason {
-            about.insert("finish_reason".to_owned(), Value::String(reason.clone()));
-        }
-        self.write(true, Some(about).filter(|about| !about.is_empty())).await
-    }
-
-    async fn write(&mut self, is_last: bool, metadata: Option<Metadata>) -> Result<(), Cut> {
-        self.is_begun = true;
-        self.due = None;
-        let text = std::mem::take(&mut self.piece);
-        let piece = Artifact {
-            artifact_id: self.id.clone(),
-            name: Some("answer".to_owned()),
-            parts: vec![Part::text(text)],
-            metadata,
-            ..Artifact::default()
-        };
-        Ok(self.turn.append(piece, is_last).await?)
-    }
+    Some(about).filter(|about| !about.is_empty())
 }
 
 impl From<Stop> for Cut {
