@@ -17,7 +17,7 @@ use std::{collections::VecDeque, io, time::Duration};
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Stop, Turn};
 use herald_protocol::{AgentName, Artifact, Content, Part, Task, TaskState};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use self::{
@@ -229,7 +229,7 @@ impl Coding {
             }
             match event {
                 Some(Event::Init { model, session }) => {
-                    self.tell_init(turn, model, session).await?
+                    self.tell_init(turn, model, session).await?;
                 }
                 Some(Event::SessionLost) => return Err(Cut::SessionLost),
                 Some(Event::Text(_)) => {}
@@ -263,9 +263,9 @@ impl Coding {
         if model.is_none() && session.is_none() {
             return Ok(());
         }
-        let mut data = Map::from_iter([("adapter".to_owned(), json!(self.preset.name()))]);
-        data.extend(model.map(|model| ("model".to_owned(), json!(model))));
-        data.extend(session.map(|session| ("sessionId".to_owned(), json!(session))));
+        let mut data = Map::from_iter([("adapter".to_owned(), self.preset.name().into())]);
+        data.extend(model.map(|model| ("model".to_owned(), model.into())));
+        data.extend(session.map(|session| ("sessionId".to_owned(), session.into())));
         turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
     }
 
@@ -324,7 +324,7 @@ impl Agent for Coding {
             Ok(Done { summary: None, stats }) if stats.is_empty() => Ok(()),
             Ok(Done { summary, stats }) => {
                 let mut data = Map::new();
-                data.extend(summary.map(|summary| ("summary".to_owned(), json!(summary))));
+                data.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
                 if !stats.is_empty() {
                     data.insert("stats".to_owned(), stats.into());
                 }
@@ -410,6 +410,7 @@ async fn listen_on(conversation: &mut Conversation, early: &mut VecDeque<Event>)
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
 fn unstarted(fault: io::Error) -> Cut {
     let message = Some(fault.to_string());
     Cut::Failed(Failure { message, ..Failure::new("could not be started") })

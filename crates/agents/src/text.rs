@@ -32,18 +32,46 @@ impl Decoder {
 }
 
 /// Reads a stream to its end, and keeps the last so many bytes.
-pub(crate) async fn tail(stream: &mut (impl AsyncRead + Unpin), most: usize) -> Vec<u8> {
-    let mut kept = Vec::new();
-    let mut piece = vec![0; 8 << 10];
-    // A stream that cannot be read has come to its end.
-    while let Ok(read @ 1..) = stream.read(&mut piece).await {
-        kept.extend_from_slice(&piece[..read]);
-        if kept.len() > 2 * most {
-            kept.drain(..kept.len() - most);
+pub(crate) async fn tail(stream: impl AsyncRead + Unpin, most: usize) -> Vec<u8> {
+    Tail::new(stream, most).rest().await
+}
+
+/// The last so many bytes of a stream that is read as it comes.
+#[derive(Debug)]
+pub(crate) struct Tail<R> {
+    stream: R,
+    most: usize,
+    kept: Vec<u8>,
+    is_over: bool,
+}
+
+impl<R: AsyncRead + Unpin> Tail<R> {
+    pub(crate) fn new(stream: R, most: usize) -> Self {
+        Self { stream, most, kept: Vec::new(), is_over: false }
+    }
+
+    /// Reads on. Never returns once there is nothing more to read. Nothing is lost if this is dropped
+    /// before it returns.
+    pub(crate) async fn read(&mut self) {
+        if self.is_over {
+            std::future::pending::<()>().await;
+        }
+        // A stream that cannot be read has come to its end.
+        self.is_over = matches!(self.stream.read_buf(&mut self.kept).await, Ok(0) | Err(_));
+        if self.kept.len() > 2 * self.most {
+            self.kept.drain(..self.kept.len() - self.most);
         }
     }
-    kept.drain(..kept.len().saturating_sub(most));
-    kept
+
+    /// Reads to the end, and returns what was kept.
+    pub(crate) async fn rest(&mut self) -> Vec<u8> {
+        while !self.is_over {
+            self.read().await;
+        }
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.drain(..kept.len().saturating_sub(self.most));
+        kept
+    }
 }
 
 /// Reads lines of a bounded length.

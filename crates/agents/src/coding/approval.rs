@@ -1,7 +1,7 @@
 //! What callers are asked when a coding agent wants to be allowed something, and what they answer.
 
 use herald_protocol::{Content, Message, Part};
-use serde_json::json;
+use serde_json::Value;
 
 use super::dialect::{Approval, Choice};
 
@@ -19,12 +19,14 @@ impl Approval {
         for (place, choice) in (1..).zip(&self.choices) {
             text.push_str(&format!("\n  {place}. {} ({})", choice.label, choice.id));
         }
-        let choices = self.choices.iter();
-        let choices: Vec<_> = choices
-            .map(|choice| json!({"id": choice.id, "label": choice.label, "grants": choice.grants}))
-            .collect();
-        let approval = json!({"prompt": prompt, "choices": choices, "request": self.detail});
-        let data = Content::Data(json!({ "approval": approval }));
+        let choices = self.choices.iter().map(|choice| {
+            let (id, label) = (choice.id.as_str().into(), choice.label.as_str().into());
+            object([("id", id), ("label", label), ("grants", choice.grants.into())])
+        });
+        let (choices, request) = (choices.collect(), self.detail.clone());
+        let approval =
+            object([("prompt", prompt.into()), ("choices", choices), ("request", request)]);
+        let data = Content::Data(object([("approval", approval)]));
         vec![Part::text(text), Part::new(data)]
     }
 
@@ -64,10 +66,12 @@ impl Approval {
     }
 }
 
+fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+    members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     fn approval() -> Approval {
@@ -106,7 +110,7 @@ mod tests {
             assert_eq!(chosen, choice, "{text:?}");
         }
         let mut answer = Message::user("m", "yes");
-        answer.parts.push(Part::new(Content::Data(json!({"choice": "no"}))));
+        answer.parts.push(Part::new(Content::Data(object([("choice", "no".into())]))));
         assert_eq!(approval().chosen(&answer).unwrap().id, "no");
     }
 }

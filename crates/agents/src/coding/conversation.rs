@@ -1,11 +1,10 @@
 //! A running coding agent, and what is said to and fro.
 
-use std::{collections::VecDeque, io, process::ExitStatus, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, io, process::ExitStatus, time::Duration};
 
 use tokio::{
     io::AsyncWriteExt,
-    process::{ChildStdin, ChildStdout},
-    task::JoinHandle,
+    process::{ChildStderr, ChildStdin, ChildStdout},
     time::timeout,
 };
 
@@ -14,7 +13,7 @@ use crate::{
     exec::input::Given,
     failure::Failure,
     process::{Process, Processes, Program, describe},
-    text::{self, Line, Lines},
+    text::{Line, Lines, Tail},
 };
 
 /// The longest line of a coding agent: whole files stand in them.
@@ -39,7 +38,7 @@ pub(super) struct Conversation {
     outbox: Vec<u8>,
     is_closing: bool,
     lines: Lines<ChildStdout>,
-    complaints: JoinHandle<Vec<u8>>,
+    complaints: Tail<ChildStderr>,
     /// What it said and nobody has heard yet.
     said: VecDeque<Event>,
     /// How much it may still say.
@@ -60,8 +59,6 @@ impl Conversation {
     ) -> io::Result<Self> {
         let program = program.with(dialect.arguments(), dialect.variables());
         let (process, pipes) = processes.spawn(&program, environment).await?;
-        let mut stderr = pipes.stderr;
-        let complaints = tokio::spawn(async move { text::tail(&mut stderr, COMPLAINTS).await });
         let mut talk = Talk::default();
         dialect.open(&mut talk);
         let mut conversation = Self {
@@ -71,7 +68,7 @@ impl Conversation {
             outbox: Vec::new(),
             is_closing: false,
             lines: Lines::new(pipes.stdout, LINE),
-            complaints,
+            complaints: Tail::new(pipes.stderr, COMPLAINTS),
             said: VecDeque::new(),
             room,
             _given: given,
@@ -92,6 +89,7 @@ impl Conversation {
                     None => return Ok(None),
                 },
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
+                () = self.complaints.read() => {}
             }
             self.close_when_told();
         }
@@ -121,7 +119,7 @@ impl Conversation {
         }
         let status = tokio::select! {
             status = timeout(grace, self.process.wait()) => status,
-            () = drained(&mut self.lines) => timeout(grace, self.process.wait()).await,
+            never = hush(&mut self.lines, &mut self.complaints) => match never {},
         };
         let failure = match status {
             Ok(Ok(status)) if status.success() => None,
@@ -134,7 +132,10 @@ impl Conversation {
 
     /// Why it ended in the middle of its work.
     pub(super) async fn broken_off(mut self, grace: Duration) -> Failure {
-        let status = timeout(grace, self.process.wait()).await;
+        let status = tokio::select! {
+            status = timeout(grace, self.process.wait()) => status,
+            never = hush(&mut self.lines, &mut self.complaints) => match never {},
+        };
         let failure = match status {
             Ok(Ok(status)) => self.failure(status).await,
             Ok(Err(_)) | Err(_) => Failure::new("stopped to talk"),
@@ -153,25 +154,25 @@ impl Conversation {
         }
         tokio::select! {
             () = self.process.end() => {}
-            () = forever(&mut self.lines) => {}
+            never = hush(&mut self.lines, &mut self.complaints) => match never {},
         }
     }
 
     /// Says what is left to say, and hears nothing any more.
     async fn drained(&mut self) {
-        while !self.outbox.is_empty() && self.stdin.is_some() {
+        loop {
             tokio::select! {
-                () = write(&mut self.stdin, &mut self.outbox) => {}
                 line = self.lines.next() => if line.is_none() { return },
+                () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
+                () = self.complaints.read() => {}
             }
         }
-        drained(&mut self.lines).await;
     }
 
     async fn failure(&mut self, status: ExitStatus) -> Failure {
         // What it started may hold the pipe open.
         self.process.end().await;
-        let complaints = (&mut self.complaints).await.unwrap_or_default();
+        let complaints = self.complaints.rest().await;
         let full = String::from_utf8_lossy(&complaints).trim().to_owned();
         let message = full.lines().next_back().map(|line| line.chars().take(MESSAGE).collect());
         let full = Some(full).filter(|full| !full.is_empty());
@@ -224,11 +225,12 @@ async fn write(stdin: &mut Option<ChildStdin>, outbox: &mut Vec<u8>) {
     }
 }
 
-async fn drained(lines: &mut Lines<ChildStdout>) {
-    while lines.next().await.is_some() {}
-}
-
-async fn forever(lines: &mut Lines<ChildStdout>) {
-    drained(lines).await;
-    std::future::pending().await
+/// Listens for ever, so that an agent that comes to its end does not get stuck with its last words.
+async fn hush(lines: &mut Lines<ChildStdout>, complaints: &mut Tail<ChildStderr>) -> Infallible {
+    loop {
+        tokio::select! {
+            Some(_) = lines.next() => {}
+            () = complaints.read() => {}
+        }
+    }
 }
