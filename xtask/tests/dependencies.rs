@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "herald-client",
         "async-trait aws-lc-rs backon base64 bytes futures-util herald-protocol http \
-         http-body http-body-util jsonwebtoken reqwest serde serde_json tokio \
+         http-body http-body-util jsonwebtoken reqwest rustix serde serde_json tokio \
          tokio-tungstenite tokio-util tower tracing uuid",
     ),
     (

@@ -103,7 +103,20 @@ impl Grpc {
         let mut request = request(Method::POST, &url, headers, body.freeze())?;
         *request.version_mut() = Version::HTTP_2;
         let http = http.clone();
-        Ok(Box::pin(async move { http.send(request).await }))
+        Ok(Box::pin(async move { http.send(request).await.map_err(unheard) }))
+    }
+}
+
+/// Whoever speaks HTTP/1.1 only answers what no reader of HTTP/2 understands, and all that is left of it is
+/// a connection that broke off.
+fn unheard(error: Error) -> Error {
+    match error.is_broken() {
+        true => {
+            let text = "nothing in gRPC came back before the connection broke off; does this \
+                        address speak HTTP/2?";
+            Error::broken(text, error)
+        }
+        false => error,
     }
 }
 

@@ -4,6 +4,8 @@ use std::{ffi::OsString, fmt, process::Stdio};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+#[cfg(unix)]
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -39,8 +41,15 @@ struct Lines {
     /// How much of the buffer is known to hold no end of a line.
     searched: usize,
     limit: usize,
-    /// Killed when this is dropped, if it has not ended by then.
+    process: Family,
+}
+
+/// A program and what it has started, as far as that stays in its group. When this is dropped, whoever
+/// has not ended by then is killed.
+struct Family {
     process: Child,
+    /// The number that the group has as long as anybody is in it.
+    number: Option<u32>,
 }
 
 struct Input {
@@ -52,19 +61,18 @@ struct Input {
 impl Dial for Pipe {
     async fn dial(&self) -> Result<(Box<dyn Reader>, Box<dyn Writer>), Error> {
         let Program { name, arguments } = &self.program;
-        let started = Command::new(name)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn();
-        let mut process = started.map_err(|fault| {
+        let mut command = Command::new(name);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        #[cfg(unix)]
+        command.process_group(0);
+        let mut process = command.spawn().map_err(|fault| {
             Error::setup(format!("cannot start {:?}: {fault}", name.to_string_lossy()))
         })?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(Error::setup("the program has no standard input and output"));
         };
         let (buffer, limit) = (BytesMut::new(), self.limit);
+        let process = Family { number: process.id(), process };
         let lines = Lines { output, buffer, searched: 0, limit, process };
         Ok((Box::new(lines), Box::new(Input { input: Some(input) })))
     }
@@ -96,10 +104,20 @@ impl Reader for Lines {
 impl Lines {
     /// Why a program says nothing more.
     async fn ended(&mut self) -> Error {
-        match timeout(GOODBYE, self.process.wait()).await {
+        match timeout(GOODBYE, self.process.process.wait()).await {
             Ok(Ok(status)) => Error::broken("the program has ended", status.to_string()),
             Ok(Err(fault)) => Error::broken("the program has ended", fault),
             Err(_) => Error::broken("the program has ended", "it closed its output"),
+        }
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Some(group) = self.number.and_then(|number| Pid::from_raw(number.cast_signed())) {
+            // A group that is empty is gone, and there is nobody to kill.
+            let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }

@@ -24,7 +24,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::TcpListener, sync::Notify};
 use tokio_util::task::TaskTracker;
 
-use crate::hub::{all, quick, soon};
+use crate::{
+    fake::Reaction,
+    hub::{all, quick, soon},
+};
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
@@ -284,6 +287,21 @@ async fn an_answer_that_is_none_is_an_error_of_its_kind() {
         };
         // Two tasks are a stream like any other, and one without an outcome tells the task's end.
         assert!(error.is_some() || ["two", "no outcome"].contains(&name), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_speaks_http_1_only_is_asked_about() {
+    let old = crate::fake::Fake::start(|_, before, _| match before {
+        0 => Reaction::HangUp,
+        _ => Reaction::Hold(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec()),
+    })
+    .await;
+    let fake = Fake { address: old.address, seen: Arc::default() };
+    for _ in 0..2 {
+        let error = soon(fake.client().send("hello")).await.unwrap_err();
+        let said = error.to_string();
+        assert!(error.is_broken() && said.contains("does this address speak HTTP/2?"), "{error:?}");
     }
 }
 

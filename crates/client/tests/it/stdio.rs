@@ -125,6 +125,38 @@ async fn a_program_that_is_not_there_and_a_line_without_end_are_errors_of_their_
 }
 
 #[tokio::test]
+async fn what_a_program_has_started_ends_with_it() {
+    let place = tempdir().unwrap();
+    let (number, alive) = (place.path().join("number"), place.path().join("alive"));
+    // It outlives the program and holds none of its streams.
+    let text = format!(
+        "sleep 600 < /dev/null > /dev/null 2>&1 & echo $! > '{0}.new'; mv '{0}.new' '{0}'\n\
+         read -r line\n{1}\n: > '{2}'\ncat > /dev/null",
+        number.display(),
+        done(1),
+        alive.display()
+    );
+    let client = script(&text);
+    soon(client.send("hello")).await.unwrap();
+    appears(&number).await;
+    let started = std::fs::read_to_string(&number).unwrap();
+    let process = Path::new("/proc").join(started.trim());
+    assert!(process.exists());
+    drop(client);
+    soon(async {
+        // Whoever nobody waits for stays in the list as a zombie until somebody does.
+        let gone = || match std::fs::read_to_string(process.join("stat")) {
+            Ok(stat) => stat.contains(") Z "),
+            Err(_) => true,
+        };
+        while !gone() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_program_ends_with_its_client() {
     let place = tempdir().unwrap();
     let marker = place.path().join("gone");
