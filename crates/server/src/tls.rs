@@ -7,6 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use herald_protocol::Timestamp;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::TcpStream,
@@ -58,6 +59,11 @@ impl Tls {
         Ok(())
     }
 
+    /// Until when the first of these certificates in PEM is valid, if that can be read.
+    pub fn valid_until(certificates: &[u8]) -> Option<Timestamp> {
+        valid_until(CertificateDer::pem_slice_iter(certificates).next()?.ok()?.as_ref())
+    }
+
     /// Makes a connection secret, and says whether it goes on in HTTP/2.
     pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(Stream, bool)> {
         let mut first = [0];
@@ -73,6 +79,53 @@ impl Tls {
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok((Stream::Secret(Box::new(stream)), http2))
     }
+}
+
+/// Until when a certificate in DER is valid, if that can be read.
+pub fn valid_until(certificate: &[u8]) -> Option<Timestamp> {
+    let (_, certificate, _) = element(certificate)?;
+    let (_, mut rest, _) = element(certificate)?;
+    // The number of the version is there in all but the oldest.
+    if let (0xa0, _, after) = element(rest)? {
+        rest = after;
+    }
+    // The serial number, the algorithm and the issuer.
+    for _ in 0..3 {
+        (_, _, rest) = element(rest)?;
+    }
+    let (_, validity, _) = element(rest)?;
+    let (_, _, end) = element(validity)?;
+    let (kind, text, _) = element(end)?;
+    let text = std::str::from_utf8(text).ok().filter(|text| text.is_ascii())?;
+    // Two digits for a year are from 1950 to 2049 (RFC 5280).
+    let text = match kind {
+        0x17 if text < "50" => format!("20{text}"),
+        0x17 => format!("19{text}"),
+        0x18 => text.to_owned(),
+        _ => return None,
+    };
+    let field = |from: usize, to: usize| text.get(from..to);
+    let (date, time) = (field(0, 8)?, field(8, 14)?);
+    let (year, month, day) = (&date[..4], &date[4..6], &date[6..]);
+    let (hour, minute, second) = (&time[..2], &time[2..4], &time[4..]);
+    format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z").parse().ok()
+}
+
+/// The first element of DER: its kind, what is in it, and what follows.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (kind, rest) = bytes.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = match *first {
+        short @ 0..=0x7f => (usize::from(short), rest),
+        // How many bytes the length has.
+        long @ 0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
+            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
+        }
+        _ => return None,
+    };
+    let (inside, rest) = rest.split_at_checked(length)?;
+    Some((*kind, inside, rest))
 }
 
 fn config(certificates: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, TlsError> {

@@ -63,6 +63,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let server = server.build().map_err(|fault| settings.blame(fault))?;
     // Ready to be told before anybody can know that it runs.
     let mut signals = Signals::listen()?;
+    let hangup = tls.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
     let stopping = CancellationToken::new();
     let stop = stopping.clone().cancelled_owned();
     match &listener {
@@ -82,9 +83,9 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         signals.next().await;
     };
     let renewed = async {
-        match (&settings.tls, &tls) {
-            (Some(files), Some(tls)) => files.follow(tls).await,
-            (_, _) => pending().await,
+        match (&settings.tls, &tls, hangup) {
+            (Some(files), Some(tls), Some(hangup)) => files.follow(tls, hangup).await,
+            (_, _, _) => pending().await,
         }
     };
     let result = tokio::select! {

@@ -7,8 +7,9 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use herald_protocol::Timestamp;
 use herald_server::Tls;
-use tokio::time::sleep;
+use tokio::{signal::unix::Signal, time::sleep};
 
 use crate::{args::Serve, config::Config};
 
@@ -39,13 +40,22 @@ impl TlsFiles {
         Tls::new(&certificate, &key).with_context(|| self.name())
     }
 
-    /// Reads them again whenever one of them has changed, for as long as the server runs.
-    pub(crate) async fn follow(&self, tls: &Tls) -> Infallible {
+    /// Until when the certificate is valid, if that can be read.
+    pub(crate) fn valid_until(&self) -> Option<Timestamp> {
+        Tls::valid_until(&read(&self.certificate).ok()?)
+    }
+
+    /// Reads them again whenever one of them has changed, for as long as the server runs, and at once
+    /// when somebody says that they have.
+    pub(crate) async fn follow(&self, tls: &Tls, mut hangup: Signal) -> Infallible {
         let mut seen = self.changed();
         loop {
-            sleep(LOOK).await;
+            let told = tokio::select! {
+                () = sleep(LOOK) => false,
+                Some(()) = hangup.recv() => true,
+            };
             let now = self.changed();
-            if now == seen || now.iter().any(Option::is_none) {
+            if !told && (now == seen || now.iter().any(Option::is_none)) {
                 continue;
             }
             match self.renew(tls) {

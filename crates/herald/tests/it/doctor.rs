@@ -10,7 +10,9 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use rcgen::generate_simple_self_signed;
+use herald_engine::Clock;
+use herald_protocol::Timestamp;
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -471,9 +473,18 @@ async fn a_stream_is_tried_with_a_token_of_the_server_and_the_token_is_not_shown
 }
 
 /// A certificate for `localhost` that nobody signed, and its key, as files.
-fn certificate(directory: &Path) -> (Vec<u8>, Vec<u8>) {
-    let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let pair = (made.cert.der().to_vec(), made.signing_key.serialize_der());
+/// It ends in so many days, or in an age.
+fn certificate(directory: &Path, days: Option<i64>) -> (Vec<u8>, Vec<u8>) {
+    let mut wanted = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    if let Some(days) = days {
+        let end = Clock::system().now().as_millis() + days * 24 * 60 * 60 * 1000;
+        let end = Timestamp::from_millis(end).to_string();
+        let part = |from: usize, to: usize| end[from..to].parse::<u8>().unwrap();
+        let year = end[..4].parse().unwrap();
+        wanted.not_after = date_time_ymd(year, part(5, 7), part(8, 10));
+    }
+    let key = KeyPair::generate().unwrap();
+    let pair = (wanted.self_signed(&key).unwrap().der().to_vec(), key.serialize_der());
     for (name, label, der) in
         [("chain.pem", "CERTIFICATE", &pair.0), ("key.pem", "PRIVATE KEY", &pair.1)]
     {
@@ -489,28 +500,40 @@ fn certificate(directory: &Path) -> (Vec<u8>, Vec<u8>) {
 #[tokio::test]
 async fn the_certificate_of_its_own_port_fits_its_key_or_not() {
     let files = tempfile::tempdir().unwrap();
-    certificate(files.path());
+    certificate(files.path(), None);
     let path = |name: &str| files.path().join(name).to_str().unwrap().to_owned();
     let (chain, key) = (path("chain.pem"), path("key.pem"));
     let flags = ["--tls-certificate", &chain, "--tls-key", &key];
     let herald = Herald::start(Options::agents().arguments(flags)).await;
     let found = examine(&herald, &flags).await;
     found.is_well();
-    found.says("tls", "ok", &["belong together"]);
+    found.says("tls", "ok", &["belong together", "until 4096"]);
     found.says("card", "ok", &["https://127.0.0.1"]);
     found.says("stream", "ok", &[]);
     let other = tempfile::tempdir().unwrap();
-    certificate(other.path());
+    certificate(other.path(), None);
     fs::copy(other.path().join("key.pem"), path("key.pem")).unwrap();
     examine(&herald, &flags).await.says("tls", "fail", &["key.pem", "--tls-key", "PEM"]);
     fs::remove_file(path("key.pem")).unwrap();
     examine(&herald, &flags).await.says("tls", "fail", &["cannot read", "key.pem"]);
+    for (days, verdict, said) in
+        [(30, "ok", "until 20"), (10, "warn", "in 9 days"), (-1, "fail", "ended at 20")]
+    {
+        certificate(files.path(), Some(days));
+        examine(&herald, &flags).await.says("tls", verdict, &[said]);
+    }
 }
 
 #[tokio::test]
-async fn a_certificate_is_trusted_or_not() {
+async fn a_certificate_is_trusted_or_not_and_ends_soon_or_not() {
+    for (days, verdict, said) in [(None, "ok", "until 4096"), (Some(10), "warn", "in 9 days")] {
+        public_certificate(days, verdict, said).await;
+    }
+}
+
+async fn public_certificate(days: Option<i64>, verdict: &str, said: &str) {
     let files = tempfile::tempdir().unwrap();
-    let (chain, key) = certificate(files.path());
+    let (chain, key) = certificate(files.path(), days);
     let key = rustls::pki_types::PrivateKeyDer::try_from(key).unwrap();
     let config = rustls::ServerConfig::builder()
         .with_no_client_auth()
@@ -540,7 +563,6 @@ async fn a_certificate_is_trusted_or_not() {
     let flags = ["--data", "data", "--port", &port, "--public-url", &url, "-o", "json"];
     let trusted = [("SSL_CERT_FILE", roots.to_str().unwrap())];
     let found = report(&run(herald.home(), &flags, &trusted).await);
-    found.is_well();
-    found.says("certificate", "ok", &["trusted"]);
+    found.says("certificate", verdict, &["trusted", said]);
     found.says("stream", "ok", &[&url]);
 }

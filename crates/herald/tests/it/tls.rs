@@ -1,11 +1,11 @@
 //! TLS, from the flags to the answer.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use rcgen::generate_simple_self_signed;
-use tokio::process::Command;
+use tokio::{process::Command, time::timeout};
 
-use crate::support::{Ended, Herald, Options, ended};
+use crate::support::{Ended, Herald, Options, SOON, ended};
 
 /// What curl shows of an answer, headers first, if it believes in this certificate.
 async fn curl(certificate: &str, url: &str) -> Ended {
@@ -34,6 +34,40 @@ async fn the_flags_make_the_port_speak_tls_and_off_loopback_browsers_are_told_to
         assert!(shown.contains("\"url\":\"https://localhost:"), "{shown}");
         assert_eq!(shown.contains("strict-transport-security: max-age="), pinned, "{shown}");
     }
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_taken_up_and_a_broken_one_is_not() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    let renew = |copy: &str| {
+        let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        fs::write(path("cert.pem"), made.cert.pem()).unwrap();
+        fs::write(path(copy), made.cert.pem()).unwrap();
+    };
+    renew("first.pem");
+    let flags = ["--tls-certificate", &path("cert.pem"), "--tls-key", &path("key.pem")];
+    let herald = Herald::start(Options::agents().arguments(flags)).await;
+    let url = format!("https://localhost:{}/.well-known/agent-card.json", herald.address.port());
+    assert!(curl(&path("first.pem"), &url).await.status.success());
+    let logged = async |said: &str| {
+        let wait = async {
+            while !herald.log().contains(said) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(SOON, wait).await.expect(said);
+    };
+    renew("second.pem");
+    herald.signal("HUP").await;
+    logged("took up the renewed certificate").await;
+    assert!(curl(&path("second.pem"), &url).await.status.success());
+    assert!(!curl(&path("first.pem"), &url).await.status.success(), "it is no longer shown");
+    fs::write(path("key.pem"), "broken").unwrap();
+    herald.signal("HUP").await;
+    logged("kept the certificate in use").await;
+    assert!(curl(&path("second.pem"), &url).await.status.success());
 }
 
 #[tokio::test]

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use herald_engine::Clock;
 use herald_protocol::{AgentCard, Timestamp, version::VERSION_HEADER};
-use herald_server::Token;
+use herald_server::{Token, tls::valid_until};
 use http::header;
 use jiff::fmt::rfc2822::DateTimeParser;
-use reqwest::{Client, Response, StatusCode, redirect::Policy};
+use reqwest::{Client, Response, StatusCode, redirect::Policy, tls::TlsInfo};
 
 use crate::fault::sentence;
 
-use super::{Finding, Verdict, clock::Date, config::Subject};
+use super::{Finding, Verdict, clock::Date, config::Subject, tls::lasting};
 
 const CARD: &str = "card";
 const STREAM: &str = "stream";
@@ -25,6 +25,8 @@ const LARGEST: usize = 1 << 20;
 pub(super) struct Answer {
     pub(super) card: Result<AgentCard, Fault>,
     date: Option<Date>,
+    /// When the certificate ends that was shown.
+    until: Option<Timestamp>,
 }
 
 /// Whose certificates are believed.
@@ -58,9 +60,9 @@ pub(super) async fn check(
         // There is no address but the one that nobody listens on.
         None => return (Vec::new(), None),
     };
-    let (answer, date) = match fetch(&base, trust, patience).await {
-        Ok(answer) => (answer.card, answer.date),
-        Err(fault) => (Err(fault), None),
+    let (answer, date, until) = match fetch(&base, trust, patience).await {
+        Ok(answer) => (answer.card, answer.date, answer.until),
+        Err(fault) => (Err(fault), None, None),
     };
     let mut findings = Vec::new();
     let card = match answer {
@@ -86,7 +88,8 @@ pub(super) async fn check(
     };
     if trust == Trust::Signed && base.starts_with("https://") {
         let seen = format!("that of {base} is trusted here");
-        findings.push(Finding::ok(CERTIFICATE, seen));
+        let after = "whoever shows it there has to take it up";
+        findings.push(lasting(CERTIFICATE, seen, until, after));
     }
     let compared = compare(&base, &card, &subject.card(&base));
     // A stranger must not get a token.
@@ -109,7 +112,9 @@ pub(super) async fn fetch(base: &str, trust: Trust, patience: Duration) -> Resul
     let said = said.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
     let said = said.map(|date| Timestamp::from_millis(date.as_millisecond()));
     let date = said.map(|said| Date { said, heard });
-    Ok(Answer { card: read(response).await, date })
+    let shown = response.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate);
+    let until = shown.and_then(valid_until);
+    Ok(Answer { card: read(response).await, date, until })
 }
 
 async fn read(mut response: Response) -> Result<AgentCard, Fault> {
@@ -215,6 +220,7 @@ async fn first_bytes(client: &Client, base: &str, token: Option<&Token>) -> Resu
 /// As clients do it: without redirects and without proxies of the environment.
 fn client(trust: Trust, patience: Duration) -> Result<Client, Fault> {
     let builder = Client::builder().redirect(Policy::none()).no_proxy().connect_timeout(patience);
+    let builder = builder.tls_info(true);
     Ok(builder.tls_danger_accept_invalid_certs(trust == Trust::Anybody).build()?)
 }
 
