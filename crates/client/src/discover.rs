@@ -157,7 +157,7 @@ impl Source {
                     let headers = parts.headers;
                     return Ok(Some(Loaded { bytes, url: Some(url), headers }));
                 }
-                status => return Err(Error::bad_status(status.as_u16(), "instead of a card")),
+                status => return Err(Error::no_document(status.as_u16(), &url, "a card")),
             }
         }
         Err(Error::setup(format!("there is no card at {}", missing.join(" or "))))
@@ -214,7 +214,12 @@ impl Loaded {
     fn card(self) -> Result<Found, Error> {
         let Self { bytes: document, url, headers } = self;
         let card = card::read(&document).map_err(|error| {
-            Error::invalid(format!("what was found is no agent card: {}", error.message))
+            let what = url.as_ref().map_or("what was found", Url::as_str);
+            let why = match is_page(&headers, &document) {
+                true => "it is a web page (HTML)",
+                false => error.message.as_str(),
+            };
+            Error::invalid(format!("{what} is no agent card: {why}"))
         })?;
         let mut validators = HeaderMap::new();
         for (sent, known) in [
@@ -228,6 +233,13 @@ impl Loaded {
         let fresh_until = Instant::now() + max_age(&headers);
         Ok(Found { card, document, verdict: Verdict::Unsigned, url, validators, fresh_until })
     }
+}
+
+/// Whether somebody's web page stands there.
+fn is_page(headers: &HeaderMap, document: &[u8]) -> bool {
+    let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    declared.is_some_and(|kind| kind.starts_with("text/html"))
+        || document.trim_ascii_start().first() == Some(&b'<')
 }
 
 /// For how long a card may be used without asking, at most a day.

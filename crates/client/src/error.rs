@@ -137,7 +137,7 @@ impl Error {
         Self(Box::new(Inner { kind, message: message.into(), source: None, retry_after: None }))
     }
 
-    /// The same failure, but of a call to somebody else than the agent.
+    /// The same failure with the name of whoever was not reached.
     pub(crate) fn at(mut self, whom: &str) -> Self {
         if self.is_connect() {
             self.0.message = format!("no connection to {whom}");
@@ -184,6 +184,12 @@ impl Error {
             true => format!("the server answered with HTTP status {status}"),
             false => format!("the server answered with HTTP status {status}: {said}"),
         };
+        Self::new(Kind::Status(status), text)
+    }
+
+    /// A status in the place of a document.
+    pub(crate) fn no_document(status: u16, url: &reqwest::Url, wanted: &str) -> Self {
+        let text = format!("{url} answers with HTTP status {status} instead of {wanted}");
         Self::new(Kind::Status(status), text)
     }
 

@@ -216,7 +216,7 @@ async fn fetch(http: &Http, url: &Url) -> Result<Bytes, Error> {
     let response = http.send(request(Method::GET, url, HeaderMap::new(), Bytes::new())?).await?;
     refuse_redirect(&response)?;
     if !response.status().is_success() {
-        return Err(Error::bad_status(response.status().as_u16(), "instead of keys"));
+        return Err(Error::no_document(response.status().as_u16(), url, "keys"));
     }
     read(response.into_body(), http.limits.card, "the set of keys").await
 }

@@ -147,9 +147,12 @@ impl Http {
         &self,
         request: http::Request<Bytes>,
     ) -> Result<Response<Body>, Error> {
+        let (host, port) = (request.uri().host(), request.uri().port());
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        let whom = format!("{}{port}", host.unwrap_or("the agent"));
         let sent = self.exchange.clone().oneshot(request).await;
         sent.map_err(|fault| match fault.downcast::<reqwest::Error>() {
-            Ok(fault) if fault.is_connect() => Error::connect(fault),
+            Ok(fault) if fault.is_connect() => Error::connect(fault).at(&whom),
             Ok(fault) => Error::broken("the request broke off", fault),
             Err(fault) => Error::broken("the request broke off", fault),
         })
