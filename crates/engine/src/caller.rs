@@ -48,19 +48,22 @@ impl Scopes {
     /// Nothing.
     pub const NONE: Self = Self { send: false, read: false, cancel: false };
 
-    const fn allow(self, operation: Operation) -> bool {
-        match operation {
-            Operation::SendMessage | Operation::SendStreamingMessage => self.send,
-            Operation::CancelTask => self.cancel,
+    /// The scope that an operation needs and that is not among these.
+    fn lacking(self, operation: Operation) -> Option<&'static str> {
+        let (send, read) = ((self.send, "send"), (self.read, "read"));
+        let needed = match operation {
+            Operation::SendMessage | Operation::SendStreamingMessage => [send; 2],
+            Operation::CancelTask => [(self.cancel, "cancel"); 2],
             Operation::GetTask
             | Operation::ListTasks
             | Operation::SubscribeToTask
             | Operation::GetTaskPushNotificationConfig
             | Operation::ListTaskPushNotificationConfigs
-            | Operation::GetExtendedAgentCard => self.read,
+            | Operation::GetExtendedAgentCard => [read; 2],
             Operation::CreateTaskPushNotificationConfig
-            | Operation::DeleteTaskPushNotificationConfig => self.send && self.read,
-        }
+            | Operation::DeleteTaskPushNotificationConfig => [send, read],
+        };
+        needed.into_iter().find(|(given, _)| !given).map(|(_, name)| name)
     }
 }
 
@@ -92,10 +95,10 @@ impl Caller {
 
     /// Refuses what the caller's credentials do not allow.
     pub(crate) fn authorise(&self, operation: Operation) -> Result<(), Error> {
-        if self.scopes.allow(operation) {
-            return Ok(());
-        }
-        let name = operation.name();
-        Err(Error::new(ErrorKind::Forbidden, format!("these credentials do not allow {name}")))
+        let Some(scope) = self.scopes.lacking(operation) else { return Ok(()) };
+        let text = format!("these credentials do not allow {}", operation.name());
+        Err(Error::new(ErrorKind::Forbidden, text)
+            .with("scope", scope)
+            .with("hint", format_args!("they need the scope {scope:?}")))
     }
 }
