@@ -9,7 +9,7 @@ mod message;
 mod serve;
 mod task;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
 use clap::{
     ArgAction, ArgMatches, Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand,
@@ -19,9 +19,10 @@ use clap::{
 use crate::{
     fault::Fault,
     layers::{self, Layers, Origin},
+    spelling::near,
 };
 
-pub(crate) use agent::{AgentArgs, Binding, Format, Hidden, OutputArgs, TrustArgs};
+pub(crate) use agent::{AgentArgs, Binding, Format, Hidden, OutputArgs, TrustArgs, VERSIONS};
 pub(crate) use auth::{AuthCommand, AuthLogin, AuthLogout, AuthStatus, LoginArgs};
 pub(crate) use conformance::Conformance;
 pub(crate) use doctor::Doctor;
@@ -101,19 +102,24 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
 
+    /// Print the version
+    Version,
+
     /// Check a server against the A2A specification
     ///
     /// Runs every check that applies to what the server's card declares, over each binding and
     /// version, and prints a table by requirement. Exits with 0 if every MUST that could be checked
     /// is met, 1 if one is not, 2 if there was nothing to check as asked, 3 if the server cannot be
-    /// reached, 4 if it asks for credentials and there are none.
+    /// reached, 4 if it asks for credentials and there are none, or does not accept the token.
     #[command(after_help = conformance::EXAMPLES)]
     Conformance(Conformance),
 }
 
 const CHAT_HELP: &str = "\
 Every line is a message, and all of them are in one context; a task that waits for you gets your next
-line. /quit or the end of the input ends it. Lines from a pipe are taken too:
+line. /quit or the end of the input ends it, /help says so, and // sends a line that begins with /.
+Every answer is a result as `herald send` prints it, with -o json one line each; with --stream it is
+every event. Lines from a pipe are taken too:
   printf 'Hello\\nAnd again\\n' | herald chat localhost:8000";
 
 /// `herald chat`.
@@ -190,7 +196,7 @@ pub(crate) struct Completion {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Print every setting, its value and where that comes from
-    #[command(after_help = CONFIG_HELP)]
+    #[command(after_help = CONFIG_HELP, mut_arg("stream", |arg| arg.hide(true)))]
     Show(ConfigShow),
 }
 
@@ -288,6 +294,8 @@ pub(crate) struct Reading {
     pub(crate) cli: Cli,
     pub(crate) layers: Layers,
     pub(crate) settings: Vec<Setting>,
+    /// What is written like a setting and is none.
+    pub(crate) strangers: Vec<String>,
 }
 
 /// One setting of a client verb.
@@ -318,9 +326,11 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
     let (names, leaf) = verb(&found);
     if leaf.try_contains_id("output").is_err() {
         let cli = Cli::from_arg_matches(&found)?;
-        return Ok(Reading { cli, layers: Layers::default(), settings: Vec::new() });
+        let layers = Layers::default();
+        return Ok(Reading { cli, layers, settings: Vec::new(), strangers: Vec::new() });
     }
     let layers = Layers::read(leaf.get_one::<PathBuf>("config").map(PathBuf::as_path))?;
+    let strangers = strangers(&command, &layers);
     let given = |id: &str| leaf.value_source(id) == Some(ValueSource::CommandLine);
     let own_credentials = subcommand(&command, &names).get_arguments().any(|arg| {
         let flag = arg.get_long().unwrap_or_default();
@@ -365,7 +375,45 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
     };
     let settings = settings.into_iter().map(effective).collect();
     let cli = Cli::from_arg_matches(&found)?;
-    Ok(Reading { cli, layers, settings })
+    Ok(Reading { cli, layers, settings, strangers })
+}
+
+/// Names that are nearly those of settings, or of flags that no setting stands for. Names that are like
+/// nothing here may be those of another program: the prefix is not ours alone.
+fn strangers(command: &clap::Command, layers: &Layers) -> Vec<String> {
+    let mut flags = BTreeSet::new();
+    client_flags(command, &mut flags);
+    let (given, settings): (BTreeSet<_>, BTreeSet<_>) =
+        flags.into_iter().partition(|flag| EXPLICIT.contains(&flag.as_str()));
+    let given: BTreeSet<_> = given.iter().map(|flag| layers::variable(flag)).collect();
+    let settings: BTreeSet<_> = settings.iter().map(|flag| layers::variable(flag)).collect();
+    let remark = |(name, origin): (String, Origin)| {
+        if settings.contains(&name) {
+            return None;
+        }
+        let origin = match origin {
+            Origin::Variable(_) => String::new(),
+            origin => format!(" ({origin})"),
+        };
+        if given.contains(&name) {
+            return Some(format!("{name}{origin} does not count: it is only taken as a flag"));
+        }
+        // What all of them begin with would make all of them alike.
+        let known = settings.iter().filter_map(|name| name.strip_prefix(layers::PREFIX));
+        let near = near(name.strip_prefix(layers::PREFIX)?, known)?;
+        Some(format!("{name}{origin} is no setting; did you mean {}{near}?", layers::PREFIX))
+    };
+    layers.names().into_iter().filter_map(remark).collect()
+}
+
+/// The flags of all verbs that take settings.
+fn client_flags(command: &clap::Command, flags: &mut BTreeSet<String>) {
+    if command.get_arguments().any(|arg| arg.get_id() == "output") {
+        flags.extend(command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)));
+    }
+    for inner in command.get_subcommands() {
+        client_flags(inner, flags);
+    }
 }
 
 /// Reads the command line of `a2a-server`.
@@ -424,15 +472,25 @@ fn named(error: &clap::Error, settings: &[(String, Setting)]) -> Fault {
     let flag = argument.trim_start_matches("--").split([' ', '[']).next().unwrap_or_default();
     let set = settings.iter().find(|(_, setting)| setting.flag == flag);
     let origin = set.map(|(_, set)| format!(" (from {})", set.origin)).unwrap_or_default();
-    Fault::usage(format!("{}{origin}", first_line(error)))
+    Fault::usage(format!("{}{origin}", complaint(&error.render().to_string())))
         .hint(format!("correct it there, or give --{flag} on the command line"))
 }
 
-/// What clap says, without its examples and its usage.
-pub(crate) fn first_line(error: &clap::Error) -> String {
+/// What clap says about arguments that are wrong, with its tips and without its usage.
+pub(crate) fn wrong(error: &clap::Error) -> Fault {
     let said = error.render().to_string();
-    let line = said.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    let tips: Vec<_> = said.lines().filter_map(|line| line.trim().strip_prefix("tip: ")).collect();
+    Fault::usage(complaint(&said)).hint(match tips.is_empty() {
+        true => "see --help".to_owned(),
+        false => tips.join("; "),
+    })
+}
+
+/// The first paragraph in one line: the argument is in it, and the values that it may have.
+fn complaint(said: &str) -> String {
+    let lines = said.lines().take_while(|line| !line.is_empty()).map(str::trim);
+    let line = lines.collect::<Vec<_>>().join(" ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_owned()
 }
 
 impl Setting {

@@ -7,7 +7,11 @@
 use herald_client::Source;
 use serde_json::Value;
 
-use crate::fault::{Fault, Kind};
+use crate::{
+    fault::{Fault, Kind},
+    reference::looks_like_one,
+    spelling::near,
+};
 
 const NAMES: [&str; 4] = ["name", "id", "identifier", "displayName"];
 const PLACES: [&str; 4] = ["card", "agentCard", "agentCardUrl", "url"];
@@ -23,38 +27,73 @@ pub(crate) fn find(document: &[u8], name: &str) -> Result<String, Fault> {
     let catalog: Value = serde_json::from_slice(document).map_err(|fault| {
         Fault::new(Kind::CardNotFound, format!("the catalog is no JSON: {fault}"))
     })?;
-    let listed = LISTS.iter().find_map(|list| catalog.get(list)).unwrap_or(&catalog);
-    let (found, known) = match listed {
-        Value::Array(entries) => {
-            let found = entries.iter().find(|entry| names(entry).any(|one| one == name));
-            (found, entries.iter().filter_map(|entry| names(entry).next()).collect())
-        }
-        Value::Object(entries) => {
-            (entries.get(name), entries.keys().map(String::as_str).collect::<Vec<_>>())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => (None, Vec::new()),
+    let found = match list(&catalog) {
+        Value::Array(entries) => entries.iter().find(|entry| names(entry).any(|one| one == name)),
+        Value::Object(entries) => entries.get(name),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     };
     let missing = |text: String| Fault::new(Kind::CardNotFound, text);
     let found = found.ok_or_else(|| {
         let fault = missing(format!("the catalog has no entry {name:?}"));
-        let near = known
-            .iter()
-            .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
-        match near {
-            Some(near) => fault.hint(format!("did you mean {near:?}?")),
-            None => fault.hint("it names no agents at all"),
+        let known = known(&catalog);
+        match near(name, known.iter().map(String::as_str)) {
+            Some(near) => fault.hint(format!("did you mean {near:?}? It has: {}", listed(&known))),
+            None if known.is_empty() => fault.hint("it names no agents at all"),
+            None => fault.hint(format!("it has: {}", listed(&known))),
         }
     })?;
-    let place = match found {
-        Value::String(place) => Some(place.as_str()),
-        Value::Object(_) => PLACES.iter().find_map(|place| found.get(place)?.as_str()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
-    };
-    let place = place.ok_or_else(|| {
+    let place = place(found).ok_or_else(|| {
         missing(format!("the entry {name:?} does not say where its card is"))
             .hint("it needs a \"card\" or a \"url\"")
     })?;
     Ok(place.to_owned())
+}
+
+/// The names of the agents in a document, none if it is no catalog. An object may be anything, unless
+/// everything in it leads to an agent.
+pub(crate) fn entries(document: &[u8]) -> Vec<String> {
+    let Ok(catalog) = serde_json::from_slice::<Value>(document) else { return Vec::new() };
+    let leads = |entry: &Value| place(entry).is_some_and(looks_like_one);
+    match list(&catalog) {
+        Value::Object(entries) if !entries.values().all(leads) => Vec::new(),
+        _ => known(&catalog),
+    }
+}
+
+/// Names in a row, as many as anybody reads.
+pub(crate) fn listed(names: &[String]) -> String {
+    let mut shown = names.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > 20 {
+        shown.push_str(&format!(" and {} more", names.len() - 20));
+    }
+    shown
+}
+
+fn list(catalog: &Value) -> &Value {
+    LISTS.iter().find_map(|list| catalog.get(list)).unwrap_or(catalog)
+}
+
+/// The entries that say where a card is.
+fn known(catalog: &Value) -> Vec<String> {
+    let named = |name: Option<&str>, entry| place(entry).and(name).map(str::to_owned);
+    match list(catalog) {
+        Value::Array(entries) => {
+            entries.iter().filter_map(|entry| named(names(entry).next(), entry)).collect()
+        }
+        Value::Object(entries) => {
+            entries.iter().filter_map(|(name, entry)| named(Some(name), entry)).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+/// Where an entry says that its card is.
+fn place(entry: &Value) -> Option<&str> {
+    match entry {
+        Value::String(place) => Some(place.as_str()),
+        Value::Object(_) => PLACES.iter().find_map(|place| entry.get(place)?.as_str()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    }
 }
 
 fn names(entry: &Value) -> impl Iterator<Item = &str> {
@@ -94,7 +133,9 @@ mod tests {
             assert_eq!(find(document.as_bytes(), "a").unwrap_err().kind(), Kind::CardNotFound);
         }
         let near = find(br#"{"reviewer":"x","writer":"y"}"#, "reviwer").unwrap_err();
-        assert_eq!(near.advice(), Some("did you mean \"reviewer\"?"));
+        assert_eq!(near.advice(), Some("did you mean \"reviewer\"? It has: reviewer, writer"));
+        let far = find(br#"{"reviewer":"x","writer":"y"}"#, "zzz").unwrap_err();
+        assert_eq!(far.advice(), Some("it has: reviewer, writer"));
     }
 
     #[test]

@@ -210,7 +210,7 @@ pub(crate) struct AgentSection {
     /// Only for `kind = "conformance"`.
     pub(crate) otherwise: Option<OtherwiseKey>,
     /// For kinds that run a program.
-    pub(crate) command: Option<Vec<String>>,
+    pub(crate) command: Option<Placed<Vec<String>>>,
     pub(crate) workdir: Option<PathBuf>,
     /// Where the working directory must be once its links are followed.
     #[serde(default)]

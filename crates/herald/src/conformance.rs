@@ -85,6 +85,8 @@ pub(crate) enum Trouble {
     InvalidCard(String),
     /// The card asks for credentials, and there are none.
     NoCredentials,
+    /// The server does not take the credentials.
+    Denied,
 }
 
 impl fmt::Display for Trouble {
@@ -97,6 +99,7 @@ impl fmt::Display for Trouble {
             Self::NoCredentials => {
                 f.write_str("the card asks for credentials, and none were given")
             }
+            Self::Denied => f.write_str("the server does not accept the token"),
         }
     }
 }
@@ -112,6 +115,11 @@ pub(crate) async fn run(options: &Options, progress: fn(&str)) -> Result<Report,
     let target = Target::find(&wire, &options.cards).await?;
     if options.bearer.is_none() && target.capability("authentication") == Value::Bool(true) {
         return Err(Trouble::NoCredentials);
+    }
+    if let (Some(_), Some(interface)) = (&options.bearer, target.interfaces.first())
+        && interface.denies(&wire).await
+    {
+        return Err(Trouble::Denied);
     }
     let rows = match &options.tck {
         Some(directory) => Box::pin(tck::run(directory, &target, options)).await?,

@@ -13,12 +13,13 @@ use http::HeaderValue;
 use tokio::{signal, time::sleep};
 
 use crate::{
-    args::{AgentArgs, Hidden},
+    args::{AgentArgs, Hidden, VERSIONS},
     catalog,
     credentials::{Login, Logins},
     fault::{Fault, Kind},
+    layers::Layers,
     output::{Output, describe, progress, quoted, warn},
-    reference::{self, PROGRAM},
+    reference::{self, PROGRAM, looks_like_one},
     trust::Trust,
     wire::Wire,
 };
@@ -31,6 +32,8 @@ const SHORTEST_POLL: Duration = Duration::from_millis(100);
 pub(crate) struct Contact {
     args: AgentArgs,
     reference: String,
+    /// Whether a setting names the agent, and not the command line.
+    by_setting: bool,
     trust: Trust,
     pub(crate) out: Output,
     /// What else must not be shown.
@@ -62,6 +65,7 @@ impl Contact {
         Ok(Self {
             args: args.clone(),
             reference: reference.to_owned(),
+            by_setting: positional.is_none() && !args.again.named,
             trust,
             out,
             hidden: Vec::new(),
@@ -120,7 +124,8 @@ impl Contact {
 
     /// A command line that calls the same agent.
     pub(crate) fn command(&self, verb: &str, rest: &str) -> String {
-        let command = format!("herald {verb} -a {} {rest}", quoted(&self.reference));
+        let (agent, flags) = (quoted(&self.reference), &self.args.again.flags);
+        let command = format!("herald {verb} -a {agent}{flags} {rest}");
         command.trim_end().to_owned()
     }
 
@@ -139,7 +144,24 @@ impl Contact {
 
     /// Refuses to go on without a credential that a scheme of the card takes.
     pub(crate) fn needs_declared_credential(&self, card: &AgentCard) -> Result<(), Fault> {
-        let takes = |scheme: &SecurityScheme| match scheme {
+        if card.security_schemes.values().any(|scheme| self.has_for(scheme)) {
+            return Ok(());
+        }
+        let wanted: Vec<_> = card.security_schemes.values().map(describe).collect();
+        let text = match wanted.is_empty() {
+            true => "the card declares no way to sign in, so no credential is shown".to_owned(),
+            false => format!("the agent wants one of: {}", wanted.join(", ")),
+        };
+        let fault = Fault::new(Kind::CredentialsMissing, text);
+        Err(match wanted.is_empty() {
+            true => fault,
+            false => fault.hint(self.remedy(card)),
+        })
+    }
+
+    /// Whether there is a credential that a scheme takes.
+    fn has_for(&self, scheme: &SecurityScheme) -> bool {
+        match scheme {
             SecurityScheme::ApiKey(_) => self.args.api_key.is_some(),
             SecurityScheme::Http(http) => {
                 self.args.bearer.is_some() && http.scheme.eq_ignore_ascii_case("bearer")
@@ -149,17 +171,34 @@ impl Contact {
                 self.args.bearer.is_some() || self.can_log_in
             }
             SecurityScheme::MutualTls(_) => self.trust.has_certificate(),
-        };
-        if card.security_schemes.values().any(takes) {
-            return Ok(());
         }
-        let wanted: Vec<_> = card.security_schemes.values().map(describe).collect();
-        let text = match wanted.is_empty() {
-            true => "the card declares no way to sign in, so no credential is shown".to_owned(),
-            false => format!("the agent wants one of: {}", wanted.join(", ")),
+    }
+
+    /// How to give the credentials that a card asks for.
+    pub(crate) fn remedy(&self, card: &AgentCard) -> String {
+        let remedy = |scheme: &SecurityScheme| match scheme {
+            SecurityScheme::ApiKey(_) => {
+                format!("give the key with A2ACLI_API_KEY ({})", describe(scheme))
+            }
+            SecurityScheme::Http(http) if http.scheme.eq_ignore_ascii_case("bearer") => {
+                "give the token with A2ACLI_BEARER".to_owned()
+            }
+            SecurityScheme::Http(_) => {
+                format!("{} is not spoken by this program", describe(scheme))
+            }
+            SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_) => {
+                format!("log in with: {}", self.command("auth login", "--client-id ID"))
+            }
+            SecurityScheme::MutualTls(_) => "show a certificate with --client-cert".to_owned(),
         };
-        Err(Fault::new(Kind::CredentialsMissing, text)
-            .hint("give the credential with A2ACLI_BEARER or A2ACLI_API_KEY"))
+        let mut ways: Vec<_> = card.security_schemes.values().map(remedy).collect();
+        ways.dedup();
+        match ways.is_empty() {
+            true => "the card does not say what the agent takes; most take a token, given with \
+                     A2ACLI_BEARER"
+                .to_owned(),
+            false => ways.join("; or "),
+        }
     }
 
     /// Fetches the card. Whoever keeps it is shown no credential: it has declared none.
@@ -169,11 +208,25 @@ impl Contact {
         loop {
             let place = places.next().expect("a reference names a place");
             // Boxed, as all that may happen on the way is in it.
-            match Box::pin(self.builder().discover(place.clone())).await {
-                Ok(discovered) => return Ok(discovered),
-                // What is no card may still be the place of one.
-                Err(error) if places.peek().is_some() && !error.is_connect() => {}
-                Err(error) => return Err(self.no_card(&place, &error)),
+            let fault = match Box::pin(self.builder().discover(place.clone())).await {
+                Ok(discovered) => match self.no_card_in(&discovered) {
+                    None => return Ok(discovered),
+                    Some(fault) => self.with_origin(fault),
+                },
+                Err(error) if error.is_connect() => return Err(self.no_card(&place, &error)),
+                Err(error) => self.no_card(&place, &error),
+            };
+            // What is no card may still be the place of one.
+            if places.peek().is_none() {
+                let document = match fault.kind() {
+                    Kind::CardInvalid => Box::pin(self.builder().fetch(&place)).await.ok(),
+                    _ => None,
+                };
+                let entries = document.map(|document| catalog::entries(&document));
+                return Err(match entries.filter(|entries| !entries.is_empty()) {
+                    Some(entries) => self.is_catalog(&entries),
+                    None => fault,
+                });
             }
         }
     }
@@ -186,7 +239,8 @@ impl Contact {
         let place = reference::places(catalog)?.swap_remove(0);
         let document = Box::pin(self.builder().fetch(&place)).await;
         let document = document.map_err(|error| self.no_card(&place, &error))?;
-        let found = catalog::resolve(&place, &catalog::find(&document, name)?);
+        let found = catalog::find(&document, name).map_err(|fault| self.with_origin(fault))?;
+        let found = catalog::resolve(&place, &found);
         let remote = matches!(place, Source::At(_) | Source::Below(_));
         if found.starts_with(PROGRAM) || remote && !found.starts_with("http") {
             let text = "the catalog names a program or a file of this machine as an agent";
@@ -253,7 +307,10 @@ impl Contact {
             let fault = Fault::usage(text.split("; call trust_origin").next().unwrap_or(&text));
             match text.contains("trust_origin") {
                 true => fault.hint("if both are the same agent's, add --trust-origin URL"),
-                false => fault.hint(self.command("card get", "")),
+                false => {
+                    let card = self.command("card get", "");
+                    fault.hint(format!("see what the agent takes with: {card}"))
+                }
             }
         })?;
         if self.args.output.debug == Some(true) {
@@ -329,7 +386,10 @@ impl Contact {
             .apply(Client::builder())
             .timeouts(timeouts)
             .prefer(args.transport.iter().copied().map(Into::into))
-            .version(self.version());
+            .version(match self.version() {
+                Version::V0_2 => Version::V0_3,
+                version => version,
+            });
         for origin in &args.trust_origin {
             builder = builder.trust_origin(origin);
         }
@@ -391,13 +451,53 @@ impl Contact {
         };
         let unsupported = Kind::Protocol(ErrorKind::VersionNotSupported);
         let text = format!("the agent speaks A2A {best}, and {wanted} was asked for");
-        let known = Version::SUPPORTED.contains(best);
+        let known = VERSIONS.contains(best);
         let fault = Fault::new(unsupported, text);
         Err(if known { fault.hint(format!("add --a2a-version {best}")) } else { fault })
     }
 
+    /// Says where the agent's address comes from, if it is not on the command line.
+    fn with_origin(&self, fault: Fault) -> Fault {
+        let config = self.args.output.config.as_deref();
+        let layers = Some(()).filter(|()| self.by_setting).and_then(|()| Layers::read(config).ok());
+        match layers.and_then(|layers| layers.get("agent-card")) {
+            Some((_, origin)) => fault.adding(&format!(" (the agent is named by {origin})")),
+            None => fault,
+        }
+    }
+
+    /// Why a document that was read as a card is none.
+    fn no_card_in(&self, discovered: &Discovered) -> Option<Fault> {
+        let (card, document) = (discovered.card(), discovered.document());
+        if document.is_empty() || !card.supported_interfaces.is_empty() {
+            return None;
+        }
+        if !card.name.is_empty() && catalog::entries(document).is_empty() {
+            return None;
+        }
+        let what = &self.reference;
+        let text = format!("{what} is no agent card: it has neither a name nor an interface");
+        Some(Fault::new(Kind::CardInvalid, text).hint(
+            "is this the address of an agent? A card's own URL and a file with one are taken too",
+        ))
+    }
+
+    /// What was found names agents and is none.
+    fn is_catalog(&self, entries: &[String]) -> Fault {
+        let known = catalog::listed(entries);
+        let text = format!("{} is a catalog and no agent card", self.reference);
+        let first = entries.first().map(|first| quoted(&format!("{}#{first}", self.reference)));
+        let fault = Fault::new(Kind::CardInvalid, text);
+        self.with_origin(fault)
+            .hint(format!("add #NAME, such as {}; it has: {known}", first.unwrap_or_default()))
+    }
+
     /// Why there is no card.
     fn no_card(&self, place: &Source, error: &Error) -> Fault {
+        self.with_origin(self.unfound(place, error))
+    }
+
+    fn unfound(&self, place: &Source, error: &Error) -> Fault {
         let said = crate::fault::sentence(error);
         if error.is_connect() || error.is_timeout() || error.is_broken() {
             let fault = Fault::from_error(error);
@@ -420,12 +520,15 @@ impl Contact {
         }
         if error.is_invalid() || error.is_too_large() {
             return Fault::new(Kind::CardInvalid, said).hint(
-                "is this the address of an agent? Try the URL of its card, which mostly ends in \
-                 /.well-known/agent-card.json",
+                "is this the address of an agent? It may be at another port or path; the URL of \
+                 its card, which mostly ends in /.well-known/agent-card.json, is taken too",
             );
         }
-        Fault::new(Kind::CardNotFound, said)
-            .hint("check the address; a card's own URL and a file are taken too")
+        let fault = Fault::new(Kind::CardNotFound, said);
+        match error.is_temporary() || error.status().is_some_and(|status| status >= 500) {
+            true => fault.hint("the server is there and in trouble; try again, or tell its owner"),
+            false => fault.hint("check the address; a card's own URL and a file are taken too"),
+        }
     }
 
     /// Why a call failed, and what to do.
@@ -435,44 +538,11 @@ impl Contact {
             return Fault::usage(what).hint("if you trust it, name it with --trust-origin URL");
         }
         match fault.kind() {
-            Kind::AuthFailed => {
-                let given = self.args.bearer.is_some() || self.args.api_key.is_some();
-                let by_login = client.card().security_schemes.values().any(|scheme| {
-                    matches!(scheme, SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
-                });
-                if !given && by_login && error.kind() != Some(ErrorKind::Forbidden) {
-                    let login = self.command("auth login", "--client-id ID");
-                    let kind = match self.can_log_in {
-                        true => Kind::AuthFailed,
-                        false => Kind::CredentialsMissing,
-                    };
-                    return Fault::new(kind, fault.message()).hint(format!("log in with: {login}"));
-                }
-                if given || error.kind() == Some(ErrorKind::Forbidden) {
-                    return fault
-                        .hint("the credential was not accepted for this; is it the right one?");
-                }
-                let schemes: Vec<_> =
-                    client.card().security_schemes.values().map(describe).collect();
-                let wanted = match schemes.is_empty() {
-                    true => "the card does not say which".to_owned(),
-                    false => schemes.join(" or "),
-                };
-                Fault::new(Kind::CredentialsMissing, fault.message()).hint(format!(
-                    "give a credential with A2ACLI_BEARER or A2ACLI_API_KEY ({wanted})"
-                ))
+            Kind::AuthFailed => self.not_let_in(&client.card(), error, fault),
+            Kind::Protocol(kind) => {
+                let advice = self.advice(kind, error);
+                fault.hint(advice)
             }
-            Kind::Protocol(ErrorKind::TaskNotFound) => {
-                let list = self.command("task list", "");
-                fault.hint(format!(
-                    "see which tasks there are with: {list}; add --debug to see the refusal"
-                ))
-            }
-            Kind::Protocol(ErrorKind::ContentTypeNotSupported) => fault.hint(format!(
-                "see which media types it takes with: {}",
-                self.command("card get", "")
-            )),
-            Kind::Protocol(_) => fault.hint("add --debug to see what went over the wire"),
             Kind::Usage
             | Kind::CardNotFound
             | Kind::CardInvalid
@@ -484,10 +554,93 @@ impl Contact {
             | Kind::Unread => self.left(fault),
         }
     }
+
+    /// A credential is missing, or is not enough.
+    fn not_let_in(&self, card: &AgentCard, error: &Error, fault: Fault) -> Fault {
+        let schemes = || card.security_schemes.values();
+        if error.kind() == Some(ErrorKind::Forbidden) {
+            let detail = error.protocol().and_then(|refusal| refusal.detail.as_ref());
+            return match detail.and_then(|detail| detail.metadata.get("scope")) {
+                Some(scope) => fault.hint(format!("the credential needs the scope {scope:?}")),
+                None => fault.hint("the credential does not allow this; is it the right one?"),
+            };
+        }
+        let given = self.args.bearer.is_some() || self.args.api_key.is_some();
+        let fits = schemes().next().is_none() || schemes().any(|scheme| self.has_for(scheme));
+        if given && fits {
+            return fault.hint("the credential was not accepted for this; is it the right one?");
+        }
+        let by_login = schemes().any(|scheme| {
+            matches!(scheme, SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
+        });
+        let kind = match given || by_login && self.can_log_in {
+            true => Kind::AuthFailed,
+            false => Kind::CredentialsMissing,
+        };
+        Fault::new(kind, fault.message()).hint(self.remedy(card))
+    }
+
+    /// What to do about a refusal.
+    fn advice(&self, kind: ErrorKind, error: &Error) -> String {
+        let card = self.command("card get", "");
+        match kind {
+            ErrorKind::Parse
+            | ErrorKind::InvalidRequest
+            | ErrorKind::MethodNotFound
+            | ErrorKind::InvalidParams
+            | ErrorKind::Internal
+            | ErrorKind::InvalidAgentResponse => {
+                "add --debug to see what went over the wire".to_owned()
+            }
+            ErrorKind::TaskNotFound => {
+                let list = self.command("task list", "");
+                format!("see which tasks there are with: {list}; add --debug to see the refusal")
+            }
+            ErrorKind::TaskNotCancelable => {
+                let seen = self.seen.borrow();
+                let id = seen.as_ref().map_or("ID".to_owned(), |id| quoted(id.as_str()));
+                format!("it has ended; see how with: {}", self.command("task get", &id))
+            }
+            ErrorKind::PushNotificationNotSupported => {
+                "follow the task with `herald task subscribe`, or wait with `herald task get --wait`"
+                    .to_owned()
+            }
+            ErrorKind::UnsupportedOperation
+            | ErrorKind::StreamingNotSupported
+            | ErrorKind::TaskEnded
+            | ErrorKind::ExtendedAgentCardNotConfigured => {
+                format!("see what the agent offers with: {card}")
+            }
+            ErrorKind::ContentTypeNotSupported => {
+                format!("see which media types it takes with: {card}")
+            }
+            ErrorKind::ExtensionSupportRequired => {
+                format!("name the extension with --extension URI; the card lists them: {card}")
+            }
+            ErrorKind::VersionNotSupported => {
+                format!("choose another with --a2a-version; the card lists them: {card}")
+            }
+            ErrorKind::AgentUnavailable | ErrorKind::LimitExceeded | ErrorKind::Unavailable => {
+                match error.retry_after() {
+                    Some(pause) => {
+                        format!("try again in {}", humantime::format_duration(pause))
+                    }
+                    None => "try again a little later".to_owned(),
+                }
+            }
+            ErrorKind::Unauthenticated | ErrorKind::Forbidden => {
+                "the credential was not accepted for this; is it the right one?".to_owned()
+            }
+            ErrorKind::IdempotencyConflict => "send it again as a message of its own".to_owned(),
+            ErrorKind::TooLarge => {
+                "put it where the agent can fetch it, and give --file its URL".to_owned()
+            }
+        }
+    }
 }
 
 /// Says where a file with secrets is open to others.
-pub(crate) fn warn_exposed(layers: &crate::layers::Layers) {
+pub(crate) fn warn_exposed(layers: &Layers) {
     for path in layers.exposed() {
         let shown = path.display();
         warn(&format!("{shown} holds a credential and others can read it; run: chmod 600 {shown}"));
@@ -495,10 +648,24 @@ pub(crate) fn warn_exposed(layers: &crate::layers::Layers) {
 }
 
 /// The agent, if it stands before the names that a verb needs, and those.
-pub(crate) fn subject<const N: usize>(
-    words: &[String],
-) -> Result<(Option<&str>, [&str; N]), Fault> {
+pub(crate) fn subject<'a, const N: usize>(
+    words: &'a [String],
+    args: &AgentArgs,
+) -> Result<(Option<&'a str>, [&'a str; N]), Fault> {
     let from = words.len().saturating_sub(N);
+    if from == 0
+        && args.agent_card.is_none()
+        && let Some(agent) = words.first().filter(|word| looks_like_one(word))
+    {
+        let text = match N {
+            1 => "no task is named",
+            _ => "a task and a webhook of it are to be named",
+        };
+        return Err(Fault::usage(text).hint(format!(
+            "the id goes behind the agent; see which tasks there are with: herald task list {}",
+            quoted(agent)
+        )));
+    }
     let names: Vec<&str> = words[from..].iter().map(String::as_str).collect();
     let names = names.try_into().map_err(|_| Fault::usage("there are too few names"))?;
     Ok((words[..from].first().map(String::as_str), names))

@@ -1,7 +1,7 @@
 //! Why a client verb failed: one object for programs, one sentence and a hint for people, one exit
 //! status for shells.
 
-use std::{error::Error as _, process::ExitCode};
+use std::process::ExitCode;
 
 use herald_protocol::ErrorKind;
 use serde::Serialize;
@@ -130,6 +130,20 @@ impl Fault {
         self
     }
 
+    /// The same with more about what happened.
+    #[must_use]
+    pub(crate) fn adding(mut self, more: &str) -> Self {
+        self.message.push_str(more);
+        self
+    }
+
+    /// The same with other advice.
+    #[must_use]
+    pub(crate) fn advising(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
@@ -186,7 +200,7 @@ impl Fault {
         };
         let fault = Self::new(kind, said);
         match kind {
-            Kind::Unreachable => match connection_hint(error) {
+            Kind::Unreachable => match connection_hint(&sentence(error)) {
                 Some(hint) => fault.hint(hint),
                 None => fault,
             },
@@ -221,13 +235,8 @@ pub(crate) fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// What may be wrong with a connection, from the words of whoever failed to make it.
-fn connection_hint(error: &herald_client::Error) -> Option<&'static str> {
-    let mut words = String::new();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        words = format!("{words} {cause}").to_ascii_lowercase();
-        next = cause.source();
-    }
+pub(crate) fn connection_hint(words: &str) -> Option<&'static str> {
+    let words = words.to_ascii_lowercase();
     let any = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
     if any(&["dns", "lookup address", "name or service", "no such host"]) {
         Some("no host has that name; check how it is written")

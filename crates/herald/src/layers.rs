@@ -11,7 +11,7 @@ use std::{
 use crate::{fault::Fault, reference::PROGRAM};
 
 /// What all names begin with.
-const PREFIX: &str = "A2ACLI_";
+pub(crate) const PREFIX: &str = "A2ACLI_";
 /// Settings that are secrets.
 pub(crate) const SECRETS: [&str; 3] = ["bearer", "api-key", "client-secret"];
 /// Settings that say whom to believe.
@@ -80,6 +80,18 @@ impl Layers {
             let origin = if file.found { Origin::Found(path) } else { Origin::File(path) };
             Some((value.clone(), origin))
         })
+    }
+
+    /// Every name that is written like that of a setting, and where it stands.
+    pub(crate) fn names(&self) -> Vec<(String, Origin)> {
+        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let variables = variables
+            .filter(|name| name.starts_with(PREFIX))
+            .map(|name| (name.clone(), Origin::Variable(name)));
+        let files = self.files.iter().flat_map(|file| {
+            file.values.keys().map(|name| (name.clone(), Origin::File(file.path.clone())))
+        });
+        variables.chain(files).collect()
     }
 
     /// Whether a setting is the user's own and not that of a file that was found.

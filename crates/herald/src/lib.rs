@@ -14,6 +14,7 @@ mod otlp;
 mod output;
 mod reference;
 mod settings;
+mod spelling;
 mod trust;
 mod wire;
 
@@ -65,8 +66,11 @@ pub fn a2a_server() -> ExitCode {
 }
 
 fn run(reading: Reading) -> ExitCode {
-    let Reading { cli, layers, settings } = reading;
+    let Reading { cli, layers, settings, strangers } = reading;
     contact::warn_exposed(&layers);
+    for stranger in strangers {
+        output::warn(&output::inline(&stranger));
+    }
     let code = perform(cli.command, &layers, &settings);
     if code != ExitCode::SUCCESS {
         for remark in settings.iter().filter_map(Setting::remark) {
@@ -92,6 +96,7 @@ fn perform(command: Command, layers: &Layers, settings: &[Setting]) -> ExitCode 
         Command::Listen(args) => client(&args.output, cmd::listen::run(&args)),
         Command::DemoServer(args) => served("herald", Box::pin(cmd::demo::run(args))),
         Command::Completion(args) => complete(args.shell),
+        Command::Version => printed(concat!("herald ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Doctor(args) => doctor(&args),
         Command::Config(ConfigCommand::Show(args)) => {
             client(&args.agent.output, async { cmd::config::show(&args, layers, settings) })
@@ -159,7 +164,11 @@ fn finish<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
 fn complete(shell: clap_complete::Shell) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "herald", &mut script);
-    match output::print(&String::from_utf8_lossy(&script)) {
+    printed(&String::from_utf8_lossy(&script))
+}
+
+fn printed(text: &str) -> ExitCode {
+    match output::print(text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => fault.exit_code(),
     }
@@ -169,8 +178,7 @@ fn complete(shell: clap_complete::Shell) -> ExitCode {
 fn refuse(arguments: &[OsString], error: &clap::Error) -> ExitCode {
     let out = unread(arguments);
     if error.use_stderr() && out.format == Format::Json {
-        let fault = Fault::usage(args::first_line(error)).hint("see --help");
-        return out.fail(&fault);
+        return out.fail(&args::wrong(error));
     }
     // Nothing can be done about standard streams that are gone.
     let _ = error.print();

@@ -409,11 +409,14 @@ fn agent(
     file: &Source,
     processes: &Processes,
 ) -> anyhow::Result<AgentSettings> {
-    let place = section.kind.place.clone();
+    let kind = section.kind.place.clone();
     let built = build(section, processes);
     let (profile, agent) = built.map_err(|fault| match &provenance {
         Provenance::Found(path) => fault.context(format!("in {}", path.display())),
-        Provenance::Configured => file.fault_at(&place, format_args!("{fault:#}")).into(),
+        Provenance::Configured => {
+            let at = fault.downcast_ref::<program::Misplaced>().map(|misplaced| &misplaced.place);
+            file.fault_at(at.unwrap_or(&kind), format_args!("{fault:#}")).into()
+        }
         Provenance::BuiltIn | Provenance::CommandLine | Provenance::Package => fault,
     })?;
     Ok(AgentSettings { provenance, profile, agent })

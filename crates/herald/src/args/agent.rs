@@ -2,15 +2,20 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum, parser::ValueSource};
 use herald_protocol::Version;
 use http::{HeaderName, HeaderValue};
 
 use super::LoginArgs;
+use crate::output::quoted;
 
 /// Which agent is called, how, and how the answer is shown.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentArgs {
+    // Before the others, each of which takes its flag away when it is read.
+    #[command(flatten)]
+    pub(crate) again: Again,
+
     /// The agent: a host or an origin, the URL of a card, a file with one, or CATALOG#NAME
     #[arg(short, long, value_name = "REF", help_heading = "Agent")]
     pub(crate) agent_card: Option<String>,
@@ -67,6 +72,34 @@ pub(crate) struct AgentArgs {
     #[arg(value_name = "DURATION")]
     pub(crate) poll_interval: Duration,
 }
+
+/// The flags of this call that another one to the same agent needs too, as they were written. Secrets
+/// are not among them, nor is what may be one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Again {
+    /// With a space before each.
+    pub(crate) flags: String,
+    /// Whether a flag names the agent, and no setting.
+    pub(crate) named: bool,
+}
+
+/// How an agent is reached and believed.
+const WAY: [&str; 14] = [
+    "config",
+    "transport",
+    "a2a_version",
+    "extension",
+    "trust_origin",
+    "client_id",
+    "scope",
+    "insecure",
+    "ca_cert",
+    "client_cert",
+    "client_key",
+    "card_keys",
+    "card_keys_from",
+    "require_signature",
+];
 
 /// Whom to believe, and what to show whoever asks for a certificate.
 #[derive(Debug, Clone, Args)]
@@ -166,6 +199,38 @@ pub(crate) struct ServiceParameter {
     pub(crate) value: HeaderValue,
 }
 
+impl Args for Again {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl FromArgMatches for Again {
+    fn from_arg_matches(found: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |id: &str| found.value_source(id) == Some(ValueSource::CommandLine);
+        let mut flags = String::new();
+        for id in WAY.into_iter().filter(|id| given(id)) {
+            let flag = id.replace('_', "-");
+            for value in found.get_raw(id).into_iter().flatten() {
+                let value = quoted(&value.to_string_lossy());
+                // Switches take their value only with an equals sign.
+                let between = if matches!(value.as_str(), "true" | "false") { '=' } else { ' ' };
+                flags.push_str(&format!(" --{flag}{between}{value}"));
+            }
+        }
+        Ok(Self { flags, named: given("agent_card") })
+    }
+
+    fn update_from_arg_matches(&mut self, found: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(found)?;
+        Ok(())
+    }
+}
+
 impl From<Binding> for herald_client::Binding {
     fn from(binding: Binding) -> Self {
         match binding {
@@ -204,11 +269,15 @@ impl std::str::FromStr for ServiceParameter {
 }
 
 fn version(text: &str) -> Result<Version, String> {
-    let known = Version::SUPPORTED.map(|version| version.to_string()).join(" and ");
+    let known = VERSIONS.map(|version| version.to_string()).join(", ");
     let wrong = || format!("this program speaks {known}");
     let version: Version = text.parse().map_err(|()| wrong())?;
-    if Version::SUPPORTED.contains(&version) { Ok(version) } else { Err(wrong()) }
+    if VERSIONS.contains(&version) { Ok(version) } else { Err(wrong()) }
 }
+
+/// What can be asked for.
+pub(crate) const VERSIONS: [Version; 4] =
+    [Version::V1_0, Version::V0_3, Version::V0_2, Version::V0_1];
 
 /// A length of time such as `500ms`, `30s` or `2h`; a plain number is in seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {

@@ -25,13 +25,15 @@ pub(crate) struct LoginArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuthCommand {
     /// Log in where the agent's card says, and keep the login for later calls
-    #[command(after_help = LOGIN_EXAMPLES)]
+    #[command(after_help = LOGIN_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
     Login(Box<AuthLogin>),
 
     /// Show which logins are kept
+    #[command(mut_arg("stream", |arg| arg.hide(true)))]
     Status(AuthStatus),
 
     /// Forget a login, or all of them, and take it back where it came from
+    #[command(mut_arg("stream", |arg| arg.hide(true)))]
     Logout(Box<AuthLogout>),
 }
 

@@ -94,7 +94,7 @@ pub(crate) struct Attachment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     Text(String),
-    /// A path, or a URL that the agent fetches.
+    /// A path, `-` for standard input, or a URL that the agent fetches.
     File(String),
     /// A file with JSON; `-` is standard input.
     Data(String),
@@ -110,14 +110,16 @@ impl Args for Content {
                 Arg::new("words")
                     .value_name("[REF] TEXT")
                     .action(ArgAction::Append)
-                    .num_args(0..=2)
+                    // What is too much is said to be so where it is known what was meant.
+                    .num_args(0..)
                     .help(
                         "The text, `-` for standard input; before it the agent, unless -a names it",
                     ),
             )
             .arg(part("text").value_name("TEXT").help("A text part"))
             .arg(part("file").value_name("PATH|URL").help(
-                "A file part: the bytes of a file, or a URL that the agent fetches by itself",
+                "A file part: the bytes of a file, `-` for standard input, or a URL that the agent \
+                 fetches by itself",
             ))
             .arg(
                 part("data")
@@ -159,7 +161,8 @@ impl FromArgMatches for Content {
             let Some(part) = before.filter(|part| part.media_type.is_none()) else {
                 return Err(clap::Error::raw(
                     clap::error::ErrorKind::MissingRequiredArgument,
-                    "--media-type belongs right after the --text, --file or --data it is about\n",
+                    "--media-type belongs right after the --text, --file or --data it is about; a text \
+                     with one is written as --text TEXT --media-type TYPE\n",
                 ));
             };
             part.media_type = Some(media_type);

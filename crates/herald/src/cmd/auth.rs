@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use herald_client::Prompt;
+use herald_protocol::{AgentCard, security::SecurityScheme};
 use serde::Serialize;
 
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
     contact::{Contact, owner},
     credentials::{Login, Logins},
     fault::Fault,
-    output::{Output, Page, Show, inline, note, warn},
+    output::{Output, Page, Show, describe, inline, note, warn},
     reference,
 };
 
@@ -31,13 +32,14 @@ async fn login(args: &AuthLogin) -> Result<(), Fault> {
     // What is wanted is a login, whatever else would do for a call.
     (given.bearer, given.api_key) = (None, None);
     let contact = Contact::new(&given, args.reference.as_deref())?;
-    let client_id = given.login.client_id.as_deref().ok_or_else(|| {
-        Fault::usage("an authorization server wants to know which program asks")
-            .hint("add --client-id ID, which you get from whoever runs that server")
-    })?;
     contact
         .within(async {
             let discovered = contact.discover().await?;
+            needs_login(&contact, discovered.card())?;
+            let client_id = given.login.client_id.as_deref().ok_or_else(|| {
+                Fault::usage("an authorization server wants to know which program asks")
+                    .hint("add --client-id ID, which you get from whoever runs that server")
+            })?;
             let agent = contact.owner(&discovered);
             let client = contact.call(discovered)?;
             let token = client.log_in(tell).await;
@@ -45,6 +47,27 @@ async fn login(args: &AuthLogin) -> Result<(), Fault> {
             contact.out.show(&Row::new(&agent, &Login::new(client_id, &token)))
         })
         .await
+}
+
+/// Refuses to log in where nobody gives out tokens.
+fn needs_login(contact: &Contact, card: &AgentCard) -> Result<(), Fault> {
+    let schemes = || card.security_schemes.values();
+    let gives_tokens = |scheme: &SecurityScheme| {
+        matches!(scheme, SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
+    };
+    if schemes().any(gives_tokens) {
+        return Ok(());
+    }
+    let wanted: Vec<_> = schemes().map(describe).collect();
+    Err(match wanted.is_empty() {
+        true => Fault::usage("there is nothing to log in to: the card asks for no credential")
+            .hint("call the agent as it is"),
+        false => {
+            let text =
+                format!("there is nothing to log in to: the agent takes {}", wanted.join(" or "));
+            Fault::usage(text).hint(contact.remedy(card))
+        }
+    })
 }
 
 /// Tells a person what to do. It is no result, so it goes to standard error.
@@ -78,19 +101,21 @@ async fn logout(args: &AuthLogout) -> Result<(), Fault> {
         None => return Err(Fault::usage("no agent is named").hint("name it, or say --all")),
     };
     let kept = logins.read()?;
-    let mut gone = Vec::new();
+    let mut forgotten = Vec::new();
     for (agent, login) in kept.iter().filter(|(agent, _)| owners.contains(agent)) {
         let revoked = revoke(&args.agent, agent).await.unwrap_or_else(|fault| {
             warn(&inline(&format!("the login is not taken back: {}", fault.message())));
             false
         });
-        gone.push(Row { revoked: Some(revoked), ..Row::new(agent, login) });
+        let client_id = login.client_id.clone();
+        forgotten.push(Gone { agent: agent.clone(), client_id, revoked });
     }
-    if gone.is_empty() && !args.all {
+    if forgotten.is_empty() && !args.all {
         return Err(Fault::usage("there is no login for that agent").hint("herald auth status"));
     }
-    logins.change(|kept| kept.retain(|agent, _| gone.iter().all(|row| row.agent != *agent)))?;
-    Output::new(&args.agent.output).show(&Status { logins: gone })
+    logins
+        .change(|kept| kept.retain(|agent, _| forgotten.iter().all(|one| one.agent != *agent)))?;
+    Output::new(&args.agent.output).show(&Forgotten { forgotten })
 }
 
 /// Has the authorization server take a login back, if the agent still says where it is.
@@ -105,6 +130,21 @@ async fn revoke(args: &AgentArgs, agent: &str) -> Result<bool, Fault> {
             client.log_out().await.map_err(|error| contact.explain(&client, &error))
         })
         .await
+}
+
+/// The logins that are no longer kept.
+#[derive(Serialize)]
+struct Forgotten {
+    forgotten: Vec<Gone>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Gone {
+    agent: String,
+    client_id: String,
+    /// Whether the server has taken it back.
+    revoked: bool,
 }
 
 #[derive(Serialize)]
@@ -124,9 +164,6 @@ struct Row {
     valid: bool,
     /// Whether it is renewed by itself.
     renewable: bool,
-    /// Whether the server has taken it back.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    revoked: Option<bool>,
 }
 
 impl Row {
@@ -140,7 +177,6 @@ impl Row {
             expires: end.map(|end| humantime::format_rfc3339_seconds(end).to_string()),
             valid: token.is_fresh(),
             renewable: token.refresh.is_some(),
-            revoked: None,
         }
     }
 }
@@ -152,8 +188,18 @@ impl Show for Row {
         page.optional("Expires", self.expires.as_ref());
         page.field("Valid", if self.valid { "yes" } else { "no" });
         page.field("Renewed by itself", if self.renewable { "yes" } else { "no" });
-        let revoked = |revoked| if revoked { "yes" } else { "no" };
-        page.optional("Taken back by the server", self.revoked.map(revoked));
+    }
+}
+
+impl Show for Forgotten {
+    fn show(&self, page: &mut Page) {
+        page.field("Forgotten", self.forgotten.len());
+        for login in &self.forgotten {
+            page.gap();
+            page.field("Agent", &login.agent);
+            page.field("Client", &login.client_id);
+            page.field("Taken back by the server", if login.revoked { "yes" } else { "no" });
+        }
     }
 }
 

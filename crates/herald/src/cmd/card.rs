@@ -9,7 +9,7 @@ use crate::{
     args::{CardCommand, CardGet, Format},
     contact::Contact,
     fault::{Fault, Kind},
-    output::{Page, Show, inline, note},
+    output::{Detail, Page, Show, inline, note},
 };
 
 /// Runs a verb of cards.
@@ -30,7 +30,13 @@ async fn get(args: &CardGet) -> Result<(), Fault> {
             let card = Document::new(&discovered);
             let selected = contact.selected(&discovered);
             let signature = signature(discovered.verdict());
-            if contact.out.format == Format::Json {
+            let trust = &args.agent.trust;
+            let asked = trust.card_keys.is_some()
+                || !trust.card_keys_from.is_empty()
+                || trust.require_signature == Some(true)
+                || contact.out.detail == Detail::Full;
+            let signed = *discovered.verdict() != Verdict::Unsigned;
+            if contact.out.format == Format::Json && (asked || signed) {
                 // The card is the protocol's own and has no place for it.
                 note("Signature", &inline(&signature));
             }

@@ -8,7 +8,7 @@ use reqwest::Url;
 use crate::{
     args::{Conformance, Format},
     conformance::{self, Options, Trouble, WELL_KNOWN},
-    fault::{Fault, Kind},
+    fault::{Fault, Kind, connection_hint},
     output::{print, progress},
     reference,
 };
@@ -26,9 +26,8 @@ pub(crate) async fn run(args: Conformance) -> Result<ExitCode, Fault> {
     let report = conformance::run(&options(args, cards), progress).await?;
     if let Some(path) = junit {
         let written = std::fs::write(&path, report.junit());
-        written.map_err(|fault| {
-            Fault::internal(format!("cannot write {}: {fault}", path.display()))
-        })?;
+        written
+            .map_err(|fault| Fault::usage(format!("cannot write {}: {fault}", path.display())))?;
     }
     print(&match format {
         Format::Text => report.text(),
@@ -76,11 +75,17 @@ impl From<Trouble> for Fault {
         let said = trouble.to_string();
         match trouble {
             Trouble::Usage(_) => Self::new(Kind::Usage, said),
-            Trouble::Unreachable(_) => Self::new(Kind::Unreachable, said),
+            Trouble::Unreachable(_) => {
+                let hint = connection_hint(&said);
+                let fault = Self::new(Kind::Unreachable, said);
+                hint.into_iter().fold(fault, Self::hint)
+            }
             Trouble::NoCard(_) => Self::new(Kind::CardNotFound, said),
             Trouble::InvalidCard(_) => Self::new(Kind::CardInvalid, said),
             Trouble::NoCredentials => Self::new(Kind::CredentialsMissing, said)
                 .hint("give a bearer token with A2ACLI_BEARER"),
+            Trouble::Denied => Self::new(Kind::AuthFailed, said)
+                .hint("is the token in --bearer or A2ACLI_BEARER the right one?"),
         }
     }
 }

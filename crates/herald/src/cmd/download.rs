@@ -30,7 +30,7 @@ struct Piece {
 
 /// Saves the artifacts of a task.
 pub(crate) async fn run(args: &TaskDownload) -> Result<(), Fault> {
-    let (reference, [id]) = subject(&args.name.words)?;
+    let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
         .within(async {
@@ -69,13 +69,13 @@ fn pieces(task: &Task, wanted: Option<&str>) -> Result<Vec<Piece>, Fault> {
     let wanted = |artifact: &&Artifact| wanted.is_none_or(|id| artifact.artifact_id.as_str() == id);
     let mut chosen = artifacts.iter().filter(wanted).peekable();
     if chosen.peek().is_none() {
-        return Err(Fault::internal("the task has no such artifact").hint(match artifacts.len() {
-            0 => "it has produced nothing yet; see its state with `herald task get`".to_owned(),
-            _ => {
-                let ids: Vec<_> = artifacts.iter().map(|one| one.artifact_id.as_str()).collect();
-                format!("there are: {}", ids.join(", "))
-            }
-        }));
+        let ids: Vec<_> = artifacts.iter().map(|one| one.artifact_id.as_str()).collect();
+        return Err(match ids.is_empty() {
+            true => Fault::internal("the task has produced nothing")
+                .hint("see its state with `herald task get`"),
+            false => Fault::usage("the task has no such artifact")
+                .hint(format!("there are: {}", ids.join(", "))),
+        });
     }
     let mut pieces: Vec<Piece> = Vec::new();
     let mut taken = BTreeSet::new();
@@ -159,7 +159,7 @@ fn save(piece: &Piece, directory: &Path, force: bool) -> Result<PathBuf, Fault> 
     match written {
         Ok(()) => Ok(path),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(Fault::internal(format!("{} is there already", path.display()))
+            Err(Fault::usage(format!("{} is there already", path.display()))
                 .hint("name another directory with --dir, or replace it with --force"))
         }
         Err(error) => Err(unwritable(&path, &error)),

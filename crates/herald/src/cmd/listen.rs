@@ -37,7 +37,8 @@ pub(crate) async fn run(args: &Listen) -> Result<(), Fault> {
         Output { stream: args.count != Some(1) || args.output.stream, ..Output::new(&args.output) };
     let address = SocketAddr::new(args.host, args.port);
     let listener = TcpListener::bind(address).await.map_err(|error| {
-        Fault::internal(format!("cannot listen on {address}: {error}")).hint("try --port 0")
+        let text = format!("cannot listen on {address}: {error}");
+        Fault::usage(text).hint("name another --port, or 0 for a free one")
     })?;
     let address = listener.local_addr().map_err(|error| Fault::internal(error.to_string()))?;
     // Not on standard output, where nothing but notifications belongs.

@@ -11,7 +11,7 @@ use herald_protocol::{
 use crate::{
     args::{Content as Given, MessageArgs, Send, Source},
     contact::Contact,
-    fault::Fault,
+    fault::{Fault, Kind},
     output::{Show, quoted, short, warn},
     reference::looks_like_one,
 };
@@ -26,22 +26,51 @@ pub(crate) async fn run(args: &Send) -> Result<(), Fault> {
     contact
         .within(async {
             let client = contact.connect().await?;
-            let mut send = message(parts, &args.message);
-            if args.agent.output.stream {
-                return follow(&contact, &client, send).await;
-            }
-            let result = if args.waiting.detached() {
-                send.configuration.return_immediately = true;
-                client.send(send).await.map_err(|error| contact.explain(&client, &error))?
-            } else {
-                settled(&contact, &client, send).await?
-            };
-            match &result {
-                SendResult::Message(_) => contact.out.show(&result),
-                SendResult::Task(task) => report(&contact, task, &result),
+            let sent = deliver(&contact, &client, args, parts).await;
+            match (sent, &args.message.task_id) {
+                (Err(fault), Some(id)) => Err(refused(&contact, &client, id, fault).await),
+                (sent, Some(_) | None) => sent,
             }
         })
         .await
+}
+
+async fn deliver(
+    contact: &Contact,
+    client: &Client,
+    args: &Send,
+    parts: Vec<Part>,
+) -> Result<(), Fault> {
+    let mut send = message(parts, &args.message);
+    if args.agent.output.stream {
+        return follow(contact, client, send).await.map(drop);
+    }
+    let result = if args.waiting.detached() {
+        send.configuration.return_immediately = true;
+        client.send(send).await.map_err(|error| contact.explain(client, &error))?
+    } else {
+        settled(contact, client, send).await?
+    };
+    match &result {
+        SendResult::Message(_) => contact.out.show(&result),
+        SendResult::Task(task) => report(contact, task, &result),
+    }
+}
+
+/// A message to a task that was not taken. One that has ended takes none, however its agent says so.
+async fn refused(contact: &Contact, client: &Client, id: &str, fault: Fault) -> Fault {
+    if !matches!(fault.kind(), Kind::Protocol(_)) {
+        return fault;
+    }
+    match client.get(id).await {
+        Ok(task) if task.status.state.is_terminal() => fault.advising(format!(
+            "the task has ended as {}; begin a new one in its context with: {}; add --debug to see \
+             the refusal",
+            short(task.status.state),
+            resume(contact, &task)
+        )),
+        Ok(_) | Err(_) => fault,
+    }
 }
 
 /// The message of a turn.
@@ -170,29 +199,37 @@ pub(crate) async fn poll(contact: &Contact, client: &Client, id: TaskId) -> Resu
     }
 }
 
-/// Prints what happens as it happens, and last of all where the task stands.
-async fn follow(contact: &Contact, client: &Client, send: SendMessage) -> Result<(), Fault> {
+/// Prints what happens as it happens, and last of all where the task stands: that is returned.
+pub(crate) async fn follow(
+    contact: &Contact,
+    client: &Client,
+    send: SendMessage,
+) -> Result<StreamEvent, Fault> {
     let events = match client.stream(send.clone()).await {
         Ok(events) => events,
         Err(error) if is_unsupported(&error) => {
-            let result = unstreamed(contact, client, send).await?;
-            let event = match result {
-                SendResult::Task(task) => StreamEvent::Task(task),
-                SendResult::Message(message) => StreamEvent::Message(message),
-            };
-            return finish(contact, &event);
+            let event = event(unstreamed(contact, client, send).await?);
+            return finish(contact, &event).map(|()| event);
         }
         Err(error) => return Err(contact.explain(client, &error)),
     };
     watch(contact, client, events).await
 }
 
-/// Prints the events of a stream.
+/// A result as the only event of a stream.
+pub(crate) fn event(result: SendResult) -> StreamEvent {
+    match result {
+        SendResult::Task(task) => StreamEvent::Task(task),
+        SendResult::Message(message) => StreamEvent::Message(message),
+    }
+}
+
+/// Prints the events of a stream, and returns the last one.
 pub(crate) async fn watch(
     contact: &Contact,
     client: &Client,
     mut events: herald_client::Events,
-) -> Result<(), Fault> {
+) -> Result<StreamEvent, Fault> {
     let explain = |error| contact.explain(client, &error);
     let mut task = None;
     while let Some(event) = events.next().await.map_err(explain)? {
@@ -202,14 +239,14 @@ pub(crate) async fn watch(
         }
         let direct = task.is_none() && matches!(event, StreamEvent::Message(_));
         if direct || event.state().is_some_and(is_settled) {
-            return finish(contact, &event);
+            return finish(contact, &event).map(|()| event);
         }
         contact.out.show(&event)?;
     }
     // The stream did not say where the task stands.
     let id = task.ok_or_else(|| Fault::internal("the stream ended without an event"))?;
-    let task = client.get(id).await.map_err(explain)?;
-    finish(contact, &StreamEvent::Task(task))
+    let event = StreamEvent::Task(client.get(id).await.map_err(explain)?);
+    finish(contact, &event).map(|()| event)
 }
 
 /// Prints the last event of a stream.
@@ -256,7 +293,13 @@ fn content(given: &Given, named: bool) -> Result<(Option<String>, Vec<Part>), Fa
     let flagged = given.flagged;
     let (reference, text) = match &given.words[..] {
         [] => (None, None),
-        [(_, only)] if !named && !given.attachments.is_empty() && looks_like_one(only) => {
+        [(_, only)] if !named && looks_like_one(only) => {
+            if given.attachments.is_empty() {
+                return Err(Fault::usage(format!("there is nothing to send to {only}")).hint(
+                    "put a text in quotes behind it, or `-` for standard input; or add --text, \
+                     --file or --data",
+                ));
+            }
             (Some(only.clone()), None)
         }
         [only] => (None, Some(only)),
@@ -264,8 +307,8 @@ fn content(given: &Given, named: bool) -> Result<(Option<String>, Vec<Part>), Fa
             (Some(first.clone()), Some(text))
         }
         [(_, first), ..] => {
-            let text = match flagged {
-                true => "there are two texts".to_owned(),
+            let text = match flagged || looks_like_one(first) {
+                true => "there are several texts".to_owned(),
                 false => format!("{first:?} does not look like an agent"),
             };
             return Err(Fault::usage(text).hint("put the whole text in quotes"));
@@ -306,6 +349,7 @@ fn part(source: &Source, stdin: &mut Stdin) -> Result<Part, Fault> {
             part.media_type = guessed(path);
             Ok(part)
         }
+        Source::File(path) if path == "-" => Ok(Part::new(Content::Raw(stdin.bytes()?))),
         Source::File(path) => {
             let mut part = Part::new(Content::Raw(read(path)?));
             let name = Path::new(path).file_name();
@@ -332,7 +376,7 @@ impl Stdin {
 
     fn text(&mut self) -> Result<String, Fault> {
         String::from_utf8(self.bytes()?)
-            .map_err(|_| Fault::usage("standard input is no text; use --file for other content"))
+            .map_err(|_| Fault::usage("standard input is no text; use --file - for other content"))
     }
 }
 

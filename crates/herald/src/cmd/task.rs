@@ -41,7 +41,7 @@ pub(crate) async fn run(command: &TaskCommand) -> Result<(), Fault> {
 }
 
 async fn get(args: &TaskGet) -> Result<(), Fault> {
-    let (reference, [id]) = subject(&args.name.words)?;
+    let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let mut contact = Contact::new(&args.agent, reference)?;
     contact.out.history |= args.history.is_some();
     contact
@@ -97,11 +97,12 @@ async fn list(args: &TaskList) -> Result<(), Fault> {
 }
 
 async fn cancel(args: &TaskCancel) -> Result<(), Fault> {
-    let (reference, [id]) = subject(&args.name.words)?;
+    let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
         .within(async {
             let client = contact.connect().await?;
+            contact.remember(&id.into());
             let metadata = args.metadata.clone();
             let cancel = CancelTask { id: id.into(), metadata, ..CancelTask::default() };
             let canceled = match client.call(Request::CancelTask(cancel)).await {
@@ -121,7 +122,7 @@ async fn cancel(args: &TaskCancel) -> Result<(), Fault> {
 }
 
 async fn subscribe(args: &TaskSubscribe) -> Result<(), Fault> {
-    let (reference, [id]) = subject(&args.name.words)?;
+    let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
         .within(async {
@@ -139,7 +140,7 @@ async fn subscribe(args: &TaskSubscribe) -> Result<(), Fault> {
             let events = client.subscribe(id).await;
             let mut events = events.map_err(|error| contact.explain(&client, &error))?;
             if contact.out.stream {
-                return watch(&contact, &client, events).await;
+                return watch(&contact, &client, events).await.map(drop);
             }
             while let Some(event) =
                 events.next().await.map_err(|error| contact.explain(&client, &error))?
@@ -154,7 +155,7 @@ async fn subscribe(args: &TaskSubscribe) -> Result<(), Fault> {
 }
 
 async fn push_create(args: &PushCreate) -> Result<(), Fault> {
-    let (reference, [id]) = subject(&args.name.words)?;
+    let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let mut contact = Contact::new(&args.agent, reference)?;
     contact.hide(args.token.iter().chain(&args.auth_credentials));
     let credentials = args.auth_credentials.as_ref().map(|secret| secret.0.clone());
@@ -177,7 +178,7 @@ async fn push_create(args: &PushCreate) -> Result<(), Fault> {
 }
 
 async fn push_get(args: &PushNamed) -> Result<(), Fault> {
-    let (reference, [id, config]) = subject(&args.words)?;
+    let (reference, [id, config]) = subject(&args.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
         .within(async {
@@ -189,7 +190,7 @@ async fn push_get(args: &PushNamed) -> Result<(), Fault> {
 }
 
 async fn push_list(args: &PushList) -> Result<(), Fault> {
-    let (reference, [id]) = subject(&args.name.words)?;
+    let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     let query = ListPushConfigs {
         task_id: id.into(),
@@ -207,7 +208,7 @@ async fn push_list(args: &PushList) -> Result<(), Fault> {
 }
 
 async fn push_delete(args: &PushNamed) -> Result<(), Fault> {
-    let (reference, [id, config]) = subject(&args.words)?;
+    let (reference, [id, config]) = subject(&args.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
         .within(async {

@@ -9,6 +9,7 @@ use std::{
 use serde::{Deserialize, Deserializer};
 
 use super::Config;
+use crate::spelling::near;
 
 /// A value and the place in the file where it stands.
 #[derive(Debug, Clone, Default)]
@@ -164,9 +165,7 @@ fn hint(said: &str, at: &str) -> Option<String> {
 fn likely(unknown: &str) -> Option<&str> {
     let mut names = unknown.split('`').skip(1).step_by(2);
     let given = names.next()?;
-    let alike = names.map(|name| (strsim::jaro_winkler(given, name), name));
-    let best = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    best.filter(|(alike, _)| *alike > 0.8).map(|(_, name)| name)
+    near(given, names)
 }
 
 /// The table that a key belongs to, found by asking the parser about each.

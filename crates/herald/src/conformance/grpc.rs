@@ -52,7 +52,8 @@ fn read(service: Service, operation: Operation, received: Received) -> Result<Se
     let (pieces, ended) = match body {
         Body::Pieces { pieces, ended } => (pieces, ended),
         Body::Whole(_) => {
-            return Err(Lost::Fault(format!("HTTP {status} with no gRPC answer")));
+            let what = format!("HTTP {status} with no gRPC answer");
+            return Err(Lost::answered(status, what));
         }
     };
     // Without any message the status may stand in the headers.

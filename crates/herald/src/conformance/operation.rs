@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use herald_protocol::{Dialect, Operation, Version, percent};
+use herald_protocol::{Dialect, Operation, Version, error::Grpc, percent};
 use http::{HeaderMap, Method};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -52,6 +52,8 @@ pub(super) struct Refusal {
 pub(super) enum Lost {
     /// The server did not answer, or not in the binding's form.
     Fault(String),
+    /// It does not know who is calling, and said so outside of the binding's form.
+    Denied(String),
     /// It cannot be said over this binding and version.
     Unspeakable(String),
     /// The suite is at fault.
@@ -75,6 +77,24 @@ impl Interface {
             Binding::JsonRpc => self.call_rpc(wire, call).await,
             Binding::Rest => self.call_rest(wire, call).await,
             Binding::Grpc => grpc::call(self, wire, call).await,
+        }
+    }
+
+    /// Whether the server does not take the caller's credentials. What is asked for is not there, so that
+    /// nothing comes of it.
+    pub(super) async fn denies(&self, wire: &Wire) -> bool {
+        let params = Map::from_iter([("id".to_owned(), Uuid::new_v4().to_string().into())]);
+        let headers = self.headers(&BTreeMap::new());
+        let patience = Patience::default();
+        let call = Call { operation: Operation::GetTask, params, headers: &headers, patience };
+        match self.call(wire, call).await {
+            Ok(Seen { status: Some(status), .. }) => status == 401,
+            Ok(Seen { outcome: Outcome::Refused(refusal), .. }) => {
+                refusal.code == Grpc::Unauthenticated as i64
+            }
+            Ok(Seen { outcome: Outcome::Answer(_) | Outcome::Events { .. }, .. }) => false,
+            Err(Lost::Denied(_)) => true,
+            Err(Lost::Fault(_) | Lost::Unspeakable(_) | Lost::Broken(_)) => false,
         }
     }
 
@@ -295,7 +315,7 @@ fn read_envelope(status: u16, bytes: &[u8]) -> Result<Outcome, Lost> {
     }
     taken(&mut envelope, "result").map(Outcome::Answer).ok_or_else(|| {
         let seen = shown(&envelope);
-        Lost::Fault(format!("HTTP {status} with no JSON-RPC answer: {seen}"))
+        Lost::answered(status, format!("HTTP {status} with no JSON-RPC answer: {seen}"))
     })
 }
 
@@ -344,8 +364,15 @@ fn refusal_of(received: &Received) -> Option<Refusal> {
 fn read_json(status: u16, bytes: &[u8]) -> Result<Value, Lost> {
     serde_json::from_slice(bytes).map_err(|_| {
         let seen = short(&String::from_utf8_lossy(bytes));
-        Lost::Fault(format!("HTTP {status} with something that is no JSON: {seen}"))
+        Lost::answered(status, format!("HTTP {status} with something that is no JSON: {seen}"))
     })
+}
+
+impl Lost {
+    /// An answer that is not in the binding's form.
+    pub(super) fn answered(status: u16, what: String) -> Self {
+        if status == 401 { Self::Denied(what) } else { Self::Fault(what) }
+    }
 }
 
 impl Refusal {

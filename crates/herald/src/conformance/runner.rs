@@ -159,7 +159,9 @@ impl Running<'_> {
         let mut attempt = 1;
         loop {
             let seen = self.act(step).await.map_err(|lost| match lost {
-                Lost::Fault(what) => Stop::Failed(Failure::plain(&step.id, what)),
+                Lost::Fault(what) | Lost::Denied(what) => {
+                    Stop::Failed(Failure::plain(&step.id, what))
+                }
                 Lost::Unspeakable(why) => Stop::Skipped(why),
                 Lost::Broken(why) => Stop::Broken(format!("{}: {why}", step.id)),
             })?;

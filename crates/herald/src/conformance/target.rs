@@ -48,7 +48,8 @@ impl Target {
         let (mut missing, mut wrong) = (Vec::new(), None);
         for card_url in places {
             let received = wire.exchange(get(card_url), Patience::default()).await;
-            let received = received.map_err(Trouble::Unreachable)?;
+            let received = received
+                .map_err(|why| Trouble::Unreachable(format!("{}: {why}", host_of(card_url))))?;
             if received.status != 200 {
                 missing.push(format!("{card_url} answers with {}", received.status));
                 continue;
@@ -125,6 +126,12 @@ impl fmt::Display for Interface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.binding.name(), self.version)
     }
+}
+
+/// Whom a URL is about.
+fn host_of(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}{port}", url.host_str().unwrap_or_default())
 }
 
 /// A request for a public document.

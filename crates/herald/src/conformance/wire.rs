@@ -9,6 +9,8 @@ use http_body_util::BodyExt;
 use reqwest::{Client, Url, redirect::Policy};
 use tokio::time::{Instant, timeout_at};
 
+use crate::fault::sentence;
+
 /// No answer is read further.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// No stream is read further.
@@ -116,7 +118,7 @@ impl Wire {
         let response = timeout_at(deadline, client.execute(request)).await;
         let response = response
             .map_err(|_| format!("there was no answer within {limit:?}"))?
-            .map_err(|fault| format!("the request failed: {}", whole(&fault.without_url())))?;
+            .map_err(|fault| format!("the request failed: {}", sentence(&fault.without_url())))?;
         let (parts, mut body) = Response::<reqwest::Body>::from(response).into_parts();
         let mut cutter = Cutter::for_content(&parts.headers);
         let (mut trailers, mut read, mut ended) = (HeaderMap::new(), 0, false);
@@ -133,7 +135,7 @@ impl Wire {
                 Err(_) => break,
             };
             let frame =
-                frame.map_err(|fault| format!("the answer broke off: {}", whole(&fault)))?;
+                frame.map_err(|fault| format!("the answer broke off: {}", sentence(&fault)))?;
             match frame.into_data() {
                 Ok(data) => {
                     read += data.len();
@@ -241,15 +243,4 @@ impl Cutter {
 /// A header that is text.
 pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-/// An error with its causes.
-fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -18,11 +18,14 @@ pub(crate) struct Page {
     pub(crate) detail: Detail,
     /// Whether the messages of tasks are shown.
     pub(crate) history: bool,
+    /// Whether it is shown when a task changed last.
+    pub(crate) times: bool,
 }
 
 impl Page {
     pub(crate) fn new(detail: Detail) -> Self {
-        Self { text: String::new(), detail, history: detail == Detail::Full }
+        let full = detail == Detail::Full;
+        Self { text: String::new(), detail, history: full, times: full }
     }
 
     /// One field.

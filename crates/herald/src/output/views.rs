@@ -83,6 +83,8 @@ impl Show for StreamEvent {
 
 impl Show for TaskPage {
     fn show(&self, page: &mut Page) {
+        // Tasks of a list are told apart by their time.
+        page.times = true;
         for task in &self.tasks {
             task.show(page);
             page.gap();
@@ -198,7 +200,7 @@ fn yes(value: Option<bool>) -> &'static str {
 
 fn status(page: &mut Page, status: &TaskStatus) {
     page.field("State", short(status.state));
-    if page.detail == Detail::Full {
+    if page.times {
         page.optional("Updated", status.timestamp.as_ref());
     }
     if let Some(message) = &status.message {

@@ -98,7 +98,7 @@ pub(super) fn agent(
     processes: &Processes,
 ) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
     let program = match &section.command {
-        Some(command) => program::program(section, command.clone())?,
+        Some(command) => program::program(section, command.to_vec())?,
         None => usual(section)?,
     };
     let mut coding = Coding::new(&section.name, preset, program, processes.clone());

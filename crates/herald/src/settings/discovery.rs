@@ -100,7 +100,7 @@ fn on_search_path() -> Vec<(AgentSection, Provenance)> {
                 .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
             if usable && AgentName::new(name).is_segment() {
                 let section = AgentSection {
-                    command: Some(vec![path.to_string_lossy().into_owned()]),
+                    command: Some(vec![path.to_string_lossy().into_owned()].into()),
                     ..AgentSection::new(name, "handler")
                 };
                 found.push((section, Provenance::Found(path)));

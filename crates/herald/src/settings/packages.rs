@@ -61,9 +61,9 @@ fn section(basics: &Basics, listed: Listed) -> anyhow::Result<AgentSection> {
         bail!("the handler {:?} has no name for an agent: a-z, 0-9, - and _", listed.name);
     }
     let helper = HELPER.map(str::to_owned).into_iter();
-    let command = helper.chain(sources(basics)).chain([listed.name]).collect();
+    let command: Vec<_> = helper.chain(sources(basics)).chain([listed.name]).collect();
     Ok(AgentSection {
-        command: Some(command),
+        command: Some(command.into()),
         description: Some(listed.description).filter(|text| !text.is_empty()),
         ..AgentSection::new(&name, "handler")
     })

@@ -1,6 +1,8 @@
 //! Agents that run programs.
 
 use std::{
+    fmt,
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -22,12 +24,27 @@ use super::{coding, span};
 
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
+/// A mistake in what the section says, but not in its kind.
+#[derive(Debug)]
+pub(super) struct Misplaced {
+    pub(super) place: Range<usize>,
+    said: String,
+}
+
+impl fmt::Display for Misplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.said)
+    }
+}
+
+impl std::error::Error for Misplaced {}
+
 /// The agent of the flags, if they ask for one.
 pub(super) fn of_flags(args: &Serve) -> Option<AgentSection> {
     // As the shell would run it where it was typed.
     let command = ["sh".to_owned(), "-c".to_owned(), args.exec.clone()?];
     Some(AgentSection {
-        command: Some(command.into()),
+        command: Some(Vec::from(command).into()),
         workdir: args.workdir.clone(),
         ..AgentSection::new("exec", "exec")
     })
@@ -67,7 +84,8 @@ pub(super) fn handler(
 
 /// The program that the section names.
 fn given(section: &AgentSection) -> anyhow::Result<Program> {
-    program(section, section.command.clone().unwrap_or_default())
+    let command = section.command.as_ref().map(|command| command.to_vec());
+    program(section, command.unwrap_or_default())
 }
 
 /// A program that runs as the section says.
@@ -93,7 +111,11 @@ pub(super) fn program(section: &AgentSection, mut command: Vec<String>) -> anyho
         section.env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect();
     let grace = span(section.kill_grace).unwrap_or(KILL_GRACE);
     let program = Program::new(&command, workdir, environment, grace);
-    program.with_context(|| format!("{}: command", agent()))
+    program.map_err(|fault| {
+        let place = section.command.as_ref().map_or(&section.kind.place, |command| &command.place);
+        let said = format!("{}: command: {fault}", agent());
+        Misplaced { place: place.clone(), said }.into()
+    })
 }
 
 /// How much callers hear of its failures.

@@ -110,6 +110,10 @@ async fn a_mistake_is_answered_with_the_line_it_is_on_and_what_to_write_instead(
         ("[[agents]]\nname = \"My Agent\"\nkind = \"echo\"\n", &["line 2", "My Agent", "a-z"]),
         ("[[agents]]\nname = \"a\"\nkind = \"eccho\"\n", &["line 3", "unknown kind", "\"echo\""]),
         ("[[agents]]\nkind = \"echo\"\n", &["line 1", "missing field `name`"]),
+        (
+            "[[agents]]\nname = \"a\"\nkind = \"exec\"\ncommand = [\"no-such-program-7\"]\n",
+            &["line 4", "no-such-program-7", "4 | command = "],
+        ),
         ("[server]\nhost = \"no such host\"\n", &["line 2", "127.0.0.1"]),
         ("[server]\npublic_url = \"agents.example.com\"\n", &["line 2", "https://"]),
         ("[server]\npublic_url = \"https://a.example/?x=1\"\n", &["line 2", "https://"]),

@@ -30,6 +30,9 @@ async fn at_paths(interfaces: &'static [(&'static str, &'static str, &'static st
             old["status"] = json!({ "state": "completed" });
             result(request, &old)
         }
+        false if request.body["method"] == "tasks/send" => {
+            result(request, &json!({ "id": "t-1", "status": { "state": "completed" } }))
+        }
         false => result(request, &json!({ "task": task("COMPLETED") })),
     })
     .await
@@ -92,6 +95,19 @@ async fn every_request_names_its_version_and_older_ones_are_asked_for() {
     assert_eq!(error["hint"], "add --a2a-version 0.3");
     assert!(old.calls().is_empty());
     cli(["send", "x", "-a", &old.url, "--a2a-version", "7.0"]).fails(2, "A2ACLI_ERR_USAGE").await;
+    for (version, method) in [("0.1", "tasks/send"), ("0.2", "message/send")] {
+        let older = match version {
+            "0.1" => at_paths(&[("/older", "JSONRPC", "0.1")]).await,
+            _ => at_paths(&[("/older", "JSONRPC", "0.2")]).await,
+        };
+        let error = cli(["send", "x", "-a", &older.url]).fails(1, "VersionNotSupportedError").await;
+        assert_eq!(error["hint"], format!("add --a2a-version {version}"));
+        let sent = cli(["send", "x", "-a", &older.url, "--a2a-version", version]).ok().await;
+        assert_eq!(sent.field("State"), "COMPLETED");
+        let call = &older.calls()[0];
+        assert_eq!(call.body["method"], method);
+        assert_eq!(call.header("a2a-version"), Some(version));
+    }
 }
 
 #[tokio::test]
@@ -230,15 +246,50 @@ async fn an_extended_card_is_asked_for_only_with_a_credential_the_card_declares(
 async fn herald_lets_a_token_in_and_says_what_is_missing() {
     let config = r#"
         [auth]
-        tokens = [{ token = "hunter2", tenant = "acme", principal = "ci" }]
+        tokens = [
+            { token = "hunter2", tenant = "acme", principal = "ci" },
+            { token = "reader", tenant = "acme", principal = "r", scopes = ["read"] },
+        ]
     "#;
     let server = Herald::start(Options::config(config)).await;
     let send = ["send", "Hello", "-a", &server.address.to_string()];
     let error = cli(send).fails(4, "A2ACLI_ERR_CREDENTIALS_MISSING").await;
-    assert!(error["hint"].as_str().unwrap().contains("A2ACLI_BEARER"), "{error}");
+    assert_eq!(error["hint"], "give the token with A2ACLI_BEARER");
+    let reader = cli(send.into_iter().chain(["--bearer", "reader"]));
+    let error = reader.fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
+    assert_eq!(error["hint"], "the credential needs the scope \"send\"");
     cli(send.into_iter().chain(["--bearer", "x"])).fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
     let sent = cli(send).env("A2ACLI_BEARER", "hunter2").ok().await;
     assert_eq!(sent.field("State"), "COMPLETED");
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_by_the_scheme_of_the_card() {
+    for (scheme, hint) in [
+        (json!({ "httpAuthSecurityScheme": { "scheme": "bearer" } }), "A2ACLI_BEARER"),
+        (
+            json!({ "apiKeySecurityScheme": { "location": "header", "name": "x-key" } }),
+            "A2ACLI_API_KEY (API key in header x-key)",
+        ),
+        (json!({ "mtlsSecurityScheme": {} }), "--client-cert"),
+        (
+            json!({ "openIdConnectSecurityScheme": { "openIdConnectUrl": "http://127.0.0.1:1/" } }),
+            "herald auth login -a ",
+        ),
+    ] {
+        let fake = Fake::start(move |url, request| match request.is_card() {
+            true => {
+                let mut card = card(url);
+                card["securitySchemes"] = json!({ "one": scheme });
+                answer(&card)
+            }
+            false => response(401, "text/plain", "who are you?"),
+        })
+        .await;
+        let error =
+            cli(["send", "x", "-a", &fake.url]).fails(4, "A2ACLI_ERR_CREDENTIALS_MISSING").await;
+        assert!(error["hint"].as_str().unwrap().contains(hint), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -281,7 +332,17 @@ async fn an_entry_of_a_catalog_is_an_agent() {
     assert_eq!(cli(["card", "get", &entry]).ok().await.field("Name"), "fake");
     let absent = format!("{}/agents.json#reviwer", catalog.url);
     let error = cli(["card", "get", &absent]).fails(3, "A2ACLI_ERR_CARD_NOT_FOUND").await;
-    assert_eq!(error["hint"], "did you mean \"reviewer\"?");
+    assert_eq!(error["hint"], "did you mean \"reviewer\"? It has: reviewer");
+    let other = format!("{}/agents.json#x", catalog.url);
+    let error = cli(["card", "get", &other]).fails(3, "A2ACLI_ERR_CARD_NOT_FOUND").await;
+    assert_eq!(error["hint"], "it has: reviewer");
+    // A catalog without the name of an entry is no agent.
+    for whole in ["catalog.json", &format!("{}/agents.json", catalog.url)] {
+        let error = cli(["card", "get", whole]).at(home.path());
+        let error = error.fails(1, "A2ACLI_ERR_CARD_INVALID").await;
+        let hint = error["hint"].as_str().unwrap();
+        assert!(hint.contains(&format!("{whole}#reviewer")), "{error}");
+    }
     // Nor does it start programs here.
     for place in ["stdio:touch started", "STDIO:touch started", "file:///etc/card.json"] {
         let listed = json!({ "reviewer": place });

@@ -109,12 +109,34 @@ async fn a_login_is_kept_used_shown_and_forgotten() {
     let shown = at(home.path(), &["config", "show"]).json().await;
     assert_eq!(shown["files"][0], file.to_str().unwrap());
 
-    let gone = at(home.path(), &["auth", "logout", &fake.url]).ok().await;
-    assert_eq!(gone.field("Taken back by the server"), "no", "it does not say how");
+    let gone = at(home.path(), &["auth", "logout", &fake.url]).json().await;
+    let login = json!({ "agent": fake.url, "clientId": "me", "revoked": false });
+    assert_eq!(
+        gone,
+        json!({ "forgotten": [login] }),
+        "the server does not say how to take it back"
+    );
     at(home.path(), &["auth", "logout", &fake.url]).fails(2, "A2ACLI_ERR_USAGE").await;
-    at(home.path(), &["auth", "logout", "--all"]).ok().await;
+    let none = at(home.path(), &["auth", "logout", "--all"]).ok().await;
+    assert_eq!(none.stdout, "Forgotten: 0\n");
     send().fails(4, "A2ACLI_ERR_CREDENTIALS_MISSING").await;
     assert!(!std::fs::read_to_string(&file).unwrap().contains("hunter"));
+}
+
+#[tokio::test]
+async fn there_is_nothing_to_log_in_to_where_a_token_is_simply_given() {
+    let fake = Fake::start(|url, _| {
+        let mut card = card(url);
+        card["securitySchemes"] =
+            json!({ "t": { "httpAuthSecurityScheme": { "scheme": "Bearer" } } });
+        answer(&card)
+    })
+    .await;
+    let home = tempfile::tempdir().unwrap();
+    let login = at(home.path(), &["auth", "login", &fake.url]);
+    let error = login.fails(2, "A2ACLI_ERR_USAGE").await;
+    assert!(error["message"].as_str().unwrap().contains("nothing to log in to"), "{error}");
+    assert_eq!(error["hint"], "give the token with A2ACLI_BEARER");
 }
 
 #[tokio::test]

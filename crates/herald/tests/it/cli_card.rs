@@ -47,6 +47,8 @@ async fn every_way_not_to_find_a_card_has_its_code_and_a_hint() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let empty = Fake::start(|_, _| response(404, "text/plain", "")).await;
     let page = Fake::start(|_, _| response(200, "text/html", "<html>hello</html>")).await;
+    let down = Fake::start(|_, _| response(500, "text/plain", "down")).await;
+    let strange = Fake::start(|_, _| answer(&json!({}))).await;
     let guarded = Fake::start(|_, _| response(401, "text/plain", "")).await;
     let moved = Fake::start(|_, _| response(302, "text/plain", "")).await;
     for (reference, status, code) in [
@@ -56,7 +58,9 @@ async fn every_way_not_to_find_a_card_has_its_code_and_a_hint() {
         (&moved.url, 3, "A2ACLI_ERR_CARD_NOT_FOUND"),
         ("missing.json", 3, "A2ACLI_ERR_CARD_NOT_FOUND"),
         ("ftp://example.com", 3, "A2ACLI_ERR_CARD_NOT_FOUND"),
+        (&down.url, 3, "A2ACLI_ERR_CARD_NOT_FOUND"),
         (&page.url, 1, "A2ACLI_ERR_CARD_INVALID"),
+        (&strange.url, 1, "A2ACLI_ERR_CARD_INVALID"),
         (&guarded.url, 4, "A2ACLI_ERR_CREDENTIALS_MISSING"),
     ] {
         let error = cli(["card", "get", reference]).fails(status, code).await;
@@ -66,6 +70,18 @@ async fn every_way_not_to_find_a_card_has_its_code_and_a_hint() {
         assert!(text.stderr.starts_with("Error: ") && text.stderr.contains("\nHint: "), "{text:?}");
     }
     cli(["card", "get"]).fails(2, "A2ACLI_ERR_USAGE").await;
+    // What happened is said with the place where it did.
+    let said = async |reference: &str| cli(["card", "get", reference]).end().await.stderr;
+    let own = |fake: &Fake| format!("{}/.well-known/agent-card.json", fake.url);
+    assert!(said(&gone).await.contains(&format!("no connection to {gone}: ")));
+    assert!(said("nobody.invalid").await.contains("no connection to nobody.invalid: "));
+    let html = said(&page.url).await;
+    assert!(html.contains(&format!("{} is no agent card: it is a web page", own(&page))), "{html}");
+    let status = said(&down.url).await;
+    let expected = format!("{} answers with HTTP status 500 instead of a card", own(&down));
+    assert!(status.contains(&expected) && status.contains("try again"), "{status}");
+    let none = said(&strange.url).await;
+    assert!(none.contains("is no agent card: it has neither a name nor an interface"), "{none}");
 }
 
 #[tokio::test]

@@ -217,6 +217,9 @@ async fn every_failure_has_a_code_an_exit_status_and_the_same_shape() {
         assert!(error["hint"].is_string(), "{error}");
     }
     cli(["sned", "x"]).fails(2, "A2ACLI_ERR_USAGE").await;
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    cli(["listen", "--port", &port]).fails(2, "A2ACLI_ERR_USAGE").await;
     let typo = cli(["send", "--strem", "x"]).end().await;
     assert_eq!(typo.status.code(), Some(2));
     assert!(typo.stderr.contains("'--stream'"), "{typo:?}");

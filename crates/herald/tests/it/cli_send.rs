@@ -80,8 +80,52 @@ async fn parts_keep_their_order_and_a_media_type_belongs_to_the_part_before_it()
     assert_eq!(sent, expected);
     let misplaced = ["send", "-a", &fake.url, "x", "--media-type", "text/plain"];
     cli(misplaced).fails(2, "A2ACLI_ERR_USAGE").await;
+    let piped = ["send", "-a", &fake.url, "--file", "-", "--media-type", "image/png"];
+    cli(piped).stdin("\x01\x02").ok().await;
+    let sent = fake.calls().pop().unwrap().body["params"]["message"]["parts"].clone();
+    assert_eq!(sent, json!([{ "raw": "AQI=", "mediaType": "image/png" }]));
     let twice = ["send", "-a", &fake.url, "-", "--data", "-"];
     cli(twice).stdin("1").fails(2, "A2ACLI_ERR_USAGE").await;
+}
+
+#[tokio::test]
+async fn what_was_forgotten_on_the_command_line_is_named() {
+    for (arguments, message, hint) in [
+        (&["send", "localhost:1"][..], "nothing to send to localhost:1", "in quotes behind it"),
+        (&["send", "localhost:1", "two", "words"], "several texts", "whole text in quotes"),
+        (&["send", "two", "words"], "\"two\" does not look like an agent", "in quotes"),
+        (&["send", "far", "too", "many", "words"], "\"far\" does not", "in quotes"),
+        (&["send", "-a", "localhost:1", "a", "b", "c"], "several texts", "in quotes"),
+        (&["task", "get", "localhost:1"], "no task is named", "herald task list localhost:1"),
+        (&["task", "cancel", "localhost:1"], "no task is named", "behind the agent"),
+        (&["task", "push-config", "get", "localhost:1", "t-1"], "a webhook", "behind the agent"),
+        (&["task", "push-config", "create", "localhost:1", "t-1"], "not provided: --url", "--help"),
+        (&["send", "x", "--output", "yaml"], "[possible values: text, json]", "--help"),
+        (&["send", "x", "--strem"], "'--strem'", "'--stream'"),
+        (&["tsk", "get"], "'tsk'", "'task'"),
+        (&["send", "x", "--media-type", "a/b"], "--text TEXT --media-type TYPE", "--help"),
+    ] {
+        let error = cli(arguments.iter().copied()).fails(2, "A2ACLI_ERR_USAGE").await;
+        let said = (error["message"].as_str().unwrap(), error["hint"].as_str().unwrap());
+        assert!(said.0.contains(message) && said.1.contains(hint), "{arguments:?} {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_for_a_task_that_has_ended_is_told_where_to_go() {
+    let server = herald().await;
+    let agent = steered(&server);
+    let done = cli(["send", "-a", &agent, "tck-complete-task"]).ok().await;
+    let (id, context) = (done.field("Task ID"), done.field("Context ID"));
+    for more in [&[][..], &["--stream"], &["--async"]] {
+        let send = ["send", "-a", &agent, "--task-id", id, "x"].into_iter();
+        let error = cli(send.chain(more.iter().copied())).fails(1, "UnsupportedOperationError");
+        let hint = error.await["hint"].as_str().unwrap().to_owned();
+        let next = format!("herald send -a {agent} --context-id {context} \"TEXT\"");
+        assert!(hint.contains(&next) && hint.contains("--debug"), "{hint}");
+    }
+    let error = cli(["task", "cancel", "-a", &agent, id]).fails(1, "TaskNotCancelableError").await;
+    assert!(error["hint"].as_str().unwrap().contains("herald task get -a "), "{error}");
 }
 
 #[tokio::test]

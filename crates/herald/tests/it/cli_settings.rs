@@ -69,6 +69,11 @@ async fn a_file_for_one_agent_brings_its_reference_and_its_credential() {
     let flagged = cli(arguments.into_iter().chain(["--bearer", "other"])).at(home.path());
     flagged.ok().await;
     assert_eq!(fake.calls()[1].header("authorization"), Some("Bearer other"));
+    // What goes on goes there too, by the same way, and without secrets.
+    let way = ["--transport", "jsonrpc", "--insecure", "--bearer", "hunter3"];
+    let sent = cli(arguments.into_iter().chain(way)).at(home.path()).ok().await;
+    let flags = "--config fake.env --transport jsonrpc --insecure=true --context-id c-1 \"TEXT\"";
+    assert_eq!(sent.field("Resume"), format!("herald send -a {} {flags}", fake.url));
     // What others can read is said to be so.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let warned = cli(arguments).at(home.path()).ok().await;
@@ -146,6 +151,46 @@ async fn a_setting_names_the_agent_unless_the_command_line_does() {
     assert_eq!(sent.field("State"), "COMPLETED");
     let both = ["send", one.url.as_str(), "x", "-a", one.url.as_str()];
     cli(both).fails(2, "A2ACLI_ERR_USAGE").await;
+}
+
+#[tokio::test]
+async fn a_failure_says_which_setting_names_the_agent() {
+    let home = tempdir().unwrap();
+    fs::write(home.path().join("a.env"), "A2ACLI_AGENT_CARD=localhost:9\n").unwrap();
+    let send = |more: &[&str]| {
+        let all = ["send", "x"].into_iter().chain(more.iter().copied());
+        cli(all).at(home.path())
+    };
+    let said = async |run: crate::cli_support::Run| {
+        let error = run.fails(3, "A2ACLI_ERR_UNREACHABLE").await;
+        error["message"].as_str().unwrap().to_owned()
+    };
+    let file = said(send(&["--config", "a.env"])).await;
+    assert!(file.contains("localhost:9") && file.contains("named by file a.env"), "{file}");
+    let variable = said(send(&[]).env("A2ACLI_AGENT_CARD", "localhost:9")).await;
+    assert!(variable.contains("named by environment A2ACLI_AGENT_CARD"), "{variable}");
+    let flag = send(&["-a", "localhost:9"]).env("A2ACLI_AGENT_CARD", "localhost:8");
+    let flag = said(flag).await;
+    assert!(!flag.contains("named by"), "{flag}");
+}
+
+#[tokio::test]
+async fn a_setting_that_is_misspelt_is_not_passed_over_in_silence() {
+    let home = tempdir().unwrap();
+    let file = "A2ACLI_TIMOUT=5s\nA2ACLI_PROFILE_OF_ANOTHER_TOOL=1\nTIMOUT=1\n";
+    fs::write(home.path().join(".env"), file).unwrap();
+    let shown = cli(["config", "show"]).at(home.path());
+    let shown = shown.env("A2ACLI_BEARR", "hunter2").env("A2ACLI_STREAM", "1").ok().await.stderr;
+    for said in [
+        "A2ACLI_TIMOUT (file ",
+        "did you mean A2ACLI_TIMEOUT?",
+        "A2ACLI_BEARR is no setting; did you mean A2ACLI_BEARER?",
+        "A2ACLI_STREAM does not count",
+    ] {
+        assert!(shown.contains(said), "no {said:?} in {shown}");
+    }
+    assert_eq!(shown.lines().count(), 3, "{shown}");
+    assert!(!shown.contains("hunter2"), "{shown}");
 }
 
 #[tokio::test]

@@ -58,6 +58,12 @@ impl Run {
         self.command.kill_on_drop(true).spawn().unwrap()
     }
 
+    /// The same, with somebody at its standard input.
+    pub(crate) fn piped(mut self) -> tokio::process::Child {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command.kill_on_drop(true).spawn().unwrap()
+    }
+
     /// Runs it to its end, whatever that is.
     pub(crate) async fn end(mut self) -> Ended {
         let stdin = self.stdin.take();

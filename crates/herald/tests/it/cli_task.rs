@@ -238,7 +238,7 @@ async fn artifacts_are_saved_inside_the_directory_and_over_nothing() {
     assert_eq!(serde_json::from_slice::<Value>(&read("b.json")).unwrap(), json!({ "k": 1 }));
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 
-    let error = cli(download).at(home.path()).fails(1, "A2ACLI_ERR_INTERNAL").await;
+    let error = cli(download).at(home.path()).fails(2, "A2ACLI_ERR_USAGE").await;
     assert!(error["hint"].as_str().unwrap().contains("--force"), "{error}");
     // A link in the way is replaced, not followed.
     fs::write(outside.path().join("victim"), "untouched").unwrap();
@@ -250,7 +250,7 @@ async fn artifacts_are_saved_inside_the_directory_and_over_nothing() {
     let files = &replaced["metadata"]["https://github.com/herald-a2a/herald/cli/files"];
     assert_eq!(files.as_array().unwrap().len(), 4, "{replaced}");
     let one = ["task", "download", "-a", &fake.url, "t-1", "--artifact", "c"];
-    cli(one).at(home.path()).fails(1, "A2ACLI_ERR_INTERNAL").await;
+    cli(one).at(home.path()).fails(2, "A2ACLI_ERR_USAGE").await;
 }
 
 #[tokio::test]

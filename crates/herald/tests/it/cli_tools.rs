@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::Command,
     time::timeout,
 };
@@ -37,6 +37,8 @@ async fn help_teaches_every_verb_and_shows_the_defaults() {
         &["config", "show"],
     ] {
         let help = cli(verb.iter().copied().chain(["--help"])).ok().await.stdout;
+        let streams = verb != ["config", "show"];
+        assert_eq!(help.contains("--stream"), streams, "{verb:?}");
         for flag in [
             "--agent-card",
             "--transport",
@@ -45,7 +47,6 @@ async fn help_teaches_every_verb_and_shows_the_defaults() {
             "--api-key",
             "--svc-param",
             "--output",
-            "--stream",
             "--verbose",
             "--debug",
             "--timeout",
@@ -62,7 +63,7 @@ async fn help_teaches_every_verb_and_shows_the_defaults() {
             );
         }
     }
-    for flag in ["-v", "--version"] {
+    for flag in ["-v", "--version", "version"] {
         let version = cli([flag]).ok().await.stdout;
         assert_eq!(version, format!("herald {}\n", env!("CARGO_PKG_VERSION")));
     }
@@ -97,6 +98,67 @@ async fn a_chat_keeps_its_context_and_the_task_that_waits() {
     assert!(ids[0] == ids[1] && ids[1] == ids[2] && ids[2] != ids[3], "{ids:?}");
     let text = cli(["chat", &agent]).stdin("Hello\n").ok().await;
     assert_eq!(text.field("State"), "COMPLETED");
+}
+
+#[tokio::test]
+async fn a_chat_keeps_its_commands_to_itself_and_can_follow_its_turns() {
+    let server = herald().await;
+    let host = server.address.to_string();
+    let talk = cli(["chat", &host, "-o", "json"]).stdin("/help\n/nope now\n//etc\n/quit\n").ok();
+    let talk = talk.await;
+    assert!(talk.stderr.contains("Help: ") && talk.stderr.contains("/nope"), "{talk:?}");
+    let answers = talk.lines();
+    assert_eq!(answers.len(), 1, "{talk:?}");
+    assert_eq!(answers[0]["task"]["artifacts"][0]["parts"][0]["text"], "Echo: /etc");
+
+    let follow = cli(["chat", &steered(&server), "-o", "json", "--stream"]);
+    let lines = follow.stdin("tck-multi-turn\ndone\n").ok().await.lines();
+    let states: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line["statusUpdate"]["status"]["state"].as_str())
+        .filter(|state| *state != "TASK_STATE_WORKING" && *state != "TASK_STATE_SUBMITTED")
+        .collect();
+    assert_eq!(states, ["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_COMPLETED"], "{lines:?}");
+    assert!(lines.len() > 4, "what happens is told as it happens: {lines:?}");
+}
+
+#[tokio::test]
+async fn a_chat_that_is_interrupted_says_how_to_talk_on() {
+    let server = herald().await;
+    let agent = steered(&server);
+    let mut chat = cli(["chat", "-a", &agent, "--transport", "jsonrpc"]).piped();
+    let mut input = chat.stdin.take().unwrap();
+    input.write_all(b"tck-input-required\n").await.unwrap();
+    let mut said = BufReader::new(chat.stdout.take().unwrap()).lines();
+    let mut context = None;
+    while context.is_none() {
+        let line = timeout(SOON, said.next_line()).await.unwrap().unwrap().unwrap();
+        context = line.strip_prefix("Context ID: ").map(str::to_owned);
+    }
+    let context = context.unwrap();
+    while timeout(SOON, said.next_line()).await.unwrap().unwrap().unwrap() != "Please go on" {}
+    let id = chat.id().unwrap().to_string();
+    // It waits for a line now, or is about to.
+    let sent = Command::new("kill").args(["-s", "INT", &id]).status().await;
+    assert!(sent.unwrap().success());
+    let output = timeout(SOON, chat.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let again = format!("herald chat -a {agent} --transport jsonrpc --context-id {context}");
+    assert!(said.contains(&again), "{said}");
+}
+
+#[tokio::test]
+async fn a_chat_greets_whoever_types() {
+    let agent = agent(json!({ "task": task("COMPLETED") })).await;
+    let command = format!("{} chat -a {}", env!("CARGO_BIN_EXE_herald"), agent.url);
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = script.kill_on_drop(true).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"/quit\n").await.unwrap();
+    let output = timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("Chat: with fake; /quit ends it, /help says what else"), "{said}");
 }
 
 #[tokio::test]

@@ -172,7 +172,11 @@ async fn a_signature_is_verified_unverifiable_or_absent_and_never_more_than_that
     let absent = get("plain.json", &["--card-keys", "keys.json"]).ok().await;
     assert_eq!(absent.field("Signature"), "absent");
     let json = get("plain.json", &["-o", "json"]).ok().await;
+    assert_eq!(json.stderr, "", "nobody asked, and agents need not sign");
+    let json = get("plain.json", &["-o", "json", "--card-keys", "keys.json"]).ok().await;
     assert_eq!(json.stderr, "Signature: absent\n");
+    let json = get("card.json", &["-o", "json"]).ok().await;
+    assert!(json.stderr.starts_with("Signature: unverifiable, "), "{json:?}");
     for (card, good) in [("card.json", true), ("changed.json", false), ("plain.json", false)] {
         let strict = ["--card-keys", "keys.json", "--require-signature"];
         match good {

@@ -360,7 +360,7 @@ async fn the_exit_code_says_what_happened() {
         (vec!["./card.json"], 2, "over the network"),
         (vec!["http://me:secret@host"], 3, "credentials"),
         (vec!["gopher://host"], 3, "expected http"),
-        (vec![closed.as_str()], 3, "cannot be reached"),
+        (vec![closed.as_str()], 3, "nothing listens there"),
         (vec![&format!("{url}/agents/nobody")], 3, "no agent card"),
     ] {
         let ended = conformance(&arguments).await;
@@ -419,4 +419,11 @@ tokens = [{ token = "s3cret-token", tenant = "t", principal = "p" }]
     let ended = conformance(&[&[url.as_str()], &only[..]].concat()).await;
     assert_eq!(ended.status.code(), Some(4), "{ended:?}");
     assert!(ended.stderr.contains("A2ACLI_BEARER"), "{ended:?}");
+    for binding in ["jsonrpc", "grpc"] {
+        let wrong = [url.as_str(), "--bearer", "guess", "--binding", binding];
+        let ended = conformance(&wrong).await;
+        assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+        assert!(ended.stderr.contains("does not accept the token"), "{ended:?}");
+        assert!(!ended.stdout.contains("FAIL"), "{ended:?}");
+    }
 }
