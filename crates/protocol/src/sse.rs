@@ -1,5 +1,7 @@
 //! Server-sent events: one JSON document per event, on a single `data:` line.
 
+use std::sync::Arc;
+
 /// What starts every keep-alive comment.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
@@ -30,11 +32,16 @@ pub fn mark(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(b"\n\n");
 }
 
+/// The longest `id:` that is remembered, in bytes. It is sent back in a header, so no server has use
+/// for a longer one.
+const LONGEST_ID: usize = 1024;
+
 /// One event as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
-    /// The last `id:` seen on the stream so far.
-    pub id: Option<String>,
+    /// The last `id:` seen on the stream so far, unless it was longer than 1 KiB. All events up to the
+    /// next one share it.
+    pub id: Option<Arc<str>>,
     /// The `event:` of this event.
     pub event: Option<String>,
     /// Its `data:` lines, joined by newlines.
@@ -107,7 +114,8 @@ impl Parser {
                 }
                 self.pending.data.push_str(value);
             }
-            "id" if !value.contains('\0') => self.pending.id = Some(value.to_owned()),
+            "id" if value.contains('\0') => {}
+            "id" => self.pending.id = (value.len() <= LONGEST_ID).then(|| value.into()),
             "event" => self.pending.event = Some(value.to_owned()),
             _ => {} // comments, `retry:` and fields of the future
         }
@@ -151,6 +159,19 @@ mod tests {
             events,
             [Event { id: Some("t:3".into()), event: None, data: r#"{"x":1}"#.into() }]
         );
+    }
+
+    #[test]
+    fn an_id_is_shared_by_the_events_after_it_and_a_huge_one_is_forgotten() {
+        let events = parse(b"id: 7\ndata: a\n\ndata: b\n\n", 4);
+        let [Some(first), Some(second)] = [0, 1].map(|one: usize| events[one].id.clone()) else {
+            panic!("{events:?}");
+        };
+        assert!(Arc::ptr_eq(&first, &second));
+        let huge = "x".repeat(LONGEST_ID + 1);
+        let text = format!("id: 7\ndata: a\n\nid: {huge}\ndata: b\n\nid: 8\ndata: c\n\n");
+        let ids: Vec<_> = parse(text.as_bytes(), 100).into_iter().map(|event| event.id).collect();
+        assert_eq!(ids, [Some("7".into()), None, Some("8".into())]);
     }
 
     #[test]

@@ -73,6 +73,8 @@ impl Frames for Sse {
                     return self.format.read(event).map(Some);
                 }
             }
+            // Who sends without a break what is not shown must not keep a deadline from passing.
+            tokio::task::coop::consume_budget().await;
             let Some(bytes) = self.bytes().await? else { return Ok(None) };
             let mut events = Vec::new();
             self.parser
@@ -110,7 +112,7 @@ impl Format {
             }
         };
         let item = dialect.decode_event(item).map_err(|error| Error::unreadable(&error))?;
-        Ok(Frame { cursor: event.id, event: item })
+        Ok(Frame { cursor: event.id.as_deref().map(str::to_owned), event: item })
     }
 }
 

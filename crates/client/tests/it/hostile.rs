@@ -224,3 +224,68 @@ async fn a_list_that_goes_round_in_circles_ends() {
     assert!(pages.next().await.unwrap_err().is_invalid());
     assert!(pages.next().await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn a_list_goes_round_in_no_circle_however_wide() {
+    let fake = calls(|_, request| {
+        let token =
+            request.json()["params"]["pageToken"].as_str().map_or(0, |one| one.parse().unwrap());
+        // Twenty pages that lead into a circle of thirty.
+        let next: usize = if token == 49 { 20 } else { token + 1 };
+        let page = json!({ "tasks": [], "nextPageToken": next.to_string(), "pageSize": 1,
+            "totalSize": 9 });
+        result(request, &page)
+    })
+    .await;
+    let mut pages = client(&fake).await.list(Default::default());
+    let mut seen = 0;
+    let error = loop {
+        match soon(pages.next()).await {
+            Ok(page) => assert!(page.is_some()),
+            Err(error) => break error,
+        }
+        seen += 1;
+        assert!(seen < 200, "it goes on and on");
+    };
+    assert!(error.is_invalid(), "{error}");
+    assert!(seen >= 49, "no page is missed: {seen}");
+}
+
+#[tokio::test]
+async fn the_id_of_an_event_is_short_or_forgotten() {
+    let fake = calls(|_, request| match request.json()["method"].as_str() {
+        Some("SendStreamingMessage") => {
+            let mut bytes = events(&[]);
+            let huge = "x".repeat(2000);
+            let id = &request.json()["id"];
+            for (cursor, item) in
+                [("short", json!({ "task": task("t", "WORKING") })), (&huge, piece("t", "a"))]
+            {
+                let item = json!({ "jsonrpc": "2.0", "id": id, "result": item });
+                bytes.extend_from_slice(format!("id: {cursor}\ndata: {item}\n\n").as_bytes());
+            }
+            Reaction::Answer(bytes)
+        }
+        Some("GetTask") => result(request, &task("t", "COMPLETED")),
+        _ => Reaction::Answer(stream(request, &[status("t", "COMPLETED")])),
+    })
+    .await;
+    let events = all(client(&fake).await.stream("hello").await.unwrap()).await;
+    assert_eq!(pieces(&events), "a");
+    let calls = fake.calls();
+    let again = calls.iter().find(|call| call.json()["method"] == "SubscribeToTask").unwrap();
+    assert_eq!(again.header("last-event-id"), Some("short"), "the last one that is known");
+}
+
+#[tokio::test]
+async fn events_without_content_do_not_hold_up_a_deadline() {
+    let fake = calls(|_, _| {
+        let mut head = events(&[]);
+        head.extend_from_slice(format!("id: {}\n", "x".repeat(9000)).as_bytes());
+        Reaction::Endless(head, b"data:\n\n".repeat(100))
+    })
+    .await;
+    let mut events = client(&fake).await.stream("hello").await.unwrap();
+    let limit = Duration::from_millis(200);
+    assert!(soon(tokio::time::timeout(limit, events.next())).await.is_err());
+}
