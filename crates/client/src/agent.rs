@@ -56,10 +56,12 @@ impl Agent {
                 let usable = choose(card, found.url.as_ref(), &settings.preferred, pinned)?;
                 let origin = source.and_then(Source::origin);
                 let usable = trusted(settings, origin.as_deref(), usable)?;
-                let authorities = origin.map(|own| [&*settings.trusted, &[own]].concat());
+                let own_card = origin.is_none();
+                let mut named = settings.trusted.clone();
+                named.extend(origin);
                 let proof = Proof::new(&settings.credentials, card, |oauth, scheme, scopes| {
-                    let (trusted, tokens) = (authorities.clone(), Arc::clone(&settings.tokens));
-                    Session::new(oauth, scheme, scopes, trusted, http.clone(), tokens)
+                    let (trusted, tokens) = (named.clone(), Arc::clone(&settings.tokens));
+                    Session::new(oauth, scheme, scopes, (trusted, own_card), http.clone(), tokens)
                 })?;
                 (usable, proof)
             }
@@ -141,15 +143,14 @@ impl Agent {
     }
 }
 
-/// Where there are credentials, a card from the network is not believed about other origins.
+/// Where calls hold secrets, a card from the network is not believed about other origins.
 fn trusted(
     settings: &Settings,
     origin: Option<&str>,
     mut usable: Vec<Usable>,
 ) -> Result<Vec<Usable>, Error> {
-    let Some(origin) = origin.filter(|_| !settings.credentials.is_empty()) else {
-        return Ok(usable);
-    };
+    let secrets = settings.confined || !settings.credentials.is_empty();
+    let Some(origin) = origin.filter(|_| secrets) else { return Ok(usable) };
     let of = |usable: &Usable| usable.url.origin().ascii_serialization();
     let first = usable.first().map(of).unwrap_or_default();
     usable.retain(|usable| {

@@ -90,6 +90,8 @@ pub(crate) struct Settings {
     pub(crate) version: Option<Version>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trusted: Vec<String>,
+    /// Whether calls hold secrets even without credentials.
+    pub(crate) confined: bool,
     pub(crate) tls: Tls,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) card_keys: CardKeys,
@@ -168,6 +170,13 @@ impl ClientBuilder {
     pub fn trust_origin(mut self, origin: &str) -> Self {
         let serialized = Url::parse(origin).map(|url| url.origin().ascii_serialization());
         self.settings.trusted.push(serialized.unwrap_or_else(|_| origin.to_owned()));
+        self
+    }
+
+    /// Treats all calls as those with credentials are: they go to the origin that was named and to
+    /// trusted ones, whatever the card says. For interceptors that add secrets of their own.
+    pub fn confine(mut self) -> Self {
+        self.settings.confined = true;
         self
     }
 
@@ -366,6 +375,7 @@ impl fmt::Debug for Settings {
             .field("version", &self.version)
             .field("credentials", &self.credentials)
             .field("trusted", &self.trusted)
+            .field("confined", &self.confined)
             .field("tls", &self.tls)
             .field("card_keys", &self.card_keys)
             .field("require_signature", &self.require_signature)

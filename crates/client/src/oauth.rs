@@ -26,7 +26,8 @@ const MARGIN: u64 = 10;
 /// With a secret, and where the card offers client credentials, tokens are fetched without further ado.
 /// Otherwise a person has to log in first, once: see [`Client::log_in`](crate::Client::log_in). The
 /// server's address comes from the card; it must be of the origin that was connected to, or of one that
-/// [`trust_origin`](crate::ClientBuilder::trust_origin) names.
+/// [`trust_origin`](crate::ClientBuilder::trust_origin) names. So must every address in the description
+/// that such a server gives of itself.
 #[derive(Clone)]
 pub struct OAuth {
     client_id: String,
@@ -95,8 +96,10 @@ pub(crate) struct Session {
     scheme: SecurityScheme,
     /// As they go over the wire, with a space between them.
     scopes: String,
-    /// The origins that may be sent secrets; `None` where the card is the caller's own.
-    trusted: Option<Vec<String>>,
+    /// The origins that may be sent secrets.
+    trusted: Vec<String>,
+    /// Whether the card is the caller's own, and so believed about further ones.
+    own_card: bool,
     http: Http,
     tokens: Arc<Tokens>,
 }
@@ -171,7 +174,7 @@ impl Session {
         oauth: &OAuth,
         scheme: &SecurityScheme,
         required: &[String],
-        trusted: Option<Vec<String>>,
+        (trusted, own_card): (Vec<String>, bool),
         http: Http,
         tokens: Arc<Tokens>,
     ) -> Self {
@@ -183,7 +186,8 @@ impl Session {
         if let (None, Some(token)) = (tokens.current(), &oauth.token) {
             tokens.set(token.clone());
         }
-        Self { oauth: oauth.clone(), scheme: scheme.clone(), scopes, trusted, http, tokens }
+        let (oauth, scheme) = (oauth.clone(), scheme.clone());
+        Self { oauth, scheme, scopes, trusted, own_card, http, tokens }
     }
 
     /// The token to call with.

@@ -1,9 +1,15 @@
 //! Somebody who looks on.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, Response, response::Parts};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tower::{ServiceExt, util::BoxCloneSyncService};
@@ -23,7 +29,8 @@ pub trait Watch: Send + Sync + 'static {
     /// An answer begins, so long after its request.
     fn response(&self, head: &Parts, after: Duration);
 
-    /// A piece of an answer is there.
+    /// Whole lines of an answer are there, or its end: what a reader looks for is not cut in two. Only
+    /// of a line beyond 1 MiB the beginning comes first.
     fn data(&self, bytes: &[u8]);
 
     /// There is no answer.
@@ -76,12 +83,67 @@ fn outline(request: &Request<Bytes>) -> Request<Bytes> {
     outline
 }
 
+/// A body that is shown in whole lines while it is read.
+struct Shown {
+    body: Body,
+    watch: Arc<dyn Watch>,
+    held: Vec<u8>,
+}
+
+/// So much of a line is held back at most, and so much of a longer one stays held.
+const LONGEST_LINE: usize = 1 << 20;
+const TAIL: usize = 16 << 10;
+
 fn shown(body: Body, watch: Arc<dyn Watch>) -> Body {
-    body.map_frame(move |frame| {
-        if let Some(data) = frame.data_ref() {
-            watch.data(data);
+    Shown { body, watch, held: Vec::new() }.boxed_unsync()
+}
+
+impl Shown {
+    fn take(&mut self, data: &[u8]) {
+        // What was held has no line end in it.
+        let line_end = data.iter().rposition(|byte| *byte == b'\n');
+        let mut ready = line_end.map_or(0, |at| self.held.len() + at + 1);
+        self.held.extend_from_slice(data);
+        if self.held.len() - ready > LONGEST_LINE {
+            ready = self.held.len() - TAIL;
+        }
+        if ready > 0 {
+            let rest = self.held.split_off(ready);
+            self.watch.data(&std::mem::replace(&mut self.held, rest));
+        }
+    }
+}
+
+impl http_body::Body for Shown {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.take(data);
         }
         frame
-    })
-    .boxed_unsync()
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if !self.held.is_empty() {
+            self.watch.data(&self.held);
+        }
+    }
 }

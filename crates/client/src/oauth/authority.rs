@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Grant, Prompt, Session, Token,
-    redirect::{Redirect, random},
+    redirect::{Redirect, Visit, random},
 };
 use crate::{
     credential::Secret,
@@ -33,6 +33,8 @@ const LIMIT: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// Where a server without a path describes itself, by RFC 8414.
 const WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
+/// A token lasts ten years at most, whatever the server says.
+const LONGEST: u64 = 10 * 365 * 24 * 60 * 60;
 const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
 /// An authorization server, as the card and its own description say.
@@ -66,6 +68,8 @@ struct Description {
     revocation_endpoint: Option<String>,
     grant_types_supported: Option<Vec<String>>,
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: bool,
 }
 
 #[derive(Deserialize)]
@@ -156,8 +160,8 @@ impl<'a> Authority<'a> {
         self.refresh = self.refresh.take().filter(|url| !url.is_empty());
     }
 
-    /// Reads how the server describes itself. Whoever is believed about that is believed about the
-    /// addresses in it.
+    /// Reads how the server describes itself. It speaks for its own origin; whatever else it names has
+    /// to be trusted by name, so that nobody's secrets and codes are led to somebody else.
     async fn describe(&self, url: &str) -> Result<Description, Error> {
         self.check(Some(url))?;
         let url = address(url)?;
@@ -167,12 +171,26 @@ impl<'a> Authority<'a> {
             return Err(Error::bad_status(status.as_u16(), text));
         }
         let described: Description = json(&bytes, "the authorization server's description")?;
-        let issuer = Url::parse(&described.issuer).ok().map(|issuer| issuer.origin());
-        if issuer.as_ref() != Some(&url.origin()) {
+        if !speaks_for(&url, &described.issuer) {
             return Err(Error::invalid(format!(
                 "{url} describes another authorization server, {:?}",
                 described.issuer
             )));
+        }
+        let own = url.origin().ascii_serialization();
+        for endpoint in [
+            &described.token_endpoint,
+            &described.device_authorization_endpoint,
+            &described.authorization_endpoint,
+            &described.revocation_endpoint,
+        ]
+        .into_iter()
+        .flatten()
+        {
+            let origin = address(endpoint)?.origin().ascii_serialization();
+            if origin != own && !self.session.trusted.contains(&origin) {
+                return Err(untrusted(&format!("the authorization server {own} names"), &origin));
+            }
         }
         Ok(described)
     }
@@ -328,8 +346,10 @@ impl<'a> Authority<'a> {
         form.push(("code_challenge", &challenge));
         url.query_pairs_mut().extend_pairs(form);
         ask(Prompt::Browser { url: url.to_string() });
-        let code = timeout(PATIENCE, redirect.code(&state)).await;
-        let code = code.map_err(|_| Error::timeout("nobody logged in", PATIENCE))??;
+        let answer = timeout(PATIENCE, redirect.answer(&state)).await;
+        let answer = answer.map_err(|_| Error::timeout("nobody logged in", PATIENCE))?;
+        let Visit { code, issuer } = answer?;
+        self.check_issuer(issuer.as_deref())?;
         let form = vec![
             ("grant_type", "authorization_code"),
             ("code", code.expose()),
@@ -337,6 +357,18 @@ impl<'a> Authority<'a> {
             ("code_verifier", &verifier),
         ];
         self.token(self.token_url()?, form).await.map_err(Refusal::into)
+    }
+
+    /// Refuses a code that another server than the one that was asked gave out (RFC 9207).
+    fn check_issuer(&self, issuer: Option<&str>) -> Result<(), Error> {
+        let Some(described) = &self.described else { return Ok(()) };
+        match issuer {
+            Some(issuer) if issuer == described.issuer => Ok(()),
+            None if !described.authorization_response_iss_parameter_supported => Ok(()),
+            Some(_) | None => {
+                Err(Error::login("the login was answered by another server than the one asked"))
+            }
+        }
     }
 
     fn token_url(&self) -> Result<&str, Error> {
@@ -380,7 +412,7 @@ impl<'a> Authority<'a> {
         Ok(Ok(Token {
             access: Secret::new(issued.access_token),
             refresh: issued.refresh_token.map(Secret::new),
-            expires: issued.expires_in.map(|seconds| now().as_secs().saturating_add(seconds)),
+            expires: issued.expires_in.map(|seconds| now().as_secs() + seconds.min(LONGEST)),
             from: url.to_owned(),
         }))
     }
@@ -474,14 +506,11 @@ impl<'a> Authority<'a> {
 
     /// Refuses an address that a card has no say about.
     fn check(&self, url: Option<&str>) -> Result<(), Error> {
-        let (Some(url), Some(trusted)) = (url, &self.session.trusted) else { return Ok(()) };
+        let Some(url) = url.filter(|_| !self.session.own_card) else { return Ok(()) };
         let origin = address(url)?.origin().ascii_serialization();
-        match trusted.contains(&origin) {
+        match self.session.trusted.contains(&origin) {
             true => Ok(()),
-            false => Err(Error::setup(format!(
-                "the card wants tokens from {origin}, which was not named; call \
-                 trust_origin({origin:?}) if that is who gives them out"
-            ))),
+            false => Err(untrusted("the card wants tokens from", &origin)),
         }
     }
 
@@ -517,6 +546,31 @@ impl From<Refusal> for Error {
     }
 }
 
+fn untrusted(who: &str, origin: &str) -> Error {
+    Error::setup(format!(
+        "{who} {origin}, which was not named; call trust_origin({origin:?}) if that is who gives \
+         tokens out"
+    ))
+}
+
+/// Whether what is found at `url` may describe `issuer`: if it is of the same origin and, where it is at
+/// a well-known place, at that issuer's (RFC 8414 and OpenID Connect Discovery).
+fn speaks_for(url: &Url, issuer: &str) -> bool {
+    let Ok(issuer) = Url::parse(issuer) else { return false };
+    let place = match url.path().split_once("/.well-known/") {
+        // The name of the document is one segment; what stands behind it is the issuer's too.
+        Some((before, after)) => {
+            let after = after.split_once('/').map_or("", |(_, after)| after);
+            format!("{before}/{after}")
+        }
+        None => issuer.path().to_owned(),
+    };
+    let path = |path: &str| path.trim_matches('/').to_owned();
+    issuer.origin() == url.origin()
+        && issuer.query().is_none()
+        && path(issuer.path()) == path(&place)
+}
+
 fn missing(what: &str) -> Error {
     Error::setup(format!("neither the card nor the authorization server says {what}"))
 }
@@ -544,5 +598,29 @@ fn address(text: &str) -> Result<Url, Error> {
         "https" => Ok(url),
         "http" if local => Ok(url),
         _ => Err(wrong("it has to be https")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_speaks_for_the_issuer_whose_place_it_is_at() {
+        for (url, issuer, speaks) in [
+            ("https://a.b/.well-known/openid-configuration", "https://a.b", true),
+            ("https://a.b/x/.well-known/openid-configuration", "https://a.b/x", true),
+            ("https://a.b/.well-known/oauth-authorization-server/x", "https://a.b/x/", true),
+            ("https://a.b/.well-known/oauth-authorization-server/x", "https://a.b/y", false),
+            ("https://a.b/x/.well-known/openid-configuration", "https://a.b", false),
+            ("https://a.b/.well-known/openid-configuration", "https://c.b", false),
+            ("https://a.b/.well-known/openid-configuration", "http://a.b", false),
+            ("https://a.b/metadata.json", "https://a.b/x", true),
+            ("https://a.b/metadata.json", "https://c.b/x", false),
+            ("https://a.b/metadata.json", "a.b", false),
+        ] {
+            let place = Url::parse(url).unwrap();
+            assert_eq!(speaks_for(&place, issuer), speaks, "{url} for {issuer}");
+        }
     }
 }

@@ -26,6 +26,14 @@ pub(super) struct Redirect {
     pub(super) url: String,
 }
 
+/// What a browser brings back.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) code: Secret,
+    /// Who says that it gave out the code.
+    pub(super) issuer: Option<String>,
+}
+
 impl Redirect {
     pub(super) async fn listen() -> Result<Self, Error> {
         let fault = |fault| Error::setup(format!("no port can be opened for the browser: {fault}"));
@@ -35,7 +43,7 @@ impl Redirect {
     }
 
     /// Waits for the browser and takes the code it brings. Whoever does not know `state` is sent away.
-    pub(super) async fn code(&self, state: &str) -> Result<Secret, Error> {
+    pub(super) async fn answer(&self, state: &str) -> Result<Visit, Error> {
         // Browsers open connections ahead and say nothing on them.
         let mut visits = JoinSet::new();
         loop {
@@ -61,7 +69,7 @@ impl Redirect {
                 Some(code) => {
                     answer(&mut stream, "200 OK", "You are logged in and can close this page.")
                         .await;
-                    Ok(Secret::new(code))
+                    Ok(Visit { code: Secret::new(code), issuer: get("iss") })
                 }
                 None => {
                     answer(&mut stream, "200 OK", "The login failed; you can close this page.")

@@ -310,6 +310,94 @@ async fn a_card_cannot_lead_secrets_to_a_server_that_nobody_named() {
     assert!(refused(program(), &fake).await.is_invalid());
 }
 
+/// A world whose server describes itself as `change` has it.
+async fn described(world: &World, change: impl Fn(&mut Value) + Send + Sync + 'static) -> Fake {
+    let world = world.clone();
+    Fake::start(move |url, _, request| match request.path.as_str() {
+        "/.well-known/openid-configuration" => {
+            let mut said = description(url);
+            change(&mut said);
+            answer(200, &said)
+        }
+        _ => world.answer(url, request),
+    })
+    .await
+}
+
+fn openid() -> World {
+    let url = "{}/.well-known/openid-configuration";
+    let scheme = json!({ "openIdConnectSecurityScheme": { "openIdConnectUrl": url } });
+    World { scheme, extra: json!({}), ..World::default() }
+}
+
+#[tokio::test]
+async fn a_server_cannot_lead_secrets_to_another_that_nobody_named() {
+    let theirs = World::client_credentials();
+    let trap = theirs.start().await;
+    for endpoint in ["token_endpoint", "device_authorization_endpoint", "authorization_endpoint"] {
+        let elsewhere = format!("{}/token", trap.url());
+        let world = openid();
+        let fake = described(&world, move |said| said[endpoint] = json!(elsewhere.clone())).await;
+        let error = refused(program(), &fake).await;
+        assert!(error.is_setup() && error.to_string().contains("trust_origin"), "{error}");
+        assert!(theirs.forms().is_empty() && world.forms().is_empty(), "{endpoint}");
+        if endpoint == "token_endpoint" {
+            *world.taken.lock().unwrap() = Some("t1".into());
+            let builder = with(program()).trust_origin(&trap.url());
+            let client = soon(builder.connect(&fake.url())).await.unwrap();
+            soon(client.send("x")).await.unwrap();
+            assert_eq!(theirs.seen.lock().unwrap().drain(..).len(), 1);
+        }
+    }
+    let fake = described(&openid(), |said| {
+        said["issuer"] = json!(format!("{}/tenant", said["issuer"].as_str().unwrap()));
+    })
+    .await;
+    assert!(refused(program(), &fake).await.is_invalid(), "it speaks for another issuer");
+}
+
+#[tokio::test]
+async fn a_code_counts_only_if_the_server_that_was_asked_gave_it_out() {
+    let login = async |supported: bool, issuer: &str| {
+        let world = openid();
+        let fake = described(&world, move |said| {
+            let url = said["issuer"].as_str().unwrap().to_owned();
+            said["authorization_endpoint"] = json!(format!("{url}/authorize"));
+            said["authorization_response_iss_parameter_supported"] = json!(supported);
+            said.as_object_mut().unwrap().remove("device_authorization_endpoint");
+        })
+        .await;
+        let issuer = issuer.replace("{}", &fake.url());
+        let client = connect(OAuth::client("me"), &fake).await;
+        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+        let login = client.log_in(move |prompt| tell.try_send(prompt).unwrap());
+        let browser = async {
+            let Some(Prompt::Browser { url }) = told.recv().await else { panic!() };
+            let asked = form_of(&url);
+            let (to, state) = (&asked["redirect_uri"], &asked["state"]);
+            let back = format!("{to}?state={state}&code=hunter5{issuer}");
+            visit(&reqwest::Url::parse(&back).unwrap()).await;
+        };
+        let (token, ()) = soon(async { tokio::join!(login, browser) }).await;
+        assert_eq!(token.is_ok(), world.count() == 1, "a code that is refused goes nowhere");
+        token.is_ok()
+    };
+    assert!(login(true, "&iss={}").await);
+    assert!(login(false, "&iss={}").await);
+    assert!(login(false, "").await);
+    assert!(!login(true, "").await);
+    assert!(!login(false, "&iss=https://other.example").await);
+}
+
+#[tokio::test]
+async fn no_token_lasts_for_ever() {
+    let mut world = World::client_credentials();
+    world.extra = json!({ "expires_in": u64::MAX });
+    let fake = world.start().await;
+    let token = soon(connect(program(), &fake).await.log_in(|_| {})).await.unwrap();
+    assert!(token.is_fresh() && token.expires.unwrap() < 253_402_300_799, "{token:?}");
+}
+
 #[tokio::test]
 async fn what_an_authorization_server_says_is_bounded_and_explained() {
     let world = World::client_credentials();
