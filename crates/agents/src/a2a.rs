@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use herald_client::{
     Client, ClientBuilder, Error, Events, Retry, SendMessage, TraceContext,
     protocol::{
-        Request, TaskId, Version,
+        Request, TaskId,
         request::{CancelTask, SendConfiguration},
     },
 };
@@ -201,9 +201,11 @@ impl Upstream {
         relay: &mut Relay<'_>,
     ) -> Result<Events, Cut> {
         let place = Place::of(turn.task()).unwrap_or_else(|| Place::in_conversation(turn));
+        let (context, task) = place.next();
+        relay.continue_with(task.clone());
         if turn.attempt() > 1 {
             match place.task_of(turn) {
-                Some(task) => return self.attach(client, task.clone(), relay).await,
+                Some(task) => return Ok(relay.attach(client, task.clone())),
                 None if self.idempotent => {}
                 None => {
                     return Err(Cut::Failed(Failure::new(
@@ -213,10 +215,9 @@ impl Upstream {
                 }
             }
         }
-        let (context, task) = place.next();
         let mut message = turn.message().clone();
         message.message_id = turn.id().into();
-        (message.context_id, message.task_id) = (context, task.clone());
+        (message.context_id, message.task_id) = (context, task);
         message.metadata = Some(metadata);
         message.reference_task_ids = referenced(turn);
         let send = SendMessage {
@@ -228,7 +229,6 @@ impl Upstream {
             metadata: turn.metadata().cloned(),
             ..SendMessage::default()
         };
-        relay.continue_with(task);
         match client.stream(send).await {
             Ok(events) => Ok(events),
             Err(error) => self.recover(client, error, relay).await,
@@ -247,30 +247,9 @@ impl Upstream {
             && let Ok(found) = client.get(task.clone()).await
             && !found.status.state.is_interrupted()
         {
-            return self.attach(client, task, relay).await;
+            return Ok(relay.attach(client, task));
         }
         Err(self.failed(&error))
-    }
-
-    /// Follows a task that the agent has already.
-    async fn attach(
-        &self,
-        client: &Client,
-        task: TaskId,
-        relay: &mut Relay<'_>,
-    ) -> Result<Events, Cut> {
-        relay.resume(&task);
-        let version = client.interface().protocol_version.parse();
-        // Streams of 1.0 begin with the task as it stands, so that nothing is missed or told twice.
-        if version.is_ok_and(|version: Version| version >= Version::V1_0) {
-            match client.subscribe(task.clone()).await {
-                Ok(events) => return Ok(events),
-                // It has ended, or does not let itself be followed.
-                Err(error) if error.protocol().is_some() || error.status().is_some() => {}
-                Err(error) => return Err(self.failed(&error)),
-            }
-        }
-        Ok(client.follow(task))
     }
 
     /// Tells the agent that its task is no longer wanted.

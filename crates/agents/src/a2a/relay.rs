@@ -5,12 +5,13 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use herald_client::StreamEvent;
+use herald_client::{Client, Events, StreamEvent};
 use herald_engine::Turn;
 use herald_protocol::{
-    AgentName, Artifact, ArtifactId, ContextId, Message, MessageId, Metadata, Part, Task, TaskId,
-    TaskState, TaskStatus,
+    AgentName, Artifact, ArtifactId, ContextId, Message, Metadata, Part, Task, TaskId, TaskState,
+    TaskStatus,
 };
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
@@ -30,8 +31,8 @@ pub(super) struct Relay<'a> {
     /// Whether the place is in the log.
     is_noted: bool,
     artifacts: HashMap<ArtifactId, Written>,
-    /// What the agent has said about its task, by its own names.
-    said: HashSet<MessageId>,
+    /// What the agent has said about its task.
+    said: HashSet<u64>,
     metadata: Metadata,
     /// How the agent's task ended. It is told last: what is to be told after it is one thing too
     /// many.
@@ -66,16 +67,17 @@ impl<'a> Relay<'a> {
             continued: None,
             is_noted: false,
             artifacts: artifacts.collect(),
-            said: messages.map(|message| message.message_id.clone()).collect(),
+            said: messages.map(message_print).collect(),
             metadata: task.metadata.clone().unwrap_or_default(),
             end: None,
             state: TaskState::Working,
         }
     }
 
-    /// The agent has this task already.
-    pub(super) fn resume(&mut self, task: &TaskId) {
+    /// Follows a task that the agent has already.
+    pub(super) fn attach(&mut self, client: &Client, task: TaskId) -> Events {
         self.place.task = Some(task.clone());
+        client.follow(task)
     }
 
     /// The message goes to this task of the agent, if it goes to one.
@@ -88,9 +90,10 @@ impl<'a> Relay<'a> {
         self.continued.clone().filter(|_| self.place.task.is_none())
     }
 
-    /// The agent's task, if there is one that has not ended.
+    /// The agent's task, if it is known and has not ended.
     pub(super) fn unfinished(&self) -> Option<&TaskId> {
-        self.place.task.as_ref().filter(|_| self.end.is_none())
+        let known = self.place.task.as_ref().or(self.continued.as_ref());
+        known.filter(|_| self.end.is_none())
     }
 
     /// Whether the agent waits for a message of the caller.
@@ -112,6 +115,12 @@ impl<'a> Relay<'a> {
                 self.status(update.status, update.metadata).await
             }
             StreamEvent::ArtifactUpdate(update) => {
+                if self.end.is_some() {
+                    let id = &update.artifact.artifact_id;
+                    return Err(Cut::Broke(format!(
+                        "sent artifact {id:?} after the end of its task"
+                    )));
+                }
                 self.locate(update.task_id, update.context_id);
                 self.note().await?;
                 self.piece(update.artifact, update.append, update.last_chunk).await
@@ -170,7 +179,7 @@ impl<'a> Relay<'a> {
         let TaskStatus { state, message, .. } = &task.status;
         // What was asked before this turn is no news: it is what the turn answers.
         let is_answered = state.is_interrupted()
-            && message.as_ref().is_some_and(|message| self.said.contains(&message.message_id));
+            && message.as_ref().is_some_and(|message| self.said.contains(&message_print(message)));
         for artifact in task.artifacts.into_iter().flatten() {
             self.note().await?;
             self.reconcile(artifact, state.is_terminal()).await?;
@@ -188,7 +197,7 @@ impl<'a> Relay<'a> {
     ) -> Result<(), Cut> {
         let metadata = self.news(metadata);
         let said = &self.said;
-        status.message = status.message.filter(|message| !said.contains(&message.message_id));
+        status.message = status.message.filter(|message| !said.contains(&message_print(message)));
         match status.state {
             TaskState::Unspecified | TaskState::Submitted | TaskState::Working => {
                 let goes_on = self.state.is_interrupted();
@@ -213,9 +222,6 @@ impl<'a> Relay<'a> {
     /// An artifact or the next piece of one.
     async fn piece(&mut self, artifact: Artifact, append: bool, last: bool) -> Result<(), Cut> {
         let id = &artifact.artifact_id;
-        if self.end.is_some() {
-            return Err(Cut::Broke(format!("sent artifact {id:?} after the end of its task")));
-        }
         let known = self.artifacts.entry(id.clone()).or_default();
         if append && known.is_complete {
             return Err(Cut::Broke(format!("went on with artifact {id:?} after its last piece")));
@@ -238,13 +244,13 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// An artifact as it stands, of which some may have been told.
+    /// An artifact as it stands, of which some may have been told. What follows goes after it, so that it
+    /// counts even where more was told: the agent may have begun anew.
     async fn reconcile(&mut self, mut artifact: Artifact, last: bool) -> Result<(), Cut> {
         let parts = prints(&artifact.parts);
         let known = self.artifacts.get(&artifact.artifact_id);
         let known = known.map_or([].as_slice(), |written| &written.parts);
-        if known.starts_with(&parts) {
-            // It is the same, or older than what was told.
+        if known == parts {
             return Ok(());
         }
         let append = !known.is_empty() && parts.starts_with(known);
@@ -275,7 +281,7 @@ impl<'a> Relay<'a> {
         if !self.is_noted {
             self.place.write(&mut metadata);
         }
-        self.said.extend(message.iter().map(|message| message.message_id.clone()));
+        self.said.extend(message.iter().map(message_print));
         // They are names of the agent's.
         let message = message.map(|message| Message { reference_task_ids: Vec::new(), ..message });
         let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
@@ -306,11 +312,16 @@ impl<'a> Relay<'a> {
 
 /// What tells parts apart, without keeping them.
 fn prints(parts: &[Part]) -> Vec<u64> {
-    let print = |part: &Part| {
-        let mut hasher = DefaultHasher::new();
-        let json = serde_json::to_vec(part).expect("a part has string keys only");
-        json.hash(&mut hasher);
-        hasher.finish()
-    };
     parts.iter().map(print).collect()
+}
+
+/// What tells messages apart. Some agents call all of theirs the same.
+fn message_print(message: &Message) -> u64 {
+    print(&(&message.message_id, &message.parts))
+}
+
+fn print(value: &impl Serialize) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_vec(value).expect("protocol types have string keys only").hash(&mut hasher);
+    hasher.finish()
 }

@@ -5,14 +5,14 @@ mod identity;
 mod official;
 mod raw;
 
-use std::net::TcpListener;
+use std::{net::TcpListener, time::Duration};
 
 use serde_json::{Value, json};
 
 use crate::{
     exec::{ended, failure, task},
     http::Call,
-    support::{Herald, Options, SOON, eventually, uuid},
+    support::{Herald, Options, Random, SOON, eventually, number, uuid},
     wire::{Draft, Frame, Wire, id, state},
 };
 
@@ -250,9 +250,27 @@ async fn what_is_killed_in_the_middle_of_a_chain_takes_its_work_up_again() {
         assert_eq!(state(&done), "completed", "after {seen}: {done}");
         assert_eq!(made(&done), pieces, "after {seen}");
     }
+    // The long version of the same is many of them, at any moment.
+    let rounds = number("HERALD_CHAIN_ROUNDS", 3);
+    let mut random = Random::seeded("HERALD_CHAIN_SEED");
+    println!("HERALD_CHAIN_SEED={} HERALD_CHAIN_ROUNDS={rounds}", random.0);
+    for round in 0..rounds {
+        let begun = begun(&chain.first, "", &draft(text)).await;
+        tokio::time::sleep(Duration::from_millis(random.between(0, 1500))).await;
+        let victims = [&mut chain.first, &mut chain.second, &mut chain.third];
+        let first = random.between(0, 3);
+        for (at, victim) in victims.into_iter().enumerate() {
+            if at as u64 == first || random.between(0, 3) == 0 {
+                victim.kill9().await;
+                victim.restart().await;
+            }
+        }
+        let done = ended(&chain.first, &begun).await;
+        assert_eq!((&*state(&done), made(&done)), ("completed", pieces.clone()), "round {round}");
+    }
     // Each message began one task at the far end and no more.
     let far = chain.third.call(&crate::wire::list(None, 100, "")).await.json();
-    assert_eq!(far["totalSize"], 6, "{far}");
+    assert_eq!(far["totalSize"], 6 + rounds, "{far}");
 }
 
 #[tokio::test]

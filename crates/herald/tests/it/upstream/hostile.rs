@@ -195,3 +195,81 @@ async fn a_task_that_waited_for_credentials_goes_on_when_they_come_by_another_wa
     let done = ended(&herald, crate::wire::id(&waits)).await;
     assert_eq!((&*state(&done), made(&done)), ("completed", vec!["done".to_owned()]));
 }
+
+/// A task that has made these parts of one artifact.
+fn grown(state: &str, parts: &[&str]) -> Value {
+    let parts: Vec<_> = parts.iter().map(|text| json!({ "text": text })).collect();
+    let mut task = task(state);
+    task["artifacts"] = json!([{ "artifactId": "a", "parts": parts }]);
+    task
+}
+
+#[tokio::test]
+async fn what_was_missed_of_a_stream_is_read_from_the_task_and_nothing_is_told_twice() {
+    let raw = Raw::start(|call| match call.body["method"].as_str() {
+        Some("SendStreamingMessage") => {
+            Reaction::Close(stream(call, &[whole("WORKING"), piece("t", "a", (false, false))]))
+        }
+        Some("GetTask") => result(call, &grown("WORKING", &["a", "b"])),
+        _ => {
+            let items = [
+                json!({ "task": grown("WORKING", &["a", "b"]) }),
+                piece("t", "c", (true, true)),
+                status("t", "COMPLETED"),
+                // Some agents say all of it once more.
+                json!({ "task": grown("COMPLETED", &["a", "b", "c", "d"]) }),
+            ];
+            Reaction::Close(stream(call, &items))
+        }
+    })
+    .await;
+    let herald = before(&raw, "").await;
+    let call = Wire::Rest.stream("", &draft("hello"));
+    let mut events = herald.client().await.open(&call).await.unwrap();
+    let frames = Wire::Rest.rest_of(&mut events).await.unwrap();
+    let pieces: Vec<_> = frames.iter().filter_map(crate::wire::Frame::text).collect();
+    assert_eq!(pieces, ["a", "b", "c", "d"]);
+    assert_eq!(made(&exec::task(&herald, &frames[0].task).await), ["a", "b", "c", "d"]);
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_stream_is_looked_at_until_it_is_done() {
+    let looks = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let raw = Raw::silent(move |call| match call.body["method"].as_str() {
+        Some("SendMessage") => {
+            assert_eq!(call.body["params"]["configuration"]["returnImmediately"], true);
+            result(call, &whole("SUBMITTED"))
+        }
+        _ => match looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0 => result(call, &grown("WORKING", &["one "])),
+            _ => result(call, &grown("COMPLETED", &["one ", "two"])),
+        },
+    })
+    .await;
+    let herald = before(&raw, "").await;
+    let done = told(&herald, "", &draft("hello")).await;
+    assert_eq!((&*state(&done), made(&done).concat()), ("completed", "one two".to_owned()));
+    assert_eq!(raw.calls("GetTask").len(), 2);
+}
+
+#[tokio::test]
+async fn a_task_that_ended_while_it_waited_tells_how_it_ended() {
+    let raw = Raw::start(|call| match call.body["method"].as_str() {
+        Some("SendStreamingMessage") if call.body["params"]["message"].get("taskId").is_none() => {
+            Reaction::Close(stream(call, &[whole("INPUT_REQUIRED")]))
+        }
+        Some("GetTask") => result(call, &grown("COMPLETED", &["without you"])),
+        _ => {
+            let error = json!({ "code": -32004, "message": "the task has ended" });
+            let body = json!({ "jsonrpc": "2.0", "id": call.body["id"], "error": error });
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json";
+            Reaction::Close(format!("{head}\r\n\r\n{body}").into_bytes())
+        }
+    })
+    .await;
+    let herald = before(&raw, "").await;
+    let asked = told(&herald, "", &draft("hello")).await;
+    assert_eq!(state(&asked), "input-required");
+    let done = told(&herald, "", &draft("here").to(crate::wire::id(&asked))).await;
+    assert_eq!((&*state(&done), made(&done).concat()), ("completed", "without you".to_owned()));
+}

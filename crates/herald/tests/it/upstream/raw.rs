@@ -44,16 +44,32 @@ impl Raw {
     pub(crate) async fn start(
         answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
     ) -> Self {
+        Self::serving(true, answer).await
+    }
+
+    /// One that does not stream.
+    pub(crate) async fn silent(
+        answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
+    ) -> Self {
+        Self::serving(false, answer).await
+    }
+
+    async fn serving(
+        streams: bool,
+        answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let card = card(&format!("http://{address}"), streams).to_string();
         let calls = Arc::new(Mutex::new(Vec::new()));
-        let (answer, seen) = (Arc::new(answer), Arc::clone(&calls));
+        let (answer, seen, card) = (Arc::new(answer), Arc::clone(&calls), Arc::new(card));
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (answer, seen) = (Arc::clone(&answer), Arc::clone(&seen));
-                connections.spawn(async move { serve(stream, address, &*answer, &seen).await });
+                let card = Arc::clone(&card);
+                connections.spawn(async move { serve(stream, &card, &*answer, &seen).await });
             }
         });
         Self { address, calls, _serving: serving }
@@ -72,13 +88,12 @@ impl Raw {
 
 async fn serve(
     mut stream: TcpStream,
-    address: SocketAddr,
+    card: &str,
     answer: &(impl Fn(&Received) -> Reaction + Sync),
     seen: &Mutex<Vec<Received>>,
 ) -> Option<()> {
     let (path, received) = read(&mut stream).await?;
     if path.ends_with(".json") {
-        let card = card(&format!("http://{address}")).to_string();
         let head =
             format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}", card.len());
         return stream.write_all(format!("{head}\r\n\r\n{card}").as_bytes()).await.ok();
@@ -126,10 +141,10 @@ async fn read(stream: &mut TcpStream) -> Option<(String, Received)> {
     Some((path, Received { headers, body: serde_json::from_slice(&body).unwrap_or_default() }))
 }
 
-fn card(url: &str) -> Value {
+fn card(url: &str, streams: bool) -> Value {
     json!({
         "name": "raw", "description": "Bytes", "version": "1",
-        "capabilities": { "streaming": true },
+        "capabilities": { "streaming": streams },
         "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"], "skills": [],
         "supportedInterfaces": [{ "url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }],
     })
