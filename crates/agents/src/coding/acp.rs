@@ -40,7 +40,7 @@ pub(super) struct Habits {
     pub(super) asking: &'static [(&'static str, &'static str)],
     /// The mode where the configuration has none.
     pub(super) mode: Option<&'static str>,
-    /// How it is signed in to where it wants that before it loads a session.
+    /// How it is signed in to where it wants that before a session.
     pub(super) sign_in: Option<&'static str>,
     /// What stands before the name of a session that is loaded.
     pub(super) prefix: &'static str,
@@ -237,7 +237,8 @@ impl Acp {
     fn refused(&mut self, fault: &Fault, talk: &mut Talk) -> Result<(), Failure> {
         let said = |kind: String| Failure { message: Some(fault.text()), ..Failure::new(kind) };
         if fault.code == NOT_SIGNED_IN {
-            if self.step == Step::Reopen && self.habits.sign_in.is_some() {
+            let is_opening = matches!(self.step, Step::Reopen | Step::Open);
+            if is_opening && self.habits.sign_in.is_some() {
                 self.request(Step::SignIn, talk);
                 return Ok(());
             }
