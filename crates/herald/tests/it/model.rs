@@ -5,6 +5,7 @@
 
 mod anthropic;
 mod chat;
+mod gemini;
 mod responses;
 
 use std::{
@@ -87,6 +88,7 @@ impl Format {
             _ if path.ends_with("/chat/completions") => Some(chat::FORMAT),
             _ if path.ends_with("/responses") => Some(responses::FORMAT),
             _ if path.ends_with("/messages") => Some(anthropic::FORMAT),
+            _ if path.ends_with(":streamGenerateContent") => Some(gemini::FORMAT),
             _ => None,
         }
     }

@@ -1,0 +1,279 @@
+//! Agents that speak the Agent Client Protocol: real ones, asked by the real binary, with a model on
+//! loopback that says what a test has written down for it.
+
+use std::{env, fs, path::PathBuf, time::Duration};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::{
+    exec::{begun, failure, task},
+    model::{Model, Step},
+    support::{Herald, Options, eventually, uuid},
+    wire::{Draft, Wire, id, is_terminal, state},
+};
+
+/// Coding agents take seconds to start, and much longer where everything runs at once.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// What the model wants to be done, which leaves a trace.
+const COMMAND: &str = "touch made-it && echo was-here";
+
+/// A coding agent that is installed for the tests.
+pub(crate) struct Cli {
+    pub(crate) kind: &'static str,
+    pub(crate) command: &'static [&'static str],
+    /// More settings.
+    pub(crate) settings: &'static str,
+    /// What stands in its environment, given its model.
+    pub(crate) environment: fn(&Model) -> Vec<(&'static str, String)>,
+    /// How the model runs a command.
+    pub(crate) tool: &'static str,
+}
+
+/// OpenCode once more, without anything that is known of it.
+const ANY: Cli = Cli {
+    kind: "acp",
+    command: &["opencode", "acp"],
+    settings: "model = \"scripted/small\"\nprofile = \"build\"",
+    environment: |model| {
+        let ask = ("OPENCODE_PERMISSION", r#"{"bash":"ask"}"#.to_owned());
+        crate::coding_opencode::environment(model).into_iter().chain([ask]).collect()
+    },
+    tool: "bash",
+};
+
+/// A server with the agent, and its model.
+struct Bench {
+    herald: Herald,
+    model: Model,
+    home: TempDir,
+}
+
+impl Cli {
+    async fn start(&self, steps: Vec<Step>, settings: &str) -> Bench {
+        let model = Model::start(steps).await;
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("repo")).unwrap();
+        let installed = env::var_os("HERALD_TEST_CODING");
+        let installed = PathBuf::from(installed.expect("cargo xtask test says where they are"));
+        let program = installed.join("node_modules/.bin").join(self.command[0]);
+        let mut command = vec![program.to_str().unwrap()];
+        command.extend(&self.command[1..]);
+        let mut config = format!(
+            "[[agents]]\nname = \"coder\"\nkind = {:?}\ncommand = {command:?}\nworkdir = {:?}\n\
+             {}\n{settings}\n[agents.env]\nHOME = {:?}\n",
+            self.kind,
+            home.path().join("repo"),
+            self.settings,
+            home.path(),
+        );
+        for (name, value) in (self.environment)(&model) {
+            config += &format!("{name} = '{value}'\n");
+        }
+        let herald = Herald::start(Options::config(config)).await;
+        Bench { herald, model, home }
+    }
+
+    fn command(&self) -> Step {
+        let arguments = json!({ "command": COMMAND, "description": "makes it" });
+        Step::Tool { name: self.tool.to_owned(), arguments }
+    }
+
+    /// Asks, goes on with a yes, and remembers in the next task of the conversation.
+    pub(crate) async fn asks_goes_on_and_remembers(&self) {
+        let steps = vec![self.command(), text("All is done."), text("Once more.")];
+        let bench = self.start(steps, "").await;
+        let id = begun(&bench.herald, "make it, please").await;
+        let asking = bench.reached(&id, "input-required").await;
+        let question = asking["status"]["message"]["parts"].as_array().unwrap();
+        assert!(question[0]["text"].as_str().unwrap().contains(COMMAND), "{asking}");
+        assert!(
+            question[1]["data"]["approval"]["choices"].as_array().unwrap().len() >= 2,
+            "{asking}"
+        );
+        assert!(!bench.is_made(), "nobody allowed it");
+        assert!(!bench.processes().is_empty(), "it waits");
+
+        let context = asking["contextId"].as_str().unwrap();
+        // As it was in 0.3, where the only question of a conversation is the one that is answered.
+        let yes = Wire::OldRpc.send("", &Draft::new(uuid(), "y").within(context), true);
+        Wire::OldRpc.sent(&bench.herald.call(&yes).await).unwrap();
+        let done = bench.reached(&id, "completed").await;
+        assert!(bench.is_made());
+        assert_eq!(answer(&done), "All is done.");
+        let result = data(&done, "result");
+        assert_eq!(result["summary"], "All is done.", "{done}");
+        assert!(result["stats"]["usage"].is_object(), "{done}");
+        let session = data(&done, "agent-metadata")["sessionId"].clone();
+        assert!(session.is_string(), "{done}");
+        bench.none_is_left().await;
+
+        let again = bench.say(Draft::new(uuid(), "and again").within(context)).await;
+        let again = bench.reached(&again, "completed").await;
+        assert_eq!(answer(&again), "Once more.", "nothing is told again");
+        assert_eq!(data(&again, "agent-metadata")["sessionId"], session);
+        let asked = bench.model.asked().last().unwrap().body.to_string();
+        for known in ["make it, please", "was-here", "All is done.", "and again"] {
+            assert!(asked.contains(known), "the model is not told {known:?}: {asked}");
+        }
+        assert_eq!(bench.model.unused(), 0);
+    }
+
+    /// Does not do what it may not.
+    pub(crate) async fn takes_a_no(&self, settings: &str, answer: Option<&str>) {
+        let bench = self.start(vec![self.command(), text("Then not.")], settings).await;
+        let id = begun(&bench.herald, "make it, please").await;
+        bench.reached(&id, "input-required").await;
+        if let Some(answer) = answer {
+            bench.say(Draft::new(uuid(), answer).to(&id)).await;
+        }
+        bench.reached(&id, "completed").await;
+        assert!(!bench.is_made());
+        bench.none_is_left().await;
+    }
+
+    /// Asks nobody.
+    pub(crate) async fn is_forced(&self) {
+        let steps = vec![self.command(), text("All is done.")];
+        let bench = self.start(steps, "force = true").await;
+        let id = begun(&bench.herald, "make it, please").await;
+        let done = bench.reached(&id, "completed").await;
+        assert!(bench.is_made());
+        assert_eq!(answer(&done), "All is done.");
+        assert_eq!(bench.model.unused(), 0);
+    }
+
+    /// Is cancelled in the middle, and killed in the middle.
+    pub(crate) async fn is_cut_off(&self) {
+        let bench = self.start(vec![Step::Hang, Step::Hang], "").await;
+        let id = begun(&bench.herald, "think").await;
+        bench.hung(1).await;
+        let cancelled = bench.herald.call(&Wire::Rest.cancel(&id)).await;
+        assert_eq!(state(&Wire::Rest.result(&cancelled).unwrap()), "canceled");
+        bench.none_is_left().await;
+
+        let id = begun(&bench.herald, "think again").await;
+        bench.hung(2).await;
+        let pids: Vec<_> = bench.processes().iter().map(ToString::to_string).collect();
+        Command::new("kill").arg("-9").args(&pids).status().await.unwrap();
+        let dead = bench.reached(&id, "failed").await;
+        let (why, _) = failure(&dead);
+        assert!(why.contains("coder"), "{why}");
+        bench.none_is_left().await;
+    }
+
+    /// Takes too long.
+    pub(crate) async fn is_late(&self) {
+        let bench = self.start(vec![Step::Hang], "timeout = \"1s\"").await;
+        let id = begun(&bench.herald, "think").await;
+        let late = bench.reached(&id, "failed").await;
+        assert_eq!(failure(&late).1, "TIMED_OUT");
+        bench.none_is_left().await;
+    }
+
+    /// Has a model that refuses.
+    pub(crate) async fn hears_a_refusal(&self) {
+        let bench = self.start(vec![Step::Status(400)], "").await;
+        let id = begun(&bench.herald, "think").await;
+        let failed = bench.reached(&id, "failed").await;
+        let (why, _) = failure(&failed);
+        assert!(why.contains("the model says 400"), "{why}");
+        bench.none_is_left().await;
+    }
+}
+
+impl Bench {
+    /// Sends a message, and returns the name of its task at once.
+    async fn say(&self, draft: Draft) -> String {
+        let answer = self.herald.call(&Wire::Rest.send("", &draft, true)).await;
+        id(&Wire::Rest.sent(&answer).unwrap()).to_owned()
+    }
+
+    /// Waits for a task to be where it should get, and no later.
+    async fn reached(&self, id: &str, wanted: &str) -> Value {
+        eventually(PATIENCE, "the task gets on", async || {
+            let state = state(&task(&self.herald, id).await);
+            state == wanted || is_terminal(&state)
+        })
+        .await;
+        let task = task(&self.herald, id).await;
+        assert_eq!(state(&task), wanted, "{task}\n{}", self.herald.log());
+        task
+    }
+
+    /// Waits until the model hangs for this time of two.
+    async fn hung(&self, time: usize) {
+        eventually(PATIENCE, "the model is asked", async || self.model.unused() == 2 - time).await;
+    }
+
+    /// The processes of the agent: they and nobody else have its home.
+    fn processes(&self) -> Vec<u32> {
+        let home = format!("HOME={}\0", self.home.path().display());
+        let pids = fs::read_dir("/proc").unwrap().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_its = |pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            String::from_utf8_lossy(&environment).contains(&home)
+        };
+        pids.filter(is_its).collect()
+    }
+
+    async fn none_is_left(&self) {
+        eventually(PATIENCE, "no process is left", async || self.processes().is_empty()).await;
+    }
+
+    fn is_made(&self) -> bool {
+        self.home.path().join("repo/made-it").exists()
+    }
+}
+
+pub(crate) fn text(text: &str) -> Step {
+    Step::Text(text.to_owned())
+}
+
+fn artifact<'a>(task: &'a Value, name: &str) -> &'a Value {
+    let found = task["artifacts"].as_array().unwrap().iter().find(|known| known["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name}: {task}"))
+}
+
+/// The answer, from all its pieces.
+fn answer(task: &Value) -> String {
+    let parts = artifact(task, "assistant-response")["parts"].as_array().unwrap();
+    parts.iter().map(|part| part["text"].as_str().unwrap()).collect()
+}
+
+fn data<'a>(task: &'a Value, name: &str) -> &'a Value {
+    &artifact(task, name)["parts"][0]["data"]
+}
+
+#[tokio::test]
+async fn any_agent_asks_goes_on_and_remembers() {
+    ANY.asks_goes_on_and_remembers().await;
+}
+
+#[tokio::test]
+async fn what_nobody_allows_any_agent_in_time_it_may_not() {
+    ANY.takes_a_no("approval_timeout = \"1s\"", None).await;
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_speak_the_protocol_fails_with_a_reason() {
+    let config = "[[agents]]\nname = \"coder\"\nkind = \"acp\"\n";
+    let programs = [
+        (r#"["cat"]"#, "does not speak the Agent Client Protocol"),
+        (r#"["sh", "-c", "read line; echo gone >&2; exit 3"]"#, "exit code 3: gone"),
+        (
+            r#"["sh", "-c", "read line; echo '{\"id\":1,\"result\":{\"protocolVersion\":9}}'; cat"]"#,
+            "speaks version 9",
+        ),
+    ];
+    for (command, reason) in programs {
+        let config = format!("{config}command = {command}\n");
+        let herald = Herald::start(Options::config(config)).await;
+        let failed = crate::exec::told(&herald, "hello").await;
+        let (why, _) = failure(&failed);
+        assert!(why.contains(reason), "{why}");
+    }
+}
