@@ -152,6 +152,7 @@ impl Coding {
             input_modes: profile.input_modes.clone(),
             output_modes: profile.output_modes.clone(),
         }];
+        profile.waits = true;
         // What it has done to the files cannot be done again.
         profile.recovery = Recovery::Fail;
         profile.concurrency = 4;

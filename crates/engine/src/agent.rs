@@ -100,6 +100,9 @@ pub struct Profile {
     pub extensions: Vec<Extension>,
     /// Whether callers may follow its tasks as streams.
     pub streaming: bool,
+    /// Whether it waits for its caller within its turn. Callers of before 1.0, whose answer it takes
+    /// without a new stream, keep the one they have meanwhile.
+    pub waits: bool,
     /// What happens to its turns after a crash.
     pub recovery: Recovery,
     /// How many of its turns run at once.
@@ -170,6 +173,7 @@ impl Profile {
             output_modes: vec!["text/plain".to_owned()],
             extensions: Vec::new(),
             streaming: true,
+            waits: false,
             recovery: Recovery::Fail,
             concurrency: 1024,
             serial: false,

@@ -161,6 +161,12 @@ impl Engine {
         Ok(Sent::Task(TaskJson::of(record, &accepted.live, history)))
     }
 
+    /// Whether the task's agent waits for its caller within its turn.
+    async fn waits(&self, live: &Live) -> Result<bool, Error> {
+        let record = self.record(live).await?.ok_or_else(Error::task_not_found)?;
+        Ok(self.post(&record.agent)?.profile.waits)
+    }
+
     async fn stream(
         &self,
         caller: &Caller,
@@ -169,8 +175,13 @@ impl Engine {
     ) -> Result<Subscription, Error> {
         let history = send.configuration.history_length;
         let after = send.after.clone();
+        let is_old = send.infer_task;
         let accepted = self.accept(caller, via, send, Operation::SendStreamingMessage).await?;
         let Accepted { live, seq, first, bytes, repeated, hidden } = accepted;
+        let until = match is_old && self.waits(&live).await? {
+            true => Until::TaskEnds,
+            false => Until::TurnEnds,
+        };
         // Only a send that was made before has a stream to go on with.
         if let Some(after) = after.filter(|after| repeated && after.seq >= seq) {
             if after.task.is_some_and(|task| task != live.key.task) {
@@ -178,9 +189,9 @@ impl Engine {
             }
             let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
             check_cursor(&record, after.seq)?;
-            return Ok(Subscription::new(self.clone(), live, after.seq, Until::TurnEnds));
+            return Ok(Subscription::new(self.clone(), live, after.seq, until));
         }
-        let events = Subscription::new(self.clone(), Arc::clone(&live), seq, Until::TurnEnds);
+        let events = Subscription::new(self.clone(), Arc::clone(&live), seq, until);
         if hidden {
             return Ok(events.answered_directly());
         }

@@ -167,3 +167,63 @@ fn output(result: &Value) -> String {
         (None, None) => told.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // As its documentation and those who recorded it show it.
+    const TOOLS: &str = include_str!("recorded/cursor-tool.jsonl");
+
+    fn forced() -> Ask {
+        Ask { text: "Count the files".to_owned(), force: true, ..Ask::default() }
+    }
+
+    #[test]
+    fn what_it_says_becomes_events_once_each() {
+        let (mut cursor, mut talk) = (dialect(forced()), Talk::default());
+        cursor.open(&mut talk);
+        assert_eq!(talk.lines, b"Count the files");
+        assert!(talk.is_closed);
+        for line in TOOLS.lines() {
+            cursor.hear(line, &mut talk).unwrap();
+        }
+        let used = |name: &str| Event::ToolUse { name: name.to_owned() };
+        let said = |output: &str| Event::ToolResult { output: output.to_owned() };
+        let stats = [("inputTokens", 1200), ("outputTokens", 40), ("durationMs", 5234)];
+        let expected = [
+            Event::Init {
+                model: Some("Claude 4 Sonnet".to_owned()),
+                session: Some("c6b62c6f-7ead-4fd6-9922-e952131177ff".to_owned()),
+            },
+            Event::Text("I'll look.".to_owned()),
+            used("shell"),
+            said("7\n"),
+            used("read"),
+            said("# Project\n"),
+            used("write"),
+            said(r#"success: {"fileSize":7,"linesCreated":1,"path":"/repo/summary.txt"}"#),
+            Event::Text("\n\nThere are 7.".to_owned()),
+            Event::Done {
+                summary: Some("I'll look.There are 7.".to_owned()),
+                stats: stats
+                    .map(|(name, figure)| (name.to_owned(), figure.into()))
+                    .into_iter()
+                    .collect(),
+            },
+        ];
+        assert_eq!(talk.events, expected);
+    }
+
+    #[test]
+    fn it_prints_where_it_may_do_everything_and_speaks_acp_where_it_has_to_ask() {
+        let model = Some("sonnet-4".to_owned());
+        let forced = Ask { model, session: Some("c6".to_owned()), ..forced() };
+        let arguments = dialect(forced.clone()).arguments().join(" ");
+        let expected =
+            "-p --trust --force --output-format=stream-json --model=sonnet-4 --resume=c6";
+        assert_eq!(arguments, expected);
+        let asking = dialect(Ask { force: false, ..forced });
+        assert_eq!(asking.arguments(), ["acp"]);
+    }
+}

@@ -52,7 +52,7 @@ pub(crate) struct Basics {
     #[arg(long, env = "HERALD_HOST", value_name = "ADDRESS")]
     pub(crate) host: Option<String>,
 
-    /// Port to listen on; 0 picks a free one [default: 8000, with --adapter 41242]
+    /// Port to listen on; 0 picks a free one [default: 8000]
     #[arg(long, env = "HERALD_PORT", value_name = "PORT")]
     pub(crate) port: Option<u16>,
 

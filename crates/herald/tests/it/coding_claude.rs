@@ -167,6 +167,7 @@ async fn what_it_may_not_do_unasked_waits_for_its_caller() {
             break frame;
         }
     };
+    assert_eq!(asked.body["final"], false);
     let parts = &asked.body["status"]["message"]["parts"];
     assert!(parts[0]["text"].as_str().unwrap().starts_with("Approve: Bash: touch made"), "{parts}");
     let choices = parts[1]["data"]["approval"]["choices"].as_array().unwrap();
@@ -183,6 +184,10 @@ async fn what_it_may_not_do_unasked_waits_for_its_caller() {
     assert_eq!(state(&done), "completed");
     assert_eq!(artifact(&done, "assistant-response"), "Counted.");
     assert!(bench.has_run());
+    // And who asked at first sees how it ends.
+    let rest = Wire::OldRpc.rest_of(&mut stream).await.unwrap();
+    assert_eq!(rest.last().unwrap().state().as_deref(), Some("completed"));
+    assert_eq!(rest.last().unwrap().body["final"], true);
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod support;
 mod wire;
 
 mod a2a_server;
+mod adapter;
 mod agents;
 mod cli;
 mod cli_agent;

@@ -138,6 +138,7 @@ impl Options {
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("HERALD_")
+                || name.starts_with("AGENT_")
                 || name.starts_with("OTEL_")
                 || name == "PORT"
                 || name == "A2A_PORT"
