@@ -16,8 +16,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "herald-agents",
-        "async-trait backon base64 herald-client herald-engine herald-protocol reqwest rustix serde \
-         serde_json tempfile tokio tokio-util tracing uuid",
+        "async-trait backon base64 herald-client herald-engine herald-protocol reqwest rustix \
+         serde serde_json tempfile tokio tokio-util tracing uuid",
     ),
     (
         "herald-client",

@@ -70,7 +70,7 @@ impl Frames for Sse {
         loop {
             while let Some(event) = self.ready.pop_front() {
                 if !event.data.trim().is_empty() {
-                    return self.format.read(event).map(Some);
+                    return self.format.read(&event).map(Some);
                 }
             }
             // Who sends without a break what is not shown must not keep a deadline from passing.
@@ -92,7 +92,7 @@ impl fmt::Debug for Sse {
 }
 
 impl Format {
-    fn read(self, event: sse::Event) -> Result<Frame, Error> {
+    fn read(self, event: &sse::Event) -> Result<Frame, Error> {
         let data = event.data.as_bytes();
         let (dialect, item) = match self {
             Self::Rpc(dialect, id) => match result_of(dialect, id, data) {
