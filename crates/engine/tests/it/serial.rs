@@ -84,6 +84,11 @@ impl Witness {
                         witness.gate.acquire().await.unwrap().forget();
                     }
                     "ask" => turn.ask("what?").await?,
+                    "hold" => {
+                        turn.ask("what?").await?;
+                        assert!(turn.answered().await);
+                        turn.take_answer().await?;
+                    }
                     _ => tokio::task::yield_now().await,
                 }
                 witness.tell(format!("{said} ended"));
@@ -161,6 +166,22 @@ async fn an_answer_to_a_question_takes_its_place_among_the_other_messages() {
     let order = ["ask", "between", "gate", "before", "answer", "more", "after"];
     assert_eq!(witness.began("ann in c"), order);
     assert_eq!(ended(&bench, &gate).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test]
+async fn a_turn_that_waits_for_its_answer_itself_goes_on_before_the_next_begins() {
+    let witness = Witness::new();
+    let bench = bench(&witness).await;
+    let asked = bench.send(in_context("c", "ann hold")).await.unwrap();
+    assert_eq!(asked.status.state, TaskState::InputRequired);
+    let next = bench.post(in_context("c", "ann next")).await.unwrap();
+    // Whoever came later and elsewhere has had a turn: the one that waits could have had it before.
+    bench.send(in_context("d", "ann later")).await.unwrap();
+    assert_eq!(witness.began("ann in c"), ["hold"]);
+    bench.send(answer(&asked, "ann answer")).await.unwrap();
+    ended(&bench, &next).await;
+    assert_eq!(ended(&bench, &asked).await.status.state, TaskState::Completed);
+    assert_eq!(witness.began("ann in c"), ["hold", "next"]);
 }
 
 #[tokio::test]
