@@ -398,7 +398,9 @@ async fn what_an_agent_says_beside_its_status_stays_with_the_task_and_what_a_can
 
 /// Asks, and writes down which tasks ended while it waited.
 #[derive(Debug, Default, Clone)]
-struct Asking(Arc<Mutex<Vec<(TaskState, Option<Metadata>)>>>);
+struct Asking(Arc<Mutex<Vec<Dismissal>>>);
+
+type Dismissal = (TaskState, Option<Metadata>);
 
 #[async_trait]
 impl Agent for Asking {
