@@ -1,13 +1,14 @@
 //! Agents that speak the Agent Client Protocol: real ones, asked by the real binary, with a model on
 //! loopback that says what a test has written down for it.
 
-use std::{env, fs, path::PathBuf, time::Duration};
+use std::{fs, time::Duration};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::{
+    coding_claude::installed,
     exec::{begun, failure, task},
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
@@ -56,9 +57,7 @@ impl Cli {
         let model = Model::start(steps).await;
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("repo")).unwrap();
-        let installed = env::var_os("HERALD_TEST_CODING");
-        let installed = PathBuf::from(installed.expect("cargo xtask test says where they are"));
-        let program = installed.join("node_modules/.bin").join(self.command[0]);
+        let program = installed(self.command[0]);
         let mut command = vec![program.to_str().unwrap()];
         command.extend(&self.command[1..]);
         let mut config = format!(
@@ -145,23 +144,23 @@ impl Cli {
         assert_eq!(bench.model.unused(), 0);
     }
 
-    /// Is cancelled in the middle, and killed in the middle.
+    /// Is cancelled in the middle, killed in the middle, and killed while it waits.
     pub(crate) async fn is_cut_off(&self) {
-        let bench = self.start(vec![Step::Hang, Step::Hang], "").await;
+        let bench = self.start(vec![Step::Hang, Step::Hang, self.command()], "").await;
         let id = begun(&bench.herald, "think").await;
-        bench.hung(1).await;
+        bench.left(2).await;
         let cancelled = bench.herald.call(&Wire::Rest.cancel(&id)).await;
         assert_eq!(state(&Wire::Rest.result(&cancelled).unwrap()), "canceled");
         bench.none_is_left().await;
 
         let id = begun(&bench.herald, "think again").await;
-        bench.hung(2).await;
-        let pids: Vec<_> = bench.processes().iter().map(ToString::to_string).collect();
-        Command::new("kill").arg("-9").args(&pids).status().await.unwrap();
-        let dead = bench.reached(&id, "failed").await;
-        let (why, _) = failure(&dead);
-        assert!(why.contains("coder"), "{why}");
-        bench.none_is_left().await;
+        bench.left(1).await;
+        bench.killed(&id).await;
+
+        let id = begun(&bench.herald, "make it, please").await;
+        bench.reached(&id, "input-required").await;
+        bench.killed(&id).await;
+        assert!(!bench.is_made());
     }
 
     /// Takes too long.
@@ -203,9 +202,20 @@ impl Bench {
         task
     }
 
-    /// Waits until the model hangs for this time of two.
-    async fn hung(&self, time: usize) {
-        eventually(PATIENCE, "the model is asked", async || self.model.unused() == 2 - time).await;
+    /// Waits until the model has so many steps left.
+    async fn left(&self, steps: usize) {
+        eventually(PATIENCE, "the model is asked", async || self.model.unused() == steps).await;
+    }
+
+    /// Kills the agent, which fails its task with a reason.
+    async fn killed(&self, id: &str) {
+        let pids: Vec<_> = self.processes().iter().map(ToString::to_string).collect();
+        assert!(!pids.is_empty(), "it runs");
+        Command::new("kill").arg("-9").args(&pids).status().await.unwrap();
+        let task = self.reached(id, "failed").await;
+        let (why, _) = failure(&task);
+        assert!(why.starts_with("agent coder "), "{why}");
+        self.none_is_left().await;
     }
 
     /// The processes of the agent: they and nobody else have its home.

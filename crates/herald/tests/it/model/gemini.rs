@@ -20,7 +20,7 @@ fn tool(name: &str, arguments: &Value) -> String {
     chunk(&json!({ "candidates": [candidate(&call)] }))
 }
 
-fn end(_tool: bool) -> String {
+fn end(_said: &str, _tool: bool) -> String {
     let mut last = candidate(&json!({ "text": "" }));
     last["finishReason"] = json!("STOP");
     let usage = json!({ "promptTokenCount": 7, "candidatesTokenCount": 3, "totalTokenCount": 10 });
