@@ -54,7 +54,10 @@ fn describe(settings: &Settings) -> String {
 impl Subject {
     /// The card that the server shows at its root when it is called at `base`.
     pub(super) fn card(&self, base: &str) -> AgentCard {
-        self.server.card(self.settings.server.public_url.as_deref().unwrap_or(base))
+        let card = self.server.card(self.settings.server.public_url.as_deref().unwrap_or(base));
+        // As callers of 1.0 get it: what only older ones are told is not in there.
+        let written = serde_json::to_vec(&card).expect("a card is JSON");
+        serde_json::from_slice(&written).expect("what is written as a card is one")
     }
 
     /// Where the server is reached from this machine.
