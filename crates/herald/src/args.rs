@@ -391,9 +391,10 @@ fn strangers(command: &clap::Command, layers: &Layers) -> Vec<String> {
         if settings.contains(&name) {
             return None;
         }
-        let origin = match origin {
-            Origin::Variable(_) => String::new(),
-            origin => format!(" ({origin})"),
+        // A variable is named by its name.
+        let origin = match matches!(origin, Origin::Variable(_)) {
+            true => String::new(),
+            false => format!(" ({origin})"),
         };
         if given.contains(&name) {
             return Some(format!("{name}{origin} does not count: it is only taken as a flag"));

@@ -56,7 +56,8 @@ pub(crate) fn entries(document: &[u8]) -> Vec<String> {
     let leads = |entry: &Value| place(entry).is_some_and(looks_like_one);
     match list(&catalog) {
         Value::Object(entries) if !entries.values().all(leads) => Vec::new(),
-        _ => known(&catalog),
+        Value::Object(_) | Value::Array(_) => known(&catalog),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     }
 }
 

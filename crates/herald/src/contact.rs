@@ -218,9 +218,9 @@ impl Contact {
             };
             // What is no card may still be the place of one.
             if places.peek().is_none() {
-                let document = match fault.kind() {
-                    Kind::CardInvalid => Box::pin(self.builder().fetch(&place)).await.ok(),
-                    _ => None,
+                let document = match fault.kind() == Kind::CardInvalid {
+                    true => Box::pin(self.builder().fetch(&place)).await.ok(),
+                    false => None,
                 };
                 let entries = document.map(|document| catalog::entries(&document));
                 return Err(match entries.filter(|entries| !entries.is_empty()) {
