@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Coding agents take seconds to start, and much longer where everything runs at once.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What the model wants to be done, which leaves a trace.
 const COMMAND: &str = "touch made-it && echo was-here";
@@ -124,11 +124,12 @@ impl Cli {
     pub(crate) async fn takes_a_no(&self, settings: &str, answer: Option<&str>) {
         let bench = self.start(vec![self.command(), text("Then not.")], settings).await;
         let id = begun(&bench.herald, "make it, please").await;
-        bench.reached(&id, "input-required").await;
         if let Some(answer) = answer {
+            bench.reached(&id, "input-required").await;
             bench.say(Draft::new(uuid(), answer).to(&id)).await;
         }
         bench.reached(&id, "completed").await;
+        assert!(bench.model.unused() < 2, "the model wanted it");
         assert!(!bench.is_made());
         bench.none_is_left().await;
     }
