@@ -4,12 +4,14 @@
 //! an object from names to references. An entry has a `name` (or `id`, `identifier`) and says under
 //! `card`, `agentCard`, `agentCardUrl` or `url` where the card is.
 
+use std::path::Path;
+
 use herald_client::Source;
 use serde_json::Value;
 
 use crate::{
     fault::{Fault, Kind},
-    reference::looks_like_one,
+    reference::{self, looks_like_one},
     spelling::near,
 };
 
@@ -101,19 +103,39 @@ fn names(entry: &Value) -> impl Iterator<Item = &str> {
     NAMES.iter().filter_map(|name| entry.get(name)?.as_str())
 }
 
-/// A reference in a catalog, which may be relative to it.
-pub(crate) fn resolve(catalog: &Source, place: &str) -> String {
-    let relative = !place.contains("://") && !place.starts_with("file:");
-    match catalog {
-        Source::At(url) | Source::Below(url) if relative => {
-            url.join(place).map_or_else(|_| place.to_owned(), |joined| joined.to_string())
+/// The places that an entry names, which may be relative to its catalog. No catalog starts a program,
+/// and one from the network leads to the network alone: neither to files of this machine nor, where it
+/// came over TLS, away from that.
+pub(crate) fn resolve(catalog: &Source, place: &str) -> Result<Vec<Source>, Fault> {
+    let places = match catalog {
+        Source::At(url) | Source::Below(url) => {
+            let joined = url.join(place).ok();
+            let joined = joined.filter(|found| {
+                found.scheme() == url.scheme()
+                    || (url.scheme(), found.scheme()) == ("http", "https")
+            });
+            reference::places(joined.ok_or_else(elsewhere)?.as_str())?
         }
-        Source::File(path) if place.starts_with("./") || place.starts_with("../") => {
-            let directory = path.parent().map(|parent| parent.join(place));
-            directory.map_or_else(|| place.to_owned(), |path| path.display().to_string())
+        Source::File(path) => {
+            let directory = path.parent().unwrap_or(Path::new(""));
+            let beside = |source| match source {
+                Source::File(path) => Source::File(directory.join(path)),
+                Source::At(_) | Source::Below(_) | Source::Program(_) => source,
+            };
+            reference::places(place)?.into_iter().map(beside).collect()
         }
-        Source::At(_) | Source::Below(_) | Source::File(_) | Source::Program(_) => place.to_owned(),
+        Source::Program(_) => return Err(elsewhere()),
+    };
+    match places.iter().any(|place| matches!(place, Source::Program(_))) {
+        true => Err(elsewhere()),
+        false => Ok(places),
     }
+}
+
+fn elsewhere() -> Fault {
+    let text = "the catalog leads where none may: to a program, from the network to a file, or from \
+                https to anything else";
+    Fault::new(Kind::CardNotFound, text).hint("if that is what you want, name it yourself with -a")
 }
 
 #[cfg(test)]
@@ -141,11 +163,41 @@ mod tests {
 
     #[test]
     fn a_reference_is_relative_to_its_catalog() {
-        let catalog = Source::exact("https://a.b/c/catalog.json").unwrap();
-        assert_eq!(resolve(&catalog, "x/card.json"), "https://a.b/c/x/card.json");
-        assert_eq!(resolve(&catalog, "https://x.y"), "https://x.y");
+        let first = |catalog: &Source, place| resolve(catalog, place).unwrap().swap_remove(0);
+        let exact = |url| Source::exact(url).unwrap();
+        let catalog = exact("https://a.b/c/catalog.json");
+        assert_eq!(first(&catalog, "x/card.json"), exact("https://a.b/c/x/card.json"));
+        assert_eq!(first(&catalog, "https://x.y/card.json"), exact("https://x.y/card.json"));
         let catalog = Source::File("/etc/agents/catalog.json".into());
-        assert_eq!(resolve(&catalog, "./x.json"), "/etc/agents/./x.json");
-        assert_eq!(resolve(&catalog, "localhost:1"), "localhost:1");
+        let file = Source::File("/etc/agents/x.json".into());
+        assert_eq!(first(&catalog, "x.json"), file);
+        assert_eq!(first(&catalog, "localhost:1"), Source::parse("http://localhost:1").unwrap());
+    }
+
+    #[test]
+    fn a_catalog_starts_no_program_and_one_from_the_network_stays_there() {
+        let file = Source::File("/etc/agents/catalog.json".into());
+        let plain = Source::exact("http://a.b/catalog.json").unwrap();
+        let secure = Source::exact("https://a.b/catalog.json").unwrap();
+        for place in [
+            "stdio:touch x",
+            "STDIO:touch x",
+            "stdio:touch x http://a.b/",
+            "stdio://touch/x",
+            "\tstdio:touch x",
+            "std\nio:touch x",
+        ] {
+            for catalog in [&file, &plain, &secure] {
+                assert!(resolve(catalog, place).is_err(), "{place:?} of {catalog:?}");
+            }
+        }
+        for place in ["file:///etc/card.json", "FILE:/etc/card.json", "ftp://a.b/", "localhost:1"] {
+            for catalog in [&plain, &secure] {
+                assert!(resolve(catalog, place).is_err(), "{place:?} of {catalog:?}");
+            }
+        }
+        assert!(resolve(&secure, "http://a.b/card.json").is_err());
+        assert!(resolve(&plain, "http://u:p@a.b/card.json").is_err());
+        assert!(resolve(&plain, "https://x.y/card.json").is_ok());
     }
 }

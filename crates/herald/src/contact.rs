@@ -20,6 +20,7 @@ use crate::{
     layers::Layers,
     output::{Output, describe, progress, quoted, warn},
     reference::{self, PROGRAM, looks_like_one},
+    secrets::Secrets,
     trust::Trust,
     wire::Wire,
 };
@@ -36,8 +37,8 @@ pub(crate) struct Contact {
     by_setting: bool,
     trust: Trust,
     pub(crate) out: Output,
-    /// What else must not be shown.
-    hidden: Vec<String>,
+    /// What must not be shown.
+    secrets: Secrets,
     /// Whether there is a name to log in with, given or kept.
     can_log_in: bool,
     /// The task that the verb is about, as soon as it is known: who stops waiting can go on later.
@@ -62,24 +63,31 @@ impl Contact {
                 warn("SECURITY: a credential goes to a server whose certificate is not checked");
             }
         }
+        let secrets = Secrets::default();
+        for parameter in &args.svc_param {
+            secrets.add(&String::from_utf8_lossy(parameter.value.as_bytes()));
+        }
+        let given = [&args.bearer, &args.api_key, &args.login.client_secret];
+        given.into_iter().flatten().for_each(|secret| secrets.add(&secret.0));
         Ok(Self {
             args: args.clone(),
             reference: reference.to_owned(),
             by_setting: positional.is_none() && !args.again.named,
             trust,
             out,
-            hidden: Vec::new(),
+            secrets,
             can_log_in,
             seen: RefCell::default(),
         })
     }
 
     /// Keeps more secrets out of what is printed.
-    pub(crate) fn hide<'a>(&mut self, secrets: impl IntoIterator<Item = &'a Hidden>) {
-        self.hidden.extend(secrets.into_iter().map(|secret| secret.0.clone()));
+    pub(crate) fn hide<'a>(&self, secrets: impl IntoIterator<Item = &'a Hidden>) {
+        secrets.into_iter().for_each(|secret| self.secrets.add(&secret.0));
     }
 
-    /// Does `work` within the time that the verb may take, unless it is interrupted.
+    /// Does `work` within the time that the verb may take, unless it is interrupted. Why it failed may
+    /// be told in the agent's words, which may repeat what the agent was sent.
     pub(crate) async fn within<T>(
         &self,
         work: impl Future<Output = Result<T, Fault>>,
@@ -92,7 +100,7 @@ impl Contact {
             }
         };
         tokio::select! {
-            done = work => done,
+            done = work => done.map_err(|fault| fault.without(&self.secrets)),
             () = late => {
                 let text = format!("not done within {}", humantime::format_duration(patience));
                 Err(self.left(Fault::new(Kind::Timeout, text)))
@@ -203,8 +211,7 @@ impl Contact {
 
     /// Fetches the card. Whoever keeps it is shown no credential: it has declared none.
     pub(crate) async fn discover(&self) -> Result<Discovered, Fault> {
-        let reference = self.resolved().await?;
-        let mut places = reference::places(&reference)?.into_iter().peekable();
+        let mut places = self.places().await?.into_iter().peekable();
         loop {
             let place = places.next().expect("a reference names a place");
             // Boxed, as all that may happen on the way is in it.
@@ -231,43 +238,37 @@ impl Contact {
         }
     }
 
-    /// The reference itself, or the one that it leads to by a catalog.
-    async fn resolved(&self) -> Result<String, Fault> {
+    /// Where the card may be: as the reference says, or the catalog's entry that it names.
+    async fn places(&self) -> Result<Vec<Source>, Fault> {
         let Some((catalog, name)) = catalog::split(&self.reference) else {
-            return Ok(self.reference.clone());
+            return reference::places(&self.reference);
         };
-        let place = reference::places(catalog)?.swap_remove(0);
-        let document = Box::pin(self.builder().fetch(&place)).await;
-        let document = document.map_err(|error| self.no_card(&place, &error))?;
+        let catalog = reference::places(catalog)?.swap_remove(0);
+        let document = Box::pin(self.builder().fetch(&catalog)).await;
+        let document = document.map_err(|error| self.no_card(&catalog, &error))?;
         let found = catalog::find(&document, name).map_err(|fault| self.with_origin(fault))?;
-        let found = catalog::resolve(&place, &found);
-        let remote = matches!(place, Source::At(_) | Source::Below(_));
-        if found.starts_with(PROGRAM) || remote && !found.starts_with("http") {
-            let text = "the catalog names a program or a file of this machine as an agent";
-            return Err(Fault::new(Kind::CardNotFound, text)
-                .hint("if that is what you want, name it yourself with -a"));
-        }
+        let places = catalog::resolve(&catalog, &found)?;
         // Who has the catalog does not decide who gets the credentials.
-        let args = &self.args;
-        let secrets = [&args.bearer, &args.api_key, &args.login.client_secret];
-        let credentials = secrets.into_iter().any(Option::is_some);
-        if let Source::At(url) | Source::Below(url) = &place
-            && credentials
+        let found = places.first().and_then(Source::origin);
+        if let (Some(own), Some(found)) = (catalog.origin(), found)
+            && self.carries_secrets()
         {
-            let own = url.origin().ascii_serialization();
-            let trusted = std::iter::once(&own).chain(&self.args.trust_origin);
-            let within = |origin: &String| {
-                let origin = origin.trim_end_matches('/');
-                found
-                    .strip_prefix(origin)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            if !trusted.into_iter().any(within) {
+            let named = self.args.trust_origin.iter().filter_map(|url| Source::exact(url).ok());
+            if found != own && !named.filter_map(|url| url.origin()).any(|origin| origin == found) {
                 let text = "the catalog leads elsewhere, and credentials are not sent there";
-                return Err(Fault::usage(text).hint(format!("name the agent itself: -a {found}")));
+                let hint = format!("if you trust it, name it with --trust-origin {found}");
+                return Err(Fault::usage(text).hint(hint));
             }
         }
-        Ok(found)
+        Ok(places)
+    }
+
+    /// Whether calls hold what only the agent that was named should see. A service parameter may well
+    /// be a key.
+    fn carries_secrets(&self) -> bool {
+        let args = &self.args;
+        let secrets = [&args.bearer, &args.api_key, &args.login.client_secret];
+        secrets.into_iter().any(Option::is_some) || !args.svc_param.is_empty()
     }
 
     /// Calls the agent.
@@ -316,7 +317,7 @@ impl Contact {
         if self.args.output.debug == Some(true) {
             let AgentInterface { protocol_binding, protocol_version, url, .. } = client.interface();
             let chosen = format!("calling {protocol_binding} {protocol_version} at {url}");
-            crate::output::note("Debug", &crate::output::inline(&chosen));
+            crate::output::note("Debug", &chosen);
         }
         Ok(client)
     }
@@ -355,15 +356,18 @@ impl Contact {
             oauth = oauth.scope(scope);
         }
         if let Some(kept) = kept {
+            self.secrets.add_token(&kept.token());
             oauth = oauth.token(kept.token());
         }
+        let secrets = self.secrets.clone();
         Ok(Some(oauth.on_token(move |token| {
+            secrets.add_token(token);
             let login = Login::new(&client_id, token);
             let owner = owner.clone();
             let saved =
                 logins.as_ref().map(|logins| logins.change(|all| drop(all.insert(owner, login))));
             if let Some(Err(fault)) = saved {
-                warn(&crate::output::inline(fault.message()));
+                warn(fault.message());
             }
         })))
     }
@@ -395,6 +399,9 @@ impl Contact {
         }
         let version = self.version().to_string();
         let version = HeaderValue::try_from(version).expect("digits and a dot");
+        if !args.svc_param.is_empty() {
+            builder = builder.confine();
+        }
         let parameters = args.svc_param.clone();
         builder = builder.intercept(move |call: &mut Outgoing| {
             // The client names 1.0 by itself, but no older version.
@@ -405,7 +412,7 @@ impl Contact {
             Ok(())
         });
         if args.output.debug == Some(true) {
-            builder = builder.watch(Wire::new(self.secrets()));
+            builder = builder.watch(Wire::new(self.secrets.clone()));
         }
         builder
     }
@@ -413,15 +420,6 @@ impl Contact {
     /// Older versions are spoken only when they are asked for.
     fn version(&self) -> Version {
         self.args.a2a_version.unwrap_or(Version::V1_0)
-    }
-
-    fn secrets(&self) -> Vec<String> {
-        let args = &self.args;
-        let values = args.svc_param.iter().map(|one| &one.value);
-        let values = values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        let given = [&args.bearer, &args.api_key, &args.login.client_secret].into_iter().flatten();
-        let given = given.map(|secret| secret.0.clone());
-        given.chain(values).chain(self.hidden.iter().cloned()).collect()
     }
 
     /// Refuses a card with which nothing can be done, and says what to change.

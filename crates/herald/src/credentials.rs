@@ -18,6 +18,8 @@ use crate::{fault::Fault, layers, output::warn};
 
 /// More than any such file holds.
 const LARGEST: u64 = 4 << 20;
+/// The end of the year 9999. No token lasts longer, and no later time can be written out.
+const LATEST: u64 = 253_402_300_799;
 /// How long another writer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -64,7 +66,7 @@ impl Login {
         Token {
             access: Secret::new(&self.access_token),
             refresh: self.refresh_token.as_ref().map(Secret::new),
-            expires: self.expires,
+            expires: self.expires.map(|end| end.min(LATEST)),
             from: self.token_url.clone(),
         }
     }

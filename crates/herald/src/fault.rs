@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use herald_protocol::ErrorKind;
 use serde::Serialize;
 
+use crate::secrets::Secrets;
+
 /// A failure of a client verb.
 #[derive(Debug)]
 pub(crate) struct Fault {
@@ -144,6 +146,13 @@ impl Fault {
         self
     }
 
+    /// The same without what must not be shown.
+    #[must_use]
+    pub(crate) fn without(self, secrets: &Secrets) -> Self {
+        let hint = self.hint.map(|hint| secrets.redact_sentence(&hint));
+        Self { message: secrets.redact_sentence(&self.message), hint, ..self }
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
@@ -244,8 +253,10 @@ pub(crate) fn connection_hint(words: &str) -> Option<&'static str> {
         Some("nothing listens there; is the agent running, and is the port right?")
     } else if any(&["corrupt message", "invalidcontenttype", "wrong version number"]) {
         Some("the server seems to speak plain HTTP there; write http:// instead of https://")
-    } else if any(&["certificate", "unknownissuer", "tls", "handshake"]) {
+    } else if any(&["certificate", "unknownissuer"]) {
         Some("its certificate is not trusted here; for a test server of your own, use --insecure")
+    } else if any(&["tls", "handshake"]) {
+        Some("it hung up while the connection was being secured; is the port right?")
     } else {
         None
     }

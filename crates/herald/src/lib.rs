@@ -13,6 +13,7 @@ mod logging;
 mod otlp;
 mod output;
 mod reference;
+mod secrets;
 mod settings;
 mod spelling;
 mod trust;
@@ -74,7 +75,7 @@ fn run(reading: Reading) -> ExitCode {
     let code = perform(cli.command, &layers, &settings);
     if code != ExitCode::SUCCESS {
         for remark in settings.iter().filter_map(Setting::remark) {
-            output::note("Note", &output::inline(&remark));
+            output::note("Note", &remark);
         }
     }
     code

@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub(crate) use page::{Detail, Page};
-pub(crate) use plain::{inline, quoted};
+pub(crate) use plain::{inline, is_active, lines, quoted};
 pub(crate) use views::{describe, short};
 
 /// How results are printed.
@@ -83,9 +83,9 @@ impl Output {
             }
             Format::Text => {
                 let code = fault.kind().code();
-                note("Error", &format!("{} ({code})", inline(fault.message())));
+                note("Error", &format!("{} ({code})", fault.message()));
                 if let Some(hint) = fault.advice() {
-                    note("Hint", &inline(hint));
+                    note("Hint", hint);
                 }
             }
         }
@@ -96,6 +96,11 @@ impl Output {
 /// Writes one JSON document to standard output.
 pub(crate) fn document(value: &impl Serialize) -> Result<(), Fault> {
     print(&json::document(value))
+}
+
+/// The text of a JSON document, such that a terminal does not act on it.
+pub(crate) fn document_of(json: &str) -> String {
+    json::finish(json)
 }
 
 /// Writes to standard output at once. A reader who has gone has read enough.
@@ -110,10 +115,10 @@ pub(crate) fn print(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// A labelled line on standard error.
+/// A labelled line on standard error, whoever its text is from.
 pub(crate) fn note(label: &str, text: &str) {
     // Nothing can be done about a standard error that is gone.
-    let _ = writeln!(io::stderr().lock(), "{label}: {text}");
+    let _ = writeln!(io::stderr().lock(), "{label}: {}", inline(text));
 }
 
 /// Something that the user should know, although the verb goes on.
@@ -124,6 +129,6 @@ pub(crate) fn warn(text: &str) {
 /// A line about what is going on, for somebody who sits and waits.
 pub(crate) fn progress(text: &str) {
     if io::stderr().is_terminal() {
-        note("Progress", &inline(text));
+        note("Progress", text);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     contact::{Contact, owner},
     credentials::{Login, Logins},
     fault::Fault,
-    output::{Output, Page, Show, describe, inline, note, warn},
+    output::{Output, Page, Show, describe, note, warn},
     reference,
 };
 
@@ -74,13 +74,13 @@ fn needs_login(contact: &Contact, card: &AgentCard) -> Result<(), Fault> {
 fn tell(prompt: Prompt) {
     match prompt {
         Prompt::Device { url, code, complete } => {
-            note("Login", &inline(&format!("open {url} on any device and enter the code {code}")));
+            note("Login", &format!("open {url} on any device and enter the code {code}"));
             if let Some(complete) = complete {
-                note("Login", &inline(&format!("or open {complete}")));
+                note("Login", &format!("or open {complete}"));
             }
         }
         Prompt::Browser { url } => {
-            note("Login", &inline(&format!("open this page in a browser on this machine: {url}")));
+            note("Login", &format!("open this page in a browser on this machine: {url}"));
         }
         _ => {}
     }
@@ -104,7 +104,7 @@ async fn logout(args: &AuthLogout) -> Result<(), Fault> {
     let mut forgotten = Vec::new();
     for (agent, login) in kept.iter().filter(|(agent, _)| owners.contains(agent)) {
         let revoked = revoke(&args.agent, agent).await.unwrap_or_else(|fault| {
-            warn(&inline(&format!("the login is not taken back: {}", fault.message())));
+            warn(&format!("the login is not taken back: {}", fault.message()));
             false
         });
         let client_id = login.client_id.clone();

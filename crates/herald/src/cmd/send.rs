@@ -4,9 +4,10 @@ use std::{io::Read, path::Path};
 
 use herald_client::{Client, StreamEvent};
 use herald_protocol::{
-    Content, ErrorKind, Message, Part, Role, SendResult, Task, TaskId, TaskState,
+    Content, ErrorKind, Message, MessageId, Part, Role, SendResult, Task, TaskId, TaskState,
     request::SendMessage,
 };
+use uuid::Uuid;
 
 use crate::{
     args::{Content as Given, MessageArgs, Send, Source},
@@ -73,9 +74,11 @@ async fn refused(contact: &Contact, client: &Client, id: &str, fault: Fault) -> 
     }
 }
 
-/// The message of a turn.
+/// The message of a turn. It has its name from the beginning: in whatever way it is sent, and sent
+/// again, it stays one message.
 pub(crate) fn message(parts: Vec<Part>, args: &MessageArgs) -> SendMessage {
     let message = Message {
+        message_id: MessageId::new(Uuid::new_v4().to_string()),
         role: Role::User,
         parts,
         context_id: args.context_id.as_deref().map(Into::into),

@@ -24,6 +24,8 @@ use crate::{
 
 /// Pages of one list that are fetched at most: an agent may never stop.
 const MOST_PAGES: usize = 10_000;
+/// As many bytes of tasks are held until all pages are there.
+const MOST_HELD: usize = 256 << 20;
 
 /// Runs a verb of tasks.
 pub(crate) async fn run(command: &TaskCommand) -> Result<(), Fault> {
@@ -78,7 +80,7 @@ async fn list(args: &TaskList) -> Result<(), Fault> {
         .within(async {
             let client = contact.connect().await?;
             let mut pages = client.list(query);
-            let mut all = TaskPage::default();
+            let (mut all, mut held) = (TaskPage::default(), 0);
             for _ in 0..if args.all { MOST_PAGES } else { 1 } {
                 let page = pages.next().await.map_err(|error| contact.explain(&client, &error))?;
                 let Some(mut page) = page else { break };
@@ -87,6 +89,11 @@ async fn list(args: &TaskList) -> Result<(), Fault> {
                         contact.out.show(task)?;
                     }
                     continue;
+                }
+                held += serde_json::to_vec(&page.tasks).map_or(0, |json| json.len());
+                if held > MOST_HELD {
+                    let text = "the list is larger than what is shown at once";
+                    return Err(Fault::internal(text).hint("add --stream: it shows task by task"));
                 }
                 all.tasks.append(&mut page.tasks);
                 all = TaskPage { tasks: all.tasks, ..page };
@@ -156,7 +163,7 @@ async fn subscribe(args: &TaskSubscribe) -> Result<(), Fault> {
 
 async fn push_create(args: &PushCreate) -> Result<(), Fault> {
     let (reference, [id]) = subject(&args.name.words, &args.agent)?;
-    let mut contact = Contact::new(&args.agent, reference)?;
+    let contact = Contact::new(&args.agent, reference)?;
     contact.hide(args.token.iter().chain(&args.auth_credentials));
     let credentials = args.auth_credentials.as_ref().map(|secret| secret.0.clone());
     let scheme = args.auth_scheme.clone();

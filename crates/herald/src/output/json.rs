@@ -17,7 +17,7 @@ pub(super) fn line(value: &(impl Serialize + ?Sized)) -> String {
 }
 
 /// Writes out what JSON allows in strings and a terminal would act on: the value stays the same.
-fn finish(json: &str) -> String {
+pub(super) fn finish(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + 1);
     for c in json.chars() {
         match c {

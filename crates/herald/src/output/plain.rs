@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 /// Whether a terminal could act on this character, or a reader be misled by it.
-pub(super) fn is_active(c: char) -> bool {
+pub(crate) fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -16,7 +16,7 @@ pub(crate) fn inline(text: &str) -> String {
 }
 
 /// Lines as they are, with everything else that is active written out.
-pub(super) fn lines(text: &str) -> String {
+pub(crate) fn lines(text: &str) -> String {
     escaped(&text.replace("\r\n", "\n"), |c| matches!(c, '\n' | '\t'))
 }
 
