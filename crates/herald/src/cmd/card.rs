@@ -9,7 +9,7 @@ use crate::{
     args::{CardCommand, CardGet, Format},
     contact::Contact,
     fault::{Fault, Kind},
-    output::{Detail, Page, Show, inline, note},
+    output::{Detail, Page, Show, note},
 };
 
 /// Runs a verb of cards.
@@ -27,23 +27,28 @@ async fn get(args: &CardGet) -> Result<(), Fault> {
             if args.validate {
                 validate(discovered.document())?;
             }
-            let card = Document::new(&discovered);
-            let selected = contact.selected(&discovered);
-            let signature = signature(discovered.verdict());
             let trust = &args.agent.trust;
             let asked = trust.card_keys.is_some()
                 || !trust.card_keys_from.is_empty()
                 || trust.require_signature == Some(true)
                 || contact.out.detail == Detail::Full;
-            let signed = *discovered.verdict() != Verdict::Unsigned;
-            if contact.out.format == Format::Json && (asked || signed) {
-                // The card is the protocol's own and has no place for it.
-                note("Signature", &inline(&signature));
-            }
+            let told = |verdict: &Verdict| {
+                let signature = signature(verdict);
+                let signed = *verdict != Verdict::Unsigned;
+                if contact.out.format == Format::Json && (asked || signed) {
+                    // The card is the protocol's own and has no place for it.
+                    note("Signature", &signature);
+                }
+                signature
+            };
             if args.extended {
-                let card = Box::pin(extended(&contact, discovered)).await?;
-                return contact.out.show(&card);
+                let (card, verdict) = Box::pin(extended(&contact, discovered)).await?;
+                let signature = told(&verdict);
+                return contact.out.show_with(&card, |page| page.field("Signature", signature));
             }
+            let card = Document::new(&discovered);
+            let selected = contact.selected(&discovered);
+            let signature = told(discovered.verdict());
             contact.out.show_with(&card, |page| {
                 if let Some(interface) = selected {
                     page.field("Selected Interface", interface);
@@ -58,8 +63,11 @@ async fn get(args: &CardGet) -> Result<(), Fault> {
 }
 
 /// Asks for the card for authenticated callers, if the public one says that there is one and how to
-/// sign in.
-async fn extended(contact: &Contact, discovered: Discovered) -> Result<AgentCard, Fault> {
+/// sign in. What the signatures of the one are worth says nothing about the other.
+async fn extended(
+    contact: &Contact,
+    discovered: Discovered,
+) -> Result<(AgentCard, Verdict), Fault> {
     let card = discovered.card();
     if card.capabilities.extended_agent_card != Some(true) {
         let kind = Kind::Protocol(ErrorKind::UnsupportedOperation);
@@ -68,7 +76,8 @@ async fn extended(contact: &Contact, discovered: Discovered) -> Result<AgentCard
     }
     contact.needs_declared_credential(card)?;
     let client = contact.call(discovered)?;
-    client.extended_card().await.map_err(|error| contact.explain(&client, &error))
+    let card = client.extended_card().await.map_err(|error| contact.explain(&client, &error))?;
+    Ok((card, client.verdict()))
 }
 
 /// What a card's signatures are worth. None is no fault: agents need not sign.
@@ -83,7 +92,8 @@ fn signature(verdict: &Verdict) -> String {
     }
 }
 
-/// A card as it was written, so that nothing is lost which this program does not know.
+/// A card as it was written, so that nothing is lost which this program does not know; or, where a
+/// signature is good, what the signature is over, and nothing beside it.
 struct Document {
     card: AgentCard,
     written: Option<Value>,
@@ -94,6 +104,7 @@ impl Document {
         let written: Option<Value> = serde_json::from_slice(discovered.document()).ok();
         // What is older than 1.0 is shown as 1.0 has it.
         let written = written.filter(|value| value.get("supportedInterfaces").is_some());
+        let written = written.filter(|_| !discovered.verdict().is_verified());
         Self { card: discovered.card().clone(), written }
     }
 }

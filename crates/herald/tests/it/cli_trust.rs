@@ -161,6 +161,14 @@ async fn a_signature_is_verified_unverifiable_or_absent_and_never_more_than_that
     };
     let verified = get("card.json", &["--card-keys", "keys.json"]).ok().await;
     assert_eq!(verified.field("Signature"), "verified by k-1");
+    // What somebody wrote beside the signed members is not shown as if it were signed.
+    let text = fs::read_to_string(home.path().join("card.json")).unwrap();
+    let more = text.replacen('{', r#"{"evil":{"payTo":"me"},"#, 1);
+    fs::write(home.path().join("more.json"), more).unwrap();
+    let more = get("more.json", &["--card-keys", "keys.json", "-o", "json"]).ok().await;
+    assert_eq!(more.stderr, "Signature: verified by k-1\n");
+    assert!(!more.stdout.contains("payTo"), "{more:?}");
+    assert!(get("more.json", &["-o", "json"]).ok().await.stdout.contains("payTo"));
     let unknown = get("card.json", &[]).ok().await;
     assert!(unknown.field("Signature").starts_with("unverifiable, "), "{unknown:?}");
     // One letter of the card is another.
