@@ -31,6 +31,7 @@ use herald_engine::Clock;
 use herald_protocol::Version;
 use reqwest::Url;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use self::{
     report::{Agent, Declared, DeclaredInterface},
@@ -45,6 +46,9 @@ pub(crate) use self::{
     suite::{Binding, Level},
     target::WELL_KNOWN,
 };
+
+/// How long all tests may take, whatever they wait for.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// What to check, and how.
 #[derive(Debug, Clone)]
@@ -109,9 +113,9 @@ impl std::error::Error for Trouble {}
 /// Runs all checks that apply. `progress` hears what they are about.
 pub(crate) async fn run(options: &Options, progress: fn(&str)) -> Result<Report, Trouble> {
     let documents = documents(options)?;
-    let host = options.cards.first().and_then(Url::host_str).unwrap_or_default();
-    let wire =
-        Wire::new(host, options.timeout, options.bearer.as_deref()).map_err(Trouble::Usage)?;
+    let origin = options.cards.first().map(|url| url.origin().ascii_serialization());
+    let wire = Wire::new(origin.unwrap_or_default(), options.timeout, options.bearer.as_deref());
+    let wire = wire.map_err(Trouble::Usage)?;
     let target = Target::find(&wire, &options.cards).await?;
     if options.bearer.is_none() && target.capability("authentication") == Value::Bool(true) {
         return Err(Trouble::NoCredentials);
@@ -123,7 +127,13 @@ pub(crate) async fn run(options: &Options, progress: fn(&str)) -> Result<Report,
     }
     let rows = match &options.tck {
         Some(directory) => Box::pin(tck::run(directory, &target, options)).await?,
-        None => checked(&documents, &wire, &target, options, progress).await?,
+        None => {
+            let checked = checked(&documents, &wire, &target, options, progress);
+            timeout(LONGEST, checked).await.map_err(|_| {
+                let text = format!("the tests are not done within {LONGEST:?}; run a part of them");
+                Trouble::Usage(text)
+            })??
+        }
     };
     if rows.is_empty() {
         let said = target.interfaces.iter().map(Interface::to_string).collect::<Vec<_>>();

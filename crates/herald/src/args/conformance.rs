@@ -56,7 +56,7 @@ pub(crate) struct Conformance {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     pub(crate) timeout: Duration,
 
-    /// A bearer token, sent to the host that REF names and to no other. Others on this machine can
+    /// A bearer token, sent to the origin that REF names and to no other. Others on this machine can
     /// see the flag; A2ACLI_BEARER is not seen
     #[arg(long, value_name = "TOKEN")]
     pub(crate) bearer: Option<Hidden>,

@@ -9,8 +9,9 @@ use crate::{
     args::{Conformance, Format},
     conformance::{self, Options, Trouble, WELL_KNOWN},
     fault::{Fault, Kind, connection_hint},
-    output::{print, progress},
+    output::{document_of, lines, print, progress},
     reference,
+    secrets::Secrets,
 };
 
 /// Checks a server and prints what was found. The exit code is 0 if every MUST that could be checked
@@ -23,16 +24,20 @@ pub(crate) async fn run(args: Conformance) -> Result<ExitCode, Fault> {
     })?;
     let cards = cards(named)?;
     let (format, junit) = (args.output, args.junit.clone());
-    let report = conformance::run(&options(args, cards), progress).await?;
+    let secrets = Secrets::default();
+    args.bearer.iter().for_each(|token| secrets.add(&token.0));
+    let report = conformance::run(&options(args, cards), progress).await;
+    let report = report.map_err(|trouble| Fault::from(trouble).without(&secrets))?;
     if let Some(path) = junit {
-        let written = std::fs::write(&path, report.junit());
+        let written = std::fs::write(&path, secrets.redact_sentence(&report.junit()));
         written
             .map_err(|fault| Fault::usage(format!("cannot write {}: {fault}", path.display())))?;
     }
-    print(&match format {
-        Format::Text => report.text(),
-        Format::Json => report.json(),
-    })?;
+    // What was found is told in the server's words, and the server was shown the token.
+    print(&secrets.redact_sentence(&match format {
+        Format::Text => lines(&report.text()),
+        Format::Json => document_of(&report.json()),
+    }))?;
     Ok(if report.is_conformant() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -7,8 +7,10 @@
 
 use std::fmt;
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Number, Value};
+
+use crate::output::is_active;
 
 /// What a value must be like.
 #[derive(Debug, Clone)]
@@ -93,6 +95,9 @@ impl From<String> for Unmet {
     }
 }
 
+/// How much memory a pattern may take. One that needs more does not belong into a suite.
+const LARGEST_PATTERN: usize = 256 << 10;
+
 /// How much of a value is shown.
 const SHOWN: usize = 160;
 
@@ -147,7 +152,7 @@ impl Rule {
             ("exists", Value::Bool(true)) => Self::Exists,
             ("absent", Value::Bool(true)) => Self::Absent,
             ("contains", Value::String(part)) => Self::Contains(part.clone()),
-            ("matches", Value::String(pattern)) => match Regex::new(pattern) {
+            ("matches", Value::String(pattern)) => match compiled(pattern) {
                 Ok(regex) => Self::Matches(regex),
                 Err(fault) => return Err(format!("{pattern:?} is no pattern: {fault}")),
             },
@@ -215,6 +220,10 @@ impl Rule {
         };
         if holds { Ok(()) } else { Err(Mismatch::new(path, self.to_string(), value)) }
     }
+}
+
+fn compiled(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build()
 }
 
 impl Kind {
@@ -286,7 +295,7 @@ pub(super) fn shown(value: &Value) -> String {
 
 /// A text in one line that fits a terminal and cannot confuse it.
 pub(super) fn short(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let plain = |c: char| if is_active(c) { ' ' } else { c };
     let mut shown: String = text.chars().map(plain).take(SHOWN).collect();
     if text.chars().nth(SHOWN).is_some() {
         shown.push('…');

@@ -6,6 +6,8 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use serde_json::Value;
+
 use super::suite::{Action, Document};
 
 /// What ships with this binary.
@@ -29,6 +31,8 @@ const MAX_FILES: usize = 64;
 /// No file has more tests, and no test more steps.
 const MAX_TESTS: usize = 2000;
 const MAX_STEPS: usize = 100;
+/// No file has more patterns, as each takes its time and memory.
+const MAX_PATTERNS: usize = 1000;
 
 /// A file that cannot be used, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +102,11 @@ fn text(path: &Path) -> Result<String, String> {
 /// Reads one document and checks what its types cannot.
 fn read(name: &str, text: &str) -> Result<Document, LoadError> {
     let fault = |why: String| LoadError { file: name.to_owned(), why };
+    // Assertions are made ready while they are read, so how many there are is found out before. What
+    // cannot be read is said below.
+    if serde_saphyr::from_str(text).is_ok_and(|value| patterns(&value) > MAX_PATTERNS) {
+        return Err(fault(format!("a file has at most {MAX_PATTERNS} patterns")));
+    }
     let mut place = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
         serde_path_to_error::deserialize::<_, Document>(deserializer).map_err(|error| {
@@ -114,6 +123,17 @@ fn read(name: &str, text: &str) -> Result<Document, LoadError> {
     })?;
     check(&document).map_err(fault)?;
     Ok(document)
+}
+
+/// How often a value is to match a pattern.
+fn patterns(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => list.iter().map(patterns).sum(),
+        Value::Object(map) => {
+            usize::from(map.contains_key("matches")) + map.values().map(patterns).sum::<usize>()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
 }
 
 fn check(document: &Document) -> Result<(), String> {
@@ -219,6 +239,16 @@ suites:
             let said = refused(&LEAST.replace(from, to));
             assert!(said.contains(place), "{place} is not in {said}");
         }
+    }
+
+    #[test]
+    fn a_suite_cannot_have_patterns_without_end() {
+        let many = vec!["{matches: x}"; MAX_PATTERNS + 1].join(", ");
+        let expect = |rules: &str| format!("params: {{}}, expect: {{body: {{any_of: [{rules}]}}}}");
+        assert!(refused(&LEAST.replace("params: {}", &expect(&many))).contains("1000 patterns"));
+        let huge = r#"{matches: "\\w{60}\\pL{49}"}"#;
+        assert!(refused(&LEAST.replace("params: {}", &expect(huge))).contains("no pattern"));
+        assert!(read("it.yaml", &LEAST.replace("params: {}", &expect("{matches: x}"))).is_ok());
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl Report {
 
     /// JSON for programs; its form is in docs/conformance.md.
     pub(crate) fn json(&self) -> String {
-        serde_json::to_string_pretty(&Whole::of(self)).expect("a report is JSON") + "\n"
+        serde_json::to_string_pretty(&Whole::of(self)).expect("a report is JSON")
     }
 
     /// The XML that CI systems read.

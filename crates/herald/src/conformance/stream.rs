@@ -53,9 +53,12 @@ pub(super) fn check(
         Some(Ordering::MonotonicState) => monotonic(events)?,
         None => {}
     }
-    let at = |index: usize, pattern: &Pattern| -> Result<(), Unmet> {
+    let holds = |index: usize, assertion: &Assertion| {
         let seen = events.get(index).map(flattened);
-        Ok(fill(&pattern.0)?.check(&format!("events[{index}]"), seen.as_ref())?)
+        assertion.check(&format!("events[{index}]"), seen.as_ref())
+    };
+    let at = |index: usize, pattern: &Pattern| -> Result<(), Unmet> {
+        Ok(holds(index, &fill(&pattern.0)?)?)
     };
     for claim in &expect.events {
         match claim.index {
@@ -64,7 +67,8 @@ pub(super) fn check(
         }
     }
     if let Some(pattern) = &expect.each_event {
-        (0..events.len()).try_for_each(|index| at(index, pattern))?;
+        let assertion = fill(&pattern.0)?;
+        (0..events.len()).try_for_each(|index| holds(index, &assertion))?;
     }
     match &expect.final_event {
         Some(pattern) => at(events.len().saturating_sub(1), pattern),

@@ -11,6 +11,8 @@ const ENVIRONMENT: [&str; 2] = ["A2A_", "ACTS_"];
 
 /// How often a variable may lead to another one.
 const DEPTH: usize = 8;
+/// How much one value may come to, in bytes: every name counts as one and as what it stands for.
+const LARGEST: usize = 4 << 20;
 
 /// All names that a test can use.
 #[derive(Debug, Clone, Default)]
@@ -44,28 +46,29 @@ impl Variables {
 
     /// A value with every name in it replaced.
     pub(super) fn fill(&self, value: &Value) -> Result<Value, String> {
+        self.fill_within(value, &mut { LARGEST })
+    }
+
+    fn fill_within(&self, value: &Value, room: &mut usize) -> Result<Value, String> {
         if let Some(text) = value.as_str() {
-            return self.fill_text(text, DEPTH);
+            return self.fill_text(text, DEPTH, room);
         }
         if let Some(list) = value.as_array() {
-            return list
-                .iter()
-                .map(|one| self.fill(one))
-                .collect::<Result<_, _>>()
-                .map(Value::Array);
+            let filled = list.iter().map(|one| self.fill_within(one, room));
+            return filled.collect::<Result<_, _>>().map(Value::Array);
         }
         let Some(map) = value.as_object() else { return Ok(value.clone()) };
-        let filled = map.iter().map(|(key, one)| Ok((key.clone(), self.fill(one)?)));
+        let filled = map.iter().map(|(key, one)| Ok((key.clone(), self.fill_within(one, room)?)));
         filled.collect::<Result<_, String>>().map(Value::Object)
     }
 
     /// A text with every name in it replaced.
     pub(super) fn text(&self, text: &str) -> Result<String, String> {
-        Ok(plain(&self.fill_text(text, DEPTH)?))
+        Ok(plain(&self.fill_text(text, DEPTH, &mut { LARGEST })?))
     }
 
     /// A text that is one name becomes its value, of whatever type; within a text it becomes text.
-    fn fill_text(&self, text: &str, depth: usize) -> Result<Value, String> {
+    fn fill_text(&self, text: &str, depth: usize, room: &mut usize) -> Result<Value, String> {
         if depth == 0 {
             return Err("the variables lead around in a circle".to_owned());
         }
@@ -75,7 +78,12 @@ impl Variables {
             let (name, after) = after
                 .split_once("}}")
                 .ok_or_else(|| format!("{text:?} does not close its {{{{"))?;
-            let value = self.find(name.trim(), depth)?;
+            let value = self.find(name.trim(), depth, room)?;
+            *room = room.checked_sub(1 + plain(&value).len()).ok_or_else(|| {
+                format!(
+                    "the variables come to more than {LARGEST} bytes, so {name:?} is not filled in"
+                )
+            })?;
             if before.is_empty() && after.is_empty() && filled.is_empty() {
                 return Ok(value);
             }
@@ -86,12 +94,12 @@ impl Variables {
         Ok(Value::String(filled + rest))
     }
 
-    fn find(&self, name: &str, depth: usize) -> Result<Value, String> {
+    fn find(&self, name: &str, depth: usize, room: &mut usize) -> Result<Value, String> {
         if let Some(value) = self.captured.get(name) {
             return Ok(value.clone());
         }
         if let Some(text) = self.texts.get(name) {
-            return self.fill_text(text, depth - 1);
+            return self.fill_text(text, depth - 1, room);
         }
         if name == "$uuid" {
             return Ok(Value::String(Uuid::new_v4().to_string()));
@@ -164,6 +172,19 @@ mod tests {
         assert_eq!(fault, "nothing has set {{webhookUrl}}; give it with --set webhookUrl=VALUE");
         assert!(variables().text("{{a}}").unwrap_err().contains("circle"));
         assert!(variables().text("{{name").is_err());
+    }
+
+    #[test]
+    fn variables_that_multiply_each_other_are_not_filled_in() {
+        for leaf in ["", "x"] {
+            let mut document = BTreeMap::from([("v7".to_owned(), leaf.to_owned())]);
+            for level in 1..7 {
+                let text = format!("{{{{v{}}}}}", level + 1).repeat(1000);
+                document.insert(format!("v{level}"), text);
+            }
+            let variables = Variables::new(&document, &BTreeMap::new(), "http://x");
+            assert!(variables.text("{{v1}}").unwrap_err().contains("more than"), "{leaf:?}");
+        }
     }
 
     #[test]

@@ -26,8 +26,8 @@ pub(super) struct Wire {
     http2: Client,
     timeout: Duration,
     token: Option<HeaderValue>,
-    /// The host that the caller named. The token goes nowhere else, whatever a card says.
-    host: String,
+    /// The origin that the caller named. The token goes nowhere else, whatever a card says.
+    origin: String,
 }
 
 /// A request.
@@ -79,7 +79,11 @@ enum Cutter {
 }
 
 impl Wire {
-    pub(super) fn new(host: &str, timeout: Duration, bearer: Option<&str>) -> Result<Self, String> {
+    pub(super) fn new(
+        origin: String,
+        timeout: Duration,
+        bearer: Option<&str>,
+    ) -> Result<Self, String> {
         let build = |http2: bool| {
             let builder = Client::builder()
                 .redirect(Policy::none())
@@ -101,7 +105,7 @@ impl Wire {
             http2: build(true)?,
             timeout,
             token: token.transpose()?,
-            host: host.to_owned(),
+            origin,
         })
     }
 
@@ -153,7 +157,7 @@ impl Wire {
 
     fn request(&self, sent: Sent) -> Result<reqwest::Request, String> {
         let names_own = sent.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
-        let trusted = sent.url.host_str() == Some(self.host.as_str());
+        let trusted = sent.url.origin().ascii_serialization() == self.origin;
         let mut request = reqwest::Request::new(sent.method, sent.url);
         for (name, value) in sent.headers.iter().filter(|(_, value)| !value.is_empty()) {
             let header = (HeaderName::try_from(name), HeaderValue::try_from(value));

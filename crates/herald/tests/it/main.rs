@@ -24,6 +24,7 @@ mod cli;
 mod cli_agent;
 mod cli_auth;
 mod cli_card;
+mod cli_hostile;
 mod cli_output;
 mod cli_send;
 mod cli_settings;
