@@ -147,3 +147,46 @@ impl Drop for Shown {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use http_body_util::Empty;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(Mutex<Vec<Vec<u8>>>);
+
+    impl Watch for Seen {
+        fn request(&self, _request: &Request<Bytes>) {}
+        fn response(&self, _head: &Parts, _after: Duration) {}
+        fn failed(&self, _error: &(dyn std::error::Error + 'static)) {}
+
+        fn data(&self, bytes: &[u8]) {
+            self.0.lock().unwrap().push(bytes.to_vec());
+        }
+    }
+
+    /// What is shown of a body that comes in these pieces.
+    fn seen(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+        let seen = Arc::new(Seen::default());
+        let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
+        let watch: Arc<dyn Watch> = Arc::clone(&seen) as _;
+        let mut shown = Shown { body, watch, held: Vec::new() };
+        pieces.iter().for_each(|piece| shown.take(piece));
+        drop(shown);
+        Arc::into_inner(seen).unwrap().0.into_inner().unwrap()
+    }
+
+    #[test]
+    fn a_word_that_comes_in_pieces_is_shown_as_one() {
+        let lines = seen(&[b"one\ntwo\nsec", b"ret", b"\nlast sec", b"ret"]);
+        assert_eq!(lines, [&b"one\ntwo\n"[..], b"secret\n", b"last secret"]);
+        let long = vec![b'x'; LONGEST_LINE];
+        let pieces = seen(&[&long, b"secret"]);
+        assert!(pieces[1].ends_with(b"xsecret"), "its end is held back");
+        assert_eq!(pieces.concat().len(), LONGEST_LINE + 6);
+    }
+}

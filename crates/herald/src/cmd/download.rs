@@ -251,7 +251,7 @@ mod tests {
             assert_eq!(file_name(given), name, "{given:?}");
         }
         assert_eq!(file_name(&"é".repeat(500)).len(), LONGEST_NAME);
-        let long = format!("{}.tar.gz", "x".repeat(20 << 20));
+        let long = format!("{}.tar.gz", "x".repeat(2 << 20));
         assert!(file_name(&long).ends_with("x.tar.gz"));
     }
 
