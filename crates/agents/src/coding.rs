@@ -12,7 +12,7 @@ mod dialect;
 mod gemini;
 mod opencode;
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{borrow::Cow, collections::VecDeque, io, time::Duration};
 
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Stop, Turn};
@@ -238,7 +238,7 @@ impl Coding {
                     turn.progress(format!("Using tool: {name}")).await?;
                 }
                 Some(Event::ToolResult { output }) => {
-                    turn.progress(format!("Tool result: {}", cut(&output))).await?;
+                    turn.progress(format!("Tool result: {}", cut(&output, TOOL_OUTPUT))).await?;
                 }
                 Some(Event::Approval(approval)) => {
                     self.settle(turn, conversation, &approval).await?;
@@ -426,11 +426,10 @@ fn artifact(name: &str, content: Content) -> Artifact {
     }
 }
 
-/// As much of a tool's output as is told.
-fn cut(output: &str) -> String {
-    let mut told: String = output.chars().take(TOOL_OUTPUT).collect();
-    if told.len() < output.len() {
-        told.push('…');
+/// At most so many characters of a text; the last one says if there are more.
+fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.chars().nth(most) {
+        None => Cow::Borrowed(text),
+        Some(_) => Cow::Owned(text.chars().take(most - 1).chain(['…']).collect()),
     }
-    told
 }

@@ -3,10 +3,7 @@
 
 mod wire;
 
-use std::{
-    borrow::Cow,
-    collections::{HashSet, VecDeque},
-};
+use std::collections::{HashSet, VecDeque};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
@@ -15,21 +12,14 @@ use self::wire::{
     Block, Content, Fault, Initialized, Line, NOT_SIGNED_IN, Notice, OfferKind, Opened, Outcome,
     Permission, Reply, Stopped, Told, ToolCall, UNKNOWN, UNREADABLE, Update, Us,
 };
-use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk};
+use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk, plain};
 use crate::failure::Failure;
 
 /// The version that is spoken here.
 const VERSION: u16 = 1;
 
-/// What stands before a message that begins like a command. Agents would carry that out without
-/// asking anybody, and callers give them work but do not operate them.
-const INTRODUCTION: &str = "The message is:\n";
-
 /// The choice of a no that the agent does not offer.
 const NO_OPTION: &str = "none-of-these";
-
-/// How commands begin.
-const COMMANDS: [char; 2] = ['/', '$'];
 
 /// Where one agent is not as the protocol has it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -476,15 +466,6 @@ impl Dialect for Acp {
     }
 }
 
-/// A message as nothing but a message.
-pub(super) fn plain(text: &str) -> Cow<'_, str> {
-    if text.trim_start().starts_with(COMMANDS) {
-        Cow::Owned(format!("{INTRODUCTION}{text}"))
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
 fn refuse(id: &RawValue, code: i64, message: &str, talk: &mut Talk) {
     talk.line(Reply::Error { code, message }.line(id));
 }
@@ -810,14 +791,6 @@ mod tests {
         assert_eq!(codes, [UNKNOWN, UNREADABLE]);
         assert_eq!(told[0]["id"], "f");
         assert_eq!(events, []);
-    }
-
-    #[test]
-    fn a_message_is_never_a_command_of_the_agents() {
-        for text in ["/extensions install x", " \n/init", "$deploy"] {
-            assert_eq!(plain(text), format!("{INTRODUCTION}{text}"));
-        }
-        assert_eq!(plain("what is /etc for?"), "what is /etc for?");
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use herald_protocol::{Content, Message, Part};
 use serde_json::Value;
 
-use super::dialect::{Approval, Choice};
+use super::{
+    cut,
+    dialect::{Approval, Choice},
+};
 
 /// How much of what an agent wants is told.
 const PROMPT: usize = 2000;
@@ -14,7 +17,7 @@ const NO: &[&str] = &["n", "no", "deny", "denied", "reject", "refuse", "decline"
 impl Approval {
     /// The question, for people and for programs.
     pub(super) fn question(&self) -> Vec<Part> {
-        let prompt: String = self.prompt.chars().take(PROMPT).collect();
+        let prompt = cut(&self.prompt, PROMPT);
         let mut text = format!("Approve: {prompt}?");
         for (place, choice) in (1..).zip(&self.choices) {
             text.push_str(&format!("\n  {place}. {} ({})", choice.label, choice.id));
@@ -24,8 +27,11 @@ impl Approval {
             object([("id", id), ("label", label), ("grants", choice.grants.into())])
         });
         let (choices, request) = (choices.collect(), self.detail.clone());
-        let approval =
-            object([("prompt", prompt.into()), ("choices", choices), ("request", request)]);
+        let approval = object([
+            ("prompt", prompt.as_ref().into()),
+            ("choices", choices),
+            ("request", request),
+        ]);
         let data = Content::Data(object([("approval", approval)]));
         vec![Part::text(text), Part::new(data)]
     }

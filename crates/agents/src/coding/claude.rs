@@ -10,10 +10,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 
 use self::request::{Permission, Request, Response};
-use super::{
-    acp::plain,
-    dialect::{Approval, Ask, Choice, Dialect, Event, Talk},
-};
+use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk, plain};
 
 /// One conversation with Claude Code.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 
 use super::{
-    acp::{Acp, Habits, plain},
+    acp::{Acp, Habits},
     claude::{Block, Message},
-    dialect::{Approval, Ask, Choice, Dialect, Event, Talk},
+    dialect::{Approval, Ask, Choice, Dialect, Event, Talk, plain},
 };
 
 /// Signed in to it is beforehand, or by a key in its environment; it wants to hear of it.

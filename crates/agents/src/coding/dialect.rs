@@ -1,10 +1,17 @@
 //! How coding agents are spoken with: what is asked, what they say, and the words for both.
 
-use std::{fmt, path::PathBuf};
+use std::{borrow::Cow, fmt, path::PathBuf};
 
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
+
+/// What stands before a message that begins like a command. Agents would carry that out without
+/// asking anybody, and callers give them work but do not operate them.
+const INTRODUCTION: &str = "The message is:\n";
+
+/// How commands begin.
+const COMMANDS: [char; 2] = ['/', '$'];
 
 /// One way to speak with a coding agent. It does no I/O: lines come in, events and lines go out.
 pub(crate) trait Dialect: fmt::Debug + Send {
@@ -134,5 +141,27 @@ impl Choice {
     /// An answer.
     pub(crate) fn new(id: impl Into<String>, label: impl Into<String>, grants: bool) -> Self {
         Self { id: id.into(), label: label.into(), grants }
+    }
+}
+
+/// A message as nothing but a message.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    if text.trim_start().starts_with(COMMANDS) {
+        Cow::Owned(format!("{INTRODUCTION}{text}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_never_a_command_of_the_agents() {
+        for text in ["/extensions install x", " \n/init", "$deploy"] {
+            assert_eq!(plain(text), format!("{INTRODUCTION}{text}"));
+        }
+        assert_eq!(plain("what is /etc for?"), "what is /etc for?");
     }
 }

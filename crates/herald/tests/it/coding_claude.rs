@@ -149,7 +149,7 @@ async fn with_force_it_asks_nobody() {
     assert_eq!(using, "Using tool: Bash");
     let output = result.strip_prefix("Tool result: ").unwrap();
     assert!(output.starts_with("1,2,3,"), "{output}");
-    assert_eq!(output.trim_end_matches('…').chars().count(), 200);
+    assert_eq!(output.chars().count(), 200);
     assert!(bench.has_run());
     assert_eq!(frames.last().unwrap().state().as_deref(), Some("completed"));
 }

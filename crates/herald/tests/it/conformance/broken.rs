@@ -26,6 +26,8 @@ struct Asked {
     path: String,
     version: Option<String>,
     body: String,
+    /// Whether it came with a token.
+    trusted: bool,
     /// How many came before it.
     before: usize,
 }
@@ -407,7 +409,7 @@ const BROKEN: &[Broken] = &[
             if asked.is_card() {
                 let wanted = r#"{"securityRequirements":[{"schemes":{"bearer":{}}}],"#;
                 told.body = told.body.replacen('{', wanted, 1);
-            } else {
+            } else if !asked.trusted {
                 told.status = 401;
             }
         },
@@ -497,9 +499,10 @@ impl Proxy {
             path: parts.uri.to_string(),
             version: header("a2a-version").map(str::to_owned),
             body: String::from_utf8(bytes.to_vec()).unwrap(),
+            trusted: header("authorization").is_some(),
             before: self.seen.fetch_add(1, Ordering::Relaxed),
         };
-        if header("authorization").is_some() && !asked.is_card() {
+        if asked.trusted && !asked.is_card() {
             self.trusted.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(broken) = self.broken {
@@ -596,7 +599,7 @@ async fn every_check_that_ships_can_fail() {
 }
 
 #[tokio::test]
-async fn a_token_goes_to_the_host_that_was_named_and_to_no_other() {
+async fn a_token_goes_to_the_origin_that_was_named_and_to_no_other() {
     static ELSEWHERE: Broken = told(
         "the card names another host",
         |asked, told| {
@@ -607,7 +610,8 @@ async fn a_token_goes_to_the_host_that_was_named_and_to_no_other() {
         &[],
     );
     let herald = Herald::start(Options::config(STEERED)).await;
-    for (broken, trusted) in [(None, 2), (Some(&ELSEWHERE), 0)] {
+    // The check over two bindings, and before it the question whether the token is taken.
+    for (broken, trusted) in [(None, 3), (Some(&ELSEWHERE), 0)] {
         let proxy = Proxy::start(herald.address, broken).await;
         let run =
             [&proxy.url(), "--bearer", "s3cret", "--only", "SEND-001", "--a2a-version", "1.0"];
