@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Stop, Turn};
 use herald_protocol::{AgentName, Artifact, Content, Part, Task, TaskState};
 use serde_json::{Map, Value};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use self::{
     acp::{Acp, Habits},
@@ -37,6 +37,9 @@ use crate::{
 
 /// What a coding agent may write in one turn.
 const MAX_OUTPUT: u64 = 64 << 20;
+
+/// How long it may take until its first word.
+const BEGINNING: Duration = Duration::from_secs(120);
 
 /// How much of a tool's output is told.
 const TOOL_OUTPUT: usize = 200;
@@ -191,7 +194,10 @@ impl Coding {
             Conversation::open(dialect, program, &environment, processes, given, self.max_output);
         let mut conversation = opened.await.map_err(unstarted)?;
         let heard = tokio::select! {
-            heard = self.listen(turn, &mut conversation) => heard,
+            heard = async {
+                begin(&mut conversation).await?;
+                self.listen(turn, &mut conversation).await
+            } => heard,
             () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
         };
         match heard {
@@ -294,8 +300,7 @@ impl Coding {
             if let Some(choice) = approval.chosen(&answer) {
                 break choice.clone();
             }
-            question = approval.question();
-            question.insert(0, Part::text("That is none of the answers."));
+            question = approval.question_again();
         };
         conversation.put_back(early);
         conversation.answer(approval, &choice);
@@ -398,6 +403,20 @@ impl From<Stop> for Cut {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
     }
+}
+
+/// Waits for the agent's first word, but not for ever: what does not speak its dialect may say nothing
+/// that means anything.
+async fn begin(conversation: &mut Conversation) -> Result<(), Cut> {
+    match timeout(BEGINNING, conversation.next()).await {
+        Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
+        Ok(Err(failure)) => return Err(Cut::Failed(failure)),
+        Err(_) => {
+            let kind = format!("did not begin within {} seconds", BEGINNING.as_secs());
+            return Err(Cut::Failed(Failure::new(kind)));
+        }
+    }
+    Ok(())
 }
 
 /// Hears what the agent says while it should wait, until it is gone.

@@ -537,6 +537,8 @@ impl Engine {
             } else {
                 continue;
             };
+            let (agent, task) = (&post.profile.name, &sink.live.key.task);
+            tracing::warn!(%agent, %task, reason, "a turn took too long: its task fails");
             // The task ends at once; the agent keeps its slot until it has stopped.
             let failed = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
             self.settle(&sink.live, sink.epoch, failed).await;

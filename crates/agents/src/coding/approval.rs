@@ -17,8 +17,17 @@ const NO: &[&str] = &["n", "no", "deny", "denied", "reject", "refuse", "decline"
 impl Approval {
     /// The question, for people and for programs.
     pub(super) fn question(&self) -> Vec<Part> {
+        self.asked("")
+    }
+
+    /// The same after an answer that is none.
+    pub(super) fn question_again(&self) -> Vec<Part> {
+        self.asked("That is none of the answers.\n")
+    }
+
+    fn asked(&self, before: &str) -> Vec<Part> {
         let prompt = cut(&self.prompt, PROMPT);
-        let mut text = format!("Approve: {prompt}?");
+        let mut text = format!("{before}Approve: {prompt}?");
         for (place, choice) in (1..).zip(&self.choices) {
             text.push_str(&format!("\n  {place}. {} ({})", choice.label, choice.id));
         }

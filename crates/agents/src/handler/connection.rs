@@ -318,7 +318,13 @@ impl Connection {
             line::Line::Error { turn, kind, message, detail } => {
                 let kind: String = kind.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
                 let kind = format!("failed ({kind})");
-                (turn, Said::Failed(Failure { kind, message, full: detail }))
+                // Both are the handler's own words, and one does not hold the other.
+                let full = match (&message, detail) {
+                    (Some(message), Some(detail)) => Some(format!("{message}\n{detail}")),
+                    (None, detail) => detail,
+                    (Some(_), None) => None,
+                };
+                (turn, Said::Failed(Failure { kind, message, full }))
             }
         };
         if !attention.greeted {

@@ -69,8 +69,13 @@ impl Program {
 }
 
 fn not_found(name: &str) -> String {
-    let place = if name.contains('/') { "there" } else { "on PATH" };
-    format!("there is no program {name:?} {place} that may be run; is it installed?")
+    match name.contains('/') {
+        true if Path::new(name).is_file() => {
+            format!("the program {name:?} may not be run; is it executable (`chmod +x`)?")
+        }
+        true => format!("there is no program {name:?} there that may be run; is it installed?"),
+        false => format!("there is no program {name:?} on PATH that may be run; is it installed?"),
+    }
 }
 
 fn is_program(path: &Path) -> bool {

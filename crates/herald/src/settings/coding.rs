@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use herald_agents::{
     Coding, Preset,
     process::{Processes, Program},
@@ -14,7 +14,11 @@ use crate::{
     config::{AgentSection, Span},
 };
 
-use super::{codex, environment, program, span};
+use super::{
+    codex, environment,
+    program::{self, Misplaced},
+    span,
+};
 
 /// Where the server listens whose place `--adapter` takes.
 pub(super) const PORT: u16 = 41242;
@@ -73,7 +77,7 @@ pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
         workdir: args.workdir.clone().or_else(workdir),
         allowed_roots: roots.map(Into::into).collect(),
         model: args.model.clone().or_else(|| environment("AGENT_MODEL")),
-        force: Some(args.force || is_yes("AGENT_FORCE")),
+        force: Some(args.force || yes_or_no("AGENT_FORCE")?.unwrap_or(false)),
         timeout: milliseconds("AGENT_TIMEOUT_MS")?,
         idle_timeout: milliseconds("AGENT_IDLE_EXIT_MS")?,
         ..AgentSection::new(adapter, adapter)
@@ -124,17 +128,27 @@ fn usual(section: &AgentSection) -> anyhow::Result<Program> {
     };
     let command = usual.variable.and_then(environment);
     let command = command.unwrap_or_else(|| usual.program.to_owned());
-    program::program(section, vec![command]).with_context(|| {
-        format!(
-            "{kind} cannot be run. Install it with `{}`, or say with `command` where it is",
-            usual.install
-        )
+    program::program(section, vec![command]).map_err(|fault| match fault.is::<Misplaced>() {
+        true => {
+            let variable = usual.variable.map(|name| format!("{name} or ")).unwrap_or_default();
+            let install = usual.install;
+            fault.context(format!(
+                "{kind} cannot be run. Install it with `{install}`, or say with {variable}`command` \
+                 where it is"
+            ))
+        }
+        // It is something else that is wrong.
+        false => fault,
     })
 }
 
-fn is_yes(name: &str) -> bool {
-    let yes = ["true", "1", "yes", "on"];
-    environment(name).is_some_and(|value| yes.contains(&value.trim().to_ascii_lowercase().as_str()))
+fn yes_or_no(name: &str) -> anyhow::Result<Option<bool>> {
+    let Some(text) = environment(name) else { return Ok(None) };
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(Some(true)),
+        "false" | "0" | "no" | "off" => Ok(Some(false)),
+        _ => bail!("{name}={text:?} is neither yes nor no; use `true` or `false`"),
+    }
 }
 
 fn milliseconds(name: &str) -> anyhow::Result<Option<Span>> {

@@ -134,6 +134,8 @@ async fn time_is_given_in_milliseconds_and_the_port_is_its_own() {
     assert!(doctor(&[("PORT", "41243")]).await.to_string().contains("127.0.0.1:41243"));
     let wrong = doctor(&[("AGENT_TIMEOUT_MS", "2m")]).await.to_string();
     assert!(wrong.contains("AGENT_TIMEOUT_MS") && wrong.contains("milliseconds"), "{wrong}");
+    let wrong = doctor(&[("AGENT_FORCE", "banana")]).await.to_string();
+    assert!(wrong.contains("AGENT_FORCE") && wrong.contains("neither yes nor no"), "{wrong}");
 
     let options = Options::default()
         .environment("CLAUDE_CODE_PATH", &program)
@@ -159,6 +161,14 @@ async fn a_program_that_is_not_there_is_missed_when_the_server_starts() {
         assert!(refused.stderr.contains(install), "{refused:?}");
         assert!(refused.stderr.contains("is it installed?"), "{refused:?}");
     }
+    let options = Options::default().environment("CLAUDE_CODE_PATH", "/nowhere/claude");
+    let refused = options.arguments(["--adapter", "claude-code"]).refused().await;
+    assert!(refused.stderr.contains("CLAUDE_CODE_PATH"), "{refused:?}");
+    let options = Options::default().environment("CLAUDE_CODE_PATH", "/bin/true");
+    let options = options.arguments(["--adapter", "claude-code", "--workdir", "./nowhere"]);
+    let refused = options.refused().await;
+    assert!(refused.stderr.contains("nowhere"), "{refused:?}");
+    assert!(!refused.stderr.contains("npm install"), "it is there: {refused:?}");
     let options = Options::config("[[agents]]\nname = \"any\"\nkind = \"acp\"\n");
     let refused = options.refused().await;
     assert!(refused.stderr.contains("kind = \"acp\" needs a command"), "{refused:?}");

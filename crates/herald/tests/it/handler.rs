@@ -251,7 +251,7 @@ async fn callers_hear_of_an_error_what_they_may() {
     for (detail, text) in [
         ("", "agent steered failed (RuntimeError)"),
         ("error_detail = \"message\"", "agent steered failed (RuntimeError): it broke"),
-        ("error_detail = \"full\"", "agent steered failed (RuntimeError): at /srv/x.py"),
+        ("error_detail = \"full\"", "agent steered failed (RuntimeError): it broke\nat /srv/x.py"),
     ] {
         let herald = Herald::start(steered(detail)).await;
         assert_eq!(failure(&told(&herald, "error").await), (text, "AGENT_FAILED"));
