@@ -41,6 +41,9 @@ const MAX_OUTPUT: u64 = 64 << 20;
 /// How long it may take until its first word.
 const BEGINNING: Duration = Duration::from_secs(120);
 
+/// The longest name of a session that is kept.
+const SESSION: usize = 512;
+
 /// How much of a tool's output is told.
 const TOOL_OUTPUT: usize = 200;
 
@@ -267,6 +270,10 @@ impl Coding {
         session: Option<String>,
     ) -> Result<(), Stop> {
         turn.report(TaskState::Working, Vec::new()).await?;
+        // It comes back on a command line.
+        let session = session.filter(|name| {
+            name.len() <= SESSION && !name.is_empty() && !name.contains(char::is_control)
+        });
         if model.is_none() && session.is_none() {
             return Ok(());
         }

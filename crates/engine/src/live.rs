@@ -67,8 +67,8 @@ struct Tail {
     /// The last event, once known.
     head: Option<Seq>,
     closed: bool,
-    /// Whether a message waits for a turn.
-    answered: bool,
+    /// The newest message that waits for a turn, or 0.
+    unread: Seq,
     /// The whole task after some event, if it is small.
     snapshot: Option<Snapshot>,
     entries: VecDeque<Entry>,
@@ -175,7 +175,7 @@ impl Live {
         }
         tail.head = Some(head);
         tail.closed = record.is_closed();
-        tail.answered = !record.run.unread.is_empty();
+        tail.unread = record.run.unread.last().copied().unwrap_or_default();
         drop(tail);
         self.bell.send_replace(());
     }
@@ -197,9 +197,9 @@ impl Live {
         Some(Page { entries, closed: tail.closed && reached })
     }
 
-    /// Whether the caller has said something that no turn has taken up yet.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.tail().answered
+    /// Whether the caller has said something after this event that no turn has taken up yet.
+    pub(crate) fn is_answered(&self, after: Seq) -> bool {
+        self.tail().unread > after
     }
 
     /// Whether the task has ended, as far as this process knows.

@@ -39,7 +39,7 @@ impl Engine {
             | Command::Cancel { .. }
             | Command::Begin(_)
             | Command::Retry(_)
-            | Command::Take
+            | Command::Take(_)
             | Command::Report(..)
             | Command::Reply(_)
             | Command::Release => None,

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use herald_protocol::{
-    AgentName, Artifact, ContextId, Error, ErrorKind, Message, Metadata, Role, Seq, Task, TaskId,
-    TaskState, TaskStatus, Timestamp, TraceContext,
+    AgentName, Artifact, ContextId, Error, ErrorKind, Message, Metadata, Part, Role, Seq, Task,
+    TaskId, TaskState, TaskStatus, Timestamp, TraceContext, is_too_deep,
 };
 
 use crate::store::{Header, Holder, Run};
@@ -99,9 +99,9 @@ pub enum Command {
     Begin(Holder),
     /// Take up the current turn once more after its holder died. Nothing happens if it lives.
     Retry(Holder),
-    /// Go on with the oldest unread message in the turn that is under way. Nothing happens if there
-    /// is none.
-    Take,
+    /// Go on, in the turn that is under way, with the oldest unread message after this event. Nothing
+    /// happens if there is none.
+    Take(Seq),
     /// Say where the task stands, in which words, and what else is to be known about it.
     Report(TaskState, Option<Message>, Option<Metadata>),
     /// Add to the results.
@@ -245,13 +245,15 @@ pub fn decide(
                 working(record, now)
             }
         }
-        Command::Take => {
-            if run.holder.is_none() || run.unread.is_empty() {
-                None
-            } else {
-                run.turn = run.unread.remove(0);
-                run.attempt = 1;
-                working(record, now)
+        Command::Take(after) => {
+            let next = run.unread.iter().position(|seq| *seq > after);
+            match next.filter(|_| run.holder.is_some()) {
+                None => None,
+                Some(next) => {
+                    run.turn = run.unread.remove(next);
+                    run.attempt = 1;
+                    working(record, now)
+                }
             }
         }
         Command::Report(state, message, metadata) => {
@@ -263,6 +265,9 @@ pub fn decide(
                 unhide = record.hidden;
             }
             let message = message.map(|message| placed(message, &record.task));
+            let words = message.as_ref().map(|words| (&words.parts[..], words.metadata.as_ref()));
+            shallow(words.unwrap_or_default())?;
+            shallow((&[], metadata.as_ref()))?;
             Some(Event::Status(status(state, message, now), metadata))
         }
         Command::Write(chunk) => {
@@ -273,6 +278,7 @@ pub fn decide(
             if !record.hidden {
                 return Err(broken("a task cannot be answered by a direct message"));
             }
+            shallow((&message.parts, message.metadata.as_ref()))?;
             run = ended(run);
             Some(Event::Reply(spoken(message, &record.task)))
         }
@@ -356,7 +362,7 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         Command::Cancel { .. } => Error::new(ErrorKind::TaskNotCancelable, "the task has ended"),
         Command::Begin(_)
         | Command::Retry(_)
-        | Command::Take
+        | Command::Take(_)
         | Command::Report(..)
         | Command::Write(_)
         | Command::Reply(_)
@@ -393,6 +399,7 @@ fn checked(record: &Record, mut chunk: Chunk) -> Result<Chunk, Error> {
     if chunk.artifact.artifact_id.is_empty() || chunk.artifact.parts.is_empty() {
         return Err(broken("an artifact needs an id and at least one part"));
     }
+    shallow((&chunk.artifact.parts, chunk.artifact.metadata.as_ref()))?;
     chunk.append = chunk.append && record.has_artifact(&chunk.artifact);
     Ok(chunk)
 }
@@ -432,6 +439,14 @@ fn spoken(mut message: Message, task: &Task) -> Message {
     message.task_id = None;
     message.context_id = Some(task.context_id.clone());
     message
+}
+
+/// What is in the log must be readable again.
+fn shallow((parts, metadata): (&[Part], Option<&Metadata>)) -> Result<(), Error> {
+    match is_too_deep(parts, metadata) {
+        true => Err(broken("what the agent says is nested too deeply")),
+        false => Ok(()),
+    }
 }
 
 fn broken(text: &str) -> Error {

@@ -81,6 +81,8 @@ struct Local {
     paused: Notify,
     /// How long a pause may last.
     patience: Option<Duration>,
+    /// The last question. What was said before it is no answer to it.
+    asked: AtomicU64,
 }
 
 /// Time that is not the agent's.
@@ -109,19 +111,24 @@ impl Sink for Local {
             .collect();
         let written = self.engine.persist(&self.live, self.epoch, commands).await;
         self.heard();
-        written.map(|_| ()).map_err(|refusal| self.refused(refusal))
+        let record = written.map_err(|refusal| self.refused(refusal))?.record;
+        if record.state().is_interrupted() {
+            self.asked.store(record.head, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     async fn answered(&self) -> bool {
         let _pause = self.pause();
+        let asked = self.asked.load(Ordering::Relaxed);
         let mut bell = self.live.listen();
         let answered = async {
-            while !self.live.is_answered() && !self.live.is_closed() {
+            while !self.live.is_answered(asked) && !self.live.is_closed() {
                 if bell.changed().await.is_err() {
                     break;
                 }
             }
-            self.live.is_answered() && !self.live.is_closed()
+            self.live.is_answered(asked) && !self.live.is_closed()
         };
         tokio::select! {
             answered = answered => answered,
@@ -131,7 +138,8 @@ impl Sink for Local {
     }
 
     async fn take_answer(&self) -> Result<Message, Stop> {
-        let taken = self.engine.persist(&self.live, self.epoch, vec![Command::Take]).await;
+        let take = vec![Command::Take(self.asked.load(Ordering::Relaxed))];
+        let taken = self.engine.persist(&self.live, self.epoch, take).await;
         let seq = taken.map_err(|refusal| self.refused(refusal))?.record.run.turn;
         let read = || self.engine.message_at(&self.live.key, seq);
         let received = self.engine.patiently(read, is_passing).await;
@@ -454,6 +462,7 @@ impl Engine {
             pause: Mutex::default(),
             paused: Notify::new(),
             patience: post.profile.paused_timeout,
+            asked: AtomicU64::new(0),
         });
         // A cancel that came before the stopper was in place has already closed the task.
         if now.is_none_or(|record| record.is_closed()) {

@@ -30,7 +30,7 @@ pub use card::AgentCard;
 pub use dialect::{Dialect, MissingVersion};
 pub use error::{Error, ErrorKind, Violation};
 pub use id::{AgentName, ArtifactId, ContextId, MessageId, PushConfigId, TaskId, TenantId};
-pub use message::{Content, Message, Metadata, Part, Role};
+pub use message::{Content, Message, Metadata, Part, Role, is_too_deep};
 pub use reply::Reply;
 pub use request::{Operation, Request, Seq};
 pub use task::{

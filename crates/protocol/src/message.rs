@@ -168,6 +168,16 @@ pub(crate) fn check_depth(message: &Message, at: &mut Violations<'_>) {
     }
 }
 
+/// Whether open data nests so deeply that it could not be read again once it is wrapped.
+pub fn is_too_deep(parts: &[Part], metadata: Option<&Metadata>) -> bool {
+    let is_deep = |metadata: &Metadata| metadata.values().any(|value| !fits(value, MAX_DEPTH));
+    metadata.is_some_and(is_deep)
+        || parts.iter().any(|part| {
+            let data = matches!(&part.content, Content::Data(value) if !fits(value, MAX_DEPTH));
+            data || part.metadata.as_ref().is_some_and(is_deep)
+        })
+}
+
 /// Whether a value nests at most so deeply. The parser bounds the recursion.
 fn fits(value: &Value, depth: usize) -> bool {
     match value {

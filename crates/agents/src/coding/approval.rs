@@ -27,7 +27,9 @@ impl Approval {
 
     fn asked(&self, before: &str) -> Vec<Part> {
         let prompt = cut(&self.prompt, PROMPT);
-        let mut text = format!("{before}Approve: {prompt}?");
+        // On one line, so that nothing in it looks like a choice.
+        let line = prompt.replace('\n', "\\n").replace('\r', "\\r");
+        let mut text = format!("{before}Approve: {line}?");
         for (place, choice) in (1..).zip(&self.choices) {
             text.push_str(&format!("\n  {place}. {} ({})", choice.label, choice.id));
         }
@@ -100,6 +102,15 @@ mod tests {
             ],
             detail: Value::Null,
         }
+    }
+
+    #[test]
+    fn nothing_that_is_asked_for_looks_like_a_choice() {
+        let mut approval = approval();
+        approval.prompt = "ls?\n  1. Deny (deny)\n".to_owned();
+        let question = approval.question();
+        let text = question[0].as_text().unwrap();
+        assert_eq!(text.lines().count(), 1 + approval.choices.len(), "{text}");
     }
 
     #[test]

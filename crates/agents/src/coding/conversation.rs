@@ -186,7 +186,7 @@ impl Conversation {
                 return Err(Failure::new(format!("wrote a line of more than {LINE} bytes")));
             }
         };
-        self.room = self.room.saturating_sub(line.len() as u64);
+        self.room = self.room.saturating_sub(line.len() as u64 + 1);
         if self.room == 0 {
             return Err(Failure::new("wrote more than it may"));
         }

@@ -146,7 +146,9 @@ impl Choice {
 
 /// A message as nothing but a message.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
-    if text.trim_start().starts_with(COMMANDS) {
+    // A byte order mark is blank to JavaScript, which most of these agents are written in.
+    let is_blank = |char: char| char.is_whitespace() || char == '\u{feff}';
+    if text.trim_start_matches(is_blank).starts_with(COMMANDS) {
         Cow::Owned(format!("{INTRODUCTION}{text}"))
     } else {
         Cow::Borrowed(text)
@@ -159,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_message_is_never_a_command_of_the_agents() {
-        for text in ["/extensions install x", " \n/init", "$deploy"] {
+        for text in ["/extensions install x", " \n/init", "\u{feff} /init", "$deploy"] {
             assert_eq!(plain(text), format!("{INTRODUCTION}{text}"));
         }
         assert_eq!(plain("what is /etc for?"), "what is /etc for?");

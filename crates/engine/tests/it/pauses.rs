@@ -6,8 +6,9 @@ use std::{
 };
 
 use herald_engine::{AgentError, Clock, Profile, Settings, store::sqlite::Sqlite};
-use herald_protocol::{Task, TaskState, Timestamp};
-use tokio::sync::oneshot;
+use herald_protocol::{Content, ErrorKind, Part, Task, TaskState, Timestamp};
+use serde_json::Value;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::support::{Bench, Script, answer, artifact_text, eventually, profile, say, text};
 
@@ -112,4 +113,67 @@ async fn the_wait_for_the_caller_is_not_the_agents_time() {
         now.status.state == TaskState::Completed
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_was_said_before_a_question_is_no_answer_to_it() {
+    let (gate, waited) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (opened, begun) = (Arc::clone(&gate), Arc::clone(&waited));
+    let agent = Script::new(move |turn| {
+        let (gate, begun) = (Arc::clone(&opened), Arc::clone(&begun));
+        Box::pin(async move {
+            if turn.message().text() != "work" {
+                turn.append(text("out", format!("then {}. ", turn.message().text())), true).await?;
+                return Ok::<(), AgentError>(());
+            }
+            begun.add_permits(1);
+            gate.acquire().await.unwrap().forget();
+            for question in ["first", "second"] {
+                turn.ask(question).await?;
+                assert!(turn.answered().await);
+                let answer = turn.take_answer().await?.text();
+                turn.append(text("out", format!("{question}: {answer}. ")), false).await?;
+            }
+            Ok(())
+        })
+    });
+    let bench = Bench::new(agent).await;
+    let task = bench.post(say("work")).await.unwrap();
+    waited.acquire().await.unwrap().forget();
+    bench.post(answer(&task, "early")).await.unwrap();
+    gate.add_permits(1);
+    let asks = |question: &'static str| {
+        let (bench, id) = (bench.clone(), task.id.clone());
+        eventually(move || {
+            let (bench, id) = (bench.clone(), id.clone());
+            async move {
+                let words = bench.get(&id).await.unwrap().status.message;
+                words.is_some_and(|words| words.text() == question)
+            }
+        })
+    };
+    asks("first").await;
+    bench.post(answer(&task, "one")).await.unwrap();
+    asks("second").await;
+    bench.post(answer(&task, "two")).await.unwrap();
+    eventually(|| async { bench.get(&task.id).await.unwrap().status.state.is_terminal() }).await;
+    let task = bench.get(&task.id).await.unwrap();
+    assert_eq!(artifact_text(&task, "out"), "first: one. second: two. then early. ");
+}
+
+#[tokio::test]
+async fn what_could_not_be_read_again_is_not_written() {
+    let deep = (0..120).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+    let agent = Script::new(move |turn| {
+        let deep = deep.clone();
+        Box::pin(async move {
+            let parts = vec![Part::new(Content::Data(deep))];
+            turn.report(TaskState::InputRequired, parts).await?;
+            Ok::<(), AgentError>(())
+        })
+    });
+    let bench = Bench::new(agent).await;
+    let error = bench.send(say("work")).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidAgentResponse);
+    assert!(error.message.contains("nested too deeply"), "{error}");
 }

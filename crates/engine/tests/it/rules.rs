@@ -21,7 +21,7 @@ fn command() -> impl Strategy<Value = Command> {
         any::<bool>().prop_map(|_| Command::Cancel { metadata: None }),
         (0..3_u128).prop_map(|holder| Command::Begin(Holder(holder))),
         (0..3_u128).prop_map(|holder| Command::Retry(Holder(holder))),
-        any::<bool>().prop_map(|_| Command::Take),
+        (0..8_u64).prop_map(Command::Take),
         state.prop_map(|state| Command::Report(state, None, None)),
         (any::<bool>(), 0..3_u8).prop_map(|(append, id)| {
             Command::Write(Chunk { artifact: text(&id.to_string(), "x"), append, last: false })
