@@ -32,7 +32,7 @@ use crate::{
     exec::input::Given,
     failure::Failure,
     growing::Growing,
-    process::{Processes, Program, STUCK},
+    process::{Processes, Program, STUCK, environment},
 };
 
 /// What a coding agent may write in one turn.
@@ -184,15 +184,9 @@ impl Coding {
             force: self.force,
             directory: self.program.directory().map_err(unstarted)?,
         };
-        let trace = turn.trace().map(ToString::to_string);
-        let mut environment = vec![
-            ("HERALD_TASK_ID", turn.task_id().as_str()),
-            ("HERALD_CONTEXT_ID", turn.context_id().as_str()),
-            ("HERALD_MESSAGE_ID", turn.message().message_id.as_str()),
-        ];
-        environment.extend(trace.as_deref().map(|trace| ("TRACEPARENT", trace)));
         let dialect = self.preset.dialect(ask);
         let (program, processes) = (&self.program, &self.processes);
+        let environment = environment(turn);
         let opened =
             Conversation::open(dialect, program, &environment, processes, given, self.max_output);
         let mut conversation = opened.await.map_err(unstarted)?;
@@ -439,8 +433,7 @@ async fn listen_on(conversation: &mut Conversation, early: &mut VecDeque<Event>)
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
 fn unstarted(fault: io::Error) -> Cut {
-    let message = Some(fault.to_string());
-    Cut::Failed(Failure { message, ..Failure::new("could not be started") })
+    Cut::Failed(Failure::unstarted(&fault))
 }
 
 fn artifact(name: &str, content: Content) -> Artifact {

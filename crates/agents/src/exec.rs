@@ -15,8 +15,8 @@ use tokio::{
 
 use crate::{
     ErrorDetail,
-    failure::Failure,
-    process::{Pipes, Process, Processes, Program, STUCK, describe},
+    failure::{COMPLAINTS, Failure},
+    process::{Pipes, Process, Processes, Program, STUCK, environment},
     text::{self, Decoder},
 };
 
@@ -31,12 +31,6 @@ const PIECE: usize = 64 << 10;
 /// After the first byte of a piece, so long may the rest of it take. Most programs that answer at
 /// once are then one event, and one that drips is twenty a second instead of thousands.
 const GATHER: Duration = Duration::from_millis(50);
-
-/// How much of its complaints is kept: the end of them, where programs say what went wrong.
-const COMPLAINTS: usize = 64 << 10;
-
-/// How much of them is told as the program's own word.
-const MESSAGE: usize = 500;
 
 /// Runs a program for each turn.
 #[derive(Debug, Clone)]
@@ -157,36 +151,17 @@ impl Exec {
             }
         }
     }
-
-    fn failure(ended: &Ended) -> Failure {
-        let full = String::from_utf8_lossy(&ended.complaints).trim().to_owned();
-        let last = full.lines().next_back().map(|line| line.chars().take(MESSAGE).collect());
-        let full = Some(full).filter(|full| !full.is_empty());
-        Failure { kind: describe(ended.status), message: last, full }
-    }
 }
 
 #[async_trait]
 impl Agent for Exec {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         let tell = |failure: Failure| failure.tell(&self.name, self.error_detail);
-        let unstarted = |fault: io::Error| {
-            tell(Failure {
-                message: Some(fault.to_string()),
-                ..Failure::new("could not be started")
-            })
-        };
+        let unstarted = |fault: io::Error| tell(Failure::unstarted(&fault));
         let (input, message) = (self.input, turn.message().clone());
         let given = tokio::task::spawn_blocking(move || input.give(&message)).await;
         let given = given.map_err(io::Error::other).flatten().map_err(unstarted)?;
-        let trace = turn.trace().map(ToString::to_string);
-        let mut environment = vec![
-            ("HERALD_TASK_ID", turn.task_id().as_str()),
-            ("HERALD_CONTEXT_ID", turn.context_id().as_str()),
-            ("HERALD_MESSAGE_ID", turn.message().message_id.as_str()),
-        ];
-        environment.extend(trace.as_deref().map(|trace| ("TRACEPARENT", trace)));
-        let process = self.processes.spawn(&self.program, &environment).await;
+        let process = self.processes.spawn(&self.program, &environment(turn)).await;
         let (mut process, mut pipes) = process.map_err(unstarted)?;
         let ended = tokio::select! {
             ended = self.converse(turn, &mut process, &mut pipes, &given.stdin) => ended,
@@ -198,7 +173,7 @@ impl Agent for Exec {
         }
         match ended {
             Ok(ended) if ended.status.success() => Ok(()),
-            Ok(ended) => Err(tell(Self::failure(&ended))),
+            Ok(ended) => Err(tell(Failure::ended(ended.status, &ended.complaints))),
             Err(Cut::Failed(failure)) => Err(tell(failure)),
             Err(Cut::Turn(error)) => Err(error),
         }

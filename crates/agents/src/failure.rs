@@ -1,7 +1,17 @@
 //! What callers hear of a failure, and what only the log does.
 
+use std::{io, process::ExitStatus};
+
 use herald_engine::AgentError;
 use herald_protocol::AgentName;
+
+use crate::process::describe;
+
+/// How much of a program's complaints is kept: the end of them.
+pub(crate) const COMPLAINTS: usize = 64 << 10;
+
+/// How much of them is told as the program's own word.
+const MESSAGE: usize = 500;
 
 /// How much of an agent's failures its callers are told. The log has everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +40,20 @@ impl Failure {
     /// A failure that the agent itself says nothing about.
     pub(crate) fn new(kind: impl Into<String>) -> Self {
         Self { kind: kind.into(), message: None, full: None }
+    }
+
+    /// A program did not even start.
+    pub(crate) fn unstarted(fault: &io::Error) -> Self {
+        Self { message: Some(fault.to_string()), ..Self::new("could not be started") }
+    }
+
+    /// A program ended so, and this was the end of its complaints. The last line is where programs
+    /// say what went wrong.
+    pub(crate) fn ended(status: ExitStatus, complaints: &[u8]) -> Self {
+        let full = String::from_utf8_lossy(complaints).trim().to_owned();
+        let message = full.lines().next_back().map(|line| line.chars().take(MESSAGE).collect());
+        let full = Some(full).filter(|full| !full.is_empty());
+        Self { kind: describe(status), message, full }
     }
 
     /// Logs everything, and returns what the caller may hear.

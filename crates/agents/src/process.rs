@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use herald_engine::Turn;
 use tokio::{
     io::{copy, sink},
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
@@ -137,7 +138,7 @@ impl Processes {
     pub async fn spawn(
         &self,
         program: &Program,
-        more: &[(&str, &str)],
+        more: &[(&str, String)],
     ) -> io::Result<(Process, Pipes)> {
         self.unless_closing().await;
         let mark = format!("{}-{}", self.inner.life, Uuid::new_v4().simple());
@@ -148,7 +149,10 @@ impl Processes {
                 command.env_remove(name);
             }
         }
-        command.envs(&program.environment).envs(more.iter().copied()).env(MARK, &mark);
+        command
+            .envs(&program.environment)
+            .envs(more.iter().map(|(name, value)| (name, value)))
+            .env(MARK, &mark);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (mut child, pid) = self.start(command)?;
         let leader = Identity::of(pid);
@@ -243,6 +247,17 @@ impl Drop for Process {
             self.over();
         }
     }
+}
+
+/// What a program that works on a turn finds in its environment.
+pub(crate) fn environment(turn: &Turn) -> Vec<(&'static str, String)> {
+    let mut environment = vec![
+        ("HERALD_TASK_ID", turn.task_id().to_string()),
+        ("HERALD_CONTEXT_ID", turn.context_id().to_string()),
+        ("HERALD_MESSAGE_ID", turn.message().message_id.to_string()),
+    ];
+    environment.extend(turn.trace().map(|trace| ("TRACEPARENT", trace.to_string())));
+    environment
 }
 
 /// How a program ended, in words.

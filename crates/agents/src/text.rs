@@ -33,7 +33,9 @@ impl Decoder {
 
 /// Reads a stream to its end, and keeps the last so many bytes.
 pub(crate) async fn tail(stream: impl AsyncRead + Unpin, most: usize) -> Vec<u8> {
-    Tail::new(stream, most).rest().await
+    let mut tail = Tail::new(stream, most);
+    tail.read_all().await;
+    tail.kept().to_vec()
 }
 
 /// The last so many bytes of a stream that is read as it comes.
@@ -63,14 +65,16 @@ impl<R: AsyncRead + Unpin> Tail<R> {
         }
     }
 
-    /// Reads to the end, and returns what was kept.
-    pub(crate) async fn rest(&mut self) -> Vec<u8> {
+    /// Reads to the end.
+    pub(crate) async fn read_all(&mut self) {
         while !self.is_over {
             self.read().await;
         }
-        let mut kept = std::mem::take(&mut self.kept);
-        kept.drain(..kept.len().saturating_sub(self.most));
-        kept
+    }
+
+    /// What was read last.
+    pub(crate) fn kept(&self) -> &[u8] {
+        &self.kept[self.kept.len().saturating_sub(self.most)..]
     }
 }
 

@@ -27,6 +27,7 @@ mod token;
 pub mod trace;
 pub mod turn;
 mod upkeep;
+mod voice;
 mod write;
 
 pub use agent::{Agent, AgentError, Profile, Recovery, Skill};

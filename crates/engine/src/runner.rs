@@ -6,23 +6,16 @@ use std::{
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
 
-use async_trait::async_trait;
 use herald_protocol::{
     AgentName, ArtifactId, Error, ErrorKind, Message, Metadata, Task, TaskState,
 };
 use serde_json::Value;
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep, sleep_until},
-};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
 
 use crate::{
@@ -34,7 +27,8 @@ use crate::{
     post::{Post, Slot},
     rules::{Command, Event, Received, Record},
     store::{Conversation, Epoch, Key, StoreError},
-    turn::{Assignment, Say, Sink, Stop, Turn},
+    turn::{Assignment, Sink, Turn},
+    voice::Voice,
     write::{Refusal, Write, Written},
 };
 
@@ -60,137 +54,6 @@ enum Outcome {
     Panicked(String),
     /// It was told to stop and did not.
     Abandoned,
-}
-
-/// What the turn that runs now may still say.
-#[derive(Debug)]
-struct Local {
-    engine: Engine,
-    live: Arc<Live>,
-    epoch: Epoch,
-    /// Whether the agent answers directly where a task was asked for, which then ends with the
-    /// answer.
-    closes: bool,
-    /// Milliseconds since `begun` of the last word.
-    spoke: AtomicU64,
-    begun: Instant,
-    broke: AtomicBool,
-    /// Whether the agent waits for its caller, and how long it has done so until now.
-    pause: Mutex<Pause>,
-    /// Rings when a pause begins or ends.
-    paused: Notify,
-    /// How long a pause may last.
-    patience: Option<Duration>,
-    /// The last question. What was said before it is no answer to it.
-    asked: AtomicU64,
-}
-
-/// Time that is not the agent's.
-#[derive(Debug, Clone, Copy, Default)]
-struct Pause {
-    since: Option<Instant>,
-    total: Duration,
-}
-
-/// Ends a pause, however the wait ended.
-struct Paused<'a>(&'a Local);
-
-#[async_trait]
-impl Sink for Local {
-    async fn say(&self, words: Vec<Say>) -> Result<(), Stop> {
-        let commands = words
-            .into_iter()
-            .map(|word| match word {
-                Say::Status(state, message, metadata) => Command::Report(state, message, metadata),
-                Say::Artifact(chunk) => Command::Write(chunk),
-                Say::Reply(message) if self.closes => {
-                    Command::Report(TaskState::Completed, Some(message), None)
-                }
-                Say::Reply(message) => Command::Reply(message),
-            })
-            .collect();
-        let written = self.engine.persist(&self.live, self.epoch, commands).await;
-        self.heard();
-        let record = written.map_err(|refusal| self.refused(refusal))?.record;
-        if record.state().is_interrupted() {
-            self.asked.store(record.head, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    async fn answered(&self) -> bool {
-        let _pause = self.pause();
-        let asked = self.asked.load(Ordering::Relaxed);
-        let mut bell = self.live.listen();
-        let answered = async {
-            while !self.live.is_answered(asked) && !self.live.is_closed() {
-                if bell.changed().await.is_err() {
-                    break;
-                }
-            }
-            self.live.is_answered(asked) && !self.live.is_closed()
-        };
-        tokio::select! {
-            answered = answered => answered,
-            () = self.engine.draining() => false,
-            () = until(self.patience.map(|limit| Instant::now() + limit)) => false,
-        }
-    }
-
-    async fn take_answer(&self) -> Result<Message, Stop> {
-        let take = vec![Command::Take(self.asked.load(Ordering::Relaxed))];
-        let taken = self.engine.persist(&self.live, self.epoch, take).await;
-        let seq = taken.map_err(|refusal| self.refused(refusal))?.record.run.turn;
-        let read = || self.engine.message_at(&self.live.key, seq);
-        let received = self.engine.patiently(read, is_passing).await;
-        received.map(|received| received.message).map_err(|error| self.stop(error))
-    }
-}
-
-impl Drop for Paused<'_> {
-    fn drop(&mut self) {
-        self.0.heard();
-        self.0.pace(|pause| {
-            pause.total += pause.since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        });
-    }
-}
-
-impl Local {
-    fn pause(&self) -> Paused<'_> {
-        self.pace(|pause| pause.since = Some(Instant::now()));
-        Paused(self)
-    }
-
-    fn pace(&self, change: impl FnOnce(&mut Pause)) {
-        change(&mut self.pause.lock().expect("nothing panics while it holds this lock"));
-        self.paused.notify_one();
-    }
-
-    /// The agent's silence starts anew.
-    fn heard(&self) {
-        let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.spoke.store(elapsed, Ordering::Relaxed);
-    }
-
-    fn refused(&self, refusal: Refusal) -> Stop {
-        match refusal {
-            Refusal::Fenced | Refusal::Duplicate(_) => Stop::Over,
-            Refusal::Error(error) => self.stop(error),
-        }
-    }
-
-    fn stop(&self, error: Error) -> Stop {
-        if error.kind == ErrorKind::InvalidAgentResponse {
-            self.broke.store(true, Ordering::Relaxed);
-        }
-        let over = matches!(error.kind, ErrorKind::UnsupportedOperation | ErrorKind::TaskNotFound);
-        if over { Stop::Over } else { Stop::Refused(error.message) }
-    }
-
-    fn silent_since(&self) -> Instant {
-        self.begun + Duration::from_millis(self.spoke.load(Ordering::Relaxed))
-    }
 }
 
 impl Engine {
@@ -451,19 +314,10 @@ impl Engine {
                 return None;
             }
         };
-        let sink = Arc::new(Local {
-            engine: self.clone(),
-            live: Arc::clone(live),
-            epoch: record.run.epoch,
-            closes: !record.hidden && post.agent.answers_directly(&assignment.message),
-            spoke: AtomicU64::new(0),
-            begun: Instant::now(),
-            broke: AtomicBool::new(false),
-            pause: Mutex::default(),
-            paused: Notify::new(),
-            patience: post.profile.paused_timeout,
-            asked: AtomicU64::new(0),
-        });
+        let closes = !record.hidden && post.agent.answers_directly(&assignment.message);
+        let patience = post.profile.paused_timeout;
+        let sink = Voice::new(self.clone(), Arc::clone(live), record.run.epoch, closes, patience);
+        let sink = Arc::new(sink);
         // A cancel that came before the stopper was in place has already closed the task.
         if now.is_none_or(|record| record.is_closed()) {
             stopper.token.cancel();
@@ -513,14 +367,14 @@ impl Engine {
     async fn supervise(
         &self,
         post: &Post,
-        sink: &Local,
+        sink: &Voice,
         spent: Duration,
         stopper: &Stopper,
         turn: &Turn,
     ) -> Outcome {
         let mut run = pin!(caught(post.agent.run(turn)));
         loop {
-            let pause = *sink.pause.lock().expect("nothing panics while it holds this lock");
+            let pause = sink.pauses();
             let whole = post
                 .profile
                 .timeout
@@ -534,7 +388,7 @@ impl Engine {
                 biased;
                 outcome = &mut run => return returned(outcome),
                 () = stopper.token.cancelled() => break,
-                () = sink.paused.notified() => continue,
+                () = sink.paused() => continue,
                 () = until(next) => {}
             }
             let now = Instant::now();
@@ -561,7 +415,7 @@ impl Engine {
     }
 
     /// Writes how the turn ended, unless the agent already did.
-    async fn conclude(&self, live: &Arc<Live>, sink: &Local, outcome: Outcome) -> Option<Record> {
+    async fn conclude(&self, live: &Arc<Live>, sink: &Voice, outcome: Outcome) -> Option<Record> {
         let task = &live.key.task;
         let failed = |reason, text: &str| {
             Command::Report(TaskState::Failed, Some(failure(reason, text)), None)
@@ -583,7 +437,7 @@ impl Engine {
                 }
             }
             Outcome::Returned(Err(AgentError::Failed(text))) => {
-                let broke = sink.broke.load(Ordering::Relaxed);
+                let broke = sink.has_broken();
                 failed(if broke { BROKE_PROTOCOL } else { AGENT_FAILED }, &text)
             }
             Outcome::Returned(Err(AgentError::Broke(text))) => failed(BROKE_PROTOCOL, &text),
@@ -639,7 +493,7 @@ impl Engine {
     }
 
     /// Writes what a turn says, as soon as it can be written.
-    async fn persist(
+    pub(crate) async fn persist(
         &self,
         live: &Arc<Live>,
         epoch: Epoch,
@@ -698,7 +552,7 @@ impl Engine {
         Ok((assignment, spent))
     }
 
-    async fn message_at(&self, key: &Key, seq: u64) -> Result<Received, Error> {
+    pub(crate) async fn message_at(&self, key: &Key, seq: u64) -> Result<Received, Error> {
         let page = self.read(key, seq.saturating_sub(1), 1).await?;
         let entry = page.entries.first().ok_or_else(Error::task_not_found)?;
         match log::decode(entry).map_err(refuse)? {
@@ -745,7 +599,7 @@ pub(crate) fn failure_reason(task: &Task) -> Option<&str> {
     task.status.message.as_ref()?.metadata.as_ref()?.get("reason")?.as_str()
 }
 
-async fn until(moment: Option<Instant>) {
+pub(crate) async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,

@@ -124,6 +124,11 @@ impl Part {
         Self::new(Content::Text(text.into()))
     }
 
+    fn is_deep(&self) -> bool {
+        let data = matches!(&self.content, Content::Data(value) if !fits(value, MAX_DEPTH));
+        data || self.metadata.as_ref().is_some_and(is_deep)
+    }
+
     /// The text, if it is one.
     pub fn as_text(&self) -> Option<&str> {
         match &self.content {
@@ -154,15 +159,11 @@ const MAX_DEPTH: usize = 96;
 
 /// Refuses open data that could not be read again once it is wrapped.
 pub(crate) fn check_depth(message: &Message, at: &mut Violations<'_>) {
-    let too_deep = |metadata: &Option<Metadata>| {
-        metadata.iter().flat_map(Map::values).any(|value| !fits(value, MAX_DEPTH))
-    };
-    if too_deep(&message.metadata) {
+    if message.metadata.as_ref().is_some_and(is_deep) {
         at.add("metadata", "is nested too deeply");
     }
     for (index, part) in message.parts.iter().enumerate() {
-        let data = matches!(&part.content, Content::Data(value) if !fits(value, MAX_DEPTH));
-        if data || too_deep(&part.metadata) {
+        if part.is_deep() {
             at.add(&format!("parts[{index}]"), "is nested too deeply");
         }
     }
@@ -170,12 +171,11 @@ pub(crate) fn check_depth(message: &Message, at: &mut Violations<'_>) {
 
 /// Whether open data nests so deeply that it could not be read again once it is wrapped.
 pub fn is_too_deep(parts: &[Part], metadata: Option<&Metadata>) -> bool {
-    let is_deep = |metadata: &Metadata| metadata.values().any(|value| !fits(value, MAX_DEPTH));
-    metadata.is_some_and(is_deep)
-        || parts.iter().any(|part| {
-            let data = matches!(&part.content, Content::Data(value) if !fits(value, MAX_DEPTH));
-            data || part.metadata.as_ref().is_some_and(is_deep)
-        })
+    metadata.is_some_and(is_deep) || parts.iter().any(Part::is_deep)
+}
+
+fn is_deep(metadata: &Metadata) -> bool {
+    metadata.values().any(|value| !fits(value, MAX_DEPTH))
 }
 
 /// Whether a value nests at most so deeply. The parser bounds the recursion.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 
 use self::request::{Permission, Request, Response};
-use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk, plain};
+use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk, json, plain};
 
 /// One conversation with Claude Code.
 #[derive(Debug)]
@@ -223,14 +223,7 @@ impl Dialect for Claude {
     }
 
     fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {
-        // Whatever it has loaded may print among its lines.
-        if !line.starts_with('{') {
-            return Ok(());
-        }
-        let line = serde_json::from_str(line).map_err(|fault| Failure {
-            message: Some(fault.to_string()),
-            ..Failure::new("said something that makes no sense")
-        })?;
+        let Some(line) = json(line)? else { return Ok(()) };
         match line {
             Line::System { subtype, model, session_id } => {
                 // It begins with every message and every answer, and has one session.

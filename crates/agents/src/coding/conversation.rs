@@ -11,19 +11,13 @@ use tokio::{
 use super::dialect::{Approval, Choice, Dialect, Event, Talk};
 use crate::{
     exec::input::Given,
-    failure::Failure,
-    process::{Process, Processes, Program, describe},
+    failure::{COMPLAINTS, Failure},
+    process::{Process, Processes, Program, STUCK},
     text::{Line, Lines, Tail},
 };
 
 /// The longest line of a coding agent: whole files stand in them.
 const LINE: usize = 8 << 20;
-
-/// How much of its complaints is kept.
-const COMPLAINTS: usize = 64 << 10;
-
-/// How much of them is told as the agent's own word.
-const MESSAGE: usize = 500;
 
 /// How long an agent may take to hear that its work is to stop, before it is ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -52,7 +46,7 @@ impl Conversation {
     pub(super) async fn open(
         mut dialect: Box<dyn Dialect>,
         program: &Program,
-        environment: &[(&str, &str)],
+        environment: &[(&str, String)],
         processes: &Processes,
         given: Given,
         room: u64,
@@ -170,13 +164,10 @@ impl Conversation {
     }
 
     async fn failure(&mut self, status: ExitStatus) -> Failure {
-        // What it started may hold the pipe open.
+        // What it started may hold the pipe open, and some of it may have got away.
         self.process.end().await;
-        let complaints = self.complaints.rest().await;
-        let full = String::from_utf8_lossy(&complaints).trim().to_owned();
-        let message = full.lines().next_back().map(|line| line.chars().take(MESSAGE).collect());
-        let full = Some(full).filter(|full| !full.is_empty());
-        Failure { kind: describe(status), message, full }
+        let _ = timeout(STUCK, self.complaints.read_all()).await;
+        Failure::ended(status, self.complaints.kept())
     }
 
     fn hear(&mut self, line: &Line) -> Result<(), Failure> {

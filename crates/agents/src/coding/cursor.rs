@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use super::{
     acp::{Acp, Habits},
     claude::{Block, Message},
-    dialect::{Approval, Ask, Choice, Dialect, Event, Talk, plain},
+    dialect::{Approval, Ask, Choice, Dialect, Event, Talk, json, plain},
 };
 
 /// Signed in to it is beforehand, or by a key in its environment; it wants to hear of it.
@@ -88,13 +88,7 @@ impl Dialect for Cursor {
     }
 
     fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {
-        if !line.starts_with('{') {
-            return Ok(());
-        }
-        let line = serde_json::from_str(line).map_err(|fault| Failure {
-            message: Some(fault.to_string()),
-            ..Failure::new("said something that makes no sense")
-        })?;
+        let Some(line) = json(line)? else { return Ok(()) };
         match line {
             Line::System { subtype, model, session_id } => {
                 if subtype == "init" {

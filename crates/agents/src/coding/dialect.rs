@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt, path::PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
@@ -142,6 +143,18 @@ impl Choice {
     pub(crate) fn new(id: impl Into<String>, label: impl Into<String>, grants: bool) -> Self {
         Self { id: id.into(), label: label.into(), grants }
     }
+}
+
+/// A line of JSON, or nothing where it is something else: whatever an agent has loaded may print among
+/// its lines.
+pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<Option<T>, Failure> {
+    if !line.starts_with('{') {
+        return Ok(None);
+    }
+    serde_json::from_str(line).map(Some).map_err(|fault| Failure {
+        message: Some(fault.to_string()),
+        ..Failure::new("said something that makes no sense")
+    })
 }
 
 /// A message as nothing but a message.

@@ -195,10 +195,7 @@ impl Connection {
     ) -> Failure {
         let (mut process, pipes) = match processes.spawn(program, &[]).await {
             Ok(started) => started,
-            Err(fault) => {
-                let message = Some(fault.to_string());
-                return Failure { message, ..Failure::new("could not be started") };
-            }
+            Err(fault) => return Failure::unstarted(&fault),
         };
         let hello = Told::Hello { protocol: line::VERSION, agent: self.agent.as_str() }.encode();
         helpers.spawn(write(pipes.stdin, hello, lines));

@@ -1,0 +1,366 @@
+#![expect(clippy::disallowed_methods, reason = "json! is how tests write values")]
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::{
+    super::{gemini, opencode},
+    *,
+};
+
+/// What Gemini CLI 0.61.0 says of itself, shortened.
+const GEMINI: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"authMethods":[{"id":"oauth-personal","name":"Log in with Google","description":"Log in with your Google account"},{"id":"gemini-api-key","name":"Gemini API key","description":"Use an API key with Gemini Developer API","_meta":{"api-key":{"provider":"google"}}}],"agentInfo":{"name":"gemini-cli","title":"Gemini CLI","version":"0.61.0"},"agentCapabilities":{"loadSession":true,"promptCapabilities":{"image":true,"audio":true,"embeddedContext":true},"mcpCapabilities":{"http":true,"sse":true}}}}"#;
+
+/// Its answer to `session/new`.
+const GEMINI_SESSION: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"7444b436-ae7f","modes":{"availableModes":[{"id":"default","name":"Default","description":"Prompts for approval"},{"id":"yolo","name":"YOLO","description":"Auto-approves all tools"}],"currentModeId":"default"},"models":{"availableModels":[{"modelId":"auto","name":"Auto"},{"modelId":"gemini-2.5-pro","name":"gemini-2.5-pro"}],"currentModelId":"auto"}}}"#;
+
+/// It wants to run a command.
+const GEMINI_WANTS: &str = r#"{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"7444b436-ae7f","options":[{"optionId":"proceed_always","name":"Allow for this session","kind":"allow_always"},{"optionId":"proceed_once","name":"Allow","kind":"allow_once"},{"optionId":"cancel","name":"Reject","kind":"reject_once"}],"toolCall":{"toolCallId":"run_1","status":"pending","title":"touch made-it && echo out","content":[{"type":"content","content":{"type":"text","text":"[current working directory /w]"}}],"locations":[],"kind":"execute"}}}"#;
+
+/// What OpenCode 1.18.33 says of itself.
+const OPENCODE: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"mcpCapabilities":{"http":true,"sse":true},"promptCapabilities":{"embeddedContext":true,"image":true},"sessionCapabilities":{"close":{},"fork":{},"list":{},"resume":{}}},"authMethods":[{"description":"Run `opencode auth login` in the terminal","name":"Login with opencode","id":"opencode-login"}],"agentInfo":{"name":"OpenCode","version":"1.18.33"}}}"#;
+
+/// Its answer to `session/new`, shortened.
+const OPENCODE_SESSION: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"ses_e1d1","configOptions":[{"id":"model","name":"Model","category":"model","type":"select","currentValue":"scripted/m1","options":[{"value":"scripted/m1","name":"Scripted/M1"}]},{"id":"mode","name":"Session Mode","category":"mode","type":"select","currentValue":"build","options":[{"value":"build","name":"build"},{"value":"plan","name":"plan"}]}]}}"#;
+
+fn ask() -> Ask {
+    Ask { text: "hello".to_owned(), directory: PathBuf::from("/w"), ..Ask::default() }
+}
+
+/// What is told to an agent that says these lines, and to the caller.
+fn hear(acp: &mut Acp, lines: &[&str]) -> (Vec<Value>, Vec<Event>) {
+    let mut talk = Talk::default();
+    for line in lines {
+        acp.hear(line, &mut talk).unwrap();
+    }
+    heard(talk)
+}
+
+fn heard(talk: Talk) -> (Vec<Value>, Vec<Event>) {
+    let lines = String::from_utf8(talk.lines).unwrap();
+    let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (lines, talk.events)
+}
+
+/// Why the last line is the end.
+fn failure(acp: &mut Acp, lines: &[&str]) -> Failure {
+    let (last, before) = lines.split_last().unwrap();
+    hear(acp, before);
+    acp.hear(last, &mut Talk::default()).unwrap_err()
+}
+
+fn update(update: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{update}}}}}"#
+    )
+}
+
+fn answer(acp: &mut Acp, approval: &Approval, choice: usize) -> (Vec<Value>, Vec<Event>) {
+    let mut talk = Talk::default();
+    acp.answer(approval, &approval.choices[choice], &mut talk);
+    heard(talk)
+}
+
+/// Opens everything up to the prompt, whose number is then 4.
+fn at_work(ask: Ask) -> Acp {
+    let mut acp = gemini::dialect(ask);
+    acp.open(&mut Talk::default());
+    hear(&mut acp, &[GEMINI, GEMINI_SESSION, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    acp
+}
+
+#[test]
+fn a_turn_of_gemini_cli_with_an_approval_is_told() {
+    let mut acp = gemini::dialect(ask());
+    let mut talk = Talk::default();
+    acp.open(&mut talk);
+    let (told, _) = heard(talk);
+    let initialize = &told[0]["params"];
+    assert_eq!(told[0]["method"], "initialize");
+    assert_eq!(initialize["protocolVersion"], 1);
+    assert_eq!(initialize["clientCapabilities"], json!({}), "no files, no terminals");
+
+    let (told, _) = hear(&mut acp, &[GEMINI]);
+    let params = json!({ "cwd": "/w", "mcpServers": [] });
+    let new = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/new", "params": params });
+    assert_eq!(told, [new]);
+
+    let (told, events) = hear(&mut acp, &[GEMINI_SESSION]);
+    assert_eq!(told[0]["method"], "session/set_mode");
+    assert_eq!(told[0]["params"], json!({ "sessionId": "7444b436-ae7f", "modeId": "default" }));
+    assert_eq!(events, []);
+
+    let commands = update(
+        r#"{"sessionUpdate":"available_commands_update","availableCommands":[{"name":"memory","description":"Manage memory."}]}"#,
+    );
+    let (told, events) = hear(&mut acp, &[&commands, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    assert_eq!(told[0]["method"], "session/prompt");
+    assert_eq!(told[0]["params"]["prompt"], json!([{ "type": "text", "text": "hello" }]));
+    let (model, session) = (Some("auto".to_owned()), Some("7444b436-ae7f".to_owned()));
+    assert_eq!(events, [Event::Init { model, session }]);
+
+    let (told, events) = hear(&mut acp, &[GEMINI_WANTS]);
+    assert_eq!(told, [] as [Value; 0], "it waits");
+    let [Event::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(approval.prompt, "execute: touch made-it && echo out");
+    let ids: Vec<_> = approval.choices.iter().map(|choice| choice.id.as_str()).collect();
+    assert_eq!(ids, ["proceed_once", "proceed_always", "cancel"], "yes means this once");
+    let grants: Vec<_> = approval.choices.iter().map(|choice| choice.grants).collect();
+    assert_eq!(grants, [true, true, false]);
+    assert_eq!(approval.detail["kind"], "execute");
+
+    let (told, events) = answer(&mut acp, approval, 0);
+    let outcome = json!({ "outcome": "selected", "optionId": "proceed_once" });
+    let result = json!({ "outcome": outcome });
+    assert_eq!(told, [json!({ "jsonrpc": "2.0", "id": 0, "result": result })]);
+    let name = "touch made-it && echo out".to_owned();
+    assert_eq!(events, [Event::ToolUse { name }]);
+
+    let (_, events) = hear(
+        &mut acp,
+        &[
+            &update(
+                r#"{"sessionUpdate":"tool_call_update","toolCallId":"run_1","status":"completed","title":"touch made-it && echo out","content":[],"locations":[],"kind":"execute"}"#,
+            ),
+            &update(
+                r#"{"sessionUpdate":"agent_thought_chunk","content":{"type":"text","text":"hm"}}"#,
+            ),
+            &update(
+                r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"All done."}}"#,
+            ),
+            r#"{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","_meta":{"quota":{"token_count":{"input_tokens":20,"output_tokens":10},"model_usage":[]}}}}"#,
+        ],
+    );
+    let [used, text, done] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(used, &Event::ToolResult { output: "done".to_owned() });
+    assert_eq!(text, &Event::Text("All done.".to_owned()));
+    let Event::Done { summary, stats } = done else { panic!("{done:?}") };
+    assert_eq!(summary.as_deref(), Some("All done."));
+    let usage = json!({ "usage": { "input_tokens": 20, "output_tokens": 10 } });
+    assert_eq!(Value::Object(stats.clone()), usage);
+}
+
+#[test]
+fn a_loaded_session_is_gone_on_with_and_not_told_again() {
+    let session = Some("7444b436-ae7f".to_owned());
+    let mut acp = gemini::dialect(Ask { session: session.clone(), ..ask() });
+    acp.open(&mut Talk::default());
+    let (told, _) = hear(&mut acp, &[GEMINI]);
+    assert_eq!(told[0]["method"], "session/load");
+    // See gemini.rs for the space.
+    assert_eq!(told[0]["params"]["sessionId"], " 7444b436-ae7f");
+
+    let refused =
+        r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"Authentication required"}}"#;
+    let (told, _) = hear(&mut acp, &[refused]);
+    assert_eq!(told[0]["method"], "authenticate");
+    assert_eq!(told[0]["params"], json!({ "methodId": "gemini-api-key" }));
+    let (told, _) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    assert_eq!(told[0]["method"], "session/load");
+
+    let first = update(
+        r#"{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"hello"}}"#,
+    );
+    let again = update(
+        r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"First."}}"#,
+    );
+    let loaded = r#"{"jsonrpc":"2.0","id":4,"result":{"modes":{"availableModes":[],"currentModeId":"default"},"models":{"availableModels":[],"currentModelId":"auto"}}}"#;
+    let chosen = r#"{"jsonrpc":"2.0","id":5,"result":{}}"#;
+    let (told, events) = hear(&mut acp, &[&first, loaded, &again, chosen]);
+    assert_eq!(events, [Event::Init { model: Some("auto".to_owned()), session }]);
+    assert_eq!(told[1]["params"]["sessionId"], " 7444b436-ae7f");
+
+    let second = again.replace("First", "Second");
+    let (_, events) = hear(&mut acp, &[&second]);
+    assert_eq!(events, [Event::Text("Second.".to_owned())]);
+}
+
+#[test]
+fn a_turn_of_opencode_in_the_session_of_before_is_told() {
+    let (session, model) = (Some("ses_e1d1".to_owned()), Some("scripted/m1".to_owned()));
+    let profile = Some("plan".to_owned());
+    let chosen = Ask { session: session.clone(), model: model.clone(), profile, ..ask() };
+    let mut acp = opencode::dialect(chosen);
+    acp.open(&mut Talk::default());
+    let (told, _) = hear(&mut acp, &[OPENCODE]);
+    assert_eq!(told[0]["method"], "session/resume", "nothing is told again that way");
+    let (told, _) = hear(&mut acp, &[OPENCODE_SESSION]);
+    assert_eq!(told[0]["method"], "session/set_config_option");
+    let params = json!({ "sessionId": "ses_e1d1", "configId": "model", "value": "scripted/m1" });
+    assert_eq!(told[0]["params"], params);
+    let (told, _) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    assert_eq!(told[0]["params"]["value"], "plan");
+    let (told, events) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":4,"result":{}}"#]);
+    assert_eq!(told[0]["method"], "session/prompt");
+    assert_eq!(events, [Event::Init { model, session }]);
+
+    let (told, events) = hear(
+        &mut acp,
+        &[
+            &update(
+                r#"{"sessionUpdate":"agent_message_chunk","messageId":"msg_1","content":{"type":"text","text":"I look."}}"#,
+            ),
+            &update(
+                r#"{"sessionUpdate":"tool_call","toolCallId":"call_1","title":"bash","kind":"execute","status":"pending","locations":[{"path":"/w"}],"rawInput":{"cwd":"/w"}}"#,
+            ),
+            &update(
+                r#"{"sessionUpdate":"tool_call_update","toolCallId":"call_1","status":"in_progress","kind":"execute","title":"touch made-it && echo out","rawInput":{"command":"touch made-it && echo out"},"content":[{"type":"content","content":{"type":"text","text":"out\n"}}]}"#,
+            ),
+            &update(
+                r#"{"sessionUpdate":"tool_call_update","toolCallId":"call_1","status":"completed","title":"touch made-it && echo out","content":[{"type":"content","content":{"type":"text","text":"out\n"}}],"rawOutput":{"output":"out\n","metadata":{"output":"out\n","exit":0,"truncated":false}}}"#,
+            ),
+            &update(
+                r#"{"sessionUpdate":"agent_message_chunk","messageId":"msg_2","content":{"type":"text","text":"All done."}}"#,
+            ),
+            &update(
+                r#"{"sessionUpdate":"usage_update","used":10,"size":100000,"cost":{"amount":0.00004,"currency":"USD"}}"#,
+            ),
+            r#"{"jsonrpc":"2.0","id":5,"result":{"stopReason":"end_turn","usage":{"inputTokens":10,"outputTokens":5,"totalTokens":15},"_meta":{}}}"#,
+        ],
+    );
+    assert_eq!(told, [] as [Value; 0]);
+    let stats = json!({
+        "cost": { "amount": 0.00004, "currency": "USD" },
+        "usage": { "inputTokens": 10, "outputTokens": 5, "totalTokens": 15 },
+    });
+    let Value::Object(stats) = stats else { panic!("it is an object") };
+    let expected = [
+        Event::Text("I look.".to_owned()),
+        Event::ToolUse { name: "bash".to_owned() },
+        Event::ToolResult { output: "out\n".to_owned() },
+        Event::Text("All done.".to_owned()),
+        Event::Done { summary: Some("All done.".to_owned()), stats },
+    ];
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn a_session_that_is_gone_is_followed_by_a_new_one() {
+    let mut acp = opencode::dialect(Ask { session: Some("gone".to_owned()), ..ask() });
+    acp.open(&mut Talk::default());
+    hear(&mut acp, &[OPENCODE]);
+    let refused = r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"message":"Internal error: OpenCode service failure","data":{"service":"session"}}}"#;
+    let (told, _) = hear(&mut acp, &[refused]);
+    assert_eq!(told[0]["method"], "session/new");
+    let opened = OPENCODE_SESSION.replace(r#""id":2"#, r#""id":3"#);
+    let (told, _) = hear(&mut acp, &[&opened]);
+    assert_eq!(told[0]["params"]["sessionId"], "ses_e1d1");
+}
+
+#[test]
+fn what_an_agent_wants_at_once_is_asked_for_one_after_the_other() {
+    let mut acp = at_work(ask());
+    let second = GEMINI_WANTS.replace(r#""id":0"#, r#""id":"b""#).replace("run_1", "run_2");
+    let (_, events) = hear(&mut acp, &[GEMINI_WANTS, &second]);
+    let [Event::Approval(first)] = events.as_slice() else { panic!("{events:?}") };
+    let (told, events) = answer(&mut acp, first, 2);
+    assert_eq!(told[0]["result"]["outcome"]["optionId"], "cancel");
+    let [Event::Approval(second)] = events.as_slice() else { panic!("{events:?}") };
+    let (told, _) = answer(&mut acp, second, 1);
+    assert_eq!(told[0]["id"], "b");
+    assert_eq!(told[0]["result"]["outcome"]["optionId"], "proceed_always");
+}
+
+#[test]
+fn with_force_everything_is_allowed_once_and_nobody_is_asked() {
+    let mut acp = at_work(Ask { force: true, ..ask() });
+    let (told, events) = hear(&mut acp, &[GEMINI_WANTS]);
+    assert_eq!(told[0]["result"]["outcome"]["optionId"], "proceed_once");
+    assert_eq!(events, [Event::ToolUse { name: "touch made-it && echo out".to_owned() }]);
+    assert!(opencode::dialect(ask()).variables()[0].1.contains("ask"));
+    assert_eq!(opencode::dialect(Ask { force: true, ..ask() }).variables(), []);
+}
+
+#[test]
+fn no_can_be_said_to_an_agent_that_takes_only_yes() {
+    let mut acp = at_work(ask());
+    let wants = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s","options":[{"optionId":"go","name":"Go on","kind":"allow_once"}],"toolCall":{"toolCallId":"x"}}}"#;
+    let (_, events) = hear(&mut acp, &[wants]);
+    let [Event::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
+    assert!(!approval.choices[1].grants);
+    let (told, events) = answer(&mut acp, approval, 1);
+    assert_eq!(told[0]["result"], json!({ "outcome": { "outcome": "cancelled" } }));
+    assert_eq!(events, []);
+}
+
+#[test]
+fn a_cancelled_turn_leaves_no_question_open() {
+    let mut acp = at_work(ask());
+    hear(&mut acp, &[GEMINI_WANTS]);
+    let mut talk = Talk::default();
+    acp.cancel(&mut talk);
+    let (told, _) = heard(talk);
+    assert_eq!(told[0]["result"]["outcome"]["outcome"], "cancelled");
+    assert_eq!(told[1]["method"], "session/cancel");
+    assert!(told[1].get("id").is_none(), "a notification: {told:?}");
+}
+
+#[test]
+fn what_is_not_offered_is_refused_and_what_is_no_line_is_passed_over() {
+    let mut acp = at_work(ask());
+    let wants = r#"{"jsonrpc":"2.0","id":"f","method":"fs/read_text_file","params":{"path":"/etc/passwd"}}"#;
+    let odd =
+        r#"{"jsonrpc":"2.0","id":8,"method":"session/request_permission","params":{"options":[]}}"#;
+    let (told, events) = hear(
+        &mut acp,
+        &["Loading…", "", "[]", r#"{"jsonrpc":"2.0","method":"later"}"#, wants, odd],
+    );
+    let codes: Vec<_> = told.iter().map(|line| &line["error"]["code"]).collect();
+    assert_eq!(codes, [UNKNOWN, UNREADABLE]);
+    assert_eq!(told[0]["id"], "f");
+    assert_eq!(events, []);
+}
+
+#[test]
+fn an_agent_that_does_not_work_says_why() {
+    let open = || {
+        let mut acp = gemini::dialect(ask());
+        acp.open(&mut Talk::default());
+        acp
+    };
+    let old = failure(&mut open(), &[r#"{"id":1,"result":{"protocolVersion":2}}"#]);
+    assert!(old.kind.starts_with("speaks version 2"), "{old:?}");
+    let deaf = failure(&mut open(), &[r#"{"id":1,"error":{"code":-32601,"message":"what?"}}"#]);
+    assert_eq!(deaf.kind, "does not speak the Agent Client Protocol");
+    let unsigned = failure(
+        &mut open(),
+        &[
+            GEMINI,
+            r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"Gemini API key is missing or not configured."}}"#,
+        ],
+    );
+    assert_eq!(
+        unsigned.kind,
+        "is not signed in to; it knows these ways: Log in with Google, Gemini API key"
+    );
+    let message = unsigned.message.as_deref();
+    assert_eq!(message, Some("Gemini API key is missing or not configured."));
+    let odd = failure(&mut open(), &[GEMINI, r#"{"id":2,"result":{}}"#]);
+    assert!(odd.kind.starts_with("said something"), "{odd:?}");
+    let mut unknown = gemini::dialect(Ask { profile: Some("nonsense".to_owned()), ..ask() });
+    unknown.open(&mut Talk::default());
+    let unknown = failure(
+        &mut unknown,
+        &[
+            GEMINI,
+            GEMINI_SESSION,
+            r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"Internal error","data":{"details":"Invalid or unavailable mode: nonsense"}}}"#,
+        ],
+    );
+    assert_eq!(unknown.kind, "did not take the mode `nonsense`");
+    let message = unknown.message.as_deref();
+    assert_eq!(message, Some("Internal error: Invalid or unavailable mode: nonsense"));
+    let mut plain = opencode::dialect(Ask { model: Some("m".to_owned()), ..ask() });
+    plain.open(&mut Talk::default());
+    let without = r#"{"id":2,"result":{"sessionId":"s"}}"#;
+    let without = failure(&mut plain, &[OPENCODE, without]);
+    assert_eq!(without.kind, "offers no model to choose, not `m`");
+    for reason in ["max_tokens", "max_turn_requests", "refusal", "cancelled", "new"] {
+        let line = format!(r#"{{"id":4,"result":{{"stopReason":"{reason}"}}}}"#);
+        let stopped = failure(&mut at_work(ask()), &[&line]);
+        assert_eq!(stopped.message.as_deref(), Some(reason));
+    }
+    let failed = r#"{"id":4,"error":{"code":-32603,"message":"out of quota"}}"#;
+    assert_eq!(failure(&mut at_work(ask()), &[failed]).message.as_deref(), Some("out of quota"));
+}
