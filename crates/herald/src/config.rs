@@ -331,6 +331,9 @@ pub(crate) enum ErrorDetailKey {
 #[derive(Debug, Default)]
 pub(crate) struct Dialects(pub(crate) BTreeMap<Version, bool>);
 
+/// Beyond this nobody waits, and clocks cannot count.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// A length of time such as `30s`, `10m`, `12h` or `30d`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span(pub(crate) Duration);
@@ -472,9 +475,13 @@ impl<'de> Deserialize<'de> for SpokenVersion {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text).map(Self).map_err(|_| {
+        let span = humantime::parse_duration(&text).map_err(|_| {
             de::Error::custom(format!("{text:?} is no length of time; write 30s, 10m, 12h or 30d"))
-        })
+        })?;
+        match span > LONGEST {
+            true => Err(de::Error::custom(format!("{text:?} is too long; 0s is for ever"))),
+            false => Ok(Self(span)),
+        }
     }
 }
 

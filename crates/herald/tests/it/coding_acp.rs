@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::{
-    coding_claude::installed,
+    coding::{artifact, installed, running_with, text},
     exec::{begun, failure, task},
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
@@ -101,18 +101,18 @@ impl Cli {
         Wire::OldRpc.sent(&bench.herald.call(&yes).await).unwrap();
         let done = bench.reached(&id, "completed").await;
         assert!(bench.is_made());
-        assert_eq!(answer(&done), "All is done.");
-        let result = data(&done, "result");
+        assert_eq!(artifact(&done, "assistant-response"), "All is done.");
+        let result = artifact(&done, "result");
         assert_eq!(result["summary"], "All is done.", "{done}");
         assert!(result["stats"]["usage"].is_object(), "{done}");
-        let session = data(&done, "agent-metadata")["sessionId"].clone();
+        let session = artifact(&done, "agent-metadata")["sessionId"].clone();
         assert!(session.is_string(), "{done}");
         bench.none_is_left().await;
 
         let again = bench.say(Draft::new(uuid(), "and again").within(context)).await;
         let again = bench.reached(&again, "completed").await;
-        assert_eq!(answer(&again), "Once more.", "nothing is told again");
-        assert_eq!(data(&again, "agent-metadata")["sessionId"], session);
+        assert_eq!(artifact(&again, "assistant-response"), "Once more.", "nothing is told again");
+        assert_eq!(artifact(&again, "agent-metadata")["sessionId"], session);
         let asked = bench.model.asked().last().unwrap().body.to_string();
         for known in ["make it, please", "was-here", "All is done.", "and again"] {
             assert!(asked.contains(known), "the model is not told {known:?}: {asked}");
@@ -141,7 +141,7 @@ impl Cli {
         let id = begun(&bench.herald, "make it, please").await;
         let done = bench.reached(&id, "completed").await;
         assert!(bench.is_made());
-        assert_eq!(answer(&done), "All is done.");
+        assert_eq!(artifact(&done, "assistant-response"), "All is done.");
         assert_eq!(bench.model.unused(), 0);
     }
 
@@ -221,14 +221,7 @@ impl Bench {
 
     /// The processes of the agent: they and nobody else have its home.
     fn processes(&self) -> Vec<u32> {
-        let home = format!("HOME={}\0", self.home.path().display());
-        let pids = fs::read_dir("/proc").unwrap().flatten();
-        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let is_its = |pid: &u32| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            String::from_utf8_lossy(&environment).contains(&home)
-        };
-        pids.filter(is_its).collect()
+        running_with(&format!("HOME={}", self.home.path().display()))
     }
 
     async fn none_is_left(&self) {
@@ -238,25 +231,6 @@ impl Bench {
     fn is_made(&self) -> bool {
         self.home.path().join("repo/made-it").exists()
     }
-}
-
-pub(crate) fn text(text: &str) -> Step {
-    Step::Text(text.to_owned())
-}
-
-fn artifact<'a>(task: &'a Value, name: &str) -> &'a Value {
-    let found = task["artifacts"].as_array().unwrap().iter().find(|known| known["name"] == name);
-    found.unwrap_or_else(|| panic!("no {name}: {task}"))
-}
-
-/// The answer, from all its pieces.
-fn answer(task: &Value) -> String {
-    let parts = artifact(task, "assistant-response")["parts"].as_array().unwrap();
-    parts.iter().map(|part| part["text"].as_str().unwrap()).collect()
-}
-
-fn data<'a>(task: &'a Value, name: &str) -> &'a Value {
-    &artifact(task, name)["parts"][0]["data"]
 }
 
 #[tokio::test]

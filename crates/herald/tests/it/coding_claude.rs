@@ -1,23 +1,17 @@
 //! Claude Code itself, behind a server, with a model that the test plays.
 
-use std::{env, fs, path::PathBuf};
+use std::fs;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    exec::{begun, ended, failure, none_runs, runs, task, told},
+    coding::{artifact, installed, running_with, text},
+    exec::{begun, ended, failure, none_runs, task, told},
     model::{Model, Step},
     support::{Herald, Options, SOON, eventually, uuid},
     wire::{Draft, Frame, Wire, id, state},
 };
-
-/// Where the coding agents are that the tests run.
-pub(crate) fn installed(name: &str) -> PathBuf {
-    let directory = env::var_os("HERALD_TEST_CODING");
-    let directory = directory.expect("`cargo xtask test` installs them and says where");
-    PathBuf::from(directory).join("node_modules/.bin").join(name)
-}
 
 /// A server with Claude Code as its agent, and the model that it asks.
 struct Bench {
@@ -53,14 +47,7 @@ impl Bench {
 
     /// The process ids of the agents that run, by where they live.
     fn agents(&self) -> Vec<u32> {
-        let home = format!("HOME={}\0", self.home.path().display());
-        let entries = fs::read_dir("/proc").unwrap().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.filter(|pid| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            runs(*pid) && String::from_utf8_lossy(&environment).contains(&home)
-        })
-        .collect()
+        running_with(&format!("HOME={}", self.home.path().display()))
     }
 
     /// What the model was asked.
@@ -87,22 +74,6 @@ impl Bench {
 fn command() -> Step {
     let arguments = json!({ "command": "touch made && seq -s, 1 200", "description": "Counts" });
     Step::Tool { name: "Bash".to_owned(), arguments }
-}
-
-fn text(text: &str) -> Step {
-    Step::Text(text.to_owned())
-}
-
-/// The artifacts of a task by name, each as the text of its parts or, without any, its data.
-fn artifact(task: &Value, name: &str) -> Value {
-    let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let found: Vec<_> = artifacts.iter().filter(|artifact| artifact["name"] == name).collect();
-    let [artifact] = found[..] else { panic!("{} artifacts {name}: {task}", found.len()) };
-    let parts = artifact["parts"].as_array().unwrap();
-    match parts[0].get("data") {
-        Some(data) => data.clone(),
-        None => parts.iter().map(|part| part["text"].as_str().unwrap()).collect::<String>().into(),
-    }
 }
 
 /// What the statuses of a stream say, in order.

@@ -1,11 +1,12 @@
 //! Codex itself, behind a server, with a model that the test plays.
 
-use std::{env, fs, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
+    coding::{artifact, installed, running_with, text},
     exec::{failure, task},
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
@@ -44,12 +45,10 @@ impl Bench {
     }
 
     fn options(home: &Path, settings: &str) -> Options {
-        let directory = env::var_os("HERALD_TEST_CODING");
-        let directory = directory.expect("`cargo xtask test` installs it and says where");
         Options::config(format!(
             "[[agents]]\nname = \"coder\"\nkind = \"codex\"\ncommand = [{:?}]\n\
              workdir = {:?}\n{settings}\n[agents.env]\nHOME = {:?}\nCODEX_HOME = {:?}\n",
-            Path::new(&directory).join("node_modules/.bin/codex"),
+            installed("codex"),
             home.join("repo"),
             home,
             home.join("codex"),
@@ -113,14 +112,7 @@ impl Bench {
 
     /// All that Codex started, itself included: whoever has its home in the environment.
     fn processes(&self) -> Vec<u32> {
-        let home = format!("CODEX_HOME={}", self.home.path().display());
-        let all = fs::read_dir("/proc").unwrap().flatten();
-        let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let is_its = |pid: &u32| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            String::from_utf8_lossy(&environment).contains(&home)
-        };
-        all.filter(is_its).collect()
+        running_with(&format!("CODEX_HOME={}", self.home.path().join("codex").display()))
     }
 
     /// Waits until it runs a command that takes long.
@@ -147,10 +139,6 @@ impl Bench {
     }
 }
 
-fn say(text: &str) -> Step {
-    Step::Text(text.to_owned())
-}
-
 /// A command that is run in a shell.
 fn run(command: &str) -> Step {
     Step::Tool { name: "exec_command".to_owned(), arguments: json!({ "cmd": command }) }
@@ -162,18 +150,6 @@ fn leave_sandbox(command: &str) -> Step {
         "cmd": command, "sandbox_permissions": "require_escalated", "justification": "It has to be."
     });
     Step::Tool { name: "exec_command".to_owned(), arguments }
-}
-
-/// The one artifact with this name, as the text of its parts or as its data.
-fn artifact(task: &Value, name: &str) -> Value {
-    let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let found: Vec<_> = artifacts.iter().filter(|artifact| artifact["name"] == name).collect();
-    let [artifact] = found[..] else { panic!("{} artifacts {name}: {task}", found.len()) };
-    let parts = artifact["parts"].as_array().unwrap();
-    match parts[0].get("data") {
-        Some(data) => data.clone(),
-        None => parts.iter().map(|part| part["text"].as_str().unwrap()).collect::<String>().into(),
-    }
 }
 
 fn context(task: &Value) -> &str {
@@ -190,7 +166,7 @@ fn told_on_the_way(log: &[Frame]) -> Vec<&str> {
 
 #[tokio::test]
 async fn an_answer_is_told_and_a_second_message_goes_on_with_it() {
-    let bench = Bench::start(vec![say("It is a parser."), say("It still is.")], "").await;
+    let bench = Bench::start(vec![text("It is a parser."), text("It still is.")], "").await;
     let begun = bench.begun("What is this?").await;
     let first = bench.reached(&begun, "completed").await;
     assert_eq!(artifact(&first, "assistant-response"), "It is a parser.");
@@ -219,7 +195,7 @@ async fn an_answer_is_told_and_a_second_message_goes_on_with_it() {
 
 #[tokio::test]
 async fn a_session_that_codex_no_longer_has_is_begun_anew() {
-    let bench = Bench::start(vec![say("One."), say("Two.")], "").await;
+    let bench = Bench::start(vec![text("One."), text("Two.")], "").await;
     let first = bench.begun("Count").await;
     let first = bench.reached(&first, "completed").await;
     let codex = bench.home.path().join("codex");
@@ -241,7 +217,7 @@ async fn a_session_that_codex_no_longer_has_is_begun_anew() {
 
 #[tokio::test]
 async fn tools_are_told_of_and_with_force_nobody_is_asked() {
-    let steps = vec![run("touch made && seq -s, 1 200"), say("Counted.")];
+    let steps = vec![run("touch made && seq -s, 1 200"), text("Counted.")];
     let bench = Bench::start(steps, "force = true").await;
     let id = bench.begun("Count").await;
     bench.reached(&id, "completed").await;
@@ -258,7 +234,7 @@ async fn tools_are_told_of_and_with_force_nobody_is_asked() {
 async fn what_is_allowed_is_done() {
     let patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: written\n+text\n\
                  *** End Patch\nEOF\n";
-    let steps = vec![leave_sandbox("touch made"), run(patch), say("Both are there.")];
+    let steps = vec![leave_sandbox("touch made"), run(patch), text("Both are there.")];
     let bench = Bench::start(steps, "").await;
     let id = bench.begun("Make it").await;
     let question = bench.question(&id, "touch made").await;
@@ -284,7 +260,7 @@ async fn what_is_allowed_is_done() {
 
 #[tokio::test]
 async fn what_is_denied_is_not_done_and_the_model_hears_of_it() {
-    let bench = Bench::start(vec![leave_sandbox("touch made"), say("Then not.")], "").await;
+    let bench = Bench::start(vec![leave_sandbox("touch made"), text("Then not.")], "").await;
     let id = bench.begun("Make it").await;
     let asked = bench.reached(&id, "input-required").await;
     // In 0.3 the only task of a context that waits need not be named.
@@ -298,7 +274,7 @@ async fn what_is_denied_is_not_done_and_the_model_hears_of_it() {
 
 #[tokio::test]
 async fn what_nobody_answers_is_denied() {
-    let steps = vec![leave_sandbox("touch made"), say("Then not.")];
+    let steps = vec![leave_sandbox("touch made"), text("Then not.")];
     let bench = Bench::start(steps, "approval_timeout = \"100ms\"").await;
     let id = bench.begun("Make it").await;
     bench.reached(&id, "completed").await;
@@ -309,7 +285,7 @@ async fn what_nobody_answers_is_denied() {
 
 #[tokio::test]
 async fn without_force_commands_can_only_read() {
-    let bench = Bench::start(vec![run("touch made; echo tried"), say("It cannot be.")], "").await;
+    let bench = Bench::start(vec![run("touch made; echo tried"), text("It cannot be.")], "").await;
     let id = bench.begun("Make it").await;
     bench.reached(&id, "completed").await;
     assert!(!bench.made("made"));
@@ -343,7 +319,7 @@ async fn a_turn_has_its_time() {
 
 #[tokio::test]
 async fn codex_may_die_at_any_moment() {
-    let steps = vec![Step::Hang, leave_sandbox("touch made"), say("Back again.")];
+    let steps = vec![Step::Hang, leave_sandbox("touch made"), text("Back again.")];
     let bench = Bench::start(steps, "").await;
     let starting = bench.begun("Hello").await;
     eventually(PATIENCE, "it starts", async || !bench.processes().is_empty()).await;
@@ -377,7 +353,7 @@ async fn codex_may_die_at_any_moment() {
 
 #[tokio::test]
 async fn a_question_outlives_the_server_and_codex_goes_on_where_it_was() {
-    let steps = vec![leave_sandbox("touch made"), say("I see.")];
+    let steps = vec![leave_sandbox("touch made"), text("I see.")];
     let mut bench = Bench::start(steps, "").await;
     let id = bench.begun("Make it").await;
     bench.reached(&id, "input-required").await;
@@ -417,7 +393,7 @@ async fn what_the_model_refuses_fails_with_a_reason() {
 async fn a_profile_is_used_and_the_model_of_the_settings_wins_over_it() {
     let settings = ["profile = \"quick\"", "profile = \"quick\"\nmodel = \"large\""];
     for (settings, model) in settings.into_iter().zip(["quick", "large"]) {
-        let bench = Bench::start(vec![say("It is I.")], settings).await;
+        let bench = Bench::start(vec![text("It is I.")], settings).await;
         let id = bench.begun("Who are you?").await;
         let task = bench.reached(&id, "completed").await;
         assert_eq!(artifact(&task, "agent-metadata")["model"], model);

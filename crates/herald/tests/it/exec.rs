@@ -402,6 +402,10 @@ async fn mistakes_in_its_settings_are_found_at_the_start() {
         ("kind = \"exec\"\ncommand = [\"cat\"]\nworkdir = \"nowhere\"", "nowhere"),
         ("kind = \"echo\"\ncommand = [\"cat\"]", "`command` belongs to kind = \"exec\""),
         ("kind = \"exec\"\ncommand = [\"cat\"]\ninput = \"xml\"", "unknown variant `xml`"),
+        (
+            "kind = \"exec\"\ncommand = [\"cat\"]\ntimeout = \"18446744073709551615s\"",
+            "is too long; 0s is for ever",
+        ),
         ("kind = \"exec\"\ncommand = [\"cat\"]\nmemory = 3", "kind = \"exec\" has no memory"),
     ] {
         let refused = Options::config(agent(settings)).refused().await;

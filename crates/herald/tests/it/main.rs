@@ -33,6 +33,7 @@ mod cli_task;
 mod cli_tools;
 mod cli_trust;
 mod clients;
+mod coding;
 mod coding_acp;
 mod coding_claude;
 mod coding_codex;
