@@ -57,7 +57,7 @@ impl Engine {
         let existing = self.continued(caller, via, &send).await?;
         let agent = match &existing {
             Some(record) => &record.agent,
-            None => via.agent.as_ref().unwrap_or(&self.inner.default),
+            None => via.agent.as_ref().unwrap_or(&self.inner.default.profile.name),
         };
         let post = self.post(agent)?;
         check_message(&post.profile, &send)?;

@@ -124,9 +124,9 @@ impl EngineBuilder {
                 return Err(BuildError::Twice(name));
             }
         }
-        if !posts.contains_key(&default) {
+        let Some(default) = posts.get(&default).cloned() else {
             return Err(BuildError::Unknown(default));
-        }
+        };
         let secret = self.store.secret();
         let memory = usize::try_from(self.settings.memory).unwrap_or(usize::MAX);
         Ok(Engine {

@@ -75,7 +75,7 @@ impl Caller {
 
     /// The caller of a server without authentication. Its tenant is a plain namespace.
     pub fn anonymous(tenant: TenantId) -> Self {
-        Self::new(tenant, "", Scopes::ALL)
+        Self::new(tenant, Arc::default(), Scopes::ALL)
     }
 
     /// Whose tasks these are.

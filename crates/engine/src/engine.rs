@@ -44,7 +44,8 @@ pub struct Engine {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) posts: HashMap<AgentName, Arc<Post>>,
-    pub(crate) default: AgentName,
+    /// Who gets what names no agent.
+    pub(crate) default: Arc<Post>,
     pub(crate) lives: Arc<Lives>,
     pub(crate) bells: Arc<Bells>,
     /// Where requests that are not small have their place until they are in the log.
@@ -72,8 +73,10 @@ impl Engine {
 
     /// One agent's profile; `None` names the default agent.
     pub fn profile(&self, name: Option<&AgentName>) -> Option<&Profile> {
-        let name = name.unwrap_or(&self.inner.default);
-        self.inner.posts.get(name).map(|post| &post.profile)
+        match name {
+            Some(name) => self.inner.posts.get(name).map(|post| &post.profile),
+            None => Some(&self.inner.default.profile),
+        }
     }
 
     /// Proves that a call would be served now.
@@ -139,7 +142,7 @@ impl Engine {
     ) -> Result<Sent, Error> {
         let history = send.configuration.history_length;
         let immediately = send.configuration.return_immediately;
-        let accepted = self.accept(caller, via, send, Operation::SendMessage).await?;
+        let accepted = Box::pin(self.accept(caller, via, send, Operation::SendMessage)).await?;
         drop(place);
         // A direct answer cannot be returned before it is given.
         if !immediately || accepted.hidden {
@@ -176,7 +179,8 @@ impl Engine {
         let history = send.configuration.history_length;
         let after = send.after.clone();
         let is_old = send.infer_task;
-        let accepted = self.accept(caller, via, send, Operation::SendStreamingMessage).await?;
+        let operation = Operation::SendStreamingMessage;
+        let accepted = Box::pin(self.accept(caller, via, send, operation)).await?;
         let Accepted { live, seq, first, bytes, repeated, hidden } = accepted;
         let until = match is_old && self.waits(&live).await? {
             true => Until::TaskEnds,

@@ -132,17 +132,20 @@ pub(crate) fn sent(task: &[u8]) -> Bytes {
 /// The 1.0 JSON of a task, put together from a snapshot without reading it.
 pub(crate) fn whole(id: &TaskId, context: &ContextId, snapshot: &Snapshot) -> Bytes {
     let Snapshot { status, history, metadata, artifacts, .. } = snapshot;
-    let (id, context) = (json(id), json(context));
-    let members: [(&[u8], &Bytes); 6] = [
-        (b"{\"id\":", &id),
-        (b",\"contextId\":", &context),
+    let members: [(&[u8], &Bytes); 4] = [
         (b",\"status\":", status),
         (b",\"artifacts\":", artifacts),
         (b",\"history\":", history),
         (b",\"metadata\":", metadata),
     ];
     let size: usize = members.iter().map(|(name, value)| name.len() + value.len()).sum();
-    let mut out = Vec::with_capacity(size + 1);
+    // Names rarely need an escape; one that does makes it grow.
+    let names = id.as_str().len() + context.as_str().len() + r#"{"id":"","contextId":""}"#.len();
+    let mut out = Vec::with_capacity(size + names);
+    out.extend_from_slice(b"{\"id\":");
+    write_json(&mut out, id);
+    out.extend_from_slice(b",\"contextId\":");
+    write_json(&mut out, context);
     for (name, value) in members {
         if !value.is_empty() {
             out.extend_from_slice(name);
@@ -187,7 +190,13 @@ fn piece<T: for<'de> Deserialize<'de>>(bytes: &Bytes) -> Result<Option<T>, Store
 }
 
 fn json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("protocol types have string keys only").into()
+    let mut out = Vec::new();
+    write_json(&mut out, value);
+    out.into()
+}
+
+fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
+    serde_json::to_writer(out, value).expect("protocol types have string keys only");
 }
 
 /// [`StreamEvent`] on borrowed data.

@@ -273,14 +273,15 @@ impl Engine {
         let (engine, post) = (self.clone(), Arc::clone(post));
         let stopper = Stopper::default();
         live.started(stopper.clone());
-        self.inner.work.spawn(async move {
+        // A turn is large, and on its way to a thread it would be moved several times.
+        self.inner.work.spawn(Box::pin(async move {
             let mut next = Some((record, received));
             while let Some((record, received)) = next.take() {
                 next = engine.turn(&live, &post, &stopper, record, received).await;
             }
             live.finished(&stopper);
             drop(slot);
-        });
+        }));
     }
 
     /// Runs one turn to its end. Returns the next one, if a message came in meanwhile.

@@ -63,8 +63,15 @@ impl Engine {
     }
 }
 
-/// Writes its place in the trace into a span.
-pub fn place(span: &Span, parent: Option<&TraceContext>, own: Option<&TraceContext>) {
+/// Writes the place of the current span in its trace into it.
+pub fn placed(parent: Option<&TraceContext>, own: Option<&TraceContext>) {
+    // To find the current span is not for nothing, and most requests have nothing to write there.
+    if parent.is_some() || own.is_some() {
+        place(&Span::current(), parent, own);
+    }
+}
+
+fn place(span: &Span, parent: Option<&TraceContext>, own: Option<&TraceContext>) {
     if let Some(own) = own {
         span.record("trace", tracing::field::display(own));
     }

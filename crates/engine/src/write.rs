@@ -69,7 +69,7 @@ impl Engine {
             Ok(written)
         };
         // What is logged of it names the request that led to it.
-        match self.inner.work.spawn(work.in_current_span()).await {
+        match self.inner.work.spawn(Box::pin(work).in_current_span()).await {
             Ok(result) => result,
             Err(_) => Err(Refusal::Error(internal("a write was cut off"))),
         }

@@ -2,7 +2,22 @@
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
+
+/// Reads a name into its own place, without a `String` on the way.
+struct Text;
+
+impl Visitor<'_> for Text {
+    type Value = Arc<str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(text.into())
+    }
+}
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -34,7 +49,7 @@ macro_rules! id {
 
         impl Default for $name {
             fn default() -> Self {
-                Self("".into())
+                Self(Arc::default())
             }
         }
 
@@ -76,7 +91,7 @@ macro_rules! id {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                Arc::<str>::deserialize(deserializer).map(Self)
+                deserializer.deserialize_str(Text).map(Self)
             }
         }
     };

@@ -230,7 +230,9 @@ impl Exchange<'_> {
             false => None,
         };
         let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
-        let reply = self.shared.engine.call_placed(caller, &via, request, place).await;
+        // On the heap: it is the largest part of a request, and everything above would be moved
+        // with it.
+        let reply = Box::pin(self.shared.engine.call_placed(caller, &via, request, place)).await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
         let reply = match reply {
             Reply::Stream(events) => Reply::Stream(events.within(self.share(caller))),

@@ -95,7 +95,8 @@ where
 {
     fn execute(&self, future: F) {
         let (cut, patience) = (self.cut.clone(), self.patience);
-        self.tasks.spawn(cut.run_until_cancelled_owned(pace::carry(future, patience)));
+        let carried = Box::pin(pace::carry(future, patience));
+        self.tasks.spawn(cut.run_until_cancelled_owned(carried));
     }
 }
 

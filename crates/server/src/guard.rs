@@ -87,11 +87,12 @@ impl Guard {
     }
 
     fn answers_to(&self, host: &str, bound: IpAddr) -> bool {
-        let host = bare(host).to_ascii_lowercase();
+        let host = without_brackets(host);
         if let Ok(address) = host.parse::<IpAddr>() {
             let address = address.to_canonical();
             return address.is_loopback() || address == bound.to_canonical();
         }
+        let host = host.to_ascii_lowercase();
         host == "localhost" || host.ends_with(".localhost") || self.hosts.contains(&host)
     }
 
@@ -161,9 +162,18 @@ fn authority(parts: &Parts) -> Result<Option<Authority>, Refusal> {
 
 /// A host without its port, its brackets and its final dot.
 fn bare(host: &str) -> &str {
+    match host.split_once(':') {
+        Some((name, port)) if !host.starts_with('[') && !port.contains(':') => {
+            without_brackets(name)
+        }
+        Some(_) | None => without_brackets(host),
+    }
+}
+
+/// A host that has no port, without its brackets and its final dot.
+fn without_brackets(host: &str) -> &str {
     let host = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None if host.matches(':').count() == 1 => host.split(':').next().unwrap_or_default(),
         None => host,
     };
     host.strip_suffix('.').unwrap_or(host)
@@ -184,6 +194,10 @@ pub(crate) fn refuse_content(headers: &HeaderMap) -> Option<&'static str> {
 }
 
 fn is_json(content_type: &str) -> bool {
+    // What nearly everybody sends.
+    if content_type == "application/json" {
+        return true;
+    }
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let Some(("application", subtype)) = essence.split_once('/') else { return false };
     subtype == "json" || subtype.ends_with("+json")

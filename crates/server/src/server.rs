@@ -12,7 +12,8 @@ use bytes::Bytes;
 use herald_engine::{Engine, Profile, room::Room, store::Owner};
 use herald_protocol::{AgentCard, AgentName, dialect::Entry};
 use http::{
-    HeaderValue, Method, Request, Response, Version, header, request::Parts, uri::Authority,
+    HeaderName, HeaderValue, Method, Request, Response, Version, header, request::Parts,
+    uri::Authority,
 };
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::{Span, field::Empty};
@@ -36,6 +37,9 @@ use crate::{
     tls::Tls,
     trace,
 };
+
+/// As the map of headers has it: as text it would be checked with every response.
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A2A over HTTP, for one engine. A cheap handle: clones share one server.
 ///
@@ -91,18 +95,21 @@ impl Server {
     {
         let begun = Instant::now();
         let id = Uuid::new_v4();
+        let mut name = Uuid::encode_buffer();
+        let name = &*id.hyphenated().encode_lower(&mut name);
         let (parts, body) = request.into_parts();
-        let span = self.span(&parts, id);
+        let span = self.span(&parts, name);
         let answered = pin!(async {
-            let mut response = self.shared.respond(id, &parts, body, door).await;
-            finish(&mut response, &parts, id);
+            let answer = self.shared.enter(id, &parts, body, door).await;
+            let mut response = answer.unwrap_or_else(Refusal::into_response);
+            finish(&mut response, &parts, name);
             if self.shared.tls.is_some() && door.is_public() {
                 let pinned = HeaderValue::from_static("max-age=31536000");
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, pinned);
             }
             self.shared.metrics.responded(response.status());
             let (status, elapsed) = (response.status().as_u16(), begun.elapsed());
-            Span::current().record("status", status);
+            span.record("status", status);
             if response.status().is_server_error() {
                 tracing::warn!(status, ?elapsed, "request failed");
             } else {
@@ -116,7 +123,7 @@ impl Server {
     /// What the log knows about a request. Writing it all down for each one is a good part of what
     /// a small request costs, so that only the id is kept unless somebody looks at the rest: it is
     /// what the caller was told, and every line that is logged says what it is about itself.
-    pub(crate) fn span(&self, parts: &Parts, id: Uuid) -> Span {
+    pub(crate) fn span(&self, parts: &Parts, id: &str) -> Span {
         if !self.shared.engine.has_spans() {
             return tracing::error_span!("request", %id);
         }
@@ -149,15 +156,14 @@ pub(crate) async fn within<F: Future>(span: &Span, mut future: Pin<&mut F>) -> F
 }
 
 /// Adds what every response has.
-fn finish(response: &mut Response<Body>, parts: &Parts, id: Uuid) {
+fn finish(response: &mut Response<Body>, parts: &Parts, id: &str) {
     let headers = response.headers_mut();
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
-    let id = HeaderValue::try_from(id.to_string());
-    let mut id = id.expect("hex digits can stand in a header");
+    let mut id = HeaderValue::from_str(id).expect("hex digits can stand in a header");
     // No secret, but never the same: HTTP/2 is not to remember it.
     id.set_sensitive(true);
-    headers.insert("x-request-id", id);
+    headers.insert(&REQUEST_ID, id);
     if parts.version == Version::HTTP_2 {
         // A connection with other requests on it does not end with one of them.
         headers.remove(header::CONNECTION);
@@ -172,16 +178,6 @@ fn finish(response: &mut Response<Body>, parts: &Parts, id: Uuid) {
 }
 
 impl Shared {
-    async fn respond<B>(&self, id: Uuid, parts: &Parts, body: B, door: Door) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-    {
-        match self.enter(id, parts, body, door).await {
-            Ok(response) => response,
-            Err(refusal) => refusal.into_response(),
-        }
-    }
-
     async fn enter<B>(
         &self,
         id: Uuid,

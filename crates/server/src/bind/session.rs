@@ -239,7 +239,7 @@ impl Talk {
         given_up: CancellationToken,
     ) {
         let request = Uuid::new_v4();
-        let span = self.server.span(&self.parts, request);
+        let span = self.server.span(&self.parts, &request.to_string());
         let id = asked.id.clone();
         let answered = async {
             let turn = Arc::clone(&self.calls).acquire_owned().await;

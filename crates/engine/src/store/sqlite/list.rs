@@ -9,7 +9,7 @@ use crate::store::{ListQuery, Listing, Place, RecallQuery, Stored};
 use super::{
     names::find_owner,
     reader::{find_agent, read_since},
-    rows::{Fault, first, size, stored, uint},
+    rows::{Fault, first, size, stored, text, uint},
     statements as sql,
 };
 
@@ -92,7 +92,8 @@ fn item_at(
 ) -> Result<(TaskId, Stored), Fault> {
     let mut rows = find.query([row])?;
     let row = rows.next()?.ok_or_else(|| Fault::unreadable("an index without its task"))?;
-    let (row, id, mut task) = stored(row)?;
+    let id = TaskId::from(text(row, 1)?);
+    let (row, mut task) = stored(row)?;
     read_since(conn, row, &mut task)?;
     Ok((id, task))
 }

@@ -122,8 +122,7 @@ pub(super) fn load(conn: &Connection, key: &Key) -> Result<Option<Stored>, Fault
 fn find(conn: &Connection, key: &Key) -> Result<Option<(i64, Stored)>, Fault> {
     let mut find = conn.prepare_cached(sql::LOAD)?;
     let mut rows = find.query(names(key))?;
-    let found = rows.next()?.map(stored).transpose()?;
-    Ok(found.map(|(row, _, task)| (row, task)))
+    rows.next()?.map(stored).transpose()
 }
 
 /// Reads the events after the snapshot, in the same view as the task itself.

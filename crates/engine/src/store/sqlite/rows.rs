@@ -105,8 +105,8 @@ pub(super) fn holder(run: &Run) -> Option<[u8; 16]> {
 }
 
 /// A task from the columns of the header macro in [`super::statements`] and its artifacts, without
-/// the events since its snapshot; and its row.
-pub(super) fn stored(row: &Row<'_>) -> Result<(i64, TaskId, Stored), Fault> {
+/// the events since its snapshot; and its row. Its id is the second column, for who needs it.
+pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
     let header = Header {
         agent: AgentName::from(text(row, 2)?),
         context: ContextId::from(text(row, 3)?),
@@ -128,7 +128,7 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, TaskId, Stored), Fault> {
         None => None,
     };
     let stored = Stored { header, head: uint(row.get(9)?), snapshot, since: Vec::new() };
-    Ok((row.get(0)?, TaskId::from(text(row, 1)?), stored))
+    Ok((row.get(0)?, stored))
 }
 
 /// A run from five columns in the order of its statements.
