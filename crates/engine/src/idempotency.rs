@@ -1,5 +1,7 @@
 //! What makes two sends the same send, and two attempts the same turn.
 
+use std::fmt;
+
 use herald_protocol::{AgentName, Message, Seq, request::SendMessage};
 
 use crate::store::{Dedup, Key, Owner};
@@ -26,19 +28,42 @@ pub(crate) fn of(owner: &Owner, agent: &AgentName, send: &SendMessage) -> Option
     Some(Dedup { key: *hasher.finalize().as_bytes(), content: content(&send.message) })
 }
 
-/// The name of the turn over the message at `seq`. Tasks may be named by their callers, so that the
-/// owner and the secret of the store are what keeps two turns apart.
-pub(crate) fn turn(secret: &[u8; 32], key: &Key, seq: Seq) -> String {
-    let mut hasher = blake3::Hasher::new_keyed(secret);
-    let owner = &key.owner;
-    for text in ["turn", owner.tenant.as_str(), &owner.principal, key.task.as_str()] {
-        hasher.update(&(text.len() as u64).to_be_bytes());
-        hasher.update(text.as_bytes());
+/// The name of the turn over one message. Tasks may be named by their callers, so that the owner and
+/// the secret of the store are what keeps two turns apart. Few agents ask for it, so that it is put
+/// together when it is written out.
+#[derive(Clone)]
+pub struct TurnId {
+    secret: [u8; 32],
+    key: Key,
+    seq: Seq,
+}
+
+impl TurnId {
+    pub(crate) fn new(secret: [u8; 32], key: Key, seq: Seq) -> Self {
+        Self { secret, key, seq }
     }
-    hasher.update(&seq.to_be_bytes());
-    let mut bytes = [0; 16];
-    hasher.finalize_xof().fill(&mut bytes);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
+}
+
+impl fmt::Display for TurnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret);
+        let Key { owner, task } = &self.key;
+        for text in ["turn", owner.tenant.as_str(), &owner.principal, task.as_str()] {
+            hasher.update(&(text.len() as u64).to_be_bytes());
+            hasher.update(text.as_bytes());
+        }
+        hasher.update(&self.seq.to_be_bytes());
+        let mut bytes = [0; 16];
+        hasher.finalize_xof().fill(&mut bytes);
+        uuid::Builder::from_custom_bytes(bytes).into_uuid().fmt(f)
+    }
+}
+
+/// The name, and not the secret it is made of.
+impl fmt::Debug for TurnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Covers the decoded message, so that the dialect and the binding it came by make no difference.

@@ -21,7 +21,7 @@ use tracing::Instrument;
 use crate::{
     agent::{AgentError, Recovery},
     engine::{Engine, refuse},
-    idempotency,
+    idempotency::TurnId,
     live::{Live, Stopper},
     log, narration,
     post::{Post, Slot},
@@ -538,7 +538,7 @@ impl Engine {
             ids(&record.task)
         };
         let assignment = Assignment {
-            id: idempotency::turn(&self.inner.secret, &live.key, run.turn),
+            id: TurnId::new(self.inner.secret, live.key.clone(), run.turn),
             task: Arc::clone(&record.task),
             earlier,
             message: received.message,

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     fmt,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use async_trait::async_trait;
@@ -14,6 +14,8 @@ use herald_protocol::{
 use tokio_util::sync::CancellationToken;
 
 use crate::rules::Chunk;
+
+pub use crate::idempotency::TurnId;
 
 /// Why a turn must stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +55,7 @@ pub trait Sink: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct Assignment {
     /// The turn's name: no other turn has it, and every attempt at this one has the same.
-    pub id: String,
+    pub id: TurnId,
     /// The task as it stood when the turn began.
     pub task: Arc<Task>,
     /// What was said before in the conversation, if the agent has a memory; see [`Turn::earlier`].
@@ -80,6 +82,8 @@ pub struct Assignment {
 #[derive(Debug)]
 pub struct Turn {
     assignment: Assignment,
+    /// Written out for whoever asks first.
+    id: OnceLock<String>,
     sink: Arc<dyn Sink>,
     cancelled: CancellationToken,
     cancel_metadata: Arc<Mutex<Option<Metadata>>>,
@@ -96,13 +100,14 @@ impl Turn {
         cancel_metadata: Arc<Mutex<Option<Metadata>>>,
     ) -> Self {
         let written = Mutex::new(assignment.continued.clone());
-        Self { assignment, sink, cancelled, cancel_metadata, written }
+        let id = OnceLock::new();
+        Self { assignment, id, sink, cancelled, cancel_metadata, written }
     }
 
     /// The turn's name, a UUID: no other turn of any caller has it, and every attempt at this one has
     /// the same. Who is given work under it can tell that it was given before.
     pub fn id(&self) -> &str {
-        &self.assignment.id
+        self.id.get_or_init(|| self.assignment.id.to_string())
     }
 
     /// The message to answer.
