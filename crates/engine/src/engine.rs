@@ -219,6 +219,7 @@ impl Engine {
         if get.history_length.is_none()
             && let Some(snapshot) = stored.snapshot.as_ref().filter(|last| last.seq == stored.head)
         {
+            log::check(snapshot).map_err(refuse)?;
             let json = log::whole(&key.task, &stored.header.context, snapshot);
             return Ok(TaskJson(Form::Json(json)));
         }
@@ -245,7 +246,14 @@ impl Engine {
         let listing = self.inner.store.list(query.clone()).await.map_err(refuse)?;
         let mut tasks = Vec::with_capacity(listing.tasks.len());
         for (id, stored) in listing.tasks {
-            let record = log::restore(id, stored).map_err(refuse)?;
+            let record = match log::restore(id.clone(), stored) {
+                Ok(record) => record,
+                // It must not hide the others. Who asks for it alone is told.
+                Err(error) => {
+                    tracing::error!(task = %id, %error, "a task cannot be read and is not listed");
+                    continue;
+                }
+            };
             let mut task = shown(record.task, list.history_length);
             task.artifacts = artifacts.then(|| task.artifacts.unwrap_or_default());
             tasks.push(task);

@@ -147,9 +147,15 @@ impl Feed {
             }
             if let Some(entry) = self.ready.pop_front() {
                 self.cursor = entry.position;
-                match self.item(entry)? {
-                    Some(item) => return Ok(Some(FeedItem { place, ..item })),
-                    None => continue,
+                let (position, task) = (entry.position, entry.task.clone());
+                match self.item(entry) {
+                    Ok(Some(item)) => return Ok(Some(FeedItem { place, ..item })),
+                    Ok(None) => continue,
+                    // Nobody could ever pass it otherwise.
+                    Err(error) => {
+                        tracing::error!(position, %task, %error, "an event cannot be read and is left out");
+                        continue;
+                    }
                 }
             }
             // Before the read, never after: a ring between the two must not be missed.

@@ -156,6 +156,24 @@ pub(crate) fn whole(id: &TaskId, context: &ContextId, snapshot: &Snapshot) -> By
     out.into()
 }
 
+/// Whether a snapshot can still be what was written: text between brackets, without control
+/// characters. To prove that it is JSON would cost more than to find and send it; what a disk makes
+/// of a page that it has lost is no text.
+pub(crate) fn check(snapshot: &Snapshot) -> Result<(), StoreError> {
+    let Snapshot { status, history, metadata, artifacts, .. } = snapshot;
+    for piece in [status, history, metadata, artifacts] {
+        let framed = piece.is_empty()
+            || matches!((piece.first(), piece.last()), (Some(b'{'), Some(b'}')))
+            || matches!((piece.first(), piece.last()), (Some(b'['), Some(b']')));
+        // Without a way out, so that many bytes are looked at together.
+        let printable = piece.iter().fold(true, |so_far, byte| so_far & (*byte >= b' '));
+        if !framed || !printable || std::str::from_utf8(piece).is_err() {
+            return Err(StoreError::Corrupt("snapshot: it is no JSON".to_owned()));
+        }
+    }
+    Ok(())
+}
+
 /// The record of a stored task: its snapshot and every event since.
 pub(crate) fn restore(id: TaskId, stored: Stored) -> Result<Record, StoreError> {
     let Stored { header, head, snapshot, since } = stored;

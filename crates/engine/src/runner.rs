@@ -105,6 +105,13 @@ impl Engine {
     /// Gives waiting tasks of one agent to its slots as they become free.
     async fn dispatch(&self, post: &Arc<Post>) {
         let draining = &self.inner.draining;
+        if post.profile.serial {
+            let line_up = || self.inner.store.line_up(&post.profile.name, self.inner.holder);
+            // Whatever is wrong with the store is already logged. Without a line nothing can begin.
+            if self.patiently(line_up, |_| true).await.is_err() {
+                return;
+            }
+        }
         loop {
             tokio::select! {
                 () = post.woken() => {}
@@ -149,7 +156,7 @@ impl Engine {
     async fn due(&self, post: &Post, limit: usize) -> Result<Vec<Key>, StoreError> {
         let (name, holder) = (&post.profile.name, self.inner.holder);
         if post.profile.serial {
-            return self.inner.store.due_in_line(name, holder, post.busy(), limit).await;
+            return self.inner.store.due_in_line(name, &post.busy(), limit).await;
         }
         let due = self.inner.store.due(Some(name), holder, limit).await?;
         Ok(due.into_iter().map(|(key, _)| key).collect())

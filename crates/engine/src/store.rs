@@ -343,13 +343,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<(Key, AgentName)>, StoreError>;
 
+    /// Prepares for [`Store::due_in_line`]: from now on the store keeps in order what waits for this
+    /// agent. What is held by any process but `living` waits, too.
+    async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError>;
+
     /// As [`Store::due`] for one agent, but in the order in which the messages that wait were
-    /// accepted, and without the conversations in `busy`. It costs what the agent's queue costs.
+    /// accepted, and without the conversations in `busy`. The agent must have been
+    /// [lined up](Store::line_up). What it costs depends on neither how much waits nor in how many
+    /// conversations.
     async fn due_in_line(
         &self,
         agent: &AgentName,
-        living: Holder,
-        busy: Vec<Conversation>,
+        busy: &[Conversation],
         limit: usize,
     ) -> Result<Vec<Key>, StoreError>;
 

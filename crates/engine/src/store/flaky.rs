@@ -133,14 +133,18 @@ impl Store for Flaky {
         self.store.due(agent, living, limit).await
     }
 
+    async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
+        self.write()?;
+        self.store.line_up(agent, living).await
+    }
+
     async fn due_in_line(
         &self,
         agent: &AgentName,
-        living: Holder,
-        busy: Vec<Conversation>,
+        busy: &[Conversation],
         limit: usize,
     ) -> Result<Vec<Key>, StoreError> {
-        self.store.due_in_line(agent, living, busy, limit).await
+        self.store.due_in_line(agent, busy, limit).await
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {

@@ -8,7 +8,10 @@ mod append;
 mod checkpoint;
 mod error;
 mod feed;
+#[cfg(test)]
+mod growth;
 mod inspect;
+mod line;
 mod list;
 mod names;
 mod open;
@@ -204,15 +207,17 @@ impl Store for Sqlite {
         self.readers.with(|conn| reader::due(conn, agent, living, limit))
     }
 
+    async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
+        self.write(Work::LineUp(agent.clone(), living)).await.map(|_| ())
+    }
+
     async fn due_in_line(
         &self,
         agent: &AgentName,
-        living: Holder,
-        busy: Vec<Conversation>,
+        busy: &[Conversation],
         limit: usize,
     ) -> Result<Vec<Key>, StoreError> {
-        let agent = agent.clone();
-        self.read_long(move |conn| reader::due_in_line(conn, &agent, living, &busy, limit)).await
+        self.readers.with(|conn| line::due_in_line(conn, agent, busy, limit))
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {

@@ -6,6 +6,7 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+mod damage;
 mod idempotency;
 mod lifecycle;
 mod limits;

@@ -229,7 +229,8 @@ async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
     drop(store);
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch(
-        "DROP TABLE presence; DELETE FROM refinery_schema_history WHERE version > 1;",
+        "DROP TABLE presence; DROP TABLE line; DROP TABLE heads;
+         DELETE FROM refinery_schema_history WHERE version > 1;",
     )
     .unwrap();
     drop(conn);

@@ -92,19 +92,22 @@ pub(super) async fn work_in_line_is_due_by_its_message(store: Arc<dyn Store>) {
         context: context.into(),
     };
     let due = async |agent: &AgentName, busy: &[Conversation], limit| {
-        let keys = store.due_in_line(agent, LIVING, busy.to_vec(), limit).await.unwrap();
+        let keys = store.due_in_line(agent, busy, limit).await.unwrap();
         keys.iter().map(|key| key.task.to_string()).collect::<Vec<_>>()
     };
-    assert!(due(&agent, &[], 10).await.is_empty());
+    // Lines are kept from here on, of what is there and of what comes.
+    store.append(create(key("cut-off"), 100)).await.unwrap();
+    store.append(claim(key("cut-off"), DEAD)).await.unwrap();
+    store.line_up(&agent, LIVING).await.unwrap();
+    assert_eq!(due(&agent, &[], 10).await, ["cut-off"]);
     // Each is younger by the clock than the one that came before it, which must not matter.
-    for (number, task) in (0..).zip(["cut-off", "held", "older", "other"]) {
+    for (number, task) in (1..).zip(["held", "older", "other"]) {
         let mut append = create(key(task), 100 - number);
         if task == "other" {
             append.header.context = "elsewhere".into();
         }
         store.append(append).await.unwrap();
     }
-    store.append(claim(key("cut-off"), DEAD)).await.unwrap();
     store.append(claim(key("held"), LIVING)).await.unwrap();
     let foreign = Key { owner: owner("acme", "bob"), ..key("foreign") };
     store.append(create(foreign, 1)).await.unwrap();
@@ -122,6 +125,27 @@ pub(super) async fn work_in_line_is_due_by_its_message(store: Arc<dyn Store>) {
     let others = [busy("bob", "chat"), busy("ann", "elsewhere"), busy("nobody", "chat")];
     assert_eq!(due(&agent, &others, 10).await, ["cut-off", "older"]);
     assert!(due(&"unknown".into(), &[], 10).await.is_empty());
+
+    // Who is done makes room for the next, and who is in the middle of a line leaves no gap.
+    store.append(finish(key("cut-off"), 7)).await.unwrap();
+    assert_eq!(due(&agent, &[], 1).await, ["other"]);
+    store.append(create(key("last"), 8)).await.unwrap();
+    assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
+    let mut begun = claim(key("older"), LIVING);
+    begun.expect = 6;
+    begun.header.run.unread = vec![6];
+    store.append(begun.clone()).await.unwrap();
+    assert_eq!(due(&agent, &[busy("ann", "elsewhere")], 10).await, ["foreign", "last"]);
+    // It has a message left, which is older than what came meanwhile.
+    begun.header.run.holder = None;
+    store.append(begun).await.unwrap();
+    assert_eq!(due(&agent, &[busy("bob", "chat")], 10).await, ["other", "older", "last"]);
+    // To line up again changes nothing, but for those whose process is over.
+    store.line_up(&agent, LIVING).await.unwrap();
+    assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
+    store.line_up(&agent, Holder(7)).await.unwrap();
+    assert_eq!(due(&agent, &[], 2).await, ["held", "other"]);
+    assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
 }
 
 pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>) {

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use herald_protocol::{Seq, TaskId};
+use herald_protocol::{AgentName, Seq, TaskId};
 use rusqlite::{Connection, Row, params};
 
-use crate::store::{Append, Header, Run, Snapshot, StoreError};
+use crate::store::{Append, Header, Holder, Run, Snapshot, StoreError};
 
 use super::{
     names::{BLOCK, Group, Names, Totals},
@@ -32,6 +32,9 @@ pub(super) struct Memory {
     pub(super) names: Names,
     /// Tasks that have something to do, by owner and name.
     active: HashMap<(i64, TaskId), Known>,
+    /// Agents whose tasks stand in line, and the process that takes them from there. It outlives a
+    /// rollback: to keep a line of tasks that nobody asked for does no harm.
+    pub(super) lines: HashMap<AgentName, Holder>,
 }
 
 /// An open transaction and what it has gathered.
@@ -125,6 +128,7 @@ impl Batch<'_> {
                 self.memory.names.present(&mut self.prepared, owner, block)?;
             }
         }
+        self.queue(&append.header.agent, row, &append.header.run)?;
         Ok(Ok(head))
     }
 

@@ -11,7 +11,7 @@ use crate::store::{FeedEntry, FeedPage, FeedQuery, Position};
 use super::{
     names::{BLOCK, find_owner},
     reader::{PAGE_BYTES, find_agent},
-    rows::{Fault, entry, first, int, text, uint},
+    rows::{Fault, entry, first, int, readable, text, uint},
     statements as sql,
 };
 
@@ -40,22 +40,19 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     let mut page = FeedPage { entries: Vec::new(), reached: after.max(uint(start - 1)) };
     let mut weight = 0;
     let mut find = conn.prepare_cached(sql::READ_FEED)?;
-    let mut rows = find.query(params![int(page.reached), end])?;
+    let mut rows = find.query(params![int(page.reached), end, owner, agent])?;
     while let Some(row) = rows.next()? {
         let position = uint(row.get(0)?);
-        let shown = row.get::<_, i64>(1)? == owner
-            && !row.get::<_, bool>(2)?
-            && agent.is_none_or(|agent| row.get(3) == Ok(agent));
-        if shown {
-            let task = text(row, 4)?;
-            if query.tasks.is_empty() || query.tasks.iter().any(|one| one.as_str() == task) {
-                weight += row.get_ref(8)?.as_blob().map_or(0, <[u8]>::len);
-                if weight > PAGE_BYTES && !page.entries.is_empty() {
-                    return Ok(page);
-                }
-                let (task, agent) = (task.into(), text(row, 5)?.into());
-                page.entries.push(FeedEntry { position, task, agent, entry: entry(row, 6)? });
+        let task = text(row, 1)?;
+        if query.tasks.is_empty() || query.tasks.iter().any(|one| one.as_str() == task) {
+            weight += row.get_ref(5)?.as_blob().map_or(0, <[u8]>::len);
+            if weight > PAGE_BYTES && !page.entries.is_empty() {
+                return Ok(page);
             }
+            let (task, agent) = (task.into(), text(row, 2)?.into());
+            let entry = readable(int(position), entry(row, 3))?;
+            let entry = entry.map(|entry| FeedEntry { position, task, agent, entry });
+            page.entries.extend(entry);
         }
         page.reached = position;
         if page.entries.len() >= query.limit {

@@ -9,7 +9,7 @@ use crate::store::{ListQuery, Listing, Place, RecallQuery, Stored};
 use super::{
     names::find_owner,
     reader::{find_agent, read_since},
-    rows::{Fault, first, size, stored, text, uint},
+    rows::{Fault, first, readable, size, stored, text, uint},
     statements as sql,
 };
 
@@ -49,7 +49,7 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
     let mut tasks = Vec::with_capacity(spots.len());
     let mut bytes = 0;
     for (index, spot) in spots.iter().enumerate() {
-        let item = item_at(&conn, &mut find, spot.1)?;
+        let Some(item) = readable(spot.1, item_at(&conn, &mut find, spot.1))? else { continue };
         bytes += item.1.size();
         tasks.push(item);
         if bytes > PAGE_BYTES && index + 1 < spots.len() {
@@ -79,7 +79,8 @@ pub(super) fn recall(
         if bytes > query.bytes as u64 {
             break;
         }
-        tasks.push(item_at(&conn, &mut find, spot.get(0)?)?);
+        let row = spot.get(0)?;
+        tasks.extend(readable(row, item_at(&conn, &mut find, row))?);
     }
     tasks.reverse();
     Ok(tasks)

@@ -23,8 +23,19 @@ const APPLICATION: i64 = 0x4852_4c44;
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Tables without which nothing works.
-const TABLES: [&str; 9] =
-    ["agents", "counters", "dedup", "events", "meta", "owners", "presence", "snapshots", "tasks"];
+const TABLES: [&str; 11] = [
+    "agents",
+    "counters",
+    "dedup",
+    "events",
+    "heads",
+    "line",
+    "meta",
+    "owners",
+    "presence",
+    "snapshots",
+    "tasks",
+];
 
 /// Keeps other processes away from a database. The system lets go of it when the process dies.
 #[derive(Debug)]
@@ -130,6 +141,7 @@ fn prepare(mut conn: Connection, path: &Path) -> Result<Opened, OpenError> {
     tune(&conn, 4096).map_err(failed)?;
     migrate(&mut conn, path)?;
     check_whole(&conn, path)?;
+    leave_line(&conn).map_err(failed)?;
     let secret = secret(&conn).map_err(failed)?;
     let next = Next {
         row: next(&conn, "row", "SELECT max(row) FROM tasks").map_err(failed)?,
@@ -248,6 +260,15 @@ pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenErro
         }
     }
     Ok(())
+}
+
+/// Whoever stood in line did so for a process that is over.
+fn leave_line(conn: &Connection) -> rusqlite::Result<()> {
+    let any = "SELECT EXISTS (SELECT 1 FROM line)";
+    match conn.query_row(any, [], |row| row.get(0))? {
+        true => conn.execute_batch("BEGIN; DELETE FROM line; DELETE FROM heads; COMMIT"),
+        false => Ok(()),
+    }
 }
 
 fn secret(conn: &Connection) -> rusqlite::Result<[u8; 32]> {

@@ -1,7 +1,6 @@
 //! Reads. Readers never wait for the writer, nor for each other: each has a connection to itself.
 
 use std::{
-    collections::{HashMap, HashSet},
     num::NonZero,
     path::{Path, PathBuf},
     sync::{
@@ -13,12 +12,11 @@ use std::{
 use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
 use rusqlite::{Connection, Rows, params};
 
-use crate::store::{Conversation, Holder, Key, Kind, Owner, Page, StoreError, Stored};
+use crate::store::{Holder, Key, Kind, Owner, Page, StoreError, Stored};
 
 use super::{
-    names::find_owner,
     open::{self, Lock},
-    rows::{Fault, Phase, entries, first, int, size, state, stored, text, uint},
+    rows::{Fault, Phase, entries, first, int, readable, size, state, stored, text, uint},
     statements as sql,
 };
 
@@ -193,9 +191,16 @@ pub(super) fn due(
             last = agent;
         }
     }
-    found.sort_unstable();
+    found.sort_unstable_by_key(|due| (due.created, due.row));
     found.truncate(limit);
-    found.into_iter().map(|(_, row)| name(&conn, row)).collect()
+    Ok(found.into_iter().map(|due| due.name).collect())
+}
+
+/// A task with something to do, and its place among them.
+struct Due {
+    created: i64,
+    row: i64,
+    name: (Key, AgentName),
 }
 
 /// Adds the oldest of one agent: those that nobody holds, and those of each dead process.
@@ -204,19 +209,22 @@ fn due_of(
     agent: i64,
     living: Holder,
     limit: usize,
-    found: &mut Vec<(i64, i64)>,
+    found: &mut Vec<Due>,
 ) -> Result<(), Fault> {
-    let mut free = conn.prepare_cached(sql::FREE_TASKS)?;
-    let mut rows = free.query(params![agent, size(limit)])?;
-    while let Some(row) = rows.next()? {
-        found.push((row.get(0)?, row.get(1)?));
-    }
-    for holder in dead_holders(conn, agent, living)? {
-        let mut held = conn.prepare_cached(sql::HELD_TASKS)?;
-        let mut rows = held.query(params![agent, holder, size(limit)])?;
-        while let Some(row) = rows.next()? {
-            found.push((row.get(0)?, row.get(1)?));
+    let mut take = |mut rows: Rows<'_>| -> Result<(), Fault> {
+        let mut left = limit;
+        while let Some(at) = rows.next()?.filter(|_| left > 0) {
+            let (created, row) = (at.get(0)?, at.get(1)?);
+            if let Some(name) = named(conn, row)? {
+                found.push(Due { created, row, name });
+                left -= 1;
+            }
         }
+        Ok(())
+    };
+    take(conn.prepare_cached(sql::FREE_TASKS)?.query([agent])?)?;
+    for holder in dead_holders(conn, agent, living)? {
+        take(conn.prepare_cached(sql::HELD_TASKS)?.query(params![agent, holder])?)?;
     }
     Ok(())
 }
@@ -234,41 +242,6 @@ fn dead_holders(conn: &Connection, agent: i64, living: Holder) -> Result<Vec<Vec
     Ok(holders)
 }
 
-/// As [`due`], whose message came first, without the busy conversations.
-pub(super) fn due_in_line(
-    conn: &Connection,
-    agent: &AgentName,
-    living: Holder,
-    busy: &[Conversation],
-    limit: usize,
-) -> Result<Vec<Key>, Fault> {
-    let conn = conn.unchecked_transaction()?;
-    let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
-    let mut passed_over: HashMap<i64, HashSet<&str>> = HashMap::new();
-    for Conversation { owner, context } in busy {
-        if let Some(owner) = find_owner(&conn, owner)? {
-            passed_over.entry(owner).or_default().insert(context.as_str());
-        }
-    }
-    let mut found: Vec<(i64, i64)> = Vec::new();
-    let mut look = |mut rows: Rows<'_>| -> Result<(), Fault> {
-        while let Some(row) = rows.next()? {
-            let busy = passed_over.get(&row.get(2)?);
-            if !busy.is_some_and(|busy| text(row, 3).is_ok_and(|name| busy.contains(name))) {
-                found.push((row.get(0)?, row.get(1)?));
-            }
-        }
-        Ok(())
-    };
-    look(conn.prepare_cached(sql::FREE_IN_LINE)?.query([agent])?)?;
-    for holder in dead_holders(&conn, agent, living)? {
-        look(conn.prepare_cached(sql::HELD_IN_LINE)?.query(params![agent, holder])?)?;
-    }
-    found.sort_unstable();
-    found.truncate(limit);
-    found.into_iter().map(|(_, row)| Ok(name(&conn, row)?.0)).collect()
-}
-
 /// Tasks that wait for their caller since before `before`.
 pub(super) fn paused(
     conn: &Connection,
@@ -282,13 +255,18 @@ pub(super) fn paused(
     let mut rows = find.query(params![agent, before.as_millis(), size(limit)])?;
     let mut keys = Vec::new();
     while let Some(row) = rows.next()? {
-        keys.push(name(&conn, row.get(0)?)?.0);
+        keys.extend(named(&conn, row.get(0)?)?.map(|(key, _)| key));
     }
     Ok(keys)
 }
 
 pub(super) fn find_agent(conn: &Connection, name: &AgentName) -> Result<Option<i64>, Fault> {
     Ok(first(conn, sql::FIND_AGENT, [name.as_str()], |row| row.get(0))?)
+}
+
+/// The name of a task, unless what is stored of it cannot be read.
+pub(super) fn named(conn: &Connection, row: i64) -> Result<Option<(Key, AgentName)>, Fault> {
+    readable(row, name(conn, row))
 }
 
 fn name(conn: &Connection, row: i64) -> Result<(Key, AgentName), Fault> {

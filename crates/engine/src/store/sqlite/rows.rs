@@ -67,6 +67,18 @@ impl Phase {
     }
 }
 
+/// What cannot be read is left out, and the log says so: it must not hide what can.
+pub(super) fn readable<T>(row: i64, read: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Fault(StoreError::Corrupt(cause))) => {
+            tracing::error!(row, cause, "something stored cannot be read and is left out");
+            Ok(None)
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
 /// SQLite's integers are signed. Nothing counted here comes near the difference.
 pub(super) fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

@@ -114,9 +114,10 @@ statements! {
 
     // Feeds.
     READ_FEED =
-        "SELECT e.position, t.owner, t.hidden, t.agent, t.id, a.name, e.seq, e.kind, e.body \
+        "SELECT e.position, t.id, a.name, e.seq, e.kind, e.body \
          FROM events e CROSS JOIN tasks t ON t.row = e.task CROSS JOIN agents a ON a.id = t.agent \
-         WHERE e.position > ?1 AND e.position <= ?2 ORDER BY e.position";
+         WHERE e.position > ?1 AND e.position <= ?2 AND t.owner = ?3 AND t.hidden = 0 \
+         AND (?4 IS NULL OR t.agent = ?4) ORDER BY e.position";
     NEXT_BLOCK =
         "SELECT block FROM presence WHERE owner = ?1 AND block >= ?2 ORDER BY block LIMIT 1";
     LAST_POSITION = "SELECT max(position) FROM events";
@@ -165,22 +166,13 @@ statements! {
          ORDER BY agent LIMIT 1";
     FREE_TASKS =
         "SELECT created, row FROM tasks INDEXED BY tasks_active \
-         WHERE phase = 1 AND agent = ?1 AND holder IS NULL ORDER BY created, row LIMIT ?2";
+         WHERE phase = 1 AND agent = ?1 AND holder IS NULL ORDER BY created, row";
     NEXT_HOLDER =
         "SELECT holder FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder > ?2 ORDER BY holder LIMIT 1";
     HELD_TASKS =
         "SELECT created, row FROM tasks INDEXED BY tasks_active \
-         WHERE phase = 1 AND agent = ?1 AND holder = ?2 ORDER BY created, row LIMIT ?3";
-    /// With the positions of the messages that wait, which say who came first.
-    FREE_IN_LINE =
-        "SELECT e.position, t.row, t.owner, t.context FROM tasks t INDEXED BY tasks_active \
-         CROSS JOIN events e ON e.task = t.row AND e.seq = CAST(t.unread AS INTEGER) \
-         WHERE t.phase = 1 AND t.agent = ?1 AND t.holder IS NULL";
-    HELD_IN_LINE =
-        "SELECT e.position, t.row, t.owner, t.context FROM tasks t INDEXED BY tasks_active \
-         CROSS JOIN events e ON e.task = t.row AND e.seq = t.turn \
-         WHERE t.phase = 1 AND t.agent = ?1 AND t.holder = ?2";
+         WHERE phase = 1 AND agent = ?1 AND holder = ?2 ORDER BY created, row";
     NAME_TASK =
         "SELECT o.tenant, o.principal, t.id, a.name FROM tasks t \
          CROSS JOIN owners o ON o.id = t.owner CROSS JOIN agents a ON a.id = t.agent \
@@ -189,6 +181,39 @@ statements! {
         "SELECT row FROM tasks INDEXED BY tasks_paused \
          WHERE phase = 0 AND state IN (6, 8) AND agent = ?1 AND changed < ?2 \
          ORDER BY changed, row LIMIT ?3";
+
+    // Lines. A task `?1` names its conversation.
+    LINE_UP =
+        "INSERT OR IGNORE INTO line (task, agent, owner, context, position) \
+         SELECT t.row, t.agent, t.owner, t.context, e.position \
+         FROM tasks t INDEXED BY tasks_active CROSS JOIN events e ON e.task = t.row \
+         AND e.seq = CASE WHEN t.holder IS NULL THEN CAST(t.unread AS INTEGER) ELSE t.turn END \
+         WHERE t.phase = 1 AND t.agent = ?1 AND t.holder IS NOT ?2";
+    DROP_HEADS = "DELETE FROM heads WHERE agent = ?1";
+    LINE_UP_HEADS =
+        "INSERT INTO heads (agent, position, owner, context) \
+         SELECT agent, min(position), owner, context FROM line WHERE agent = ?1 \
+         GROUP BY agent, owner, context";
+    FIND_IN_LINE = "SELECT position FROM line WHERE task = ?1";
+    FIND_POSITION = "SELECT position FROM events WHERE task = ?1 AND seq = ?2";
+    FIRST_IN_LINE =
+        "SELECT l.position FROM tasks t CROSS JOIN line l INDEXED BY line_by_conversation \
+         ON l.agent = t.agent AND l.owner = t.owner AND l.context = t.context \
+         WHERE t.row = ?1 ORDER BY l.position LIMIT 1";
+    JOIN_LINE =
+        "INSERT INTO line (task, agent, owner, context, position) \
+         SELECT row, agent, owner, context, ?2 FROM tasks WHERE row = ?1";
+    LEAVE_LINE = "DELETE FROM line WHERE task = ?1";
+    ADD_HEAD =
+        "INSERT INTO heads (agent, position, owner, context) \
+         SELECT agent, ?2, owner, context FROM tasks WHERE row = ?1 AND ?2 IS NOT NULL";
+    DROP_HEAD =
+        "DELETE FROM heads WHERE agent = (SELECT agent FROM tasks WHERE row = ?1) \
+         AND position = ?2";
+    HEADS = "SELECT position, owner, context FROM heads WHERE agent = ?1 ORDER BY position";
+    READ_LINE =
+        "SELECT position, task FROM line INDEXED BY line_by_conversation \
+         WHERE agent = ?1 AND owner = ?2 AND context = ?3 ORDER BY position";
 
     // Retention.
     /// One row for each owner, agent and state, however many tasks they have.

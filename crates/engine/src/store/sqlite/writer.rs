@@ -6,12 +6,13 @@ use std::{
     time::Instant,
 };
 
+use herald_protocol::AgentName;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     metrics::StoreMetrics,
-    store::{Append, Snapshot, StoreError},
+    store::{Append, Holder, Snapshot, StoreError},
 };
 
 use super::{
@@ -38,6 +39,8 @@ pub(super) enum Work {
     Append(Box<Append>),
     /// Removes these rows of finished tasks; answers with how many there were.
     Remove(Vec<i64>),
+    /// Puts the tasks of an agent in line; answers with nothing in particular.
+    LineUp(AgentName, Holder),
     /// Answers with nothing in particular.
     Probe,
 }
@@ -150,6 +153,7 @@ impl Writer {
             outcomes.push(match &job.work {
                 Work::Append(append) => batch.append(append)?,
                 Work::Remove(rows) => Ok(batch.remove(rows, &mut swept)?),
+                Work::LineUp(agent, living) => batch.line_up(agent, *living).map(|()| Ok(0))?,
                 Work::Probe => probe(&transaction, failing).map(|()| Ok(0))?,
             });
         }
@@ -185,7 +189,7 @@ impl Work {
                 events + append.snapshot.as_ref().map_or(0, Snapshot::size)
             }
             // A transaction of its own, more or less: it is bounded, but not small.
-            Self::Remove(_) => BATCH_BYTES / 2,
+            Self::Remove(_) | Self::LineUp(..) => BATCH_BYTES / 2,
             Self::Probe => 16384,
         }
     }

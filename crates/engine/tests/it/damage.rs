@@ -1,0 +1,159 @@
+//! What a disk has spoiled does not spoil the rest.
+
+use std::{future::Future, path::Path};
+
+use herald_engine::{Clock, Profile, Reply, Settings};
+use herald_protocol::{
+    ErrorKind, Message, Request, StreamEvent, Task, TaskState, request::ListTasks,
+};
+use rusqlite::Connection;
+
+use crate::support::{Bench, Script, eventually, file, profile, say, text};
+
+/// Ways to spoil the task `?1` that is over.
+const SPOILED: [&str; 6] = [
+    "UPDATE tasks SET status = x'00ff00ff' WHERE id = ?1",
+    "UPDATE tasks SET history = x'7b7d7b' WHERE id = ?1",
+    "UPDATE tasks SET artifacts = zeroblob(length(artifacts)) WHERE id = ?1",
+    "UPDATE tasks SET unread = 'x' WHERE id = ?1",
+    "UPDATE tasks SET state = 77 WHERE id = ?1",
+    "UPDATE tasks SET context = CAST(x'ff' AS TEXT) WHERE id = ?1",
+];
+
+fn spoil(directory: &Path, how: &str, task: &Task) {
+    let conn = Connection::open(directory.join("test.db")).unwrap();
+    assert_eq!(conn.execute(how, [task.id.as_str()]).unwrap(), 1, "{how}");
+}
+
+/// Answers with what it remembers of the conversation.
+fn agent() -> Script {
+    Script::new(|turn| {
+        Box::pin(async move {
+            let earlier =
+                turn.earlier().iter().map(|task| task.history.as_ref().unwrap()[0].text());
+            let earlier: Vec<_> = earlier.collect();
+            turn.artifact(text("out", earlier.join(" "))).await?;
+            Ok(())
+        })
+    })
+}
+
+async fn bench(directory: &Path, agent: Script, profile: Profile) -> Bench {
+    Bench::on(file(directory), agent, profile, Settings::default(), Clock::system()).await
+}
+
+/// An engine that has read nothing yet.
+async fn afresh(directory: &Path) -> Bench {
+    bench(directory, agent(), Profile { memory: 5, ..profile() }).await
+}
+
+async fn end(bench: Bench) {
+    bench.engine.drain(std::time::Duration::from_secs(60)).await;
+}
+
+fn in_chat(text: &str) -> Message {
+    Message { context_id: Some("chat".into()), ..say(text) }
+}
+
+#[tokio::test]
+async fn a_spoiled_task_is_not_shown_and_hides_no_other() {
+    for how in SPOILED {
+        let directory = tempfile::tempdir().unwrap();
+        let first = afresh(directory.path()).await;
+        let mut tasks = Vec::new();
+        for word in ["one", "two", "three"] {
+            tasks.push(first.send(in_chat(word)).await.unwrap());
+        }
+        end(first).await;
+        spoil(directory.path(), how, &tasks[1]);
+        let bench = afresh(directory.path()).await;
+        for include_artifacts in [None, Some(true)] {
+            let list = ListTasks { include_artifacts, ..ListTasks::default() };
+            let Reply::Tasks(page) = bench.call(Request::ListTasks(list)).await.unwrap() else {
+                panic!("a list is answered with a list");
+            };
+            let seen: Vec<_> = page.tasks.iter().map(|task| &task.id).collect();
+            // A list without artifacts does not see that they are spoiled.
+            if include_artifacts.is_none() && how.contains("artifacts") {
+                assert_eq!(seen.len(), 3);
+            } else {
+                assert_eq!(seen, [&tasks[2].id, &tasks[0].id], "{how}");
+            }
+        }
+        let error = bench.get(&tasks[1].id).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Internal, "{how}");
+        assert_eq!(bench.get(&tasks[0].id).await.unwrap().id, tasks[0].id);
+        let next = bench.send(in_chat("four")).await.unwrap();
+        let remembered = crate::support::artifact_text(&next, "out");
+        assert_eq!(remembered, "one three", "{how}");
+        end(bench).await;
+    }
+}
+
+#[tokio::test]
+async fn a_spoiled_event_is_passed_over_by_those_who_follow_everything() {
+    for how in ["kind = 99", "body = x'00'"] {
+        let directory = tempfile::tempdir().unwrap();
+        let first = afresh(directory.path()).await;
+        let (spoiled, whole) = (first.send(say("one")).await, first.send(say("two")).await);
+        let (spoiled, whole) = (spoiled.unwrap(), whole.unwrap());
+        end(first).await;
+        let how = format!(
+            "UPDATE events SET {how} WHERE seq = 1 AND task = (SELECT row FROM tasks WHERE id = ?1)"
+        );
+        spoil(directory.path(), &how, &spoiled);
+        let bench = afresh(directory.path()).await;
+        let follow = bench.engine.follow(&bench.caller, &bench.via, Vec::new(), Some(0));
+        let mut feed = follow.await.unwrap();
+        let mut seen = Vec::new();
+        while seen.last() != Some(&(whole.id.clone(), true)) {
+            let item = feed.next().await.unwrap().unwrap();
+            let event: StreamEvent = serde_json::from_slice(&item.body).unwrap();
+            assert!(!matches!(event, StreamEvent::Task(_)));
+            seen.push((item.task, item.closing));
+        }
+        let of = |task: &Task| seen.iter().filter(|(id, _)| *id == task.id).count();
+        assert_eq!(of(&spoiled) + 1, of(&whole), "{seen:?}");
+        end(bench).await;
+    }
+}
+
+/// One life of a process: what still runs at its end is cut off.
+fn life<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(work)
+}
+
+#[test]
+fn a_spoiled_task_that_waits_holds_up_no_other() {
+    let spoiled = [
+        "UPDATE tasks SET id = CAST(x'ff' AS TEXT) WHERE id = ?1",
+        "UPDATE tasks SET owner = 77 WHERE id = ?1",
+        "UPDATE tasks SET unread = '1,x' WHERE id = ?1",
+        "UPDATE events SET body = x'00' WHERE seq = 1
+         AND task = (SELECT row FROM tasks WHERE id = ?1)",
+    ];
+    for (how, serial) in spoiled.into_iter().flat_map(|how| [(how, false), (how, true)]) {
+        let directory = tempfile::tempdir().unwrap();
+        let one_by_one = Profile { serial, concurrency: 1, ..profile() };
+        let stuck = Script::new(|_| Box::pin(std::future::pending()));
+        let tasks = life(async {
+            let bench = bench(directory.path(), stuck, one_by_one.clone()).await;
+            let mut tasks = Vec::new();
+            for word in ["at work", "spoiled", "waits"] {
+                tasks.push(bench.post(in_chat(word)).await.unwrap());
+            }
+            let at_work = async || bench.get(&tasks[0].id).await.unwrap().status.state;
+            eventually(async || at_work().await == TaskState::Working).await;
+            tasks
+        });
+        spoil(directory.path(), how, &tasks[1]);
+        life(async {
+            let bench = bench(directory.path(), agent(), one_by_one).await;
+            for task in [&tasks[0], &tasks[2]] {
+                let done = async || bench.get(&task.id).await.unwrap().status.state.is_terminal();
+                eventually(done).await;
+            }
+        });
+    }
+}
