@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use herald_protocol::AgentName;
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -139,6 +140,7 @@ impl EngineBuilder {
                 turns: Room::new(memory / 8 * 3, 1).share(Party::Connection(0)),
                 memories: Room::new(memory / 8, 1).share(Party::Connection(0)),
                 bells: Arc::default(),
+                looking_back: Semaphore::new(1),
                 settings: self.settings,
                 clock: self.clock,
                 holder: Holder(uuid::Uuid::new_v4().as_u128()),

@@ -7,6 +7,7 @@ use herald_protocol::{
     Timestamp,
     request::{CancelTask, GetTask, ListTasks, SendMessage, SubscribeToTask},
 };
+use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -48,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) default: Arc<Post>,
     pub(crate) lives: Arc<Lives>,
     pub(crate) bells: Arc<Bells>,
+    /// For feeds that begin far back, one step at a time.
+    pub(crate) looking_back: Semaphore,
     /// Where requests that are not small have their place until they are in the log.
     pub(crate) requests: Arc<Room>,
     /// Where turns over tasks that are not small have theirs.

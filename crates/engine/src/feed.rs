@@ -12,10 +12,10 @@ use tokio::sync::watch;
 
 use crate::{
     caller::{Caller, Via},
-    engine::{Engine, refuse},
+    engine::{Engine, Inner, refuse},
     log,
     room::{Place, SMALL, Share},
-    store::{FeedEntry, FeedQuery, Key, Kind, Owner, Position},
+    store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Owner, Position},
     subscription::Until,
 };
 
@@ -48,6 +48,8 @@ pub struct Feed {
     engine: Engine,
     query: FeedQuery,
     cursor: Position,
+    /// Where the end was when it began. Until there it looks back.
+    end: Position,
     ready: VecDeque<FeedEntry>,
     /// Where items that are not small have their place.
     share: Option<Arc<Share>>,
@@ -99,7 +101,7 @@ impl Engine {
         let cursor = after.unwrap_or(head);
         query.after = Some(cursor);
         let (ready, share) = (VecDeque::new(), None);
-        Ok(Feed { engine: self.clone(), query, cursor, ready, share, ear })
+        Ok(Feed { engine: self.clone(), query, cursor, end: head, ready, share, ear })
     }
 }
 
@@ -161,7 +163,7 @@ impl Feed {
             // Before the read, never after: a ring between the two must not be missed.
             self.ear.bell.borrow_and_update();
             let before = self.query.after;
-            let page = self.engine.inner.store.feed(&self.query).await.map_err(refuse)?;
+            let page = self.step().await?;
             self.query.after = Some(page.reached);
             if !page.entries.is_empty() {
                 self.ready = page.entries.into();
@@ -179,6 +181,17 @@ impl Feed {
             // Only one who drops the engine could end the bell, and this is a handle to it.
             let _ = tokio::time::timeout(CATCH_UP, self.ear.bell.changed()).await;
         }
+    }
+
+    /// Looks on from where it is. Those who look back do so one at a time: it takes a while, and
+    /// however many they are, most threads have to be left to everybody else.
+    async fn step(&self) -> Result<FeedPage, Error> {
+        let Inner { store, looking_back, .. } = &*self.engine.inner;
+        let _turn = match self.query.after < Some(self.end) {
+            true => Some(looking_back.acquire().await.expect("the semaphore is never closed")),
+            false => None,
+        };
+        store.feed(&self.query).await.map_err(refuse)
     }
 
     /// What a follower sees of an event; nothing, if its agent's tasks cannot be followed.

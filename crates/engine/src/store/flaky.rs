@@ -28,6 +28,9 @@ pub struct Flaky {
     reads_left: AtomicUsize,
     /// How many loads of a task still fail.
     loads_fail: AtomicUsize,
+    /// Steps of feeds that are under way, and how many ever were at once.
+    feeds: AtomicUsize,
+    most_feeds: AtomicUsize,
 }
 
 impl Flaky {
@@ -39,6 +42,8 @@ impl Flaky {
             chosen: Mutex::new((|_| false, 0)),
             reads_left: AtomicUsize::new(usize::MAX),
             loads_fail: AtomicUsize::new(0),
+            feeds: AtomicUsize::new(0),
+            most_feeds: AtomicUsize::new(0),
         })
     }
 
@@ -60,6 +65,11 @@ impl Flaky {
     /// The next `count` loads of a task fail.
     pub fn fail_loads(&self, count: usize) {
         self.loads_fail.store(count, Ordering::Relaxed);
+    }
+
+    /// How many steps of feeds were ever under way at once.
+    pub fn most_feeds(&self) -> usize {
+        self.most_feeds.load(Ordering::Relaxed)
     }
 
     fn write(&self) -> Result<(), StoreError> {
@@ -112,7 +122,16 @@ impl Store for Flaky {
 
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError> {
         self.looked()?;
-        self.store.feed(query).await
+        if query.after.is_none() {
+            return self.store.feed(query).await;
+        }
+        let at_once = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_feeds.fetch_max(at_once, Ordering::Relaxed);
+        // Whoever could come in now does.
+        tokio::task::yield_now().await;
+        let page = self.store.feed(query).await;
+        self.feeds.fetch_sub(1, Ordering::Relaxed);
+        page
     }
 
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError> {

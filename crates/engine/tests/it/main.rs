@@ -7,6 +7,7 @@
 )]
 
 mod damage;
+mod feeds;
 mod idempotency;
 mod lifecycle;
 mod limits;

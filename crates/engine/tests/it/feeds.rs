@@ -1,0 +1,36 @@
+//! Readers of all tasks of a caller.
+
+use std::sync::Arc;
+
+use herald_engine::{
+    Clock, Settings,
+    store::{Store, flaky::Flaky},
+};
+use tokio::task::JoinSet;
+
+use crate::support::{Bench, Script, profile, say};
+
+#[tokio::test]
+async fn those_who_look_back_do_so_one_at_a_time() {
+    let store = Arc::new(Flaky::new().unwrap());
+    let agent = Script::new(|_| Box::pin(std::future::ready(Ok(()))));
+    let on = Arc::clone(&store) as Arc<dyn Store>;
+    let bench = Bench::on(on, agent, profile(), Settings::default(), Clock::system()).await;
+    for _ in 0..40 {
+        bench.send(say("hello")).await.unwrap();
+    }
+    let mut followers = JoinSet::new();
+    for _ in 0..20 {
+        let bench = bench.clone();
+        followers.spawn(async move {
+            let follow = bench.engine.follow(&bench.caller, &bench.via, Vec::new(), Some(0));
+            let mut feed = follow.await.unwrap();
+            let mut ended = 0;
+            while ended < 40 {
+                ended += usize::from(feed.next().await.unwrap().unwrap().closing);
+            }
+        });
+    }
+    followers.join_all().await;
+    assert_eq!(store.most_feeds(), 1);
+}
