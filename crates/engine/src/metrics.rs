@@ -220,7 +220,7 @@ impl Engine {
         let name = "herald_tasks_waiting";
         text.metric(name, "gauge", "Tasks that wait for a free slot of their agent, up to 1000.");
         for post in &posts {
-            let due = self.inner.store.due(Some(&post.profile.name), self.inner.holder, WAITING);
+            let due = self.inner.store.due(&post.profile.name, self.inner.holder, WAITING);
             // A store in trouble shows in its own metrics.
             if let Ok(due) = due.await {
                 text.value(name, &[agent(post)], due.len());

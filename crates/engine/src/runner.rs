@@ -43,8 +43,8 @@ pub(crate) const IDLE: &str = "IDLE";
 pub(crate) const UNANSWERED: &str = "UNANSWERED";
 pub(crate) const AGENT_GONE: &str = "AGENT_GONE";
 
-/// How many waiting tasks are looked through for those whose agent is gone.
-const ORPHANS: usize = 10_000;
+/// How many tasks of an agent that is gone are ended at a time.
+const ORPHANS: usize = 100;
 
 /// How a turn ended.
 enum Outcome {
@@ -158,8 +158,7 @@ impl Engine {
         if post.profile.serial {
             return self.inner.store.due_in_line(name, &post.busy(), limit).await;
         }
-        let due = self.inner.store.due(Some(name), holder, limit).await?;
-        Ok(due.into_iter().map(|(key, _)| key).collect())
+        self.inner.store.due(name, holder, limit).await
     }
 
     /// Begins the next turn of a waiting task, or deals with the one its dead holder left.
@@ -223,37 +222,46 @@ impl Engine {
 
     /// Fails the tasks of agents that are no longer configured, so that none is left hanging.
     async fn fail_orphans(&self) -> Result<(), Error> {
-        let mut left = usize::MAX;
-        loop {
-            let due = self.inner.store.due(None, self.inner.holder, ORPHANS).await;
-            let due = due.map_err(refuse)?;
-            let orphans: Vec<Key> = due
-                .into_iter()
-                .filter(|(_, agent)| !self.inner.posts.contains_key(agent))
-                .map(|(key, _)| key)
-                .collect();
-            // Each round must end some of them, or the next one would find the same.
-            if orphans.is_empty() || orphans.len() == left {
-                return Ok(());
-            }
-            left = orphans.len();
-            for key in orphans {
-                tracing::warn!(task = %key.task, "the agent of this task is gone: it fails");
-                self.fail(key, AGENT_GONE, "the agent of this task is no longer here").await;
+        let mut agents = self.inner.store.agents_at_work().await.map_err(refuse)?;
+        agents.retain(|agent| !self.inner.posts.contains_key(agent));
+        for agent in agents {
+            // Those that could not be failed, because what is stored of them cannot be read, are
+            // found again with every round.
+            let mut left = HashSet::new();
+            loop {
+                let limit = left.len() + ORPHANS;
+                let due = self.inner.store.due(&agent, self.inner.holder, limit).await;
+                let mut orphans = due.map_err(refuse)?;
+                orphans.retain(|key| !left.contains(key));
+                let unable = left.len() + orphans.len();
+                for key in orphans {
+                    tracing::warn!(task = %key.task, %agent, "the agent of this task is gone: it fails");
+                    let text = "the agent of this task is no longer here";
+                    if !self.fail(key.clone(), AGENT_GONE, text).await {
+                        left.insert(key);
+                    }
+                }
+                // None is left, or none can be ended now.
+                if left.len() == unable {
+                    break;
+                }
             }
         }
+        Ok(())
     }
 
-    /// Ends a task that nobody works on.
-    pub(crate) async fn fail(&self, key: Key, reason: &str, text: &str) {
+    /// Ends a task that nobody works on. Returns whether it could.
+    pub(crate) async fn fail(&self, key: Key, reason: &str, text: &str) -> bool {
         let live = self.inner.lives.get(&key);
         let report = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
         let write = Write { commands: vec![report], ..Write::default() };
         let engine = self.clone();
         let told = move |written: &Written, _| engine.dismiss(&written.record, None);
-        if let Err(refusal) = self.shielded(live, write, told).await {
+        let failed = self.shielded(live, write, told).await;
+        if let Err(refusal) = &failed {
             tracing::debug!(task = %key.task, ?refusal, "the task could not be failed");
         }
+        failed.is_ok()
     }
 
     /// Tells the agent of a task that has ended while nobody was at it.

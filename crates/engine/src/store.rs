@@ -333,21 +333,23 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// they were accepted. Hidden logs are not among them.
     async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError>;
 
-    /// Tasks with something to do that no living process holds, oldest first. `living` names the
-    /// caller's own process: what an earlier life held counts as free.
-    /// With `agent`, only that agent's.
+    /// The agents whose tasks have something to do, whoever holds them.
+    async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError>;
+
+    /// Tasks of an agent with something to do that no living process holds, oldest first. `living`
+    /// names the caller's own process: what an earlier life held counts as free.
     async fn due(
         &self,
-        agent: Option<&AgentName>,
+        agent: &AgentName,
         living: Holder,
         limit: usize,
-    ) -> Result<Vec<(Key, AgentName)>, StoreError>;
+    ) -> Result<Vec<Key>, StoreError>;
 
     /// Prepares for [`Store::due_in_line`]: from now on the store keeps in order what waits for this
     /// agent. What is held by any process but `living` waits, too.
     async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError>;
 
-    /// As [`Store::due`] for one agent, but in the order in which the messages that wait were
+    /// As [`Store::due`], but in the order in which the messages that wait were
     /// accepted, and without the conversations in `busy`. The agent must have been
     /// [lined up](Store::line_up). What it costs depends on neither how much waits nor in how many
     /// conversations.

@@ -143,12 +143,16 @@ impl Store for Flaky {
         self.store.recall(query).await
     }
 
+    async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError> {
+        self.store.agents_at_work().await
+    }
+
     async fn due(
         &self,
-        agent: Option<&AgentName>,
+        agent: &AgentName,
         living: Holder,
         limit: usize,
-    ) -> Result<Vec<(Key, AgentName)>, StoreError> {
+    ) -> Result<Vec<Key>, StoreError> {
         self.store.due(agent, living, limit).await
     }
 

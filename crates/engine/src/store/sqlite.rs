@@ -198,12 +198,16 @@ impl Store for Sqlite {
         self.read_long(move |conn| list::recall(conn, &query)).await
     }
 
+    async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError> {
+        self.readers.with(reader::agents_at_work)
+    }
+
     async fn due(
         &self,
-        agent: Option<&AgentName>,
+        agent: &AgentName,
         living: Holder,
         limit: usize,
-    ) -> Result<Vec<(Key, AgentName)>, StoreError> {
+    ) -> Result<Vec<Key>, StoreError> {
         self.readers.with(|conn| reader::due(conn, agent, living, limit))
     }
 

@@ -2,11 +2,12 @@
 
 use std::{future::Future, path::Path};
 
-use herald_engine::{Clock, Profile, Reply, Settings};
+use herald_engine::{Caller, Clock, Engine, Profile, Reply, Settings, Via};
 use herald_protocol::{
     ErrorKind, Message, Request, StreamEvent, Task, TaskState, request::ListTasks,
 };
 use rusqlite::Connection;
+use tokio::task::JoinSet;
 
 use crate::support::{Bench, Script, eventually, file, profile, say, text};
 
@@ -156,4 +157,37 @@ fn a_spoiled_task_that_waits_holds_up_no_other() {
             }
         });
     }
+}
+
+#[test]
+fn the_tasks_of_an_agent_that_is_gone_fail_except_what_is_spoiled() {
+    let directory = tempfile::tempdir().unwrap();
+    let stuck = || Script::new(|_| Box::pin(std::future::pending()));
+    let tasks = life(async {
+        let one = || Profile { concurrency: 1, ..profile() };
+        let gone = Profile { name: "gone".into(), ..one() };
+        let builder = Engine::builder(file(directory.path()));
+        let builder = builder.agent(gone, stuck()).agent(one(), stuck());
+        let engine = builder.build().unwrap();
+        engine.start_work().await.unwrap();
+        let via = Via { agent: Some("gone".into()), ..Via::default() };
+        let bench = Bench { engine, caller: Caller::anonymous("".into()), via };
+        let mut sends = JoinSet::new();
+        // More than are ended at a time.
+        for _ in 0..120 {
+            let bench = bench.clone();
+            sends.spawn(async move { bench.post(say("hello")).await.unwrap() });
+        }
+        sends.join_all().await
+    });
+    spoil(directory.path(), "UPDATE tasks SET unread = 'x' WHERE id = ?1", &tasks[0]);
+    life(async {
+        let bench = bench(directory.path(), agent(), profile()).await;
+        assert_eq!(bench.get(&tasks[0].id).await.unwrap_err().kind, ErrorKind::Internal);
+        for task in &tasks[1..] {
+            let status = bench.get(&task.id).await.unwrap().status;
+            assert_eq!(status.state, TaskState::Failed);
+            assert_eq!(status.message.unwrap().metadata.unwrap()["reason"], "AGENT_GONE");
+        }
+    });
 }

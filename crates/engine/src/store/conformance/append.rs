@@ -287,9 +287,13 @@ pub(super) async fn odd_names_survive(store: Arc<dyn Store>) {
         let loaded = store.load(&key).await.unwrap().unwrap();
         assert_eq!(loaded.header, append.header);
     }
-    let due = store.due(None, LIVING, 100).await.unwrap();
-    let found: HashSet<_> = due.iter().map(|(key, _)| key.task.as_str()).collect();
+    let agents = store.agents_at_work().await.unwrap();
+    let found: HashSet<_> = agents.iter().map(|agent| agent.as_str()).collect();
     assert_eq!(found, HashSet::from(names));
+    for agent in &agents {
+        let due = store.due(agent, LIVING, 100).await.unwrap();
+        assert_eq!(due.iter().map(|key| key.task.as_str()).collect::<Vec<_>>(), [agent.as_str()]);
+    }
 }
 
 pub(super) async fn owners_do_not_see_each_other(store: Arc<dyn Store>) {

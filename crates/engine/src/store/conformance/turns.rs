@@ -7,10 +7,16 @@ use super::{
     DEAD, Key, LIVING, at, body, create, finish, finished, header, key, owner,
 };
 
-async fn due(store: &dyn Store, agent: Option<&str>, limit: usize) -> Vec<String> {
-    let agent = agent.map(AgentName::from);
-    let due = store.due(agent.as_ref(), LIVING, limit).await.unwrap();
-    due.into_iter().map(|(key, agent)| format!("{} {agent}", key.task)).collect()
+async fn due(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {
+    let due = store.due(&agent.into(), LIVING, limit).await.unwrap();
+    due.into_iter().map(|key| key.task.to_string()).collect()
+}
+
+async fn at_work(store: &dyn Store) -> Vec<String> {
+    let agents = store.agents_at_work().await.unwrap();
+    let mut agents: Vec<_> = agents.iter().map(AgentName::to_string).collect();
+    agents.sort();
+    agents
 }
 
 /// Takes up the message of [`create`].
@@ -22,28 +28,29 @@ fn claim(key: Key, holder: Holder) -> Append {
 
 pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
-    assert_eq!(due(&*store, None, 10).await, ["t echo"]);
-    assert_eq!(due(&*store, Some("echo"), 10).await, ["t echo"]);
-    assert!(due(&*store, Some("other"), 10).await.is_empty());
-    assert!(due(&*store, None, 0).await.is_empty());
+    assert_eq!(due(&*store, "echo", 10).await, ["t"]);
+    assert!(due(&*store, "other", 10).await.is_empty());
+    assert!(due(&*store, "echo", 0).await.is_empty());
+    assert_eq!(at_work(&*store).await, ["echo"]);
 
     store.append(claim(key("t"), LIVING)).await.unwrap();
-    assert!(due(&*store, None, 10).await.is_empty());
+    assert!(due(&*store, "echo", 10).await.is_empty());
     // A message that comes meanwhile is the holder's to take up.
     let mut message = claim(key("t"), LIVING);
     message.header.run.unread = vec![2];
     message.events = create(key("t"), 1).events;
     store.append(message).await.unwrap();
-    assert!(due(&*store, None, 10).await.is_empty());
+    assert!(due(&*store, "echo", 10).await.is_empty());
     // Released with a message unread, it is anybody's again.
     let mut release = claim(key("t"), LIVING);
     release.expect = 2;
     release.header.run.holder = None;
     release.header.run.unread = vec![2];
     store.append(release).await.unwrap();
-    assert_eq!(due(&*store, None, 10).await, ["t echo"]);
+    assert_eq!(due(&*store, "echo", 10).await, ["t"]);
     store.append(Append { expect: 2, ..finish(key("t"), 3) }).await.unwrap();
-    assert!(due(&*store, None, 10).await.is_empty());
+    assert!(due(&*store, "echo", 10).await.is_empty());
+    assert!(at_work(&*store).await.is_empty());
 }
 
 pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
@@ -55,14 +62,14 @@ pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
         claim.header.created = at(number as i64);
         store.append(claim).await.unwrap();
     }
-    assert_eq!(due(&*store, None, 10).await, ["t1 echo", "t2 echo", "t3 echo"]);
-    assert_eq!(due(&*store, Some("echo"), 2).await, ["t1 echo", "t2 echo"]);
+    assert_eq!(due(&*store, "echo", 10).await, ["t1", "t2", "t3"]);
+    assert_eq!(due(&*store, "echo", 2).await, ["t1", "t2"]);
     // Cancelled while it was held: over, but its slot is still to be cleared.
     let mut cancel = finish(key("t1"), 9);
     cancel.header.state = TaskState::Canceled;
     cancel.header.run.holder = Some(DEAD);
     store.append(cancel).await.unwrap();
-    assert!(due(&*store, None, 10).await.contains(&"t1 echo".to_owned()));
+    assert!(due(&*store, "echo", 10).await.contains(&"t1".to_owned()));
 }
 
 pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
@@ -79,10 +86,11 @@ pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
             store.append(claim).await.unwrap();
         }
     }
-    assert_eq!(due(&*store, None, 10).await, ["0 b", "1 a", "2 c", "3 a", "4 b", "5 c"]);
-    assert_eq!(due(&*store, None, 3).await, ["0 b", "1 a", "2 c"]);
-    assert_eq!(due(&*store, Some("a"), 10).await, ["1 a", "3 a"]);
-    assert_eq!(due(&*store, Some("a"), 1).await, ["1 a"]);
+    for (agent, tasks) in [("a", ["1", "3"]), ("b", ["0", "4"]), ("c", ["2", "5"])] {
+        assert_eq!(due(&*store, agent, 10).await, tasks);
+        assert_eq!(due(&*store, agent, 1).await, tasks[..1]);
+    }
+    assert_eq!(at_work(&*store).await, ["a", "b", "c"]);
 }
 
 pub(super) async fn work_in_line_is_due_by_its_message(store: Arc<dyn Store>) {

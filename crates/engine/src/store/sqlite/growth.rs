@@ -239,10 +239,10 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     assert_eq!(counted.store.recall(recall).await.unwrap().len(), 3);
     counted.note("a conversation recalled");
 
-    assert_eq!(counted.store.due(None, LIVING, 3).await.unwrap().len(), 3);
-    counted.note("work of all agents");
-    assert_eq!(counted.store.due(Some(&agent), LIVING, 3).await.unwrap().len(), 3);
-    counted.note("work of one agent");
+    assert_eq!(counted.store.agents_at_work().await.unwrap().len(), 2);
+    counted.note("agents at work");
+    assert_eq!(counted.store.due(&agent, LIVING, 3).await.unwrap().len(), 3);
+    counted.note("work of an agent");
     let before = Timestamp::from_millis(tasks);
     assert_eq!(counted.store.paused(&agent, before, 3).await.unwrap().len(), 3);
     counted.note("tasks whose callers take long");

@@ -105,7 +105,7 @@ pub(super) fn due_in_line(
         let mut line = find_line.query(params![agent, owner, context])?;
         let mut left = limit;
         while let Some(row) = line.next()?.filter(|_| left > 0) {
-            if let Some((key, _)) = named(&conn, row.get(1)?)? {
+            if let Some(key) = named(&conn, row.get(1)?)? {
                 found.push((row.get(0)?, key));
                 left -= 1;
             }

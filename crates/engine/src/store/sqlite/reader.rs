@@ -171,62 +171,48 @@ fn ends_with_reply(conn: &Connection, row: i64, head: Seq) -> Result<bool, Fault
     Ok(code.and_then(Kind::from_code) == Some(Kind::Reply))
 }
 
-/// Tasks with something to do that no living process holds.
+/// The agents whose tasks have something to do.
+pub(super) fn agents_at_work(conn: &Connection) -> Result<Vec<AgentName>, Fault> {
+    let conn = conn.unchecked_transaction()?;
+    let (mut names, mut last) = (Vec::new(), 0_i64);
+    let mut next = conn.prepare_cached(sql::NEXT_ACTIVE_AGENT)?;
+    loop {
+        let mut rows = next.query([last])?;
+        let Some(row) = rows.next()? else { return Ok(names) };
+        last = row.get(0)?;
+        names.extend(readable(last, text(row, 1).map(AgentName::from))?);
+    }
+}
+
+/// Tasks with something to do that no living process holds: those that nobody holds, and those of
+/// each dead process.
 pub(super) fn due(
     conn: &Connection,
-    agent: Option<&AgentName>,
+    agent: &AgentName,
     living: Holder,
     limit: usize,
-) -> Result<Vec<(Key, AgentName)>, Fault> {
+) -> Result<Vec<Key>, Fault> {
     let conn = conn.unchecked_transaction()?;
-    let mut found = Vec::new();
-    if let Some(agent) = agent {
-        if let Some(agent) = find_agent(&conn, agent)? {
-            due_of(&conn, agent, living, limit, &mut found)?;
-        }
-    } else {
-        let mut last = 0_i64;
-        while let Some(agent) = first(&conn, sql::NEXT_ACTIVE_AGENT, [last], |row| row.get(0))? {
-            due_of(&conn, agent, living, limit, &mut found)?;
-            last = agent;
-        }
-    }
-    found.sort_unstable_by_key(|due| (due.created, due.row));
-    found.truncate(limit);
-    Ok(found.into_iter().map(|due| due.name).collect())
-}
-
-/// A task with something to do, and its place among them.
-struct Due {
-    created: i64,
-    row: i64,
-    name: (Key, AgentName),
-}
-
-/// Adds the oldest of one agent: those that nobody holds, and those of each dead process.
-fn due_of(
-    conn: &Connection,
-    agent: i64,
-    living: Holder,
-    limit: usize,
-    found: &mut Vec<Due>,
-) -> Result<(), Fault> {
+    let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
+    let mut found: Vec<(i64, i64, Key)> = Vec::new();
     let mut take = |mut rows: Rows<'_>| -> Result<(), Fault> {
         let mut left = limit;
         while let Some(at) = rows.next()?.filter(|_| left > 0) {
             let (created, row) = (at.get(0)?, at.get(1)?);
-            if let Some(name) = named(conn, row)? {
-                found.push(Due { created, row, name });
+            if let Some(key) = named(&conn, row)? {
+                found.push((created, row, key));
                 left -= 1;
             }
         }
         Ok(())
     };
     take(conn.prepare_cached(sql::FREE_TASKS)?.query([agent])?)?;
-    for holder in dead_holders(conn, agent, living)? {
+    for holder in dead_holders(&conn, agent, living)? {
         take(conn.prepare_cached(sql::HELD_TASKS)?.query(params![agent, holder])?)?;
     }
-    Ok(())
+    found.sort_unstable_by_key(|(created, row, _)| (*created, *row));
+    found.truncate(limit);
+    Ok(found.into_iter().map(|(_, _, key)| key).collect())
 }
 
 fn dead_holders(conn: &Connection, agent: i64, living: Holder) -> Result<Vec<Vec<u8>>, Fault> {
@@ -255,7 +241,7 @@ pub(super) fn paused(
     let mut rows = find.query(params![agent, before.as_millis(), size(limit)])?;
     let mut keys = Vec::new();
     while let Some(row) = rows.next()? {
-        keys.extend(named(&conn, row.get(0)?)?.map(|(key, _)| key));
+        keys.extend(named(&conn, row.get(0)?)?);
     }
     Ok(keys)
 }
@@ -265,17 +251,16 @@ pub(super) fn find_agent(conn: &Connection, name: &AgentName) -> Result<Option<i
 }
 
 /// The name of a task, unless what is stored of it cannot be read.
-pub(super) fn named(conn: &Connection, row: i64) -> Result<Option<(Key, AgentName)>, Fault> {
+pub(super) fn named(conn: &Connection, row: i64) -> Result<Option<Key>, Fault> {
     readable(row, name(conn, row))
 }
 
-fn name(conn: &Connection, row: i64) -> Result<(Key, AgentName), Fault> {
+fn name(conn: &Connection, row: i64) -> Result<Key, Fault> {
     let mut find = conn.prepare_cached(sql::NAME_TASK)?;
     let mut rows = find.query([row])?;
     let row = rows.next()?.ok_or_else(|| Fault::unreadable("a task without an owner"))?;
     let owner = Owner { tenant: TenantId::from(text(row, 0)?), principal: text(row, 1)?.into() };
-    let key = Key { owner, task: TaskId::from(text(row, 2)?) };
-    Ok((key, AgentName::from(text(row, 3)?)))
+    Ok(Key { owner, task: TaskId::from(text(row, 2)?) })
 }
 
 fn names(key: &Key) -> [&str; 3] {

@@ -22,7 +22,12 @@ impl Fault {
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
-        let text = error.to_string();
+        // With SQLite's own number, which says more than its words: whose lock, which call of the
+        // system.
+        let text = match error.sqlite_error() {
+            Some(known) => format!("{error} (SQLite {})", known.extended_code),
+            None => error.to_string(),
+        };
         let damaged = match error.sqlite_error_code() {
             Some(code) => matches!(code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
             // Not from SQLite: a row did not hold what this program writes.
@@ -221,7 +226,8 @@ mod tests {
     #[test]
     fn a_full_disk_is_no_damage_and_a_foreign_row_is() {
         let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(13), None);
-        assert!(matches!(Fault::from(full).0, StoreError::Unavailable(_)));
+        let full = Fault::from(full).0;
+        assert!(matches!(&full, StoreError::Unavailable(text) if text.contains("SQLite 13")));
         let malformed = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(11), None);
         assert!(matches!(Fault::from(malformed).0, StoreError::Corrupt(_)));
         let foreign = rusqlite::Error::InvalidColumnIndex(3);

@@ -162,8 +162,8 @@ statements! {
     // Work that waits. Steps from one agent and holder to the next instead of reading past the
     // tasks that a living process holds.
     NEXT_ACTIVE_AGENT =
-        "SELECT agent FROM tasks INDEXED BY tasks_active WHERE phase = 1 AND agent > ?1 \
-         ORDER BY agent LIMIT 1";
+        "SELECT agent, (SELECT name FROM agents WHERE id = agent) \
+         FROM tasks INDEXED BY tasks_active WHERE phase = 1 AND agent > ?1 ORDER BY agent LIMIT 1";
     FREE_TASKS =
         "SELECT created, row FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder IS NULL ORDER BY created, row";
@@ -174,9 +174,8 @@ statements! {
         "SELECT created, row FROM tasks INDEXED BY tasks_active \
          WHERE phase = 1 AND agent = ?1 AND holder = ?2 ORDER BY created, row";
     NAME_TASK =
-        "SELECT o.tenant, o.principal, t.id, a.name FROM tasks t \
-         CROSS JOIN owners o ON o.id = t.owner CROSS JOIN agents a ON a.id = t.agent \
-         WHERE t.row = ?1";
+        "SELECT o.tenant, o.principal, t.id FROM tasks t \
+         CROSS JOIN owners o ON o.id = t.owner WHERE t.row = ?1";
     PAUSED_TASKS =
         "SELECT row FROM tasks INDEXED BY tasks_paused \
          WHERE phase = 0 AND state IN (6, 8) AND agent = ?1 AND changed < ?2 \
