@@ -70,6 +70,16 @@ struct Indexed {
 
 type Refused<T> = Result<Result<T, StoreError>, Fault>;
 
+/// What cannot be read of one task refuses the append to it, and fails nobody else's in the
+/// transaction.
+fn alone<T>(found: Result<T, Fault>) -> Refused<T> {
+    match found {
+        Ok(found) => Ok(Ok(found)),
+        Err(Fault(spoiled @ StoreError::Corrupt(_))) => Ok(Err(spoiled)),
+        Err(fault) => Err(fault),
+    }
+}
+
 impl Memory {
     pub(super) fn forget(&mut self) {
         self.names.forget();
@@ -98,9 +108,10 @@ impl Batch<'_> {
         if let Some(dedup) = dedup {
             let key = params![dedup.key, self.next.position];
             if self.prepared.run(sql::CLAIM_KEY, key)? == 0 {
-                let original = original(self.conn, &dedup.key)?
-                    .ok_or_else(|| Fault::unreadable("idempotency key without an event"))?;
-                return Ok(Err(StoreError::Duplicate(original)));
+                let found = original(self.conn, &dedup.key).and_then(|found| {
+                    found.ok_or_else(|| Fault::unreadable("idempotency key without an event"))
+                });
+                return Ok(alone(found)?.and_then(|found| Err(StoreError::Duplicate(found))));
             }
         }
         let (row, owner) = match self.put_header(append)? {
@@ -148,7 +159,11 @@ impl Batch<'_> {
         let Append { key, fence, header, snapshot, .. } = append;
         let owner = self.memory.names.owner(self.conn, &key.owner)?;
         let Some(owner) = owner else { return Ok(Err(StoreError::Moved)) };
-        let Some(before) = self.find(owner, &key.task)? else { return Ok(Err(StoreError::Moved)) };
+        let before = match alone(self.find(owner, &key.task))? {
+            Ok(Some(before)) => before,
+            Ok(None) => return Ok(Err(StoreError::Moved)),
+            Err(spoiled) => return Ok(Err(spoiled)),
+        };
         // The claim before the head: a writer that has lost its task must not decide again.
         if fence.is_some_and(|epoch| epoch != before.run.epoch) {
             return Ok(Err(StoreError::Fenced));

@@ -4,7 +4,8 @@
 //! positions in which the owner has events, and says how far it came; it passes over all blocks
 //! before that, and of what is not the owner's it reads no body.
 
-use rusqlite::{Connection, params};
+use herald_protocol::TaskId;
+use rusqlite::{Connection, Row, params};
 
 use crate::store::{FeedEntry, FeedPage, FeedQuery, Position};
 
@@ -42,25 +43,31 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     let mut find = conn.prepare_cached(sql::READ_FEED)?;
     let mut rows = find.query(params![int(page.reached), end, owner, agent])?;
     while let Some(row) = rows.next()? {
-        let position = uint(row.get(0)?);
-        let task = text(row, 1)?;
-        if query.tasks.is_empty() || query.tasks.iter().any(|one| one.as_str() == task) {
-            weight += row.get_ref(5)?.as_blob().map_or(0, <[u8]>::len);
+        let position = row.get(0)?;
+        if let Some(found) = readable(position, wanted(row, &query.tasks))?.flatten() {
+            weight += found.entry.body.len();
             if weight > PAGE_BYTES && !page.entries.is_empty() {
                 return Ok(page);
             }
-            let (task, agent) = (task.into(), text(row, 2)?.into());
-            let entry = readable(int(position), entry(row, 3))?;
-            let entry = entry.map(|entry| FeedEntry { position, task, agent, entry });
-            page.entries.extend(entry);
+            page.entries.push(found);
         }
-        page.reached = position;
+        page.reached = uint(position);
         if page.entries.len() >= query.limit {
             return Ok(page);
         }
     }
     page.reached = head.min(uint(end)).max(page.reached);
     Ok(page)
+}
+
+/// The event of a row, if it is one of these tasks.
+fn wanted(row: &Row<'_>, tasks: &[TaskId]) -> Result<Option<FeedEntry>, Fault> {
+    let task = text(row, 1)?;
+    if !tasks.is_empty() && !tasks.iter().any(|one| one.as_str() == task) {
+        return Ok(None);
+    }
+    let (position, task, agent) = (uint(row.get(0)?), task.into(), text(row, 2)?.into());
+    Ok(Some(FeedEntry { position, task, agent, entry: entry(row, 3)? }))
 }
 
 /// The last position that was given out and committed, also when its event is gone.

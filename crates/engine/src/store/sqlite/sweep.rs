@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use crate::store::Retention;
 
 use super::{
     append::{Batch, Next},
     names::{BLOCK, Group, Sum},
-    rows::{Fault, first, int, run, size, state, text, uint},
+    rows::{Fault, first, int, readable, run, size, state, text, uint},
     statements as sql,
 };
 
@@ -52,23 +52,28 @@ pub(super) fn choose(
     let mut rows = find.query([])?;
     let mut tenant = Tenant::default();
     while let Some(row) = rows.next()? {
-        if text(row, 0)? != tenant.name {
+        let counted = readable(row.get(1)?, counted(row))?;
+        let Some((name, group, sum, ended)) = counted else { continue };
+        if name != tenant.name {
             tenant.choose(&conn, retention, limit, &mut victims)?;
-            tenant = Tenant { name: text(row, 0)?.to_owned(), ..Tenant::default() };
+            tenant = Tenant { name: name.to_owned(), ..Tenant::default() };
         }
-        tenant.total.tasks += row.get::<_, i64>(5)?;
-        tenant.total.bytes += row.get::<_, i64>(6)?;
-        if state(row.get(4)?)?.is_terminal() {
-            tenant.groups.push(Group {
-                owner: row.get(1)?,
-                hidden: row.get(2)?,
-                agent: row.get(3)?,
-                state: row.get(4)?,
-            });
+        tenant.total.tasks += sum.tasks;
+        tenant.total.bytes += sum.bytes;
+        if ended {
+            tenant.groups.push(group);
         }
     }
     tenant.choose(&conn, retention, limit, &mut victims)?;
     Ok(portions(&victims))
+}
+
+/// A tenant, a group of their tasks, how much there is of it and whether those are over.
+fn counted<'row>(row: &'row Row<'_>) -> Result<(&'row str, Group, Sum, bool), Fault> {
+    let group =
+        Group { owner: row.get(1)?, hidden: row.get(2)?, agent: row.get(3)?, state: row.get(4)? };
+    let sum = Sum { tasks: row.get(5)?, bytes: row.get(6)? };
+    Ok((text(row, 0)?, group, sum, state(group.state)?.is_terminal()))
 }
 
 impl Tenant {

@@ -194,3 +194,55 @@ impl Work {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use herald_protocol::{TaskState, Timestamp};
+
+    use crate::store::{Dedup, Header, Key, Kind, Owner, Run};
+
+    use super::{super::open, *};
+
+    fn job(task: &str, expect: u64, key: u8) -> Job {
+        let now = Timestamp::from_millis(1);
+        let header = Header {
+            agent: "echo".into(),
+            context: "chat".into(),
+            state: TaskState::InputRequired,
+            changed: now,
+            created: now,
+            hidden: false,
+            bytes: 0,
+            run: Run::default(),
+        };
+        let owner = Owner { tenant: "acme".into(), principal: "ann".into() };
+        let append = Append {
+            key: Key { owner, task: task.into() },
+            expect,
+            fence: None,
+            header,
+            events: vec![(Kind::Artifact, bytes::Bytes::new())],
+            snapshot: None,
+            dedup: Some(Dedup { key: [key; 32], content: [0; 32] }),
+        };
+        Job { work: Work::Append(Box::new(append)), reply: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn a_spoiled_task_fails_no_other_in_its_transaction() {
+        let opened = open::memory().unwrap();
+        let conn = Arc::new(Mutex::new(opened.conn));
+        let mut writer = Writer::new(Arc::clone(&conn), None, opened.next, Arc::default());
+        let mut conn = conn.lock().unwrap();
+        assert_eq!(writer.commit(&mut conn, &[job("spoiled", 0, 1)]).unwrap(), [Ok(1)]);
+        conn.execute_batch("UPDATE tasks SET unread = 'x'; UPDATE dedup SET position = 77")
+            .unwrap();
+        let jobs = [job("spoiled", 1, 2), job("again", 0, 1), job("whole", 0, 3)];
+        let outcomes = writer.commit(&mut conn, &jobs).unwrap();
+        assert!(matches!(outcomes[0], Err(StoreError::Corrupt(_))), "{outcomes:?}");
+        assert!(matches!(outcomes[1], Err(StoreError::Corrupt(_))), "{outcomes:?}");
+        assert_eq!(outcomes[2], Ok(1));
+        // What was refused has taken no key.
+        assert_eq!(writer.commit(&mut conn, &[job("other", 0, 2)]).unwrap(), [Ok(1)]);
+    }
+}
