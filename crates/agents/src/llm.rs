@@ -1,6 +1,7 @@
 //! A language model behind an endpoint that speaks OpenAI's chat completions.
 
 mod chat;
+mod complaint;
 mod endpoint;
 mod prompt;
 
@@ -88,6 +89,13 @@ impl Llm {
         profile
     }
 
+    /// A failure of which callers, and the log, may hear all that is said.
+    fn discreet(&self, failure: Failure) -> Failure {
+        let (secrets, system) = (self.endpoint.secrets(), self.system.as_deref());
+        let told = |word: String| complaint::discreet(&word, secrets, system);
+        Failure { message: failure.message.and_then(told), ..failure }
+    }
+
     async fn answer(&self, turn: &Turn) -> Result<(), Cut> {
         let messages = prompt::messages(turn, self.system.as_deref(), self.images);
         let body = self.parameters.request(&messages);
@@ -165,8 +173,8 @@ impl Agent for Llm {
         };
         answered.map_err(|cut| match cut {
             Cut::Turn(error) => error,
-            Cut::Failed(failure) => failure.tell(&self.name, self.error_detail),
-            Cut::Gone(failure) => failure.tell_gone(&self.name, self.error_detail),
+            Cut::Failed(failure) => self.discreet(failure).tell(&self.name, self.error_detail),
+            Cut::Gone(failure) => self.discreet(failure).tell_gone(&self.name, self.error_detail),
         })
     }
 }

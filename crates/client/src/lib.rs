@@ -43,6 +43,7 @@ mod events;
 mod interface;
 mod oauth;
 mod pages;
+mod secrets;
 mod signature;
 mod tls;
 mod transport;
@@ -63,6 +64,7 @@ pub use herald_protocol::{
 pub use interface::Binding;
 pub use oauth::{OAuth, Prompt, Token};
 pub use pages::Pages;
+pub use secrets::Secrets;
 pub use signature::CardKeys;
 pub use transport::Program;
 pub use watch::Watch;

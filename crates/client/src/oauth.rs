@@ -12,10 +12,11 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use herald_protocol::security::SecurityScheme;
 use tokio::sync::Mutex;
 
-use self::authority::{Authority, Refusal};
+use self::authority::{Authority, Refusal, encoded};
 use crate::{credential::Secret, error::Error, signature::now, transport::http::Http};
 
 /// A token this close to its end is renewed before it is used, in seconds.
@@ -139,6 +140,13 @@ impl OAuth {
     pub fn token(mut self, token: Token) -> Self {
         self.token = Some(token);
         self
+    }
+
+    /// What the program proves itself with, and that as a header has it.
+    pub(crate) fn proof(&self) -> Option<(&Secret, Secret)> {
+        let secret = self.secret.as_ref()?;
+        let pair = format!("{}:{}", encoded(&self.client_id), encoded(secret.expose()));
+        Some((secret, Secret::new(STANDARD.encode(pair))))
     }
 
     /// Hands over every new token, to be kept.

@@ -3,7 +3,8 @@
 use std::{cell::RefCell, future::Future, time::Duration};
 
 use herald_client::{
-    Client, ClientBuilder, Credential, Discovered, Error, OAuth, Outgoing, Source, TaskId, Timeouts,
+    Client, ClientBuilder, Credential, Discovered, Error, OAuth, Outgoing, Secrets, Source, TaskId,
+    Timeouts,
 };
 use herald_protocol::{
     AgentCard, ErrorKind, Version, card::AgentInterface, security::SecurityScheme,
@@ -20,7 +21,6 @@ use crate::{
     layers::Layers,
     output::{Output, describe, progress, quoted, warn},
     reference::{self, PROGRAM, looks_like_one},
-    secrets::Secrets,
     trust::Trust,
     wire::Wire,
 };

@@ -3,10 +3,9 @@
 
 use std::process::ExitCode;
 
+use herald_client::Secrets;
 use herald_protocol::ErrorKind;
 use serde::Serialize;
-
-use crate::secrets::Secrets;
 
 /// A failure of a client verb.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ mod logging;
 mod otlp;
 mod output;
 mod reference;
-mod secrets;
 mod settings;
 mod spelling;
 mod trust;

@@ -3,14 +3,11 @@
 use std::{fmt::Write, time::Duration};
 
 use bytes::Bytes;
-use herald_client::Watch;
+use herald_client::{Secrets, Watch};
 use http::{HeaderMap, Request, header, response::Parts};
 use serde_json::Value;
 
-use crate::{
-    output::{inline, note},
-    secrets::Secrets,
-};
+use crate::output::{inline, note};
 
 /// Headers whose values are secrets, whoever set them.
 const HIDDEN_HEADERS: [header::HeaderName; 4] =

@@ -6,6 +6,7 @@
 pub mod card;
 pub mod dialect;
 pub mod error;
+pub mod escape;
 pub mod failure;
 pub mod grpc;
 pub mod id;

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, fmt, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
+use herald_client::Secrets;
 use herald_protocol::{TraceContext, sse};
 use reqwest::{
     Client, Response, StatusCode, Url,
@@ -11,18 +12,24 @@ use reqwest::{
     },
     redirect::Policy,
 };
-use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::chat::{Chunk, Finish, Word};
+use super::{
+    chat::{Chunk, Finish, Word},
+    complaint,
+};
 use crate::failure::Failure;
 
 /// Bytes of one event, and of an answer that is no stream.
 const EVENT: usize = 1 << 20;
 
-/// Bytes of a complaint that are read, and how many of them are told as the model's own word.
+/// Bytes of a complaint. Whoever has more to say is not listened to: what is cut off may be half of
+/// a secret.
 const COMPLAINT: usize = 64 << 10;
-const MESSAGE: usize = 500;
+
+/// How long after its end an answer may say what it took, and that nothing more comes. Many servers
+/// never say the latter, and leave the connection open.
+const AFTERWARDS: Duration = Duration::from_secs(1);
 
 /// The first pause before a request is tried again; each is about twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -36,8 +43,8 @@ pub struct Endpoint {
     client: Client,
     url: Url,
     authorization: Option<HeaderValue>,
-    /// What no log may show.
-    key: Option<String>,
+    /// What nobody may be shown: the key, and what the URL may hold of the kind.
+    secrets: Secrets,
     patience: Patience,
 }
 
@@ -71,10 +78,9 @@ pub(super) struct Answer {
     parser: sse::Parser,
     words: VecDeque<Word>,
     finish: Finish,
-    /// Whether the model has said that it has finished.
-    is_complete: bool,
+    /// Until when it is listened to, once the model has said that it has finished.
+    ends: Option<Instant>,
     idle: Duration,
-    key: Option<String>,
 }
 
 /// Why there is no answer, and whether there may be one later.
@@ -113,7 +119,10 @@ impl Endpoint {
         let mut path = url.path_segments_mut().map_err(|()| EndpointError::Url)?;
         path.pop_if_empty().extend(["chat", "completions"]);
         drop(path);
-        let authorization = key.as_deref().map(|key| {
+        let secrets = Secrets::default();
+        key.iter().for_each(|key| secrets.add(key));
+        url.query_pairs().for_each(|(_, value)| secrets.add(&value));
+        let authorization = key.map(|key| {
             let mut value = HeaderValue::try_from(format!("Bearer {key}"))?;
             value.set_sensitive(true);
             Ok::<_, reqwest::header::InvalidHeaderValue>(value)
@@ -131,7 +140,12 @@ impl Endpoint {
         // To read the system's roots takes long, and a connection in the open needs none.
         let client = if is_plain { client.tls_certs_only([]) } else { client };
         let client = client.build().map_err(|fault| EndpointError::Tls(causes(&fault)))?;
-        Ok(Self { client, url, authorization, key, patience })
+        Ok(Self { client, url, authorization, secrets, patience })
+    }
+
+    /// What nobody may be shown.
+    pub(super) fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// Asks until there is a first word: that, and the rest of the answer.
@@ -194,22 +208,21 @@ impl Endpoint {
             parser: sse::Parser::new(EVENT),
             words: VecDeque::new(),
             finish: Finish::default(),
-            is_complete: false,
+            ends: None,
             // Until the first word there is another limit.
             idle: Duration::MAX,
-            key: self.key.clone(),
         };
-        let final_fault = |failure| Unanswered { failure, again: None };
-        if !answer.is_stream() {
-            answer.read_whole().await.map_err(final_fault)?;
-        }
-        match answer.next_or_end().await {
+        let word = match answer.is_stream() {
+            true => answer.next_or_end().await,
+            false => answer.read_whole().await,
+        };
+        match word {
             Ok(Some(word)) => {
                 answer.idle = self.patience.idle.unwrap_or(Duration::MAX);
                 Ok((word, answer))
             }
             Ok(None) => Err(Unanswered { failure: broke_off(), again: Some(Again::Soon) }),
-            Err(failure) => Err(final_fault(failure)),
+            Err(failure) => Err(Unanswered { failure, again: None }),
         }
     }
 
@@ -234,15 +247,8 @@ impl Endpoint {
         let status = response.status();
         let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let wait = wait.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
-        let mut complaint = Vec::new();
         // What cannot be read of a complaint is not worth a second one.
-        while let Ok(Some(piece)) = response.chunk().await {
-            complaint.extend_from_slice(&piece);
-            if complaint.len() > COMPLAINT {
-                complaint.truncate(COMPLAINT);
-                break;
-            }
-        }
+        let complaint = body(&mut response, COMPLAINT).await.ok().flatten();
         let kind = match status.is_redirection() {
             true => "was sent elsewhere by its model's endpoint, which is not followed".to_owned(),
             false => format!("was refused by its model's endpoint with status {}", status.as_u16()),
@@ -250,8 +256,8 @@ impl Endpoint {
         let passes = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         let again = passes.then(|| wait.map_or(Again::Soon, Again::After));
-        let failure = complaint_of(kind, &String::from_utf8_lossy(&complaint), self.key.as_deref());
-        Unanswered { failure, again }
+        let message = complaint.and_then(|said| complaint::word(&said));
+        Unanswered { failure: Failure { message, ..Failure::new(kind) }, again }
     }
 }
 
@@ -267,12 +273,16 @@ impl Answer {
             if let Some(word) = self.words.pop_front() {
                 return Ok(Some(word));
             }
+            if let Some(ends) = self.ends {
+                match timeout_at(ends, self.response.chunk()).await {
+                    Ok(Ok(Some(bytes))) if Instant::now() < ends => self.take(&bytes)?,
+                    // It has said that it has finished, so that nothing is missing.
+                    Ok(_) | Err(_) => self.end(),
+                }
+                continue;
+            }
             match timeout(self.idle, self.response.chunk()).await {
                 Ok(Ok(Some(bytes))) => self.take(&bytes)?,
-                // It has said that it has finished, so that nothing is missing.
-                Ok(_) | Err(_) if self.is_complete => {
-                    self.words.push_back(Word::End(std::mem::take(&mut self.finish)));
-                }
                 Ok(Ok(None)) => return Ok(None),
                 Ok(Err(fault)) => {
                     let fault = causes(&fault.without_url());
@@ -290,49 +300,50 @@ impl Answer {
 
     fn is_stream(&self) -> bool {
         let kind = self.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
+        kind.trim().eq_ignore_ascii_case("text/event-stream")
     }
 
-    /// The answer of an endpoint that does not stream.
-    async fn read_whole(&mut self) -> Result<(), Failure> {
-        let kind = self.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let kind = kind.unwrap_or("no content type").chars().take(80).collect::<String>();
-        let mut body = Vec::new();
-        while let Ok(Some(piece)) = self.response.chunk().await {
-            if body.len() + piece.len() > EVENT {
-                return Err(too_large());
-            }
-            body.extend_from_slice(&piece);
-        }
-        match serde_json::from_slice::<Chunk>(&body) {
+    /// The first word of an endpoint that does not stream, or none if its answer broke off.
+    async fn read_whole(&mut self) -> Result<Option<Word>, Failure> {
+        let Some(body) = body(&mut self.response, EVENT).await? else { return Ok(None) };
+        match serde_json::from_str::<Chunk>(&body) {
             Ok(chunk) if !chunk.choices.is_empty() || chunk.error.is_some() => {
-                self.is_complete = true;
-                self.hear(chunk)
+                self.hear(chunk)?;
+                self.end();
+                Ok(self.words.pop_front())
             }
             Ok(_) | Err(_) => {
-                let kind =
-                    format!("got something from its model's endpoint that is no answer ({kind})");
-                Err(complaint_of(kind, &String::from_utf8_lossy(&body), self.key.as_deref()))
+                let kind = self.response.headers().get(CONTENT_TYPE);
+                let kind = kind.and_then(|value| value.to_str().ok()).unwrap_or("no content type");
+                let said = complaint::word(&body).unwrap_or_default();
+                let message = Some(format!("{kind}: {said}"));
+                let kind = "got something from its model's endpoint that is no answer";
+                Err(Failure { message, ..Failure::new(kind) })
             }
         }
+    }
+
+    /// Nothing more is said.
+    fn end(&mut self) {
+        self.words.push_back(Word::End(std::mem::take(&mut self.finish)));
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let mut events = Vec::new();
-        self.parser.push(bytes, &mut events).map_err(|_| too_large())?;
+        self.parser.push(bytes, &mut events).map_err(|_| too_large(EVENT))?;
         for event in events {
             let data = event.data.trim();
             if data == "[DONE]" {
-                self.is_complete = true;
-                self.words.push_back(Word::End(std::mem::take(&mut self.finish)));
+                self.end();
                 return Ok(());
             }
             if data.is_empty() {
                 continue;
             }
             let chunk = serde_json::from_str(data).map_err(|_| {
-                let kind = "got an event from its model that cannot be read".to_owned();
-                complaint_of(kind, data, self.key.as_deref())
+                let kind = "got an event from its model that cannot be read";
+                Failure { message: complaint::word(data), ..Failure::new(kind) }
             })?;
             self.hear(chunk)?;
         }
@@ -341,8 +352,8 @@ impl Answer {
 
     fn hear(&mut self, chunk: Chunk) -> Result<(), Failure> {
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            let kind = "got an error from its model".to_owned();
-            return Err(complaint_of(kind, &error.to_string(), self.key.as_deref()));
+            let message = complaint::word_in(&error);
+            return Err(Failure { message, ..Failure::new("got an error from its model") });
         }
         self.finish.usage = chunk.usage.or(self.finish.usage.take());
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
@@ -352,7 +363,7 @@ impl Answer {
                 self.words.extend(said.into_iter().chain(refused));
             }
             if choice.finish_reason.is_some() {
-                self.is_complete = true;
+                self.ends.get_or_insert_with(|| Instant::now() + AFTERWARDS);
                 self.finish.reason = choice.finish_reason;
             }
         }
@@ -364,8 +375,8 @@ fn broke_off() -> Failure {
     Failure::new("got an answer from its model that broke off")
 }
 
-fn too_large() -> Failure {
-    Failure::new(format!("got an event of more than {EVENT} bytes from its model"))
+fn too_large(most: usize) -> Failure {
+    Failure::new(format!("got an event of more than {most} bytes from its model"))
 }
 
 fn broken(kind: &str, fault: reqwest::Error) -> Failure {
@@ -374,19 +385,21 @@ fn broken(kind: &str, fault: reqwest::Error) -> Failure {
     Failure { message, ..Failure::new(kind) }
 }
 
-/// A failure about which the endpoint said something: the model's word for it, if it can be found.
-fn complaint_of(kind: String, said: &str, key: Option<&str>) -> Failure {
-    // Some endpoints repeat what they do not like.
-    let said = match key {
-        Some(key) => said.replace(key, "…"),
-        None => said.to_owned(),
-    };
-    let json: Value = serde_json::from_str(&said).unwrap_or_default();
-    let error = json.get("error").unwrap_or(&json);
-    let word = error.as_str().or_else(|| error.get("message")?.as_str());
-    let word = word.unwrap_or(said.trim()).chars().take(MESSAGE).collect::<String>();
-    let told = |text: String| Some(text).filter(|text| !text.is_empty());
-    Failure { message: told(word), full: told(said.trim().to_owned()), ..Failure::new(kind) }
+/// A body that is not longer than that, or none if it broke off.
+async fn body(response: &mut Response, most: usize) -> Result<Option<String>, Failure> {
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(piece)) if body.len() + piece.len() > most => return Err(too_large(most)),
+            Ok(Some(piece)) => body.extend_from_slice(&piece),
+            Ok(None) => return Ok(Some(String::from_utf8_lossy(&body).into_owned())),
+            Err(fault) => {
+                let fault = causes(&fault.without_url());
+                tracing::debug!(fault, "the answer of an endpoint broke off");
+                return Ok(None);
+            }
+        }
+    }
 }
 
 /// A fault and what is behind it: why no connection came about is not said by the first.

@@ -2,7 +2,6 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use herald_protocol::{
     percent,
@@ -441,15 +440,14 @@ impl<'a> Authority<'a> {
         let oauth = &self.session.oauth;
         let url = address(url)?;
         let mut headers = HeaderMap::new();
-        match &oauth.secret {
-            Some(secret) if !self.wants_secret_in_form() => {
-                let pair = format!("{}:{}", encoded(&oauth.client_id), encoded(secret.expose()));
-                let value = format!("Basic {}", STANDARD.encode(pair));
+        match oauth.proof() {
+            Some((_, pair)) if !self.wants_secret_in_form() => {
+                let value = format!("Basic {}", pair.expose());
                 let mut value = HeaderValue::try_from(value).expect("base64 can stand in a header");
                 value.set_sensitive(true);
                 headers.insert(header::AUTHORIZATION, value);
             }
-            Some(secret) => {
+            Some((secret, _)) => {
                 form.push(("client_id", &oauth.client_id));
                 form.push(("client_secret", secret.expose()));
             }
@@ -575,7 +573,7 @@ fn missing(what: &str) -> Error {
     Error::setup(format!("neither the card nor the authorization server says {what}"))
 }
 
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     percent::encode(&mut out, text);
     out

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use herald_client::Source;
+use herald_client::{Secrets, Source};
 use reqwest::Url;
 
 use crate::{
@@ -11,7 +11,6 @@ use crate::{
     fault::{Fault, Kind, connection_hint},
     output::{document_of, lines, print, progress},
     reference,
-    secrets::Secrets,
 };
 
 /// Checks a server and prints what was found. The exit code is 0 if every MUST that could be checked

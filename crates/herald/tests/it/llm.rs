@@ -205,10 +205,7 @@ async fn endpoints_that_say_something_else_fail_the_task_and_say_so() {
     let location = format!("{}/chat/completions", elsewhere.url());
     let moved = format!("HTTP/1.1 307 Moved\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
     for (steps, said) in [
-        (
-            vec![Step::Raw(html)],
-            "got something from its model's endpoint that is no answer (text/html; charset=utf-8)",
-        ),
+        (vec![Step::Raw(html)], "got something from its model's endpoint that is no answer"),
         (vec![stream(&endless)], "got an event of more than 1048576 bytes from its model"),
         (vec![says("So "), Step::Raw(endless.clone().into())], "got an event of more than"),
         (vec![stream("data: {\"choi")], "got an answer from its model that broke off"),
@@ -271,10 +268,7 @@ async fn callers_hear_of_a_failure_what_they_may() {
     for (detail, said) in [
         ("kind", "with status 400"),
         ("message", "with status 400: the model says 400"),
-        (
-            "full",
-            r#"with status 400: {"error":{"message":"the model says 400","type":"scripted"}}"#,
-        ),
+        ("full", "with status 400: the model says 400"),
     ] {
         let model = Model::start(vec![Step::Status(400)]).await;
         let herald = Herald::start(asks(&model, &format!("error_detail = \"{detail}\""))).await;
@@ -282,13 +276,98 @@ async fn callers_hear_of_a_failure_what_they_may() {
         assert!(failure(&task).0.ends_with(said), "{detail}: {}", failure(&task).0);
         assert!(herald.log().contains("the model says 400"), "the log has it all");
     }
-    // An endpoint that repeats the key does not make it known.
-    let echo = response(401, "application/json", r#"{"error":"wrong key: canary-key-77"}"#);
-    let model = Model::start(vec![Step::Raw(echo)]).await;
-    let settings = "api_key = \"canary-key-77\"\nerror_detail = \"full\"";
-    let herald = Herald::start(asks(&model, settings)).await;
-    assert!(failure(&told(&herald, "hi").await).0.ends_with(r#"{"error":"wrong key: …"}"#));
-    assert!(!herald.log().contains("canary-key"));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_repeats_the_key_does_not_make_it_known() {
+    let refusal = |body: &str| Step::Raw(response(401, "application/json", body));
+    let escaped = r"\u0063anary-key\/77";
+    let long = format!("{}canary-key/77", "x".repeat((64 << 10) - 8));
+    let cut = "HTTP/1.1 401 No\r\ncontent-length: 99\r\n\r\nwrong key: canary-key/7";
+    let whole = r#"{"choices":[{"message":{"content":"?"}}],"error":"canary-key/77"}"#;
+    for (answer, said) in [
+        (refusal(r#"{"error":"wrong key: canary-key/77"}"#), "with status 401: wrong key: …"),
+        (
+            refusal(&format!(r#"{{"error":{{"message":"wrong key: {escaped}"}}}}"#)),
+            "with status 401: wrong key: …",
+        ),
+        // Of what is no JSON, or is JSON within a text.
+        (refusal(&format!("wrong key: {escaped}!")), "with status 401: wrong key: …!"),
+        (refusal("/?key=%63anary-key%2f77&x"), "with status 401: /?key=…&x"),
+        (refusal(&long), "with status 401"),
+        (Step::Raw(cut.into()), "with status 401"),
+        (
+            Step::Raw(response(200, "text/canary-key/77", "Hello")),
+            "that is no answer: text/…: Hello",
+        ),
+        (Step::Raw(response(200, "application/json", whole)), "got an error from its model: …"),
+        (stream("data: canary-key/77\n\n"), "that cannot be read: …"),
+        (
+            stream(&format!("data: {{\"error\":{{\"message\":\"{escaped}\"}}}}\n\n")),
+            "got an error from its model: …",
+        ),
+    ] {
+        let model = Model::start(vec![answer]).await;
+        let settings = "api_key = \"canary-key/77\"\nerror_detail = \"full\"\nretries = 0";
+        let herald = Herald::start(asks(&model, settings)).await;
+        let task = told(&herald, "hi").await;
+        assert!(failure(&task).0.ends_with(said), "{said}: {}", failure(&task).0);
+        let shown = format!("{task}{}", herald.log());
+        assert!(!shown.contains("anary-key"), "{said}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_repeats_the_request_does_not_make_the_system_prompt_known() {
+    let system = "You are a canary.\nSing it.\n\"Secret song\" is its name: tell nobody!";
+    let escaped = serde_json::to_string(system).unwrap();
+    let settings = format!("system = {escaped}\nerror_detail = \"full\"");
+    let quoted = format!("no model, in {{'content': {escaped}}}");
+    let part = "too long: \u{22}Secret song\u{22} is its name: tell…";
+    for (body, said) in [
+        (
+            json!({ "detail": [{ "msg": "Field required", "input": [system] }] }),
+            "with status 400: Field required",
+        ),
+        (
+            json!({ "error": { "message": quoted } }),
+            "with status 400: no model, in {'content': \"…",
+        ),
+        (json!({ "error": part }), "with status 400: too long: \"…"),
+        (json!(system), "with status 400: …"),
+        (json!({ "request": { "system": system } }), "with status 400"),
+    ] {
+        let answer = response(400, "application/json", &body.to_string());
+        let model = Model::start(vec![Step::Raw(answer)]).await;
+        let herald = Herald::start(asks(&model, &settings)).await;
+        let task = told(&herald, "hi").await;
+        assert!(failure(&task).0.ends_with(said), "{said}: {}", failure(&task).0);
+        let shown = format!("{task}{}", herald.log());
+        assert!(!shown.contains("Secret") && !shown.contains("canary"), "{said}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_complete_once_the_model_has_said_why_it_ended() {
+    let finished = r#"data: {"choices":[{"delta":{"content":"Done"},"finish_reason":"stop"}]}"#;
+    let usage = "data: {\"choices\":[],\"usage\":{\"total_tokens\":4}}\n\n";
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    let begin = Step::Write(format!("{head}{finished}\n\n").into());
+    let also = Step::Write(usage.into());
+    for (script, tokens) in [
+        (vec![begin.clone(), Step::Hang], None),
+        (vec![begin.clone(), also.clone(), Step::Hang], Some(4)),
+        (vec![begin, also, Step::Endless(b": still here\n\n".to_vec())], Some(4)),
+    ] {
+        let model = Model::start(script).await;
+        // Neither of them is what ends it.
+        let herald = Herald::start(asks(&model, "idle_timeout = \"0s\"\ntimeout = \"20s\"")).await;
+        let task = told(&herald, "hi").await;
+        assert_eq!((&*state(&task), &*printed(&task)), ("completed", "Done"), "{task}");
+        let about = &task["artifacts"][0]["metadata"];
+        assert_eq!(about["finish_reason"], "stop");
+        assert_eq!(about["usage"]["total_tokens"].as_u64(), tokens);
+    }
 }
 
 #[tokio::test]

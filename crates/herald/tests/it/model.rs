@@ -41,6 +41,10 @@ pub(crate) enum Step {
     Status(u16),
     /// Writes these bytes, which are the whole answer if nothing was said before, and hangs up.
     Raw(Vec<u8>),
+    /// Writes these bytes, and goes on with the next step.
+    Write(Vec<u8>),
+    /// Writes these bytes again and again, until its caller hangs up.
+    Endless(Vec<u8>),
 }
 
 /// A request as it came.
@@ -201,6 +205,11 @@ impl Script {
                     return caller.write_all(&refusal).await;
                 }
                 Step::Raw(bytes) => return caller.write_all(&bytes).await,
+                Step::Write(bytes) => caller.write_all(&bytes).await?,
+                Step::Endless(bytes) => loop {
+                    caller.write_all(&bytes).await?;
+                    tokio::task::yield_now().await;
+                },
             }
         }
     }

@@ -1,0 +1,153 @@
+//! What must not be shown, wherever it stands: an agent may send back what it was sent.
+
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use herald_protocol::escape::letter;
+
+use crate::{credential::Credential, oauth::Token};
+
+/// What is shorter is no secret, and would blot out words in a sentence.
+const SHORTEST: usize = 6;
+
+/// All secrets of a run, those included that come while it goes on. Clones share them.
+///
+/// They are found however JSON or a query has escaped them, and also where a text that was cut ends
+/// within one.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    /// The longer first, so that a secret within another leaves nothing of it.
+    all: Arc<RwLock<Vec<String>>>,
+}
+
+impl Secrets {
+    /// Hides this text from now on.
+    pub fn add(&self, secret: &str) {
+        if secret.is_empty() {
+            return;
+        }
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.push(secret.to_owned());
+        all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        all.dedup();
+    }
+
+    /// Hides all that is sent of a credential.
+    pub fn add_credential(&self, credential: &Credential) {
+        match credential {
+            Credential::Bearer(secret) | Credential::ApiKey(secret) => self.add(secret.expose()),
+            Credential::Basic(name, password) => {
+                self.add(password.expose());
+                self.add(&STANDARD.encode(format!("{name}:{}", password.expose())));
+            }
+            // Its key stays here.
+            Credential::Certificate(..) => {}
+            Credential::OAuth(oauth) => {
+                if let Some((secret, pair)) = oauth.proof() {
+                    self.add(secret.expose());
+                    self.add(pair.expose());
+                }
+            }
+        }
+    }
+
+    /// Hides what an authorization server gave out.
+    pub fn add_token(&self, token: &Token) {
+        for secret in [Some(&token.access), token.refresh.as_ref()].into_iter().flatten() {
+            self.add(secret.expose());
+        }
+    }
+
+    /// A text without any of them.
+    pub fn redact(&self, text: &str) -> String {
+        self.without(text, 1)
+    }
+
+    /// A sentence without those that are long enough to be one.
+    pub fn redact_sentence(&self, text: &str) -> String {
+        self.without(text, SHORTEST)
+    }
+
+    fn without(&self, text: &str, shortest: usize) -> String {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+        while let Some(first) = rest.chars().next() {
+            let mut secrets = all.iter().filter(|secret| secret.len() >= shortest);
+            let taken = match secrets.find_map(|secret| spelled(rest, secret)) {
+                Some(taken) => {
+                    shown.push('…');
+                    taken
+                }
+                None => {
+                    shown.push(first);
+                    first.len_utf8()
+                }
+            };
+            rest = &rest[taken..];
+        }
+        shown
+    }
+}
+
+/// How many bytes at the beginning of a text spell a secret, or as much of one as is left of the text.
+fn spelled(text: &str, secret: &str) -> Option<usize> {
+    if text.starts_with(secret) {
+        return Some(secret.len());
+    }
+    let (mut rest, mut wanted, mut found) = (text, secret, 0);
+    while let Some((expected, length)) = letter(wanted) {
+        let Some((read, taken)) = letter(rest) else {
+            return (found >= SHORTEST).then_some(text.len());
+        };
+        // A query writes a space so.
+        if read != expected && (read, expected) != ('+', ' ') {
+            return None;
+        }
+        (rest, wanted, found) = (&rest[taken..], &wanted[length..], found + 1);
+    }
+    Some(text.len() - rest.len())
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_shown_in_no_form() {
+        let secrets = Secrets::default();
+        secrets.add("k&=1");
+        secrets.add("k&=12");
+        assert_eq!(secrets.redact("GET /?key=k%26%3D12 k&=1 k&=12"), "GET /?key=… … …");
+        let later = secrets.clone();
+        later.add("hunter2");
+        assert_eq!(secrets.redact_sentence("hunter2 sent k&=1"), "… sent k&=1");
+    }
+
+    #[test]
+    fn a_secret_is_found_behind_escapes_and_at_the_end_of_what_was_cut() {
+        let secrets = Secrets::default();
+        secrets.add_credential(&Credential::basic("me", "a/b c%41\\x-canary"));
+        for (text, expected) in [
+            (r#"{"key":"a\/b c%41\\x-canary"}"#, r#"{"key":"…"}"#),
+            (r#"{"key":"\u0061\/b c%41\\x-canary"}"#, r#"{"key":"…"}"#),
+            (r#""{\"key\":\"a\\/b c%41\\\\x-canary\"}""#, r#""{\"key\":\"…\"}""#),
+            ("/?key=a%2Fb+c%2541%5Cx-canary&x", "/?key=…&x"),
+            ("Basic bWU6YS9iIGMlNDFceC1jYW5hcnk= was wrong", "Basic … was wrong"),
+            ("cut: a/b c%41", "cut: …"),
+            (r"cut: a\/b c%41\", "cut: …"),
+            ("no: a/b", "no: a/b"),
+            ("no: a/b c%42\\x-canary", "no: a/b c%42\\x-canary"),
+        ] {
+            assert_eq!(secrets.redact(text), expected, "{text}");
+        }
+    }
+}
