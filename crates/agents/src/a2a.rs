@@ -13,7 +13,7 @@ use std::{
 
 use async_trait::async_trait;
 use herald_client::{
-    Client, ClientBuilder, Error, Events, Retry, SendMessage, TraceContext,
+    Client, ClientBuilder, Error, Events, Retry, Secrets, SendMessage, TraceContext,
     protocol::{
         Request, TaskId,
         request::{CancelTask, SendConfiguration},
@@ -64,6 +64,8 @@ pub struct Upstream {
     pub retries: usize,
     /// How much callers hear of its failures.
     pub error_detail: ErrorDetail,
+    /// What we prove ourselves with. Agents repeat it, and neither callers nor the log may see it.
+    pub secrets: Secrets,
     builder: ClientBuilder,
     client: Mutex<Option<Client>>,
     passages: Passages,
@@ -79,6 +81,7 @@ impl Upstream {
             idempotent: false,
             retries: RETRIES,
             error_detail: ErrorDetail::default(),
+            secrets: Secrets::default(),
             builder: builder.trace_context(|| TRACE.try_with(Clone::clone).ok()),
             client: Mutex::default(),
             passages: Passages::default(),
@@ -121,7 +124,8 @@ impl Upstream {
                 Err(error) if error.is_temporary() && left > 0 => error,
                 Err(error) => return Err(error),
             };
-            tracing::debug!(agent = %self.name, %error, ?pause, "the agent cannot be found yet");
+            let fault = self.secrets.redact_sentence(&error.to_string());
+            tracing::debug!(agent = %self.name, fault, ?pause, "the agent cannot be found yet");
             sleep(pause).await;
             (left, pause) = (left - 1, (pause * 2).min(retry.longest));
         }
@@ -149,10 +153,10 @@ impl Upstream {
             () = turn.cancelled().cancelled() => Err(Cut::Turn(Stop::Over)),
         };
         let client = client.map_err(|cut| self.tell(cut))?;
-        let mut relay = Relay::new(&self.name, turn);
+        let mut relay = Relay::new(&self.name, &self.secrets, turn);
         let result = self.converse(turn, &client, passage.metadata(), &mut relay).await;
         let Err(cut) = result else { return Ok(()) };
-        if let Some(task) = relay.unfinished() {
+        if let Some(task) = relay.unfinished().filter(|_| !matches!(cut, Cut::Left)) {
             self.dismiss(&client, task, turn.cancel_metadata()).await;
         }
         Err(self.tell(cut))
@@ -174,6 +178,7 @@ impl Upstream {
                 () = turn.cancelled().cancelled(), if relay.unfinished().is_some() => {
                     return Err(Cut::Turn(Stop::Over));
                 }
+                () = turn.leaving(), if relay.can_be_left() => return Err(Cut::Left),
                 event = events.next() => event,
                 // Credentials may come by another way, and the agent then goes on by itself.
                 _ = turn.answered(), if relay.awaits_credentials() => return Ok(()),
@@ -205,7 +210,7 @@ impl Upstream {
         relay.continue_with(task.clone());
         if turn.attempt() > 1 {
             match place.task_of(turn) {
-                Some(task) => return Ok(relay.attach(client, task.clone())),
+                Some(task) => return Ok(relay.resume(client, task.clone())),
                 None if self.idempotent => {}
                 None => {
                     return Err(Cut::Failed(Failure::new(
@@ -260,7 +265,8 @@ impl Upstream {
         match told {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::info!(%agent, upstream = %task, %error, "the agent does not end its task");
+                let fault = self.secrets.redact_sentence(&error.to_string());
+                tracing::info!(%agent, upstream = %task, fault, "the agent does not end its task");
             }
             Err(_) => {
                 tracing::warn!(%agent, upstream = %task, "the agent does not say that it ended its task");
@@ -270,14 +276,20 @@ impl Upstream {
 
     /// Logs why a turn was cut off, and returns what the caller may hear of it.
     fn tell(&self, cut: Cut) -> AgentError {
+        let discreet = |failure: Failure| Failure {
+            message: failure.message.map(|message| self.secrets.redact_sentence(&message)),
+            ..failure
+        };
         match cut {
             Cut::Turn(Stop::Over) => AgentError::Stopped,
             Cut::Turn(Stop::Refused(reason)) => {
                 AgentError::Failed(format!("agent {} was cut off: {reason}", self.name))
             }
-            Cut::Failed(failure) => failure.tell(&self.name, self.error_detail),
-            Cut::Gone(failure) => failure.tell_gone(&self.name, self.error_detail),
+            Cut::Left => AgentError::Left,
+            Cut::Failed(failure) => discreet(failure).tell(&self.name, self.error_detail),
+            Cut::Gone(failure) => discreet(failure).tell_gone(&self.name, self.error_detail),
             Cut::Broke(what) => {
+                let what = self.secrets.redact_sentence(&what);
                 tracing::warn!(agent = %self.name, what, "the agent broke the protocol");
                 AgentError::Broke(format!("agent {} {what}", self.name))
             }
@@ -307,7 +319,8 @@ impl Agent for Upstream {
         match self.client().await {
             Ok(client) => self.dismiss(&client, &upstream, metadata).await,
             Err(error) => {
-                tracing::info!(agent = %self.name, %upstream, %error, "the agent does not end its task");
+                let fault = self.secrets.redact_sentence(&error.to_string());
+                tracing::info!(agent = %self.name, %upstream, fault, "the agent does not end its task");
             }
         }
     }

@@ -31,6 +31,8 @@ pub trait Agent: fmt::Debug + Send + Sync + 'static {
 pub enum AgentError {
     /// The task is no longer the agent's: cancelled, timed out, or taken over. Nothing to report.
     Stopped,
+    /// The server is about to stop, and the next start can go on with the turn: see [`Turn::leaving`].
+    Left,
     /// The work failed. The text goes to the caller.
     Failed(String),
     /// What does the work said something that makes no sense. The text goes to the caller.
@@ -59,6 +61,7 @@ impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped => f.write_str("the turn is over"),
+            Self::Left => f.write_str("the turn is left to the next start"),
             Self::Failed(reason) | Self::Broke(reason) | Self::Unavailable(reason) => {
                 f.write_str(reason)
             }

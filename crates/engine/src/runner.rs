@@ -464,7 +464,9 @@ impl Engine {
                 tracing::error!(%task, cause, "the agent panicked");
                 failed(AGENT_CRASHED, "the agent crashed")
             }
-            Outcome::Returned(Err(AgentError::Stopped)) | Outcome::Abandoned => {
+            // The claim dies with this process, and the next start takes the turn up.
+            Outcome::Returned(Err(AgentError::Left)) if self.is_draining() => return None,
+            Outcome::Returned(Err(AgentError::Left | AgentError::Stopped)) | Outcome::Abandoned => {
                 failed(AGENT_FAILED, "the agent gave up")
             }
         };

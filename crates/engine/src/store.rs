@@ -383,6 +383,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether what it holds is there after the end of this process.
+    fn is_lasting(&self) -> bool {
+        true
+    }
+
     /// A secret that lives as long as the store, for signing page tokens.
     fn secret(&self) -> [u8; 32];
 }

@@ -49,6 +49,9 @@ pub trait Sink: fmt::Debug + Send + Sync {
 
     /// Takes up what the caller said.
     async fn take_answer(&self) -> Result<Message, Stop>;
+
+    /// Waits until the server is about to stop and what is unfinished outlives it.
+    async fn leaving(&self);
 }
 
 /// What a turn is about.
@@ -238,6 +241,14 @@ impl Turn {
     /// Goes on with the caller's answer, once it is there.
     pub async fn take_answer(&self) -> Result<Message, Stop> {
         self.sink.take_answer().await
+    }
+
+    /// Waits until the server is about to stop. An agent whose turns are resumed, and that loses nothing
+    /// by it, then returns [`AgentError::Left`](crate::AgentError::Left), and the next start goes on with
+    /// the turn; others finish what can be finished in time. Where no later start could know of the
+    /// turn, nobody is told to leave it.
+    pub async fn leaving(&self) {
+        self.sink.leaving().await;
     }
 
     /// Says that the work needs credentials, and which.

@@ -105,6 +105,13 @@ impl Sink for Voice {
         let received = self.engine.patiently(read, is_passing).await;
         received.map(|received| received.message).map_err(|error| self.stop(error))
     }
+
+    async fn leaving(&self) {
+        match self.engine.inner.store.is_lasting() {
+            true => self.engine.draining().await,
+            false => std::future::pending().await,
+        }
+    }
 }
 
 impl Drop for Paused<'_> {

@@ -12,6 +12,8 @@ use crate::failure::Failure;
 pub(super) enum Cut {
     /// It is over, or what was said does not fit into its task.
     Turn(Stop),
+    /// The server is about to stop, and the next start goes on with the agent's task.
+    Left,
     /// The agent would not do it, or cannot be called as it is configured.
     Failed(Failure),
     /// The agent cannot be reached, or not any more.

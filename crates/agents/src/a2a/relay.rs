@@ -5,11 +5,11 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use herald_client::{Client, Events, StreamEvent};
+use herald_client::{Client, Events, Secrets, StreamEvent};
 use herald_engine::Turn;
 use herald_protocol::{
-    AgentName, Artifact, ArtifactId, ContextId, Message, Metadata, Part, Task, TaskId, TaskState,
-    TaskStatus,
+    AgentName, Artifact, ArtifactId, Content, ContextId, Message, Metadata, Part, Task, TaskId,
+    TaskState, TaskStatus,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -24,6 +24,8 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) struct Relay<'a> {
     agent: &'a AgentName,
+    /// What the agent may repeat and nobody may see.
+    secrets: &'a Secrets,
     turn: &'a Turn,
     place: Place,
     /// The agent's task that the message goes to.
@@ -49,7 +51,7 @@ struct Written {
 }
 
 impl<'a> Relay<'a> {
-    pub(super) fn new(agent: &'a AgentName, turn: &'a Turn) -> Self {
+    pub(super) fn new(agent: &'a AgentName, secrets: &'a Secrets, turn: &'a Turn) -> Self {
         let task = turn.task();
         let artifacts = task.artifacts.iter().flatten().map(|artifact| {
             let written = Written { parts: prints(&artifact.parts), is_complete: false };
@@ -58,6 +60,7 @@ impl<'a> Relay<'a> {
         let messages = task.history.iter().flatten().chain(&task.status.message);
         Self {
             agent,
+            secrets,
             turn,
             place: Place {
                 turn: turn.id().to_owned(),
@@ -80,6 +83,12 @@ impl<'a> Relay<'a> {
         client.follow(task)
     }
 
+    /// Follows the task that the agent has for this very turn, as the log says.
+    pub(super) fn resume(&mut self, client: &Client, task: TaskId) -> Events {
+        self.is_noted = true;
+        self.attach(client, task)
+    }
+
     /// The message goes to this task of the agent, if it goes to one.
     pub(super) fn continue_with(&mut self, task: Option<TaskId>) {
         self.continued = task;
@@ -96,6 +105,11 @@ impl<'a> Relay<'a> {
         known.filter(|_| self.end.is_none())
     }
 
+    /// Whether the next start would find the agent's task by what is in the log.
+    pub(super) fn can_be_left(&self) -> bool {
+        self.is_noted && self.place.task.is_some() && self.end.is_none()
+    }
+
     /// Whether the agent waits for a message of the caller.
     pub(super) fn awaits_input(&self) -> bool {
         self.state == TaskState::InputRequired
@@ -109,9 +123,13 @@ impl<'a> Relay<'a> {
     /// Tells what an event says.
     pub(super) async fn take(&mut self, event: StreamEvent) -> Result<(), Cut> {
         match event {
-            StreamEvent::Task(task) => self.whole(task).await,
-            StreamEvent::StatusUpdate(update) => {
+            StreamEvent::Task(mut task) => {
+                task.status.message = task.status.message.map(|message| self.discreet(message));
+                self.whole(task).await
+            }
+            StreamEvent::StatusUpdate(mut update) => {
                 self.locate(update.task_id, update.context_id);
+                update.status.message = update.status.message.map(|message| self.discreet(message));
                 self.status(update.status, update.metadata).await
             }
             StreamEvent::ArtifactUpdate(update) => {
@@ -127,6 +145,7 @@ impl<'a> Relay<'a> {
             }
             StreamEvent::Message(message) => {
                 self.place.context = message.context_id.clone().or(self.place.context.take());
+                let message = self.discreet(message);
                 let (state, message) = match self.place.task {
                     // The answer itself, where the agent makes no task of it.
                     None => (TaskState::Completed, Some(message)),
@@ -135,6 +154,16 @@ impl<'a> Relay<'a> {
                 self.status(TaskStatus { state, message, timestamp: None }, None).await
             }
         }
+    }
+
+    /// A message without what we prove ourselves with, which agents like to repeat when they fail.
+    fn discreet(&self, mut message: Message) -> Message {
+        for part in &mut message.parts {
+            if let Content::Text(text) = &mut part.content {
+                *text = self.secrets.redact_sentence(text);
+            }
+        }
+        message
     }
 
     /// Remembers what the agent calls the task. Old servers leave names out.

@@ -196,6 +196,10 @@ impl Store for Flaky {
         self.store.metrics()
     }
 
+    fn is_lasting(&self) -> bool {
+        self.store.is_lasting()
+    }
+
     fn secret(&self) -> [u8; 32] {
         self.store.secret()
     }

@@ -255,6 +255,13 @@ impl Store for Sqlite {
         Some(&self.metrics)
     }
 
+    fn is_lasting(&self) -> bool {
+        match &*self.readers {
+            Readers::Pool { .. } => true,
+            Readers::Shared(_) => false,
+        }
+    }
+
     fn secret(&self) -> [u8; 32] {
         self.secret
     }

@@ -97,6 +97,73 @@ async fn a_turn_is_resumed_after_what_it_had_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_is_left_when_the_server_stops_goes_on_with_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let agent = || {
+        Script::new(|turn| {
+            Box::pin(async move {
+                if turn.is_resumed() {
+                    turn.append(text("out", "two"), true).await?;
+                    return Ok(());
+                }
+                turn.append(text("out", "one "), false).await?;
+                turn.leaving().await;
+                Err(AgentError::Left)
+            })
+        })
+    };
+    let declared = Profile { recovery: Recovery::Resume(2), ..profile() };
+    let start = async |store| {
+        Bench::on(store, agent(), declared.clone(), Settings::default(), Clock::system()).await
+    };
+    let bench = start(file(directory.path())).await;
+    let task = bench.post(say("work")).await.unwrap();
+    eventually(|| async { bench.get(&task.id).await.unwrap().artifacts.is_some() }).await;
+    // It would wait for ever for a turn that was not left.
+    bench.engine.drain(Duration::MAX).await;
+    drop(bench);
+    let bench = start(reopened(directory.path()).await).await;
+    eventually(|| async { bench.get(&task.id).await.unwrap().status.state.is_terminal() }).await;
+    let task = bench.get(&task.id).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Completed, "{task:?}");
+    assert_eq!(artifact_text(&task, "out"), "one two");
+}
+
+#[tokio::test]
+async fn nobody_is_told_to_leave_what_no_later_start_could_know_of() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let finished = Arc::new(AtomicUsize::new(0));
+    let (waited, counted) = (Arc::clone(&gate), Arc::clone(&finished));
+    let agent = Script::new(move |turn| {
+        let (gate, finished) = (Arc::clone(&waited), Arc::clone(&counted));
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = turn.leaving() => return Err(AgentError::Left),
+                permit = gate.acquire() => permit.unwrap().forget(),
+            }
+            finished.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
+    });
+    let bench = Bench::new(agent).await;
+    bench.post(say("work")).await.unwrap();
+    let opened = async {
+        bench.engine.draining().await;
+        gate.add_permits(1);
+    };
+    tokio::join!(bench.engine.drain(Duration::MAX), opened);
+    assert_eq!(finished.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn who_leaves_while_nobody_stops_has_given_up() {
+    let agent = Script::new(|_| Box::pin(async { Err(AgentError::Left) }));
+    let task = Bench::new(agent).await.send(say("work")).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Failed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_that_may_not_be_repeated_fails_and_says_why() {
     for recovery in [Recovery::Fail, Recovery::Rerun(1)] {
         let (task, runs) = crash(recovery).await;

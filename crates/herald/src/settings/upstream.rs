@@ -4,8 +4,9 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, bail};
 use herald_agents::Upstream;
-use herald_client::{Client, ClientBuilder, Credential, OAuth, Source};
+use herald_client::{Client, ClientBuilder, Credential, OAuth, Secrets, Source};
 use herald_engine::{Agent, Profile};
+use reqwest::Url;
 
 use crate::config::{AgentSection, UpstreamAuthSection, UpstreamTlsSection};
 
@@ -21,8 +22,14 @@ pub(super) fn agent(section: &AgentSection) -> anyhow::Result<(Profile, Arc<dyn 
     if source.origin().is_none() {
         bail!("{}: url must begin with http:// or https://", agent());
     }
-    let builder = builder(section).with_context(agent)?;
+    let secrets = Secrets::default();
+    // Some addresses hold one.
+    if let Ok(url) = Url::parse(url) {
+        url.query_pairs().for_each(|(_, value)| secrets.add(&value));
+    }
+    let builder = builder(section, &secrets).with_context(agent)?;
     let mut upstream = Upstream::new(&section.name, url, builder);
+    upstream.secrets = secrets;
     upstream.idempotent = section.idempotent.unwrap_or(upstream.idempotent);
     upstream.retries = section.retries.unwrap_or(upstream.retries);
     upstream.error_detail = error_detail(section, upstream.error_detail);
@@ -30,12 +37,13 @@ pub(super) fn agent(section: &AgentSection) -> anyhow::Result<(Profile, Arc<dyn 
 }
 
 /// How the agent is called. What callers prove themselves with has no part in it.
-fn builder(section: &AgentSection) -> anyhow::Result<ClientBuilder> {
+fn builder(section: &AgentSection, secrets: &Secrets) -> anyhow::Result<ClientBuilder> {
     let mut builder = Client::builder().prefer(section.binding.map(Into::into));
     if let Some(version) = section.version {
         builder = builder.version(version.0);
     }
-    for credential in section.auth.iter().flat_map(credentials) {
+    for credential in section.auth.iter().flat_map(|auth| credentials(auth, secrets)) {
+        secrets.add_credential(&credential);
         builder = builder.credential(credential);
     }
     for origin in &section.trusted_origins {
@@ -66,13 +74,16 @@ fn builder(section: &AgentSection) -> anyhow::Result<ClientBuilder> {
     }
 }
 
-fn credentials(auth: &UpstreamAuthSection) -> Vec<Credential> {
+fn credentials(auth: &UpstreamAuthSection, secrets: &Secrets) -> Vec<Credential> {
     let UpstreamAuthSection { token, api_key, basic, oauth } = auth;
     let token = token.as_ref().map(|token| Credential::bearer(&token.0));
     let api_key = api_key.as_ref().map(|key| Credential::api_key(&key.0));
     let basic = basic.as_ref().map(|basic| Credential::basic(&basic.name, &basic.password.0));
     let oauth = oauth.as_ref().map(|section| {
-        let oauth = OAuth::client(&section.client_id).secret(&section.client_secret.0);
+        let secrets = secrets.clone();
+        let oauth = OAuth::client(&section.client_id)
+            .secret(&section.client_secret.0)
+            .on_token(move |token| secrets.add_token(token));
         Credential::oauth(section.scopes.iter().fold(oauth, |oauth, scope| oauth.scope(scope)))
     });
     [token, api_key, basic, oauth].into_iter().flatten().collect()

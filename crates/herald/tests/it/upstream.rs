@@ -1,7 +1,9 @@
 //! Other A2A agents behind Herald: over every binding, in a chain, killed, and hostile.
 
+mod credentials;
 mod hostile;
 mod identity;
+mod leaving;
 mod official;
 mod raw;
 

@@ -2,22 +2,22 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
     sync::{Arc, Mutex},
 };
 
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpListener,
     sync::Notify,
     task::JoinSet,
 };
+use tokio_rustls::TlsAcceptor;
 
 /// An agent that speaks JSON-RPC 1.0 and answers as a test says. Every connection is one request.
 #[derive(Debug)]
 pub(crate) struct Raw {
-    pub(crate) address: SocketAddr,
+    url: String,
     calls: Arc<Mutex<Vec<Received>>>,
     _serving: JoinSet<()>,
 }
@@ -25,7 +25,11 @@ pub(crate) struct Raw {
 /// A call as it came.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
+    /// With the query.
+    pub(crate) path: String,
     pub(crate) headers: HashMap<String, String>,
+    pub(crate) text: String,
+    /// The text, if it is JSON.
     pub(crate) body: Value,
 }
 
@@ -44,23 +48,42 @@ impl Raw {
     pub(crate) async fn start(
         answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
     ) -> Self {
-        Self::serving(true, answer).await
+        Self::guarded(&json!({}), answer).await
+    }
+
+    /// One whose card says this, too; `{}` stands there for its own URL.
+    pub(crate) async fn guarded(
+        card: &Value,
+        answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
+    ) -> Self {
+        Self::serving(None, card, answer).await
+    }
+
+    /// The same behind TLS.
+    pub(crate) async fn secure(
+        tls: TlsAcceptor,
+        card: &Value,
+        answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
+    ) -> Self {
+        Self::serving(Some(tls), card, answer).await
     }
 
     /// One that does not stream.
     pub(crate) async fn silent(
         answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
     ) -> Self {
-        Self::serving(false, answer).await
+        Self::guarded(&json!({ "capabilities": { "streaming": false } }), answer).await
     }
 
     async fn serving(
-        streams: bool,
+        tls: Option<TlsAcceptor>,
+        also: &Value,
         answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let card = card(&format!("http://{address}"), streams).to_string();
+        let url = format!("{}://{address}", if tls.is_some() { "https" } else { "http" });
+        let card = card(&url, also);
         let calls = Arc::new(Mutex::new(Vec::new()));
         let (answer, seen, card) = (Arc::new(answer), Arc::clone(&calls), Arc::new(card));
         let mut serving = JoinSet::new();
@@ -68,15 +91,27 @@ impl Raw {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (answer, seen) = (Arc::clone(&answer), Arc::clone(&seen));
-                let card = Arc::clone(&card);
-                connections.spawn(async move { serve(stream, &card, &*answer, &seen).await });
+                let (card, tls) = (Arc::clone(&card), tls.clone());
+                connections.spawn(async move {
+                    match tls {
+                        None => serve(stream, &card, &*answer, &seen).await,
+                        Some(tls) => {
+                            serve(tls.accept(stream).await.ok()?, &card, &*answer, &seen).await
+                        }
+                    }
+                });
             }
         });
-        Self { address, calls, _serving: serving }
+        Self { url, calls, _serving: serving }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.url.clone()
+    }
+
+    /// Every request so far, also those for its card.
+    pub(crate) fn all(&self) -> Vec<Received> {
+        self.calls.lock().unwrap().clone()
     }
 
     /// The calls of this method so far.
@@ -87,18 +122,18 @@ impl Raw {
 }
 
 async fn serve(
-    mut stream: TcpStream,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     card: &str,
     answer: &(impl Fn(&Received) -> Reaction + Sync),
     seen: &Mutex<Vec<Received>>,
 ) -> Option<()> {
-    let (path, received) = read(&mut stream).await?;
-    if path.ends_with(".json") {
+    let received = read(&mut stream).await?;
+    seen.lock().unwrap().push(received.clone());
+    if received.path.ends_with(".json") {
         let head =
             format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}", card.len());
         return stream.write_all(format!("{head}\r\n\r\n{card}").as_bytes()).await.ok();
     }
-    seen.lock().unwrap().push(received.clone());
     match answer(&received) {
         Reaction::Close(bytes) => stream.write_all(&bytes).await.ok(),
         Reaction::Then(bytes, go, rest) => {
@@ -114,7 +149,7 @@ async fn serve(
     }
 }
 
-async fn read(stream: &mut TcpStream) -> Option<(String, Received)> {
+async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Received> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -138,16 +173,20 @@ async fn read(stream: &mut TcpStream) -> Option<(String, Received)> {
             return None;
         }
     }
-    Some((path, Received { headers, body: serde_json::from_slice(&body).unwrap_or_default() }))
+    let text = String::from_utf8(body).unwrap();
+    let body = serde_json::from_str(&text).unwrap_or_default();
+    Some(Received { path, headers, text, body })
 }
 
-fn card(url: &str, streams: bool) -> Value {
-    json!({
+fn card(url: &str, also: &Value) -> String {
+    let mut card = json!({
         "name": "raw", "description": "Bytes", "version": "1",
-        "capabilities": { "streaming": streams },
+        "capabilities": { "streaming": true },
         "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"], "skills": [],
         "supportedInterfaces": [{ "url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }],
-    })
+    });
+    card.as_object_mut().unwrap().extend(also.as_object().unwrap().clone());
+    card.to_string().replace("{}/", &format!("{url}/"))
 }
 
 /// A whole answer.

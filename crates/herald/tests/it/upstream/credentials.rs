@@ -1,0 +1,278 @@
+//! What an agent behind is shown of each kind of credential in the settings: where its card wants it,
+//! nothing of the caller's, and nobody is told of it.
+
+use std::{fs, path::Path, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::{Value, json};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{RootCertStore, ServerConfig, pki_types::PrivateKeyDer, server::WebPkiClientVerifier},
+};
+
+use super::{
+    STEERED, draft, passing,
+    raw::{Raw, Reaction, Received, result, stream, whole},
+    told,
+};
+use crate::{
+    exec::failure,
+    http::Call,
+    support::{Herald, Options, uuid},
+    wire::state,
+};
+
+/// What the caller proves itself with, in every place.
+const CALLER: &str = "canary-of-the-caller";
+
+/// What the agent behind is not to be shown, as it would be told.
+const WRONG: &str = "canary/wrong";
+
+/// Refuses a call in words that repeat it.
+fn refusal(call: &Received) -> Reaction {
+    let said = format!("who are you? {} {:?}", call.path, call.headers);
+    let head = "HTTP/1.1 401 Who\r\nConnection: close\r\nContent-Type: text/plain";
+    Reaction::Close(format!("{head}\r\nContent-Length: {}\r\n\r\n{said}", said.len()).into_bytes())
+}
+
+/// Takes the calls that bring what is wanted.
+fn taken(call: &Received, is_right: bool) -> Reaction {
+    match is_right {
+        true => Reaction::Close(stream(call, &[whole("COMPLETED")])),
+        false => refusal(call),
+    }
+}
+
+/// A server with two agents before `raw`: one shows what is right, one what is wrong.
+async fn before(raw: &Raw, right: &str, wrong: &str) -> Herald {
+    let settings = |auth: &str| format!("retries = 0\nerror_detail = \"full\"\nauth = {auth}");
+    let agents = [("right", right), ("wrong", wrong)]
+        .map(|(name, auth)| passing(name, &raw.url(), &settings(auth)));
+    let token = format!("{{ token = \"{CALLER}\", tenant = \"t\", principal = \"p\" }}");
+    let config = format!("{}[auth]\ntokens = [{token}]\n", agents.concat());
+    let options = Options::config(config).environment("BEHIND", "ours/behind");
+    Herald::start(options.arguments(["--log-level", "trace"])).await
+}
+
+/// A task of the agent, for a caller that shows itself in every way.
+async fn asked(herald: &Herald, agent: &str) -> Value {
+    let message = json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": [{ "text": "x" }] });
+    let call = Call::post(format!("/agents/{agent}/message:send"), &json!({ "message": message }))
+        .header("a2a-version", "1.0")
+        .header("authorization", format!("Bearer {CALLER}"))
+        .header("cookie", format!("x-behind={CALLER}"))
+        .header("x-behind", CALLER);
+    herald.call(&call).await.json()["task"].take()
+}
+
+/// The right one is let in, the wrong one is not, and nobody hears what either of them showed.
+async fn is_shown(raw: &Raw, right: &str, wrong: &str) {
+    let herald = before(raw, right, wrong).await;
+    let done = asked(&herald, "right").await;
+    assert_eq!(state(&done), "completed", "{done}\n{}", herald.log());
+    let failed = asked(&herald, "wrong").await;
+    let (text, reason) = failure(&failed);
+    assert!(text.contains("does not let us in (HTTP status 401): "), "{text}");
+    assert!(text.contains("who are you?"), "what it said is told: {text}");
+    assert_eq!(reason, "AGENT_FAILED");
+    let shown = format!("{done}{failed}{}", herald.log());
+    let pair = STANDARD.encode(format!("me:{WRONG}"));
+    for secret in ["ours/behind", "ours%2Fbehind", WRONG, "canary%2Fwrong", &pair, "given"] {
+        assert!(!shown.contains(secret), "{secret}: {shown}");
+    }
+    for call in raw.all() {
+        assert!(!format!("{call:?}").contains(CALLER), "{call:?}");
+    }
+}
+
+/// A card's scheme, which is all that it requires.
+fn scheme(scheme: &Value) -> Value {
+    json!({
+        "securitySchemes": { "only": scheme },
+        "securityRequirements": [{ "schemes": { "only": { "list": ["read"] } } }],
+    })
+}
+
+#[tokio::test]
+async fn an_api_key_goes_where_the_card_wants_it() {
+    for place in ["header", "query", "cookie"] {
+        let key = json!({ "apiKeySecurityScheme": { "location": place, "name": "x-behind" } });
+        let raw = Raw::guarded(&scheme(&key), move |call| {
+            let value = |name: &str| call.headers.get(name).map(String::as_str);
+            let is_right = match place {
+                "header" => value("x-behind") == Some("ours/behind"),
+                "cookie" => value("cookie") == Some("x-behind=ours/behind"),
+                _ => call.path.ends_with("?x-behind=ours%2Fbehind"),
+            };
+            assert_eq!(value("authorization"), None);
+            taken(call, is_right)
+        })
+        .await;
+        let wrong = format!("{{ api_key = \"{WRONG}\" }}");
+        is_shown(&raw, "{ api_key = \"env:BEHIND\" }", &wrong).await;
+    }
+}
+
+#[tokio::test]
+async fn a_name_and_a_password_go_where_the_card_wants_them() {
+    let basic = json!({ "httpAuthSecurityScheme": { "scheme": "basic" } });
+    let raw = Raw::guarded(&scheme(&basic), |call| {
+        let expected = format!("Basic {}", STANDARD.encode("me:ours/behind"));
+        taken(call, call.headers.get("authorization") == Some(&expected))
+    })
+    .await;
+    let auth = |secret: &str| format!("{{ basic = {{ name = \"me\", password = \"{secret}\" }} }}");
+    is_shown(&raw, &auth("env:BEHIND"), &auth(WRONG)).await;
+}
+
+#[tokio::test]
+async fn a_token_is_fetched_from_the_authorization_server_that_the_card_names() {
+    let flows = json!({ "clientCredentials": { "tokenUrl": "{}/token", "scopes": {} } });
+    let oauth = json!({ "oauth2SecurityScheme": { "flows": flows } });
+    let raw = Raw::guarded(&scheme(&oauth), |call| {
+        let shown = call.headers.get("authorization").map(String::as_str);
+        if call.path != "/token" {
+            return taken(call, shown == Some("Bearer given-to-us"));
+        }
+        assert!(call.text.contains("grant_type=client_credentials"), "{call:?}");
+        assert!(call.text.contains("scope=read"), "{call:?}");
+        let pair = STANDARD.encode("us:ours%2Fbehind");
+        let token = if shown == Some(&format!("Basic {pair}")) { "given-to-us" } else { WRONG };
+        let token = json!({ "access_token": token, "token_type": "Bearer" });
+        let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json";
+        Reaction::Close(format!("{head}\r\n\r\n{token}").into_bytes())
+    })
+    .await;
+    let auth = |secret: &str| {
+        format!("{{ oauth = {{ client_id = \"us\", client_secret = \"{secret}\" }} }}")
+    };
+    is_shown(&raw, &auth("env:BEHIND"), &auth("another-canary")).await;
+}
+
+#[tokio::test]
+async fn what_the_agent_itself_says_about_our_credentials_is_not_passed_on() {
+    let raw = Raw::start(|call| {
+        let mut item = whole("FAILED");
+        let text = format!("wrong: {}", call.headers["authorization"]);
+        item["task"]["status"]["message"] =
+            json!({ "messageId": "m", "role": "ROLE_AGENT", "parts": [{ "text": text }] });
+        Reaction::Close(stream(call, &[item]))
+    })
+    .await;
+    let config = passing("up", &raw.url(), "auth = { token = \"ours-behind\" }");
+    let herald = Herald::start(Options::config(config)).await;
+    assert_eq!(failure(&told(&herald, "", &draft("x")).await).0, "wrong: Bearer …");
+}
+
+#[tokio::test]
+async fn credentials_go_to_another_origin_only_if_the_settings_name_it() {
+    let elsewhere = Raw::start(|call| result(call, &whole("COMPLETED"))).await;
+    let interface =
+        json!({ "url": elsewhere.url(), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" });
+    let card = json!({
+        "capabilities": { "streaming": false }, "supportedInterfaces": [interface],
+    });
+    let raw = Raw::guarded(&card, |call| result(call, &whole("COMPLETED"))).await;
+    let auth = "auth = { token = \"ours-behind\" }\nretries = 0";
+    let trusting = format!("{auth}\ntrusted_origins = [\"{}\"]", elsewhere.url());
+    let config = [passing("wary", &raw.url(), auth), passing("trusting", &raw.url(), &trusting)];
+    let herald = Herald::start(Options::config(config.concat())).await;
+    let failed = told(&herald, "/agents/wary", &draft("x")).await;
+    let expected = "agent wary cannot be called as it is configured";
+    assert_eq!(failure(&failed), (expected, "AGENT_FAILED"));
+    assert!(elsewhere.all().is_empty(), "{:?}", elsewhere.all());
+    assert_eq!(state(&told(&herald, "/agents/trusting", &draft("x")).await), "completed");
+    assert_eq!(elsewhere.all()[0].headers["authorization"], "Bearer ours-behind");
+}
+
+/// Somebody who vouches for others.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// A certificate for `name`, and its key.
+    fn vouch(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        (params.signed_by(&key, &self.0).unwrap(), key)
+    }
+
+    /// The same as files, with the authority's own certificate.
+    fn vouch_in(&self, home: &Path, name: &str) {
+        let (certificate, key) = self.vouch(name);
+        fs::write(home.join("ca.pem"), self.0.pem()).unwrap();
+        fs::write(home.join("cert.pem"), certificate.pem()).unwrap();
+        fs::write(home.join("key.pem"), key.serialize_pem()).unwrap();
+    }
+}
+
+/// A file of a home, as a setting.
+fn quoted(home: &Path, name: &str) -> String {
+    format!("{:?}", home.join(name).to_str().unwrap())
+}
+
+#[tokio::test]
+async fn an_authority_of_ones_own_is_believed_over_every_binding_and_version() {
+    let home = tempfile::tempdir().unwrap();
+    Authority::new().vouch_in(home.path(), "127.0.0.1");
+    let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    let flags = ["--tls-certificate", &path("cert.pem"), "--tls-key", &path("key.pem")];
+    let behind = Herald::start(Options::config(STEERED).arguments(flags)).await;
+    let url = format!("https://{}", behind.address);
+    let tls = format!("tls = {{ ca = {} }}", quoted(home.path(), "ca.pem"));
+    let agent = |(at, (binding, version, _)): (usize, &(&str, &str, &str))| {
+        let settings = format!("binding = \"{binding}\"\nversion = \"{version}\"\n{tls}");
+        passing(&format!("way-{at}"), &url, &settings)
+    };
+    let agents: String = super::WAYS.iter().enumerate().map(agent).collect();
+    let without = passing("without", &url, "retries = 0");
+    let before = Herald::start(Options::config(format!("{agents}{without}"))).await;
+    for (at, way) in super::WAYS.iter().enumerate() {
+        let done = told(&before, &format!("/agents/way-{at}"), &draft("tck-complete-task")).await;
+        assert_eq!(state(&done), "completed", "{way:?}: {done}\n{}", before.log());
+    }
+    let failed = told(&before, "/agents/without", &draft("x")).await;
+    assert_eq!(failure(&failed).0, "agent without cannot be reached");
+}
+
+#[tokio::test]
+async fn a_certificate_is_shown_to_an_agent_that_wants_one() {
+    let (servers, clients) = (Authority::new(), Authority::new());
+    let home = tempfile::tempdir().unwrap();
+    clients.vouch_in(home.path(), "herald");
+    fs::write(home.path().join("ca.pem"), servers.0.pem()).unwrap();
+    let (certificate, key) = servers.vouch("127.0.0.1");
+    let mut roots = RootCertStore::empty();
+    roots.add(clients.0.der().clone()).unwrap();
+    let config = ServerConfig::builder()
+        .with_client_cert_verifier(WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap())
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        );
+    let acceptor = TlsAcceptor::from(Arc::new(config.unwrap()));
+    let mutual = scheme(&json!({ "mtlsSecurityScheme": {} }));
+    let raw = Raw::secure(acceptor, &mutual, |call| taken(call, true)).await;
+    let file = |name: &str| quoted(home.path(), name);
+    let ca = file("ca.pem");
+    let shown = format!(
+        "tls = {{ ca = {ca}, certificate = {}, key = {} }}",
+        file("cert.pem"),
+        file("key.pem")
+    );
+    let hidden = format!("retries = 0\ntls = {{ ca = {ca} }}");
+    let config = [passing("shown", &raw.url(), &shown), passing("hidden", &raw.url(), &hidden)];
+    let herald = Herald::start(Options::config(config.concat())).await;
+    let done = told(&herald, "/agents/shown", &draft("x")).await;
+    assert_eq!(state(&done), "completed", "{done}\n{}", herald.log());
+    let calls = raw.all().len();
+    let failed = told(&herald, "/agents/hidden", &draft("x")).await;
+    assert_eq!(failure(&failed).1, "AGENT_UNAVAILABLE", "{failed}");
+    assert_eq!(raw.all().len(), calls, "nothing was said to it");
+}
