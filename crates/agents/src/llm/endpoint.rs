@@ -357,15 +357,22 @@ impl Answer {
         }
         self.finish.usage = chunk.usage.or(self.finish.usage.take());
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
+            let before = self.words.len();
             if let Some(delta) = choice.delta {
                 let said = delta.content.filter(|text| !text.is_empty()).map(Word::Said);
                 let refused = delta.refusal.filter(|text| !text.is_empty()).map(Word::Refused);
                 self.words.extend(said.into_iter().chain(refused));
             }
-            if choice.finish_reason.is_some() {
-                self.ends.get_or_insert_with(|| Instant::now() + AFTERWARDS);
-                self.finish.reason = choice.finish_reason;
+            // Some endpoints give an empty reason with every word, and some go on after a good one.
+            let reason = choice.finish_reason.filter(|reason| !reason.is_empty());
+            let waits_anew = match self.ends {
+                None => reason.is_some(),
+                Some(_) => self.words.len() > before,
+            };
+            if waits_anew {
+                self.ends = Some(Instant::now() + AFTERWARDS);
             }
+            self.finish.reason = reason.or(self.finish.reason.take());
         }
         Ok(())
     }

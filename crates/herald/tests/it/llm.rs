@@ -199,6 +199,7 @@ async fn endpoints_that_say_something_else_fail_the_task_and_say_so() {
     let filtered = r#"data: {"choices":[{"delta":{},"finish_reason":"content_filter"}]}"#;
     let refusal = r#"data: {"choices":[{"delta":{"refusal":"I would rather not"}}]}"#;
     let tool = Step::Tool { name: "rm".to_owned(), arguments: json!({ "path": "/" }) };
+    let unended = r#"data: {"choices":[{"delta":{"content":"Half"},"finish_reason":""}]}"#;
     let error = r#"data: {"error":{"message":"the canary is overloaded"}}"#;
     let html = response(200, "text/html; charset=utf-8", "<html><b>Welcome!</b></html>");
     let elsewhere = Model::start(vec![text("Caught")]).await;
@@ -210,6 +211,8 @@ async fn endpoints_that_say_something_else_fail_the_task_and_say_so() {
         (vec![says("So "), Step::Raw(endless.clone().into())], "got an event of more than"),
         (vec![stream("data: {\"choi")], "got an answer from its model that broke off"),
         (vec![says("So "), Step::Raw(b"data: {\"ch".to_vec())], "that broke off"),
+        // An empty reason to end is none.
+        (vec![stream(&format!("{unended}\n\n"))], "that broke off"),
         (vec![stream("data: <b>no</b>\n\n")], "got an event from its model that cannot be read"),
         (vec![stream(&format!("{error}\n\n"))], "got an error from its model"),
         (
