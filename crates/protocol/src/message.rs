@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     id::{ContextId, MessageId, TaskId},
-    validate::{Validate, Violations, null_as_default},
+    validate::{Validate, Violations, empty_as_none, null_as_default},
 };
 
 /// An open JSON object: `metadata`, `params`, `header`.
@@ -37,10 +37,20 @@ pub struct Message {
     #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
     pub message_id: MessageId,
     /// The conversation.
-    #[serde(default, alias = "context_id", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        alias = "context_id",
+        deserialize_with = "empty_as_none",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub context_id: Option<ContextId>,
     /// The task it belongs to or continues.
-    #[serde(default, alias = "task_id", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        alias = "task_id",
+        deserialize_with = "empty_as_none",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub task_id: Option<TaskId>,
     /// Who speaks.
     #[serde(default, deserialize_with = "null_as_default")]

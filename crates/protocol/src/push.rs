@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{PushConfigId, TaskId, TenantId},
-    validate::{Validate, Violations, null_as_default},
+    validate::{Validate, Violations, empty_as_none, null_as_default},
 };
 
 /// One webhook of one task.
@@ -15,10 +15,15 @@ pub struct PushConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// Its name within the task; the server chooses one when it is absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "empty_as_none", skip_serializing_if = "Option::is_none")]
     pub id: Option<PushConfigId>,
     /// The task. Absent while it travels inside a send.
-    #[serde(default, alias = "task_id", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        alias = "task_id",
+        deserialize_with = "empty_as_none",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub task_id: Option<TaskId>,
     /// Where to post.
     #[serde(default, deserialize_with = "null_as_default")]

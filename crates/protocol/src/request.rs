@@ -10,7 +10,7 @@ use crate::{
     task::TaskState,
     time::Timestamp,
     trace::TraceContext,
-    validate::{Validate, Violations, null_as_default},
+    validate::{Validate, Violations, empty_as_none, null_as_default},
 };
 
 /// A position in one task's log. Zero is "before the first event".
@@ -220,7 +220,12 @@ pub struct ListTasks {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// Only tasks of this conversation.
-    #[serde(default, alias = "context_id", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        alias = "context_id",
+        deserialize_with = "empty_as_none",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub context_id: Option<ContextId>,
     /// Only tasks in this state.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -371,7 +376,7 @@ impl Validate for ListTasks {
     fn validate(&self, at: &mut Violations<'_>) {
         tenant(at, self.tenant.as_ref());
         let context = self.context_id.as_ref().map(ContextId::as_str);
-        at.optional_id("contextId", context.filter(|context| !context.is_empty()));
+        at.optional_id("contextId", context);
         if self.page_size.is_some_and(|size| !(1..=100).contains(&size)) {
             at.add("pageSize", "must be between 1 and 100");
         }

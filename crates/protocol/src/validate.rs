@@ -102,6 +102,17 @@ where
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
+/// Reads an empty text as absent, as ProtoJSON does: clients that print protobuf messages whole say so
+/// that there is none.
+pub(crate) fn empty_as_none<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Borrow<str>,
+{
+    let text = Option::<T>::deserialize(deserializer)?;
+    Ok(text.filter(|text| !text.borrow().is_empty()))
+}
+
 /// Whether a text that cannot be told from an absent one is empty.
 pub(crate) fn is_blank<T: Borrow<str>>(text: &Option<T>) -> bool {
     text.as_ref().is_none_or(|text| text.borrow().is_empty())

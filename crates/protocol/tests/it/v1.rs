@@ -239,6 +239,28 @@ fn snake_case_and_enum_numbers_are_read() {
     assert_eq!((list.status, list.page_size), (TaskState::Completed, Some(7)));
 }
 
+// proves: FMT-015
+#[test]
+fn an_optional_name_that_is_empty_is_not_there() {
+    for (context, task) in [("contextId", "taskId"), ("context_id", "task_id")] {
+        let params = format!(
+            r#"{{"message":{{"messageId":"m","role":1,"{context}":"","{task}":"","parts":[{{"text":"a"}}]}}}}"#
+        );
+        let message = message_of(decode(V1, Operation::SendMessage, &params));
+        assert_eq!((message.context_id, message.task_id), (None, None));
+        let list = decode(V1, Operation::ListTasks, &format!(r#"{{"{context}":""}}"#));
+        assert!(matches!(list, Request::ListTasks(list) if list.context_id.is_none()));
+    }
+    let hook = r#"{"id":"","taskId":"t","url":"https://a.example"}"#;
+    let hook = decode(V1, Operation::CreateTaskPushNotificationConfig, hook);
+    assert!(
+        matches!(hook, Request::CreateTaskPushNotificationConfig(hook) if hook.id.is_none()),
+        "the server chooses one"
+    );
+    let nameless = with_part(r#"{"text":"a"}"#).replace(r#""messageId":"m""#, r#""messageId":"""#);
+    assert_eq!(fields(&refuse(V1, Operation::SendMessage, &nameless)), ["message.messageId"]);
+}
+
 // proves: RPC-011
 #[test]
 fn the_eleven_methods_of_1_0_are_those_of_grpc() {
