@@ -139,6 +139,26 @@ class Helper(unittest.TestCase):
         self.assertNotEqual(process.returncode, 0)
         self.assertIn("my_handler", said)
 
+    def test_what_cannot_be_a_handler_is_named_in_the_last_line(self):
+        unfinished = "from herald import TaskHandler\nclass Half(TaskHandler):\n    name = 'half'\n"
+        for module, text, words in (
+            ("broken", "import os\nthis is no python\n", ["broken", "SyntaxError", "line 2"]),
+            ("missing", "import no_such_module\n", ["missing", "'no_such_module'", "line 1"]),
+            ("failing", "def f():\n    return 1 / 0\nf()\n", ["failing", "ZeroDivisionError", "line 2"]),
+            ("unfinished", unfinished, ["unfinished.Half", "lacks process_task"]),
+            ("empty", "", ["no handler in", "empty", "herald.TaskHandler"]),
+        ):
+            package = self.path / f"its_{module}"
+            package.mkdir()
+            (package / "__init__.py").touch()
+            (package / f"{module}.py").write_text(text)
+            process = self.start("--package", package.name, "--list")
+            _, said = process.communicate(timeout=20)
+            self.assertEqual(process.returncode, 1)
+            last = said.rstrip().splitlines()[-1]
+            for word in words:
+                self.assertIn(word, last)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
+import traceback
 
 from . import find
 from .serve import serve
@@ -18,7 +19,13 @@ def main():
     # Standard output is for the protocol: what handlers print while they are loaded is not.
     out, sys.stdout = sys.stdout, sys.stderr
     find.serve_old_imports()
-    found = find.handlers(arguments.package)
+    try:
+        found = find.handlers(arguments.package)
+    except find.Unusable as fault:
+        # For whoever wrote the handler; the last line is what Herald repeats.
+        if fault.__cause__ is not None:
+            traceback.print_exception(None, fault.__cause__, fault.__cause__.__traceback__)
+        sys.exit(str(fault))
     if arguments.list:
         listed = [
             {"name": name, "description": (type(found[name]).__doc__ or "").strip()}

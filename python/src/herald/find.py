@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import traceback
 from importlib import metadata
 from types import ModuleType
 
@@ -13,6 +14,10 @@ GROUP = "a2a.task_handlers"
 
 #: What stands for all entry points where a package is named.
 ENTRY_POINTS = "entry-points"
+
+
+class Unusable(Exception):
+    """There is no handler to be had where one was looked for, and why."""
 
 
 def serve_old_imports():
@@ -44,13 +49,38 @@ def handlers(sources):
     """All handlers of these packages, by name."""
     found = {}
     for source in sources:
-        for kind in _entry_points() if source == ENTRY_POINTS else _package(source):
-            made = kind()
+        kinds = list(_entry_points() if source == ENTRY_POINTS else _package(source))
+        if not any(map(_is_handler, kinds)):
+            raise Unusable(_missing(source, kinds))
+        for kind in filter(_is_handler, kinds):
+            made = _do(f"make the handler {kind.__module__}.{kind.__qualname__}", kind)
             if made.name in found and type(found[made.name]) is not kind:
-                raise ValueError(f"two handlers are called {made.name!r}: {_where(found[made.name])}"
-                                 f" and {_where(made)}")
+                raise Unusable(f"two handlers are called {made.name!r}: {_where(found[made.name])}"
+                               f" and {_where(made)}")
             found[made.name] = made
     return found
+
+
+def _missing(source, kinds):
+    if source == ENTRY_POINTS:
+        return f"no installed package names a handler in the group {GROUP}"
+    for kind in kinds:
+        lacks = ", ".join(sorted(kind.__abstractmethods__))
+        return f"{kind.__module__}.{kind.__qualname__} is no handler yet: it lacks {lacks}"
+    return f"there is no handler in {source}: a handler is a subclass of herald.TaskHandler"
+
+
+def _do(what, work, *arguments):
+    """Runs code that is not ours; what it raises is told with where it was raised."""
+    try:
+        return work(*arguments)
+    except Exception as fault:
+        said = f"{type(fault).__name__}: {fault}".replace("\n", " ")
+        frames = traceback.extract_tb(fault.__traceback__)
+        # A module that is missing, or no Python, was never begun.
+        if not isinstance(fault, SyntaxError) and len(frames) > 1 and not frames[-1].filename.startswith("<"):
+            said += f" ({frames[-1].filename}, line {frames[-1].lineno})"
+        raise Unusable(f"cannot {what}: {said}") from fault
 
 
 def _where(made):
@@ -58,15 +88,20 @@ def _where(made):
 
 
 def _package(name):
-    module = importlib.import_module(name)
+    module = _load(name)
     modules = [module]
-    for inner in pkgutil.walk_packages(getattr(module, "__path__", []), name + "."):
-        modules.append(importlib.import_module(inner.name))
+    # A package that cannot be loaded is told of when its turn comes.
+    for inner in pkgutil.walk_packages(getattr(module, "__path__", []), name + ".", lambda _: None):
+        modules.append(_load(inner.name))
     for module in modules:
         for kind in vars(module).values():
             # What a module imports from elsewhere is not its own.
-            if _is_handler(kind) and kind.__module__ == module.__name__:
+            if _is_kind(kind) and kind.__module__ == module.__name__:
                 yield kind
+
+
+def _load(name):
+    return _do(f"load the module {name}", importlib.import_module, name)
 
 
 def _entry_points():
@@ -76,15 +111,15 @@ def _entry_points():
     else:
         chosen = points.get(GROUP, [])
     for point in chosen:
-        kind = point.load()
+        kind = _do(f"load the entry point {point.name} of {GROUP}", point.load)
         if not _is_handler(kind):
-            raise TypeError(f"the entry point {point.name} of {GROUP} is no TaskHandler")
+            raise Unusable(f"the entry point {point.name} of {GROUP} is no TaskHandler")
         yield kind
 
 
+def _is_kind(kind):
+    return inspect.isclass(kind) and issubclass(kind, handler.TaskHandler)
+
+
 def _is_handler(kind):
-    return (
-        inspect.isclass(kind)
-        and issubclass(kind, handler.TaskHandler)
-        and not inspect.isabstract(kind)
-    )
+    return _is_kind(kind) and not inspect.isabstract(kind)

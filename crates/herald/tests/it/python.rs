@@ -92,7 +92,7 @@ async fn handlers_of_a_package_and_of_entry_points_are_agents() {
 
 #[tokio::test]
 async fn handlers_of_a_package_are_listed_and_one_that_is_not_there_is_named() {
-    let (_place, search) = package();
+    let (place, search) = package();
     let list = |package: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_herald"));
         command.env("PYTHONPATH", &search);
@@ -105,6 +105,10 @@ async fn handlers_of_a_package_are_listed_and_one_that_is_not_there_is_named() {
     let refused = list("no_such_module").await;
     assert!(!refused.status.success());
     assert!(refused.stderr.contains("No module named 'no_such_module'"), "{}", refused.stderr);
+    fs::write(place.path().join("my_module/broken.py"), "import os\nthis is no python\n").unwrap();
+    let refused = list("my_module").await.stderr;
+    assert!(refused.contains("cannot load the module my_module.broken"), "{refused}");
+    assert!(refused.contains("SyntaxError") && refused.contains("line 2"), "{refused}");
 }
 
 #[tokio::test]
