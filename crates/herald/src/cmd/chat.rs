@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use herald_client::{Client, StreamEvent};
-use herald_protocol::{Part, TaskState};
+use herald_protocol::{Part, SendResult, TaskState};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     signal::unix::{SignalKind, signal},
@@ -133,9 +133,10 @@ async fn turn(
         let result = settled(contact, client, send).await?;
         // Every answer is one line of JSON, as there are several.
         Output { stream: true, ..contact.out }.show(&result)?;
-        let last = event(result);
-        outcome(last.state().unwrap_or_default());
-        last
+        if let SendResult::Task(task) = &result {
+            outcome(&task.status);
+        }
+        event(result)
     };
     let (context, task, state) = match &last {
         StreamEvent::Task(task) => (Some(&task.context_id), Some(&task.id), task.status.state),

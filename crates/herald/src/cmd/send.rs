@@ -5,7 +5,7 @@ use std::{io::Read, path::Path};
 use herald_client::{Client, StreamEvent};
 use herald_protocol::{
     Content, ErrorKind, Message, MessageId, Part, Role, SendResult, Task, TaskId, TaskState,
-    request::SendMessage,
+    TaskStatus, request::SendMessage,
 };
 use uuid::Uuid;
 
@@ -92,7 +92,7 @@ pub(crate) fn message(parts: Vec<Part>, args: &MessageArgs) -> SendMessage {
 /// what was hoped for.
 pub(crate) fn report(contact: &Contact, task: &Task, shape: &impl Show) -> Result<(), Fault> {
     contact.out.show_with(shape, |page| page.field("Resume", resume(contact, task)))?;
-    outcome(task.status.state);
+    outcome(&task.status);
     Ok(())
 }
 
@@ -109,11 +109,15 @@ pub(crate) fn resume(contact: &Contact, task: &Task) -> String {
     }
 }
 
-/// Names a state that is not success.
-pub(crate) fn outcome(state: TaskState) {
+/// Names a state that is not success and, where it is told, the word that programs know its reason by.
+pub(crate) fn outcome(status: &TaskStatus) {
+    let state = status.state;
     match state {
         TaskState::Failed | TaskState::Rejected | TaskState::Canceled => {
-            warn(&format!("the task ended as {}", short(state)));
+            let metadata = status.message.as_ref().and_then(|message| message.metadata.as_ref());
+            let reason = metadata.and_then(|metadata| metadata.get("reason")?.as_str());
+            let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            warn(&format!("the task ended as {}{reason}", short(state)));
         }
         TaskState::InputRequired => warn("the task waits for your answer (INPUT_REQUIRED)"),
         TaskState::AuthRequired => {
@@ -269,7 +273,9 @@ pub(crate) fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), Fault
             page.field("Resume", resume(contact, task));
         }
     })?;
-    outcome(event.state().unwrap_or_default());
+    if let Some(task) = &standing {
+        outcome(&task.status);
+    }
     Ok(())
 }
 

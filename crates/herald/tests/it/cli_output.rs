@@ -119,6 +119,13 @@ async fn the_exit_status_is_about_the_call_and_not_about_the_task() {
             assert_eq!(ended.stderr.contains("Warning: "), state != "COMPLETED", "{ended:?}");
         }
     }
+    for more in [&[][..], &["--stream"]] {
+        let all = ["send", "-a", &agent, "tck-crash"].into_iter().chain(more.iter().copied());
+        let ended = cli(all).ok().await;
+        let said = "Warning: the task ended as FAILED (AGENT_CRASHED)\n";
+        assert!(ended.stderr.contains(said), "{ended:?}");
+        assert!(ended.stdout.contains("Message: agent\n"), "{ended:?}");
+    }
 }
 
 #[tokio::test]
