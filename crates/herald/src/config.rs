@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::args::{Binding, LogFormat, LogLevel};
 
-pub(crate) use fault::{Fault, Placed, Source};
+pub(crate) use fault::{Fault, Place, Source};
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -43,9 +43,9 @@ pub(crate) struct Config {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServerSection {
-    pub(crate) host: Option<Placed<String>>,
+    pub(crate) host: Option<String>,
     pub(crate) port: Option<u16>,
-    pub(crate) public_url: Option<Placed<String>>,
+    pub(crate) public_url: Option<String>,
     /// Names that requests may carry in `Host`, besides our own.
     pub(crate) allowed_hosts: Vec<String>,
     /// Web pages that may call us, besides our own.
@@ -66,7 +66,7 @@ pub(crate) struct TlsSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StoreSection {
-    pub(crate) url: Option<Placed<String>>,
+    pub(crate) url: Option<String>,
     pub(crate) retention: RetentionSection,
 }
 
@@ -187,8 +187,8 @@ pub(crate) struct LogSection {
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentSection {
     #[serde(deserialize_with = "agent_name")]
-    pub(crate) name: Placed<String>,
-    pub(crate) kind: Placed<String>,
+    pub(crate) name: String,
+    pub(crate) kind: String,
     pub(crate) description: Option<String>,
     #[serde(default)]
     pub(crate) default: bool,
@@ -210,7 +210,7 @@ pub(crate) struct AgentSection {
     /// Only for `kind = "conformance"`.
     pub(crate) otherwise: Option<OtherwiseKey>,
     /// For kinds that run a program.
-    pub(crate) command: Option<Placed<Vec<String>>>,
+    pub(crate) command: Option<Vec<String>>,
     pub(crate) workdir: Option<PathBuf>,
     /// Where the working directory must be once its links are followed.
     #[serde(default)]
@@ -258,6 +258,9 @@ pub(crate) struct AgentSection {
     /// What relative paths start from, if not from where the server does.
     #[serde(skip)]
     pub(crate) base: PathBuf,
+    /// Where it stands.
+    #[serde(skip)]
+    pub(crate) place: Place,
 }
 
 /// What we prove ourselves with to another agent. Its card says which of it is wanted, and where.
@@ -356,7 +359,10 @@ impl Config {
 
     /// Reads the text of a file.
     pub(crate) fn parse(source: Source) -> Result<Self, Fault> {
-        let config: Self = toml::from_str(source.text()).map_err(|fault| source.refused(&fault))?;
+        let mut config: Self = source.read()?;
+        for (index, section) in config.agents.iter_mut().enumerate() {
+            section.place = Place::new(&source, format!("agents.{index}."));
+        }
         Ok(Self { source, ..config })
     }
 }
@@ -364,8 +370,7 @@ impl Config {
 impl AgentSection {
     /// An agent of this name and kind, with every other key absent.
     pub(crate) fn new(name: &str, kind: &str) -> Self {
-        let (name, kind) = (name.to_owned().into(), kind.to_owned().into());
-        Self { name, kind, ..Self::default() }
+        Self { name: name.to_owned(), kind: kind.to_owned(), ..Self::default() }
     }
 
     /// Reads the manifest of one agent, whose relative paths start beside it.
@@ -373,10 +378,9 @@ impl AgentSection {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the manifest {}", path.display()))?;
         let source = Source::new(path, text);
-        let section: Self =
-            toml::from_str(source.text()).map_err(|fault| source.refused(&fault))?;
+        let section: Self = source.read()?;
         let base = path.parent().unwrap_or(Path::new("")).to_owned();
-        Ok(Self { base, ..section })
+        Ok(Self { base, place: Place::new(&source, String::new()), ..section })
     }
 }
 
@@ -394,14 +398,13 @@ fn choice<'de, D: Deserializer<'de>, T: ValueEnum>(deserializer: D) -> Result<Op
     })
 }
 
-fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Placed<String>, D::Error> {
-    let name = Placed::<String>::deserialize(deserializer)?;
+fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
     match AgentName::new(name.as_str()).is_segment() {
         true => Ok(name),
         false => Err(de::Error::custom(format!(
-            "{:?} is no name for an agent, since it stands in URLs; use 1 to 63 characters of a-z, \
-             0-9 and -",
-            *name
+            "{name:?} is no name for an agent, since it stands in URLs; use 1 to 63 characters of \
+             a-z, 0-9 and -"
         ))),
     }
 }
@@ -409,8 +412,9 @@ fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Placed<Strin
 impl Secret {
     fn read(text: &str) -> anyhow::Result<Self> {
         let secret = if let Some(name) = text.strip_prefix("env:") {
-            std::env::var(name)
-                .map_err(|_| anyhow!("the environment variable {name} is not set"))?
+            std::env::var(name).map_err(|_| {
+                anyhow!("the environment variable {name} is not set; export it first")
+            })?
         } else if let Some(path) = text.strip_prefix("file:") {
             std::fs::read_to_string(path)
                 .map_err(|fault| anyhow!("cannot read the secret file {path}: {fault}"))?
@@ -474,14 +478,22 @@ impl<'de> Deserialize<'de> for SpokenVersion {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let span = humantime::parse_duration(&text).map_err(|_| {
-            de::Error::custom(format!("{text:?} is no length of time; write 30s, 10m, 12h or 30d"))
-        })?;
-        match span > LONGEST {
-            true => Err(de::Error::custom(format!("{text:?} is too long; 0s is for ever"))),
-            false => Ok(Self(span)),
+        struct Length;
+        impl de::Visitor<'_> for Length {
+            type Value = Span;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a length of time such as \"30s\", \"10m\", \"12h\" or \"30d\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+                let wrong = |_| E::invalid_value(de::Unexpected::Str(text), &self);
+                let span = humantime::parse_duration(text).map_err(wrong)?;
+                match span > LONGEST {
+                    true => Err(E::custom(format!("{text:?} is too long; 0s is for ever"))),
+                    false => Ok(Span(span)),
+                }
+            }
         }
+        deserializer.deserialize_str(Length)
     }
 }
 

@@ -4,6 +4,7 @@ mod codex;
 mod coding;
 mod discovery;
 mod keys;
+mod kind;
 mod llm;
 mod packages;
 mod program;
@@ -30,11 +31,13 @@ use crate::{
     args::{LogFormat, LogLevel, Serve},
     config::{
         AgentSection, Config, Dialects, Fault, MissingVersionKey, OtherwiseKey, RepeatedCancel,
-        Scope, Source,
+        Scope,
     },
 };
 
-pub(crate) use discovery::Provenance;
+use kind::{Kind, Mistake};
+
+pub(crate) use discovery::{Provenance, passed_over};
 pub(crate) use packages::packages;
 pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
@@ -114,13 +117,13 @@ impl Settings {
             false => tokens(&config, address.ip())?,
         };
         let public_url = public_url(args, &config)?;
-        let default_agent = default_agent(&config.agents, &config.source)?;
+        let default_agent = default_agent(&config.agents)?;
         let mut switched_off = switched_off(None, &config.dialects);
         let processes = Processes::new(store.records());
         let mut agents = Vec::new();
         for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
             switched_off.extend(self::switched_off(Some(&section.name), &section.dialects));
-            agents.push(agent(section, provenance, &config.source, &processes)?);
+            agents.push(agent(section, provenance, &processes)?);
         }
         // What the command line asks for comes first, and is what everybody gets.
         let default_agent = default_agent
@@ -198,7 +201,7 @@ pub(crate) fn handlers(
     let source = config_path(args);
     let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
     for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
-        let agent = agent(section, provenance, &config.source, &Processes::new(None))?;
+        let agent = agent(section, provenance, &Processes::new(None))?;
         if agent.provenance != Provenance::BuiltIn {
             handlers.retain(|(known, _)| known.name != agent.profile.name);
             handlers.push((agent.profile, agent.provenance));
@@ -223,7 +226,7 @@ fn address(args: &Serve, config: &Config) -> anyhow::Result<SocketAddr> {
     match (&args.basics.host, &config.server.host) {
         (Some(host), _) => resolve(host, port),
         (None, Some(host)) => {
-            resolve(host, port).map_err(|fault| config.source.fault_at(&host.place, fault).into())
+            resolve(host, port).map_err(|fault| config.source.fault_at("server.host", fault).into())
         }
         (None, None) => Ok((Ipv4Addr::LOCALHOST, port).into()),
     }
@@ -282,7 +285,7 @@ fn store(args: &Serve, config: &Config) -> Result<StoreKind, Fault> {
     let Some(url) = &config.store.url else {
         return Ok(StoreKind::Sqlite(Path::new(DEFAULT_DATA).join("herald.db")));
     };
-    let refused = |said: &str| Err(config.source.fault_at(&url.place, said));
+    let refused = |said: &str| Err(config.source.fault_at("store.url", said));
     match url.split_once(':').unwrap_or((url, "")) {
         ("memory", "") => Ok(StoreKind::Memory),
         ("sqlite", path) if !path.is_empty() => {
@@ -331,7 +334,7 @@ fn tokens(config: &Config, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
     if auth.tokens.is_empty() && auth.required.is_none() && !ip.is_loopback() {
         bail!(
             "{ip} can be reached from other machines and no credentials are configured.\n\
-             Add tokens to herald.toml:\n\n  \
+             Export HERALD_TOKEN, a secret of your choice, and add it to herald.toml:\n\n  \
              [auth]\n  \
              tokens = [{{ token = \"env:HERALD_TOKEN\", tenant = \"acme\", principal = \"ci\" }}]\n\n\
              or, to serve everybody who can reach it, set `required = false` under [auth]."
@@ -354,19 +357,19 @@ fn tokens(config: &Config, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
 }
 
 /// The one that the file names, or its first.
-fn default_agent(sections: &[AgentSection], source: &Source) -> Result<Option<AgentName>, Fault> {
+fn default_agent(sections: &[AgentSection]) -> Result<Option<AgentName>, Fault> {
     for (index, section) in sections.iter().enumerate() {
-        if sections[..index].iter().any(|earlier| *earlier.name == *section.name) {
-            let said = format!("the agent name {:?} is used twice", *section.name);
-            return Err(source.fault_at(&section.name.place, said));
+        if sections[..index].iter().any(|earlier| earlier.name == section.name) {
+            let said = format!("the agent name {:?} is used twice", section.name);
+            return Err(section.place.fault("name", said));
         }
     }
     let mut chosen = sections.iter().filter(|section| section.default);
     match (chosen.next(), chosen.next()) {
         (Some(first), Some(second)) => {
-            let (first, place) = (&*first.name, &second.name.place);
-            let said = format!("both {first:?} and {:?} are marked default = true", *second.name);
-            Err(source.fault_at(place, said))
+            let names = (&first.name, &second.name);
+            let said = format!("both {:?} and {:?} are marked default = true", names.0, names.1);
+            Err(second.place.fault("default", said))
         }
         (Some(only), None) => Ok(Some(AgentName::new(only.name.as_str()))),
         (None, _) => Ok(sections.first().map(|first| AgentName::new(first.name.as_str()))),
@@ -381,7 +384,7 @@ fn sections(
     configured: Vec<AgentSection>,
     source: Option<&Path>,
 ) -> anyhow::Result<Vec<(AgentSection, Provenance)>> {
-    let flags = program::of_flags(args).or(coding::of_flags(args)?);
+    let flags = program::of_flags(args)?.or(coding::of_flags(args)?);
     let flags = flags.map(|section| (section, Provenance::CommandLine));
     let configured = configured.into_iter().map(|section| (section, Provenance::Configured));
     let mut sections: Vec<_> = flags.into_iter().chain(configured).collect();
@@ -395,7 +398,7 @@ fn sections(
     let packaged = packaged.into_iter().map(|section| (section, Provenance::Package));
     for (section, provenance) in packaged.chain(found) {
         // Who is configured is not replaced by what happens to be there.
-        if !sections.iter().any(|(known, _)| *known.name == *section.name) {
+        if !sections.iter().any(|(known, _)| known.name == section.name) {
             sections.push((section, provenance));
         }
     }
@@ -406,18 +409,11 @@ fn sections(
 fn agent(
     section: AgentSection,
     provenance: Provenance,
-    file: &Source,
     processes: &Processes,
-) -> anyhow::Result<AgentSettings> {
-    let kind = section.kind.place.clone();
-    let built = build(section, processes);
-    let (profile, agent) = built.map_err(|fault| match &provenance {
-        Provenance::Found(path) => fault.context(format!("in {}", path.display())),
-        Provenance::Configured => {
-            let at = fault.downcast_ref::<program::Misplaced>().map(|misplaced| &misplaced.place);
-            file.fault_at(at.unwrap_or(&kind), format_args!("{fault:#}")).into()
-        }
-        Provenance::BuiltIn | Provenance::CommandLine | Provenance::Package => fault,
+) -> Result<AgentSettings, Fault> {
+    let (name, place) = (section.name.clone(), section.place.clone());
+    let (profile, agent) = build(section, processes).map_err(|Mistake { key, said }| {
+        place.fault(key, format_args!("agent {name:?}: {said}"))
     })?;
     Ok(AgentSettings { provenance, profile, agent })
 }
@@ -425,35 +421,26 @@ fn agent(
 fn build(
     mut section: AgentSection,
     processes: &Processes,
-) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
-    let name = &*section.name.clone();
-    keys::check(&section)?;
-    let (mut profile, agent): (Profile, Arc<dyn Agent>) = match section.kind.as_str() {
-        "echo" => (Echo::profile(name), Arc::new(Echo)),
-        "conformance" => {
+) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+    let kind = Kind::read(&section.kind)?;
+    keys::check(&section, kind)?;
+    let name = section.name.as_str();
+    let (mut profile, agent): (Profile, Arc<dyn Agent>) = match kind {
+        Kind::Echo => (Echo::profile(name), Arc::new(Echo)),
+        Kind::Conformance => {
             let otherwise = match section.otherwise {
                 None | Some(OtherwiseKey::Complete) => Otherwise::Complete,
                 Some(OtherwiseKey::Ask) => Otherwise::Ask,
             };
             (Conformance::profile(name), Arc::new(Conformance { otherwise }))
         }
-        "exec" => program::exec(&section, processes)?,
-        "handler" => program::handler(&section, processes)?,
-        "a2a" => upstream::agent(&section)?,
-        "llm" => llm::agent(&mut section)?,
-        "worker" => {
-            bail!("agent {name:?}: kind = {:?} is not part of this version", *section.kind)
-        }
-        other => match coding::preset(other) {
-            Some(preset) => coding::agent(&section, preset, processes)?,
-            None => bail!(
-                "agent {name:?}: unknown kind {other:?}; use \"exec\", \"handler\", \"a2a\", \"llm\", \
-                 \"echo\", \"conformance\" or that of a coding agent: {}",
-                coding::kinds()
-            ),
-        },
+        Kind::Exec => program::exec(&section, processes)?,
+        Kind::Handler => program::handler(&section, processes)?,
+        Kind::A2a => upstream::agent(&section)?,
+        Kind::Llm => llm::agent(&mut section)?,
+        Kind::Coding(preset) => coding::agent(&section, preset, processes)?,
     };
-    if *section.name != *section.kind {
+    if section.name != section.kind {
         profile.title.clone_from(&section.name);
     }
     if let Some(description) = section.description {
@@ -465,7 +452,7 @@ fn build(
     profile.serial = section.serial.unwrap_or(profile.serial);
     // A kind that remembers nothing of itself has no use for it.
     if section.memory.is_some() && profile.memory == 0 {
-        bail!("agent {name:?}: kind = {:?} has no memory", *section.kind);
+        return Err(Mistake::new("memory", format!("kind = {:?} has no memory", kind.name())));
     }
     profile.memory = section.memory.unwrap_or(profile.memory);
     for (given, limit) in [
@@ -476,7 +463,7 @@ fn build(
         // Zero switches a limit off.
         *limit = given.map_or(*limit, |span| Some(span.0).filter(|span| !span.is_zero()));
     }
-    if !program::runs_programs(&section.kind) {
+    if !kind.runs_programs() {
         profile.grace = span(section.kill_grace).unwrap_or(profile.grace);
     }
     if let Some(attempts) = section.attempts {
@@ -509,7 +496,7 @@ fn public_url(args: &Serve, config: &Config) -> anyhow::Result<Option<String>> {
     match (&args.public_url, &config.server.public_url) {
         (Some(url), _) => checked_url(url).map(Some),
         (None, Some(url)) => {
-            let located = |fault| config.source.fault_at(&url.place, fault).into();
+            let located = |fault| config.source.fault_at("server.public_url", fault).into();
             checked_url(url).map(Some).map_err(located)
         }
         (None, None) => Ok(None),

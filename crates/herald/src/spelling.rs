@@ -1,8 +1,59 @@
 //! Which name was probably meant.
 
-/// The name that is most like the given one, if it is alike at all.
+/// Words that people know from elsewhere, and ours for the same.
+const ELSEWHERE: [(&str, &str); 26] = [
+    ("args", "command"),
+    ("cmd", "command"),
+    ("program", "command"),
+    ("script", "command"),
+    ("cwd", "workdir"),
+    ("dir", "workdir"),
+    ("directory", "workdir"),
+    ("repo", "workdir"),
+    ("environment", "env"),
+    ("prompt", "system"),
+    ("instructions", "system"),
+    ("base_url", "url"),
+    ("endpoint", "url"),
+    ("key", "api_key"),
+    ("id", "name"),
+    ("type", "kind"),
+    ("adapter", "kind"),
+    ("anthropic", "claude-code"),
+    ("command", "exec"),
+    ("program", "exec"),
+    ("shell", "exec"),
+    ("python", "handler"),
+    ("proxy", "a2a"),
+    ("remote", "a2a"),
+    ("ollama", "llm"),
+    ("openai", "llm"),
+];
+
+/// The name that is most like the given one, if it is alike at all or says the same.
 pub(crate) fn near<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let alike = known.map(|name| (strsim::jaro_winkler(given, name), name));
+    let known: Vec<_> = known.collect();
+    let same = |(word, ours): &(&str, &str)| {
+        let ours = known.iter().find(|name| *name == ours)?;
+        (given == *word).then_some(*ours)
+    };
+    let alike = known.iter().map(|name| (strsim::jaro_winkler(given, name), *name));
     let best = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    best.filter(|(alike, _)| *alike > 0.8).map(|(_, name)| name)
+    let best = best.filter(|(alike, _)| *alike > 0.8).map(|(_, name)| name);
+    ELSEWHERE.iter().find_map(same).or(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_from_elsewhere_is_understood_where_ours_is_known() {
+        let kinds = ["exec", "llm", "claude-code"];
+        let keys = ["command", "name"];
+        assert_eq!(near("program", kinds.into_iter()), Some("exec"));
+        assert_eq!(near("program", keys.into_iter()), Some("command"));
+        assert_eq!(near("claude", kinds.into_iter()), Some("claude-code"));
+        assert_eq!(near("cmd", kinds.into_iter()), None);
+    }
 }

@@ -35,21 +35,25 @@ impl Program {
         environment: BTreeMap<String, String>,
         grace: Duration,
     ) -> io::Result<Self> {
-        let Some((path, arguments)) = command.split_first().filter(|(path, _)| !path.is_empty())
+        let Some((name, arguments)) = command.split_first().filter(|(name, _)| !name.is_empty())
         else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
         };
-        let search = environment.get("PATH").map(Into::into).or_else(|| env::var_os("PATH"));
-        let path = match path.contains('/') {
+        let path = Self::find(name, environment.get("PATH").map(String::as_str))?;
+        Ok(Self { path, arguments: arguments.to_vec(), directory, environment, grace })
+    }
+
+    /// Where the program of this name is. It is looked for on `search`, or where the server would.
+    pub fn find(name: &str, search: Option<&str>) -> io::Result<PathBuf> {
+        let search = search.map(Into::into).or_else(|| env::var_os("PATH"));
+        let path = match name.contains('/') {
             // It runs elsewhere, where the same path would lead to something else.
-            true => Some(std::path::absolute(path)?).filter(|path| is_program(path)),
+            true => Some(std::path::absolute(name)?).filter(|path| is_program(path)),
             false => env::split_paths(&search.unwrap_or_default())
-                .map(|directory| directory.join(path))
+                .map(|directory| directory.join(name))
                 .find(|path| is_program(path)),
         };
-        let missing = || io::Error::new(io::ErrorKind::NotFound, not_found(&command[0]));
-        let path = path.ok_or_else(missing)?;
-        Ok(Self { path, arguments: arguments.to_vec(), directory, environment, grace })
+        path.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, not_found(name)))
     }
 
     /// The same with more arguments, and with these variables where nobody has set them.
@@ -111,5 +115,13 @@ fn real(path: &Path) -> io::Result<PathBuf> {
         true => Ok(path),
         false => Err(io::ErrorKind::NotADirectory.into()),
     });
-    found.map_err(|fault| io::Error::new(fault.kind(), format!("{}: {fault}", path.display())))
+    found.map_err(|fault| {
+        let path = path.display();
+        let said = match fault.kind() {
+            io::ErrorKind::NotFound => format!("there is no directory {path}"),
+            io::ErrorKind::NotADirectory => format!("{path} is no directory"),
+            _ => format!("{path}: {fault}"),
+        };
+        io::Error::new(fault.kind(), said)
+    })
 }

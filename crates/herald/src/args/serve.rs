@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Parser, ValueEnum, builder::FalseyValueParser};
+use clap::{
+    ArgGroup, Args, Parser, ValueEnum,
+    builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -88,6 +91,18 @@ pub(crate) struct Basics {
 /// The coding agents that need no more than their name.
 const ADAPTERS: [&str; 5] = ["claude-code", "codex", "cursor", "gemini", "opencode"];
 
+/// Takes the name of one of them, and says what to do about the kind that needs a command as well.
+fn adapter() -> impl TypedValueParser<Value = String> {
+    let acp = PossibleValue::new("acp").hide(true);
+    let known = ADAPTERS.into_iter().map(PossibleValue::new).chain([acp]);
+    PossibleValuesParser::new(known).try_map(|name| match name.as_str() {
+        "acp" => Err("an agent that speaks ACP needs a command, so put it into herald.toml:\n\n  \
+             [[agents]]\n  name = \"coder\"\n  kind = \"acp\"\n  \
+             command = [\"opencode\", \"acp\"]"),
+        _ => Ok(name),
+    })
+}
+
 #[derive(Debug, Default, Args)]
 #[command(group = ArgGroup::new("program").args(["exec", "adapter"]))]
 pub(crate) struct Serve {
@@ -119,7 +134,7 @@ pub(crate) struct Serve {
     pub(crate) exec: Option<String>,
 
     /// Serve a coding agent at the root, on port 41242 unless another is given
-    #[arg(long, env = "AGENT_ADAPTER", value_name = "NAME", value_parser = ADAPTERS)]
+    #[arg(long, env = "AGENT_ADAPTER", value_name = "NAME", value_parser = adapter())]
     pub(crate) adapter: Option<String>,
 
     /// Where the program of --exec or --adapter runs [default: here]

@@ -31,7 +31,8 @@ use crate::{
     args::{ListFormat, Serve},
     logging,
     otlp::Exporter,
-    settings::{Provenance, Settings, StoreKind, TlsFiles, handlers, packages},
+    output::warn,
+    settings::{Provenance, Settings, StoreKind, TlsFiles, handlers, packages, passed_over},
 };
 
 /// How long programs that nobody waits for any more may take to end.
@@ -41,13 +42,20 @@ const PROGRAMS_LEFT: Duration = Duration::from_secs(2);
 pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let packaged = packages(&args.basics).await?;
     if let Some(format) = args.basics.list_handlers {
-        return list_handlers(handlers(&args, packaged)?, format);
+        let handlers = handlers(&args, packaged)?;
+        if !args.basics.no_discovery {
+            passed_over().iter().for_each(|sentence| warn(sentence));
+        }
+        return list_handlers(handlers, format);
     }
     let settings = Settings::merge(&args, packaged)?;
     let spans = settings.trace.as_ref().map(Exporter::start).transpose()?;
     logging::start(settings.log_level, settings.log_format, spans.clone());
     if let Some(source) = &settings.source {
         tracing::info!(file = %source.display(), "read the configuration");
+    }
+    if !args.basics.no_discovery {
+        passed_over().iter().for_each(|sentence| tracing::warn!("{sentence}"));
     }
     let engine = build_engine(&settings, open_store(&settings)?)?;
     // The data directory is ours now, and so is what an earlier life of it left running.
@@ -218,6 +226,15 @@ fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::R
     writeln!(out, "herald {} serves {}", env!("CARGO_PKG_VERSION"), names.join(", "))?;
     writeln!(out, "  card   {public}/.well-known/agent-card.json")?;
     writeln!(out, "  listen {address}")?;
+    if let [_, _, ..] = &names[..] {
+        let width = names.iter().map(|name| name.len()).max().unwrap_or_default();
+        for (index, name) in names.iter().enumerate() {
+            let label = if index == 0 { "agents" } else { "" };
+            let is_default = *name == settings.default_agent.as_str();
+            let root = if is_default { "  and at the root" } else { "" };
+            writeln!(out, "  {label:<6} {name:<width$}  {public}/agents/{name}{root}")?;
+        }
+    }
     writeln!(out, "  tasks  {kept}")?;
     writeln!(out, "  try    {}", server.curl(&local))?;
     out.flush()?;

@@ -2,70 +2,69 @@
 
 use std::{
     fmt::{self, Display},
-    ops::{Deref, Range},
+    ops::Range,
     path::PathBuf,
+    sync::Arc,
 };
 
-use serde::{Deserialize, Deserializer};
+use serde::de::DeserializeOwned;
+use toml::de::DeTable;
 
 use super::Config;
 use crate::spelling::near;
 
-/// A value and the place in the file where it stands.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Placed<T> {
-    pub(crate) place: Range<usize>,
-    value: T,
-}
-
 /// Where a configuration was read from: nowhere, if there is no file.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Source {
     path: PathBuf,
-    text: String,
+    text: Arc<str>,
+}
+
+/// A table of a file, or none of any.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Place {
+    source: Source,
+    /// The names on the way to its keys, such as `agents.0.`.
+    way: String,
 }
 
 /// A mistake in a file.
 #[derive(Debug)]
 pub(crate) struct Fault(String);
 
-impl<T> Deref for Placed<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
+impl Place {
+    pub(super) fn new(source: &Source, way: String) -> Self {
+        Self { source: source.clone(), way }
     }
-}
 
-/// A value that stands in no file.
-impl<T> From<T> for Placed<T> {
-    fn from(value: T) -> Self {
-        Self { place: 0..0, value }
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Placed<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = toml::Spanned::deserialize(deserializer)?;
-        Ok(Self { place: spanned.span(), value: spanned.into_inner() })
+    /// A mistake in one of its keys or, if that is not there, in what its kind makes of that.
+    pub(crate) fn fault(&self, key: &str, said: impl Display) -> Fault {
+        let found =
+            [key, "kind"].iter().find_map(|key| self.source.find(&[&self.way, *key].concat()));
+        match found {
+            Some(place) => self.source.show(&place, said, None),
+            None => self.source.fault(said),
+        }
     }
 }
 
 impl Source {
     pub(crate) fn new(path: impl Into<PathBuf>, text: String) -> Self {
-        Self { path: path.into(), text }
+        Self { path: path.into(), text: text.into() }
     }
 
-    pub(crate) fn text(&self) -> &str {
-        &self.text
+    /// What stands there.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+        toml::from_str(&self.text).map_err(|fault| self.refused(&fault))
     }
 
     /// A mistake that the parser found.
-    pub(super) fn refused(&self, fault: &toml::de::Error) -> Fault {
+    fn refused(&self, fault: &toml::de::Error) -> Fault {
         let place = fault.span();
         let at = place.clone().and_then(|place| self.text.get(place)).unwrap_or_default();
-        let hint = hint(fault.message(), at);
-        let said = plain(fault.message());
+        let before = place.as_ref().and_then(|place| self.text.get(..place.start));
+        let hint = hint(fault.message(), at, key_before(before.unwrap_or_default()));
+        let said = plain(fault.message(), hint.is_some());
         match (place, hint) {
             (Some(place), hint) => self.show(&place, said, hint),
             (None, Some(hint)) => self.fault(format!("{said}\n{hint}")),
@@ -73,12 +72,26 @@ impl Source {
         }
     }
 
-    /// A mistake in what stands at a place.
-    pub(crate) fn fault_at(&self, place: &Range<usize>, said: impl Display) -> Fault {
-        if place.is_empty() {
-            return self.fault(said);
+    /// A mistake in a value, named with the tables it stands in: `server.host`.
+    pub(crate) fn fault_at(&self, way: &str, said: impl Display) -> Fault {
+        match self.find(way) {
+            Some(place) => self.show(&place, said, None),
+            None => self.fault(said),
         }
-        self.show(place, said, None)
+    }
+
+    /// Where a value stands.
+    fn find(&self, way: &str) -> Option<Range<usize>> {
+        let document = DeTable::parse(&self.text).ok()?;
+        let mut steps = way.split('.');
+        let mut value = document.get_ref().get(steps.next()?)?;
+        for step in steps {
+            value = match step.parse::<usize>() {
+                Ok(index) => value.get_ref().get(index)?,
+                Err(_) => value.get_ref().get(step)?,
+            };
+        }
+        Some(value.span())
     }
 
     /// A mistake that has no one place.
@@ -121,24 +134,58 @@ impl Display for Fault {
 
 impl std::error::Error for Fault {}
 
+/// What the parser expects, in the words of the file's format, and an example of it.
+const EXPECTED: [(&str, &str, &str); 10] = [
+    ("a sequence", "a list", r#"["one", "two"]"#),
+    ("a map", "a table", r#"{ one = "two" }"#),
+    ("a string", "a string", r#""in quotes""#),
+    ("path string", "a string", r#""./in/quotes""#),
+    ("a boolean", "a boolean", "true"),
+    ("f64", "a number", "0.5"),
+    ("u16", "a whole number up to 65535", "8000"),
+    ("u32", "a whole number", "3"),
+    ("u64", "a whole number", "1000"),
+    ("usize", "a whole number", "3"),
+];
+
+/// Better examples for keys that newcomers meet.
+const EXAMPLES: [(&str, &str); 8] = [
+    ("allowed_roots", r#"["./repo"]"#),
+    ("command", r#"["wc", "-w"]"#),
+    ("env", r#"{ LANG = "C.UTF-8" }"#),
+    ("extensions", r#"[{ uri = "https://example.com/extension" }]"#),
+    ("parameters", "{ top_p = 0.9 }"),
+    ("retention", r#"{ age = "30d" }"#),
+    ("scopes", r#"["send", "read"]"#),
+    ("tokens", r#"[{ token = "env:HERALD_TOKEN", tenant = "acme", principal = "ci" }]"#),
+];
+
 /// The parser's sentence in the words of the file's format, without the text of a value: what is
-/// said about a fault ends up in logs.
-fn plain(said: &str) -> String {
-    let said = match said.strip_prefix("invalid type: string \"") {
-        Some(rest) => {
-            let (_, expected) = rest.rsplit_once("\", expected").unwrap_or_default();
-            format!("invalid type: string, expected{expected}")
-        }
-        None => said.to_owned(),
+/// said about a fault ends up in logs. Names that could stand there are left to the hint.
+fn plain(said: &str, hinted: bool) -> String {
+    if let Some(unknown) = said.strip_prefix("unknown field ") {
+        let names = if hinted { unknown.split(',').next() } else { None };
+        return format!("unknown key {}", names.unwrap_or(unknown));
+    }
+    let (given, expected) = said.rsplit_once(", expected ").unwrap_or((said, ""));
+    let given = match given.strip_prefix("invalid type: string \"") {
+        Some(_) => "invalid type: string".to_owned(),
+        None => given.replace("invalid type: map", "invalid type: table"),
     };
-    said.replace("invalid type: map", "invalid type: table")
-        .replace("expected a sequence", "expected a list")
-        .replace("expected a map", "expected a table")
-        .replace("expected a nonzero usize", "expected a number from 1 on")
+    let given = given.replace("missing field", "missing key").replace("sequence", "list");
+    let expected = match expected {
+        "" => return given,
+        "a nonzero usize" => "a number from 1 on",
+        name if name.starts_with("struct ") => "a table",
+        name => {
+            EXPECTED.iter().find(|(known, _, _)| *known == name).map_or(name, |(_, ours, _)| ours)
+        }
+    };
+    format!("{given}, expected {expected}")
 }
 
-/// What to write instead. `at` is the text at fault.
-fn hint(said: &str, at: &str) -> Option<String> {
+/// What to write instead. `at` is the text at fault, and `key` whose value it is.
+fn hint(said: &str, at: &str, key: Option<&str>) -> Option<String> {
     let header = at.trim_start_matches('[').split(']').next().unwrap_or_default();
     if let Some(unknown) = said.strip_prefix("unknown ") {
         if let Some(meant) = likely(unknown) {
@@ -154,10 +201,24 @@ fn hint(said: &str, at: &str) -> Option<String> {
     if at.starts_with("[[") {
         return Some(format!("there is one such table: write [{header}]"));
     }
-    if at.starts_with('[') && said.ends_with("expected a sequence") {
+    let expected = said.rsplit_once(", expected ")?.1;
+    if at.starts_with('[') && key.is_none() && expected == "a sequence" {
         return Some(format!("there can be several such tables: write [[{header}]] above each"));
     }
-    None
+    let key = key?;
+    let better = EXAMPLES.iter().find(|(known, _)| *known == key).map(|(_, example)| *example);
+    let usual = || EXPECTED.iter().find(|(name, _, _)| *name == expected);
+    let example = better.or_else(|| usual().map(|(_, _, example)| *example))?;
+    Some(format!("write it like {key} = {example}"))
+}
+
+/// The key whose value stands behind this text, if it stands on the same line.
+fn key_before(text: &str) -> Option<&str> {
+    let line = text.rsplit('\n').next()?;
+    let (key, _) = line.rsplit(['{', ',']).next()?.split_once('=')?;
+    let key = key.trim();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+    (!key.is_empty() && key.chars().all(is_plain)).then_some(key)
 }
 
 /// The name that was probably meant, from a fault such as ``field `prot`, expected one of `host`,

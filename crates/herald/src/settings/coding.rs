@@ -14,11 +14,7 @@ use crate::{
     config::{AgentSection, Span},
 };
 
-use super::{
-    codex, environment,
-    program::{self, Misplaced},
-    span,
-};
+use super::{codex, environment, kind::Mistake, program, span};
 
 /// Where the server listens whose place `--adapter` takes.
 pub(super) const PORT: u16 = 41242;
@@ -84,25 +80,14 @@ pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
     }))
 }
 
-/// How agents of this kind are spoken with, if they are coding agents.
-pub(super) fn preset(kind: &str) -> Option<Preset> {
-    Preset::ALL.into_iter().find(|preset| preset.name() == kind)
-}
-
-/// All kinds of them, to be read.
-pub(super) fn kinds() -> String {
-    let kinds = Preset::ALL.map(|preset| format!("{:?}", preset.name()));
-    kinds.join(", ")
-}
-
 /// A coding agent.
 pub(super) fn agent(
     section: &AgentSection,
     preset: Preset,
     processes: &Processes,
-) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
+) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
     let program = match &section.command {
-        Some(command) => program::program(section, command.to_vec())?,
+        Some(command) => program::program(section, command.clone())?,
         None => usual(section)?,
     };
     let mut coding = Coding::new(&section.name, preset, program, processes.clone());
@@ -110,7 +95,8 @@ pub(super) fn agent(
     coding.profile_name.clone_from(&section.profile);
     if let (Preset::Codex, Some(profile)) = (preset, &section.profile) {
         let settings = codex::profile(profile, &section.env);
-        coding.settings = settings.with_context(|| format!("agent {:?}", *section.name))?;
+        coding.settings =
+            settings.map_err(|fault| Mistake::new("profile", format!("{fault:#}")))?;
     }
     coding.force = section.force.unwrap_or(coding.force);
     coding.approval_timeout = span(section.approval_timeout).unwrap_or(coding.approval_timeout);
@@ -120,7 +106,7 @@ pub(super) fn agent(
 }
 
 /// The program that agents of this kind usually are.
-fn usual(section: &AgentSection) -> anyhow::Result<Program> {
+fn usual(section: &AgentSection) -> Result<Program, Mistake> {
     let kind = section.kind.as_str();
     let Some(usual) = USUAL.iter().find(|usual| usual.kind == kind) else {
         // Says what is missing.
@@ -128,17 +114,18 @@ fn usual(section: &AgentSection) -> anyhow::Result<Program> {
     };
     let command = usual.variable.and_then(environment);
     let command = command.unwrap_or_else(|| usual.program.to_owned());
-    program::program(section, vec![command]).map_err(|fault| match fault.is::<Misplaced>() {
-        true => {
+    program::program(section, vec![command]).map_err(|mistake| match mistake.key {
+        "command" => {
             let variable = usual.variable.map(|name| format!("{name} or ")).unwrap_or_default();
-            let install = usual.install;
-            fault.context(format!(
-                "{kind} cannot be run. Install it with `{install}`, or say with {variable}`command` \
-                 where it is"
-            ))
+            let (said, install) = (mistake.said, usual.install);
+            let said = format!(
+                "{said} Install it with `{install}`, or say with {variable}`command` in \
+                 herald.toml where it is"
+            );
+            Mistake { said, ..mistake }
         }
         // It is something else that is wrong.
-        false => fault,
+        _ => mistake,
     })
 }
 

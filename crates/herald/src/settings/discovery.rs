@@ -60,7 +60,7 @@ pub(super) fn discover(config: Option<&Path>) -> anyhow::Result<Vec<(AgentSectio
     let mut found = manifests(config)?;
     found.extend(on_search_path());
     let mut names = BTreeSet::new();
-    found.retain(|(section, _)| names.insert((*section.name).clone()));
+    found.retain(|(section, _)| names.insert(section.name.clone()));
     Ok(found)
 }
 
@@ -86,6 +86,27 @@ fn manifests(config: Option<&Path>) -> anyhow::Result<Vec<(AgentSection, Provena
 
 /// Programs whose name says that they are handlers, and which.
 fn on_search_path() -> Vec<(AgentSection, Provenance)> {
+    let usable = candidates().into_iter().filter_map(|(path, name)| {
+        let section = AgentSection {
+            command: Some(vec![path.to_string_lossy().into_owned()]),
+            ..AgentSection::new(&name.ok()?, "handler")
+        };
+        Some((section, Provenance::Found(path)))
+    });
+    usable.collect()
+}
+
+/// What is called like a handler on the search path and cannot be one, in whole sentences.
+pub(crate) fn passed_over() -> Vec<String> {
+    let refused = candidates().into_iter().filter_map(|(path, name)| {
+        let why = name.err()?;
+        Some(format!("{} is passed over: {why}", path.display()))
+    });
+    refused.collect()
+}
+
+/// All files on the search path that are called like a handler: the agent's name, or why not.
+fn candidates() -> Vec<(PathBuf, Result<String, String>)> {
     let search = env::var_os("PATH").unwrap_or_default();
     let mut found = Vec::new();
     for directory in env::split_paths(&search).filter(|directory| directory.is_absolute()) {
@@ -93,19 +114,29 @@ fn on_search_path() -> Vec<(AgentSection, Provenance)> {
         let mut programs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         programs.sort();
         for path in programs {
-            let name = path.file_name().and_then(|name| name.to_str());
-            let Some(name) = name.and_then(|name| name.strip_prefix(PREFIX)) else { continue };
-            let usable = path
-                .metadata()
-                .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
-            if usable && AgentName::new(name).is_segment() {
-                let section = AgentSection {
-                    command: Some(vec![path.to_string_lossy().into_owned()].into()),
-                    ..AgentSection::new(name, "handler")
-                };
-                found.push((section, Provenance::Found(path)));
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if let Some(name) = file.strip_prefix(PREFIX) {
+                let checked = check(&path, name);
+                found.push((path, checked));
             }
         }
     }
     found
+}
+
+fn check(path: &Path, name: &str) -> Result<String, String> {
+    let Ok(file) = path.metadata() else { return Err("it leads nowhere".to_owned()) };
+    if !file.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    if file.permissions().mode() & 0o111 == 0 {
+        return Err("it is not executable (`chmod +x`)".to_owned());
+    }
+    match AgentName::new(name).is_segment() {
+        true => Ok(name.to_owned()),
+        false => Err(format!(
+            "{name:?} is no name for an agent; behind {PREFIX} write 1 to 63 characters of a-z, \
+             0-9 and -"
+        )),
+    }
 }

@@ -1,18 +1,16 @@
 //! Keys of an agent that not every kind takes.
 
-use anyhow::bail;
-
 use crate::config::AgentSection;
 
-use super::coding;
+use super::kind::{Kind, Mistake};
 
 /// Stands for every kind of coding agent.
 const CODING: &str = "";
 
 /// Refuses keys that mean nothing to agents of this kind.
-pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
+pub(super) fn check(section: &AgentSection, kind: Kind) -> Result<(), Mistake> {
     let programs: &[&str] = &["exec", "handler", CODING];
-    let keys: &[(&str, bool, &[&str])] = &[
+    let keys: &[(&'static str, bool, &[&str])] = &[
         ("command", section.command.is_some(), programs),
         ("workdir", section.workdir.is_some(), programs),
         ("allowed_roots", !section.allowed_roots.is_empty(), programs),
@@ -47,7 +45,12 @@ pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
         ("connect_timeout", section.connect_timeout.is_some(), &["llm"]),
         ("first_token_timeout", section.first_token_timeout.is_some(), &["llm"]),
     ];
-    let kind = coding::preset(&section.kind).map_or(section.kind.as_str(), |_| CODING);
+    let kind = match kind {
+        Kind::Coding(_) => CODING,
+        Kind::Echo | Kind::Conformance | Kind::Exec | Kind::Handler | Kind::A2a | Kind::Llm => {
+            kind.name()
+        }
+    };
     let misplaced = keys.iter().find(|(_, given, kinds)| *given && !kinds.contains(&kind));
     let Some((key, _, kinds)) = misplaced else { return Ok(()) };
     let named = |kind: &&str| match *kind {
@@ -60,5 +63,5 @@ pub(super) fn check(section: &AgentSection) -> anyhow::Result<()> {
         Some((last, others)) => format!("{} or {last}", others.join(", ")),
         None => String::new(),
     };
-    bail!("agent {:?}: `{key}` belongs to kind = {kinds}", *section.name)
+    Err(Mistake::new(key, format!("`{key}` belongs to kind = {kinds}")))
 }

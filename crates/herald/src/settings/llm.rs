@@ -2,27 +2,26 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{anyhow, bail};
 use herald_agents::{Endpoint, Llm, Parameters, Patience};
 use herald_engine::{Agent, Profile};
 use serde_json::{Number, Value};
 
 use crate::config::{AgentSection, Span};
 
-use super::program::error_detail;
+use super::{kind::Mistake, program::error_detail};
 
 /// An agent that gives its turns to a model.
-pub(super) fn agent(section: &mut AgentSection) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
+pub(super) fn agent(section: &mut AgentSection) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
     let name = section.name.as_str();
-    let needed = |key: &str, example: &str| {
-        anyhow!("agent {name:?}: kind = \"llm\" needs {key}, such as {key} = {example:?}")
+    let needed = |key: &'static str, example: &str| {
+        Mistake::new(key, format!("kind = \"llm\" needs {key}, such as {key} = {example:?}"))
     };
     let url = section.url.as_deref();
     let url = url.ok_or_else(|| needed("url", "http://127.0.0.1:11434/v1"))?;
     let model = section.model.as_deref().ok_or_else(|| needed("model", "llama3.2"))?;
     let key = section.api_key.as_ref().map(|key| key.0.clone());
     let endpoint = Endpoint::new(url, key, patience(section));
-    let endpoint = endpoint.map_err(|fault| anyhow!("agent {name:?}: {fault}"))?;
+    let endpoint = endpoint.map_err(|fault| Mistake::of("url", fault))?;
     let mut llm = Llm::new(name, endpoint, parameters(section, model)?);
     llm.system.clone_from(&section.system);
     llm.images = section.images.unwrap_or(llm.images);
@@ -33,10 +32,10 @@ pub(super) fn agent(section: &mut AgentSection) -> anyhow::Result<(Profile, Arc<
     Ok((llm.profile(), Arc::new(llm)))
 }
 
-fn parameters(section: &AgentSection, model: &str) -> anyhow::Result<Parameters> {
+fn parameters(section: &AgentSection, model: &str) -> Result<Parameters, Mistake> {
     let mut further = section.parameters.clone();
     if let Some(key) = Parameters::OWN.iter().find(|key| further.contains_key(**key)) {
-        bail!("agent {:?}: parameters cannot say {key:?}", *section.name);
+        return Err(Mistake::new("parameters", format!("parameters cannot say {key:?}")));
     }
     let temperature = section.temperature.and_then(Number::from_f64).map(Value::Number);
     let max_tokens = section.max_tokens.map(|tokens| Value::Number(tokens.into()));

@@ -48,7 +48,7 @@ async fn list(basics: &Basics) -> anyhow::Result<Vec<Listed>> {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.trim().lines().next_back().unwrap_or("it says nothing");
         if last.contains("No module named herald") {
-            bail!("{last}; install the helper from the directory `python` of Herald's sources");
+            bail!("{last}; install the helper with `pip install ./python` in Herald's sources");
         }
         bail!("{last}");
     }
@@ -58,12 +58,16 @@ async fn list(basics: &Basics) -> anyhow::Result<Vec<Listed>> {
 fn section(basics: &Basics, listed: Listed) -> anyhow::Result<AgentSection> {
     let name = listed.name.to_lowercase().replace('_', "-");
     if !AgentName::new(name.as_str()).is_segment() {
-        bail!("the handler {:?} has no name for an agent: a-z, 0-9, - and _", listed.name);
+        bail!(
+            "the name of the handler {:?} is no name for an agent; let its property `name` return 1 \
+             to 63 characters of a-z, 0-9, - and _",
+            listed.name
+        );
     }
     let helper = HELPER.map(str::to_owned).into_iter();
     let command: Vec<_> = helper.chain(sources(basics)).chain([listed.name]).collect();
     Ok(AgentSection {
-        command: Some(command.into()),
+        command: Some(command),
         description: Some(listed.description).filter(|text| !text.is_empty()),
         ..AgentSection::new(&name, "handler")
     })

@@ -1,14 +1,13 @@
 //! Agents that run programs.
 
 use std::{
-    fmt,
-    ops::Range,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::Arc,
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use herald_agents::{
     ErrorDetail, Exec, Handler, Input,
     process::{Processes, Program, Workdir},
@@ -20,46 +19,59 @@ use crate::{
     config::{AgentSection, ErrorDetailKey, InputKey},
 };
 
-use super::{coding, span};
+use super::{kind::Mistake, span};
 
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// A mistake in what the section says, but not in its kind.
-#[derive(Debug)]
-pub(super) struct Misplaced {
-    pub(super) place: Range<usize>,
-    said: String,
-}
-
-impl fmt::Display for Misplaced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.said)
-    }
-}
-
-impl std::error::Error for Misplaced {}
-
 /// The agent of the flags, if they ask for one.
-pub(super) fn of_flags(args: &Serve) -> Option<AgentSection> {
+pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
+    let Some(text) = &args.exec else { return Ok(None) };
+    let workdir = args.workdir.clone();
+    check_shell(text, workdir.as_deref().unwrap_or(Path::new("")))?;
     // As the shell would run it where it was typed.
-    let command = ["sh".to_owned(), "-c".to_owned(), args.exec.clone()?];
-    Some(AgentSection {
-        command: Some(Vec::from(command).into()),
-        workdir: args.workdir.clone(),
+    let command = ["sh", "-c", text].map(str::to_owned);
+    Ok(Some(AgentSection {
+        command: Some(command.into()),
+        workdir,
         ..AgentSection::new("exec", "exec")
-    })
+    }))
 }
 
-/// Whether agents of this kind run a program.
-pub(super) fn runs_programs(kind: &str) -> bool {
-    matches!(kind, "exec" | "handler") || coding::preset(kind).is_some()
+/// Refuses a line that begins with a program that is not there. Where the shell would first make
+/// something else of the word, only the shell can know.
+fn check_shell(text: &str, workdir: &Path) -> anyhow::Result<()> {
+    let Some(word) =
+        text.trim().split([' ', '\t', '\n', ';', '|', '&']).find(|word| !word.is_empty())
+    else {
+        bail!("--exec needs a command, such as --exec 'wc -w'");
+    };
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-+./".contains(letter);
+    if !word.chars().all(is_plain) {
+        return Ok(());
+    }
+    let path = match word.contains('/') {
+        true => Path::new(".").join(workdir).join(word).to_string_lossy().into_owned(),
+        false => word.to_owned(),
+    };
+    let Err(fault) = Program::find(&path, None) else { return Ok(()) };
+    // Its own words, such as `cd` and `for`, are nowhere on the search path.
+    let known = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "command -v \"$1\"", "sh", word]);
+        let asked = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    if !word.contains('/') && known() {
+        return Ok(());
+    }
+    bail!("--exec: {fault}")
 }
 
 /// An agent that runs a program for each turn.
 pub(super) fn exec(
     section: &AgentSection,
     processes: &Processes,
-) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
+) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
     let mut exec = Exec::new(&section.name, given(section)?, processes.clone());
     exec.input = match section.input {
         None | Some(InputKey::Text) => Input::Text,
@@ -74,7 +86,7 @@ pub(super) fn exec(
 pub(super) fn handler(
     section: &AgentSection,
     processes: &Processes,
-) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
+) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
     let mut handler = Handler::new(&section.name, given(section)?, processes.clone());
     handler.max_output = section.max_output.map_or(handler.max_output, |size| size.0);
     handler.error_detail = error_detail(section, handler.error_detail);
@@ -83,17 +95,24 @@ pub(super) fn handler(
 }
 
 /// The program that the section names.
-fn given(section: &AgentSection) -> anyhow::Result<Program> {
-    let command = section.command.as_ref().map(|command| command.to_vec());
-    program(section, command.unwrap_or_default())
+fn given(section: &AgentSection) -> Result<Program, Mistake> {
+    program(section, section.command.clone().unwrap_or_default())
 }
 
 /// A program that runs as the section says.
-pub(super) fn program(section: &AgentSection, mut command: Vec<String>) -> anyhow::Result<Program> {
-    let agent = || format!("agent {:?}", *section.name);
+pub(super) fn program(
+    section: &AgentSection,
+    mut command: Vec<String>,
+) -> Result<Program, Mistake> {
     let Some(path) = command.first_mut().filter(|path| !path.is_empty()) else {
-        let kind = &*section.kind;
-        bail!("{}: kind = {kind:?} needs a command, such as [\"wc\", \"-w\"]", agent());
+        let kind = section.kind.as_str();
+        let example = match kind {
+            "acp" => "[\"opencode\", \"acp\"]",
+            "handler" => "[\"./handler.sh\"]",
+            _ => "[\"wc\", \"-w\"]",
+        };
+        let said = format!("kind = {kind:?} needs a command, such as command = {example}");
+        return Err(Mistake::new("command", said));
     };
     if path.contains('/') {
         *path = section.base.join(&path).to_string_lossy().into_owned();
@@ -105,17 +124,15 @@ pub(super) fn program(section: &AgentSection, mut command: Vec<String>) -> anyho
     };
     let workdir = place(section.workdir.as_deref().unwrap_or(Path::new("")));
     let roots: Vec<_> = section.allowed_roots.iter().map(|root| place(root)).collect();
-    let workdir = Workdir::new(&workdir, &roots);
-    let workdir = workdir.with_context(|| format!("{}: workdir", agent()))?;
+    for root in &roots {
+        Workdir::new(root, &[]).map_err(|fault| Mistake::of("allowed_roots", fault))?;
+    }
+    let workdir = Workdir::new(&workdir, &roots).map_err(|fault| Mistake::of("workdir", fault))?;
     let environment =
         section.env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect();
     let grace = span(section.kill_grace).unwrap_or(KILL_GRACE);
     let program = Program::new(&command, workdir, environment, grace);
-    program.map_err(|fault| {
-        let place = section.command.as_ref().map_or(&section.kind.place, |command| &command.place);
-        let said = format!("{}: command: {fault}", agent());
-        Misplaced { place: place.clone(), said }.into()
-    })
+    program.map_err(|fault| Mistake::of("command", fault))
 }
 
 /// How much callers hear of its failures.

@@ -10,24 +10,26 @@ use reqwest::Url;
 
 use crate::config::{AgentSection, UpstreamAuthSection, UpstreamTlsSection};
 
-use super::program::error_detail;
+use super::{kind::Mistake, program::error_detail};
 
 /// The agent of a section, which is looked for when it is needed.
-pub(super) fn agent(section: &AgentSection) -> anyhow::Result<(Profile, Arc<dyn Agent>)> {
-    let agent = || format!("agent {:?}", *section.name);
+pub(super) fn agent(section: &AgentSection) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
     let Some(url) = &section.url else {
-        bail!("{}: kind = \"a2a\" needs a url, such as \"https://agents.example.com\"", agent());
+        let said = "kind = \"a2a\" needs url, such as url = \"https://agents.example.com\"";
+        return Err(Mistake::new("url", said));
     };
-    let source = Source::parse(url).with_context(agent)?;
-    if source.origin().is_none() {
-        bail!("{}: url must begin with http:// or https://", agent());
+    let network = Source::parse(url).is_ok_and(|source| source.origin().is_some());
+    if !network {
+        let said = format!("{url:?} is no agent's URL: it begins with http:// or https://");
+        return Err(Mistake::of("url", said));
     }
     let secrets = Secrets::default();
     // Some addresses hold one.
     if let Ok(url) = Url::parse(url) {
         url.query_pairs().for_each(|(_, value)| secrets.add(&value));
     }
-    let builder = builder(section, &secrets).with_context(agent)?;
+    let builder = builder(section, &secrets);
+    let builder = builder.map_err(|fault| Mistake::of("tls", format!("{fault:#}")))?;
     let mut upstream = Upstream::new(&section.name, url, builder);
     upstream.secrets = secrets;
     upstream.idempotent = section.idempotent.unwrap_or(upstream.idempotent);
@@ -70,7 +72,7 @@ fn builder(section: &AgentSection, secrets: &Secrets) -> anyhow::Result<ClientBu
             Ok(builder.credential(certificate))
         }
         (None, None) => Ok(builder),
-        (Some(_), None) | (None, Some(_)) => bail!("tls needs both a certificate and its key"),
+        (Some(_), None) | (None, Some(_)) => bail!("it needs both a certificate and its key"),
     }
 }
 

@@ -171,5 +171,9 @@ async fn a_program_that_is_not_there_is_missed_when_the_server_starts() {
     assert!(!refused.stderr.contains("npm install"), "it is there: {refused:?}");
     let options = Options::config("[[agents]]\nname = \"any\"\nkind = \"acp\"\n");
     let refused = options.refused().await;
-    assert!(refused.stderr.contains("kind = \"acp\" needs a command"), "{refused:?}");
+    let said = "kind = \"acp\" needs a command, such as command = [\"opencode\", \"acp\"]";
+    assert!(refused.stderr.contains(said), "{refused:?}");
+    let refused = Options::default().arguments(["--adapter", "acp"]).refused().await;
+    assert!(refused.stderr.contains("put it into herald.toml"), "{refused:?}");
+    assert!(refused.stderr.contains("kind = \"acp\"\n"), "{refused:?}");
 }

@@ -112,7 +112,7 @@ async fn a_mistake_is_answered_with_the_line_it_is_on_and_what_to_write_instead(
         ("dialects = 1\n", &["line 1", "\"0.3\" = false"]),
         ("[[agents]]\nname = \"My Agent\"\nkind = \"echo\"\n", &["line 2", "My Agent", "a-z"]),
         ("[[agents]]\nname = \"a\"\nkind = \"eccho\"\n", &["line 3", "unknown kind", "\"echo\""]),
-        ("[[agents]]\nkind = \"echo\"\n", &["line 1", "missing field `name`"]),
+        ("[[agents]]\nkind = \"echo\"\n", &["line 1", "missing key `name`"]),
         (
             "[[agents]]\nname = \"a\"\nkind = \"exec\"\ncommand = [\"no-such-program-7\"]\n",
             &["line 4", "no-such-program-7", "4 | command = "],
@@ -232,6 +232,59 @@ async fn metrics_are_for_whoever_the_file_names() {
     assert!(answer.text().contains("\nherald_connections_open "), "{answer:?}");
 }
 
+#[tokio::test]
+async fn a_mistake_in_an_agent_is_shown_at_its_own_key_and_answered_with_an_example() {
+    let exec = "kind = \"exec\"\ncommand = [\"cat\"]";
+    let llm = "kind = \"llm\"\nmodel = \"m\"";
+    for (kind, key, words) in [
+        (exec, "workdir = \"nowhere\"", &["there is no directory nowhere"][..]),
+        (exec, "allowed_roots = [\"nowhere\"]", &["allowed_roots: there is no directory"]),
+        (exec, "allowed_roots = \".\"", &["expected a list", "allowed_roots = [\"./repo\"]"]),
+        (exec, "timeout = 30", &["a length of time such as \"30s\""]),
+        (exec, "memory = 3", &["has no memory"]),
+        (exec, "url = \"http://a.example\"", &["`url` belongs to kind = \"a2a\" or \"llm\""]),
+        (exec, "env = [\"A=b\"]", &["expected a table", "env = { LANG = \"C.UTF-8\" }"]),
+        (exec, "extensions = [\"https://a.example\"]", &["expected a table", "uri = "]),
+        (exec, "cmd = [\"cat\"]", &["unknown key `cmd`\n", "did you mean `command`?"]),
+        (exec, "attempts = \"2\"", &["expected a whole number", "attempts = 3"]),
+        (
+            "kind = \"exec\"\nstreaming = true",
+            "command = \"wc -w\"",
+            &["command = [\"wc\", \"-w\"]"],
+        ),
+        (llm, "url = \"localhost:1\"", &["url: must look like https://"]),
+        (llm, "url = 3", &["expected a string", "url = \"in quotes\""]),
+        (llm, "temperature = \"0.3\"", &["expected a number", "temperature = 0.5"]),
+        (
+            "kind = \"a2a\"\nretries = 1",
+            "url = \"localhost:1\"",
+            &["begins with http:// or https://"],
+        ),
+        (
+            "kind = \"codex\"\ncommand = [\"cat\"]",
+            "profile = \"x y\"",
+            &["a profile of Codex has letters"],
+        ),
+    ] {
+        let config = format!("[[agents]]\nname = \"a\"\n{kind}\n{key}\n");
+        refused(&config, &["herald.toml, line 5: ", &format!("5 | {key}")]).await;
+        refused(&config, words).await;
+    }
+    for (kind, meant) in [
+        ("claude", "claude-code"),
+        ("claude_code", "claude-code"),
+        ("shell", "exec"),
+        ("openai", "llm"),
+        ("eccho", "echo"),
+    ] {
+        let config = format!("[[agents]]\nname = \"a\"\nkind = \"{kind}\"\nworkdir = \".\"\n");
+        let said = format!("unknown kind {kind:?}; did you mean {meant:?}?");
+        refused(&config, &["herald.toml, line 3: ", &said]).await;
+    }
+    let config = "[[agents]]\nname = \"a\"\nkind = \"toaster\"\n";
+    refused(config, &["line 3", "use one of \"exec\", \"handler\"", "\"acp\""]).await;
+}
+
 // proves: SEC-008
 #[tokio::test]
 async fn no_secret_is_repeated_when_the_file_is_at_fault() {
@@ -243,8 +296,8 @@ async fn no_secret_is_repeated_when_the_file_is_at_fault() {
         ),
         ("tokens = \"hush\"", &["tokens", "expected a list"]),
         ("tokens = [{ token = \"hush", &["token"]),
-        ("secret = \"hush\"", &["secret", "unknown field"]),
-        ("authorization = \"hush\"", &["authorization", "unknown field"]),
+        ("secret = \"hush\"", &["secret", "unknown key"]),
+        ("authorization = \"hush\"", &["authorization", "unknown key"]),
     ] {
         let refused = Options::config(format!("[auth]\n{config}\n")).refused().await;
         says(&refused, words);

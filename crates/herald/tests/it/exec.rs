@@ -414,6 +414,24 @@ async fn mistakes_in_its_settings_are_found_at_the_start() {
 }
 
 #[tokio::test]
+async fn a_flag_that_names_no_program_is_refused_as_the_file_would_be() {
+    for (line, said) in [
+        ("no-such-program-7 --fast", "no program \"no-such-program-7\" on PATH that may be run"),
+        ("no-such-program-7|cat", "is it installed?"),
+        ("./nowhere.sh", "nowhere.sh"),
+        ("/etc/passwd", "chmod +x"),
+        (" ", "--exec needs a command, such as --exec 'wc -w'"),
+    ] {
+        let refused = Options::default().arguments(["--exec", line]).refused().await;
+        assert!(refused.stderr.contains(said), "{line}: {}", refused.stderr);
+    }
+    // What only the shell knows is left to it.
+    for line in ["cd / && pwd", "WORD=x; echo $WORD", "\"cat\"", "for x in 1; do cat; done"] {
+        Herald::start(Options::default().arguments(["--exec", line])).await;
+    }
+}
+
+#[tokio::test]
 async fn one_flag_makes_a_program_an_agent() {
     let options = Options::default().arguments(["--exec", "tr a-z A-Z | rev"]);
     let herald = Herald::start(options).await;

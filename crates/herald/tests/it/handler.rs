@@ -398,6 +398,18 @@ async fn handlers_are_found_beside_the_settings_and_on_the_search_path() {
     let options = Options::default().arguments(["--config", config]).environment("PATH", &path);
     let herald = Herald::start(options.clone()).await;
     assert!(herald.greeting.contains("serves echo, greet, path-one"), "{}", herald.greeting);
+    let base = format!("http://{}/agents", herald.address);
+    for line in [
+        format!("  agents echo      {base}/echo  and at the root\n"),
+        format!("         greet     {base}/greet\n"),
+        format!("         path-one  {base}/path-one\n"),
+    ] {
+        assert!(herald.greeting.contains(&line), "no {line:?} in {}", herald.greeting);
+    }
+    let (nameless, text) = ("\"Not A Name\" is no name for an agent", "it is not executable");
+    let log = herald.log();
+    assert!(log.contains("herald-handler-text is passed over"), "{log}");
+    assert!(log.contains(text) && log.contains(nameless), "{log}");
     for (name, says) in
         [("echo", "Echo: x"), ("greet", "from the manifest"), ("path-one", "from the path")]
     {
@@ -407,6 +419,8 @@ async fn handlers_are_found_beside_the_settings_and_on_the_search_path() {
     }
     let herald = Herald::start(options.arguments(["--no-discovery"])).await;
     assert!(herald.greeting.contains("serves echo\n"), "{}", herald.greeting);
+    assert!(!herald.greeting.contains("/agents/"), "{}", herald.greeting);
+    assert!(!herald.log().contains("passed over"), "{}", herald.log());
 
     let list = |arguments: &'static [&'static str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_herald"));
@@ -414,7 +428,9 @@ async fn handlers_are_found_beside_the_settings_and_on_the_search_path() {
         command.current_dir(place.path()).env("PATH", &path).arg("serve").args(arguments);
         output_of(command)
     };
-    let table = list(&["--config", "herald.toml", "--list-handlers"]).await.stdout;
+    let listed = list(&["--config", "herald.toml", "--list-handlers"]).await;
+    assert!(listed.stderr.contains(text) && listed.stderr.contains(nameless), "{listed:?}");
+    let table = listed.stdout;
     let row = |name: &str| table.lines().find(|line| line.starts_with(name)).map(str::to_owned);
     assert!(row("greet").unwrap().contains("found       Greets"), "{table}");
     assert!(row("echo").unwrap().contains("configured"), "{table}");
@@ -434,4 +450,8 @@ async fn handlers_are_found_beside_the_settings_and_on_the_search_path() {
     let refused = list(&["--list-handlers"]).await;
     assert!(refused.stderr.contains("bad.toml"), "{}", refused.stderr);
     assert!(refused.stderr.contains("did you mean `command`?"), "{}", refused.stderr);
+    let wrong = "name = \"bad\"\nkind = \"handler\"\ncommand = [\"no-such-program-7\"]\n";
+    fs::write(beside.join("bad.toml"), wrong).unwrap();
+    let refused = list(&["--list-handlers"]).await;
+    assert!(refused.stderr.contains("bad.toml, line 3: "), "{}", refused.stderr);
 }

@@ -61,3 +61,27 @@ async fn the_readme_and_the_page_about_standard_input_work_when_they_are_pasted(
     let echoed = pasted.stdout.matches("Echo: Hello").count();
     assert!(echoed >= 2, "{}", pasted.stdout);
 }
+
+#[tokio::test]
+async fn every_entry_of_the_page_about_agents_is_taken_as_it_stands() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/agents.md")).unwrap();
+    let entries: String =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(entries.matches("[[agents]]").count() >= 5, "{entries}");
+    let home = tempfile::tempdir().unwrap();
+    for directory in ["texts", "repo"] {
+        fs::create_dir(home.path().join(directory)).unwrap();
+    }
+    fs::copy(root.join("crates/agents/examples/handler.sh"), home.path().join("handler.sh"))
+        .unwrap();
+    // Whatever is there to be run will do: nobody runs it.
+    fs::write(home.path().join("herald.toml"), entries).unwrap();
+    let program = "CLAUDE_CODE_PATH=/bin/true herald serve --list-handlers --no-discovery";
+    let pasted = paste(home.path(), program).await;
+    assert!(pasted.status.success(), "{pasted:?}");
+    for name in ["wc", "coder", "count", "poet", "researcher"] {
+        let row = pasted.stdout.lines().find(|line| line.starts_with(name));
+        assert!(row.is_some_and(|row| row.contains("configured")), "{name}: {}", pasted.stdout);
+    }
+}
