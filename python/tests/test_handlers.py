@@ -139,6 +139,12 @@ class Helper(unittest.TestCase):
         self.assertNotEqual(process.returncode, 0)
         self.assertIn("my_handler", said)
 
+    def test_a_file_is_answered_with_the_name_of_its_module(self):
+        process = self.start("--package", "./custom/handlers/mine.py", "--list")
+        _, said = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("such as custom.handlers.mine", said)
+
     def test_what_cannot_be_a_handler_is_named_in_the_last_line(self):
         unfinished = "from herald import TaskHandler\nclass Half(TaskHandler):\n    name = 'half'\n"
         for module, text, words in (

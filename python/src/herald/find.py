@@ -101,6 +101,9 @@ def _package(name):
 
 
 def _load(name):
+    if "/" in name or name.endswith(".py"):
+        meant = name.removesuffix(".py").strip("./").replace("/", ".")
+        raise Unusable(f"{name!r} is no name of a module; write it as `import` does, such as {meant}")
     return _do(f"load the module {name}", importlib.import_module, name)
 
 

@@ -77,7 +77,7 @@ fn not_found(name: &str) -> String {
         true if Path::new(name).is_file() => {
             format!("the program {name:?} may not be run; is it executable (`chmod +x`)?")
         }
-        true => format!("there is no program {name:?} there that may be run; is it installed?"),
+        true => format!("there is no file {name:?}; is it installed?"),
         false => format!("there is no program {name:?} on PATH that may be run; is it installed?"),
     }
 }
@@ -117,10 +117,12 @@ fn real(path: &Path) -> io::Result<PathBuf> {
     });
     found.map_err(|fault| {
         let path = path.display();
-        let said = match fault.kind() {
-            io::ErrorKind::NotFound => format!("there is no directory {path}"),
-            io::ErrorKind::NotADirectory => format!("{path} is no directory"),
-            _ => format!("{path}: {fault}"),
+        let said = if fault.kind() == io::ErrorKind::NotFound {
+            format!("there is no directory {path}")
+        } else if fault.kind() == io::ErrorKind::NotADirectory {
+            format!("{path} is no directory")
+        } else {
+            format!("{path}: {fault}")
         };
         io::Error::new(fault.kind(), said)
     })

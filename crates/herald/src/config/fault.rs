@@ -149,15 +149,18 @@ const EXPECTED: [(&str, &str, &str); 10] = [
 ];
 
 /// Better examples for keys that newcomers meet.
-const EXAMPLES: [(&str, &str); 8] = [
+const EXAMPLES: [(&str, &str); 11] = [
     ("allowed_roots", r#"["./repo"]"#),
+    ("auth", r#"{ token = "env:NAME" }"#),
     ("command", r#"["wc", "-w"]"#),
     ("env", r#"{ LANG = "C.UTF-8" }"#),
     ("extensions", r#"[{ uri = "https://example.com/extension" }]"#),
     ("parameters", "{ top_p = 0.9 }"),
     ("retention", r#"{ age = "30d" }"#),
     ("scopes", r#"["send", "read"]"#),
+    ("tls", r#"{ certificate = "cert.pem", key = "key.pem" }"#),
     ("tokens", r#"[{ token = "env:HERALD_TOKEN", tenant = "acme", principal = "ci" }]"#),
+    ("version", r#""1.0""#),
 ];
 
 /// The parser's sentence in the words of the file's format, without the text of a value: what is
@@ -195,21 +198,27 @@ fn hint(said: &str, at: &str, key: Option<&str>) -> Option<String> {
         let section = home(key)?;
         return Some(format!("`{key}` belongs under {section}"));
     }
-    if !said.starts_with("invalid type") {
+    let unquoted = said.starts_with("string values must be quoted");
+    if !unquoted && !said.starts_with("invalid type") {
         return None;
     }
     if at.starts_with("[[") {
         return Some(format!("there is one such table: write [{header}]"));
     }
-    let expected = said.rsplit_once(", expected ")?.1;
+    let expected = if unquoted { "a string" } else { said.rsplit_once(", expected ")?.1 };
     if at.starts_with('[') && key.is_none() && expected == "a sequence" {
         return Some(format!("there can be several such tables: write [[{header}]] above each"));
     }
     let key = key?;
     let better = EXAMPLES.iter().find(|(known, _)| *known == key).map(|(_, example)| *example);
     let usual = || EXPECTED.iter().find(|(name, _, _)| *name == expected);
-    let example = better.or_else(|| usual().map(|(_, _, example)| *example))?;
-    Some(format!("write it like {key} = {example}"))
+    match better.or_else(|| usual().map(|(_, _, example)| *example)) {
+        Some(example) => Some(format!("write it like {key} = {example}")),
+        None if expected.starts_with("struct ") => {
+            Some(format!("write [{key}] on a line of its own, and its keys below"))
+        }
+        None => None,
+    }
 }
 
 /// The key whose value stands behind this text, if it stands on the same line.

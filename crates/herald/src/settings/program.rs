@@ -132,7 +132,22 @@ pub(super) fn program(
         section.env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect();
     let grace = span(section.kill_grace).unwrap_or(KILL_GRACE);
     let program = Program::new(&command, workdir, environment, grace);
-    program.map_err(|fault| Mistake::of("command", fault))
+    program.map_err(|fault| {
+        let cure = cure(&section.base, &command[0]).unwrap_or_default();
+        Mistake::of("command", format!("{fault}{cure}"))
+    })
+}
+
+/// What was probably meant by the name of a program that is not there.
+fn cure(base: &Path, name: &str) -> Option<String> {
+    if name.contains('/') {
+        return None;
+    }
+    if base.join(name).is_file() {
+        return Some(format!(" The file of that name beside it is \"./{name}\""));
+    }
+    let words: Vec<_> = name.split_whitespace().collect();
+    (words.len() > 1).then(|| format!(" Each word stands by itself: {words:?}"))
 }
 
 /// How much callers hear of its failures.

@@ -399,6 +399,8 @@ async fn mistakes_in_its_settings_are_found_at_the_start() {
         ("kind = \"exec\"\ncommand = []", "needs a command"),
         ("kind = \"exec\"\ncommand = [\"no-such-program-7\"]", "is it installed?"),
         ("kind = \"exec\"\ncommand = [\"/etc/passwd\"]", "chmod +x"),
+        ("kind = \"exec\"\ncommand = [\"wc -w\"]", "stands by itself: [\"wc\", \"-w\"]"),
+        ("kind = \"exec\"\ncommand = [\"herald.toml\"]", "beside it is \"./herald.toml\""),
         ("kind = \"exec\"\ncommand = [\"cat\"]\nworkdir = \"nowhere\"", "nowhere"),
         ("kind = \"echo\"\ncommand = [\"cat\"]", "`command` belongs to kind = \"exec\""),
         ("kind = \"exec\"\ncommand = [\"cat\"]\ninput = \"xml\"", "unknown variant `xml`"),
