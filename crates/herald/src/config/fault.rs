@@ -254,7 +254,8 @@ fn home(key: &str) -> Option<String> {
 }
 
 fn may_hold_a_secret(line: &str) -> bool {
-    ["tok", "secret", "pass", "key", "auth", "header"].iter().any(|hint| line.contains(hint))
+    // What stands before the `@` of a URL is a password.
+    ["tok", "secret", "pass", "key", "auth", "header", "@"].iter().any(|hint| line.contains(hint))
 }
 
 /// A line with a star for every character in quotes, so that what points at it still fits.

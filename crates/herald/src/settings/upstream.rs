@@ -15,14 +15,15 @@ use super::{kind::Mistake, program::error_detail};
 /// The agent of a section, which is looked for when it is needed.
 pub(super) fn agent(section: &AgentSection) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
     let Some(url) = &section.url else {
-        let said = "kind = \"a2a\" needs url, such as url = \"https://agents.example.com\"";
+        let said = "kind = \"a2a\" needs a url, such as url = \"https://agents.example.com\"";
         return Err(Mistake::new("url", said));
     };
-    let network = Source::parse(url).is_ok_and(|source| source.origin().is_some());
-    if !network {
-        let said = format!("{url:?} is no agent's URL: it begins with http:// or https://");
-        return Err(Mistake::of("url", said));
+    let elsewhere = || Mistake::of("url", "it must begin with http:// or https://");
+    if !url.contains("://") {
+        return Err(elsewhere());
     }
+    let source = Source::parse(url).map_err(|fault| Mistake::of("url", fault))?;
+    source.origin().ok_or_else(elsewhere)?;
     let secrets = Secrets::default();
     // Some addresses hold one.
     if let Ok(url) = Url::parse(url) {

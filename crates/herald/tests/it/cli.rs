@@ -260,7 +260,7 @@ async fn a_mistake_in_an_agent_is_shown_at_its_own_key_and_answered_with_an_exam
         (
             "kind = \"a2a\"\nretries = 1",
             "url = \"localhost:1\"",
-            &["begins with http:// or https://"],
+            &["must begin with http:// or https://"],
         ),
         (
             "kind = \"codex\"\ncommand = [\"cat\"]",

@@ -396,6 +396,11 @@ async fn what_is_wrong_with_the_settings_of_an_upstream_is_said_at_the_start() {
         ("kind = \"a2a\"\n", "needs a url"),
         ("kind = \"a2a\"\nurl = \"file:///etc/card.json\"\n", "must begin with http"),
         ("kind = \"a2a\"\nurl = \"http://user:hunter2@a.example\"\n", "not in the URL"),
+        ("kind = \"a2a\"\nurl = \"user:hunter2@a.example\"\n", "must begin with http"),
+        (
+            "kind = \"llm\"\nmodel = \"m\"\nurl = \"http://user:hunter2@a.example\"\n",
+            "without credentials in it",
+        ),
         ("kind = \"a2a\"\nurl = \"http://a.example\"\nbinding = \"soap\"\n", "`jsonrpc`"),
         ("kind = \"a2a\"\nurl = \"http://a.example\"\nversion = \"7\"\n", "\"1.0\""),
         (
