@@ -102,6 +102,11 @@ fn spelled(text: &str, secret: &str) -> Option<usize> {
         let Some((read, taken)) = letter(rest) else {
             return (found >= SHORTEST).then_some(text.len());
         };
+        // A backslash is part of the letter after it, also where a query has escaped it.
+        if read == '\\' {
+            rest = &rest[taken..];
+            continue;
+        }
         // A query writes a space so.
         if read != expected && (read, expected) != ('+', ' ') {
             return None;
