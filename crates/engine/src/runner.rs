@@ -452,23 +452,14 @@ impl Engine {
                     Command::Report(TaskState::Completed, None, None)
                 }
             }
-            Outcome::Returned(Err(AgentError::Failed(text))) => {
-                let broke = sink.has_broken();
-                failed(if broke { BROKE_PROTOCOL } else { AGENT_FAILED }, &text)
-            }
-            Outcome::Returned(Err(AgentError::Broke(text))) => failed(BROKE_PROTOCOL, &text),
-            Outcome::Returned(Err(AgentError::Unavailable(text))) => {
-                failed(AGENT_UNAVAILABLE, &text)
-            }
+            // The claim dies with this process, and the next start takes the turn up.
+            Outcome::Returned(Err(AgentError::Left)) if self.is_draining() => return None,
+            Outcome::Returned(Err(error)) => sink.failed(&error),
             Outcome::Panicked(cause) => {
                 tracing::error!(%task, cause, "the agent panicked");
                 failed(AGENT_CRASHED, "the agent crashed")
             }
-            // The claim dies with this process, and the next start takes the turn up.
-            Outcome::Returned(Err(AgentError::Left)) if self.is_draining() => return None,
-            Outcome::Returned(Err(AgentError::Left | AgentError::Stopped)) | Outcome::Abandoned => {
-                failed(AGENT_FAILED, "the agent gave up")
-            }
+            Outcome::Abandoned => sink.failed(&AgentError::Stopped),
         };
         let record = self.settle(live, sink.epoch, command).await?;
         if record.run.holder.is_none() {

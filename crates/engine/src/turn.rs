@@ -13,7 +13,7 @@ use herald_protocol::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::rules::Chunk;
+use crate::{agent::AgentError, rules::Chunk};
 
 pub use crate::idempotency::TurnId;
 
@@ -35,6 +35,8 @@ pub enum Say {
     Artifact(Chunk),
     /// A direct answer.
     Reply(Message),
+    /// The turn failed, and why.
+    Failed(AgentError),
 }
 
 /// Where a turn's words go: the local log, or the wire to the server that leased the turn.
@@ -274,6 +276,17 @@ impl Turn {
     pub async fn complete(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.words(text);
         self.say(Say::Status(TaskState::Completed, Some(message), None)).await
+    }
+
+    /// Fails the task now, as returning the error would: for agents that have something to put away
+    /// first, which nobody need wait for. Where the turn was stopped there is nothing to say.
+    pub async fn fail(&self, error: &AgentError) -> Result<(), Stop> {
+        match error {
+            AgentError::Stopped | AgentError::Left => Ok(()),
+            AgentError::Failed(_) | AgentError::Broke(_) | AgentError::Unavailable(_) => {
+                self.say(Say::Failed(error.clone())).await
+            }
+        }
     }
 
     /// Answers directly. Only for messages the agent declared so, and nothing may follow.

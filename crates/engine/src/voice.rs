@@ -13,10 +13,11 @@ use herald_protocol::{Error, ErrorKind, Message, TaskState};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
+    agent::AgentError,
     engine::Engine,
     live::Live,
     rules::Command,
-    runner::{is_passing, until},
+    runner::{AGENT_FAILED, AGENT_UNAVAILABLE, BROKE_PROTOCOL, failure, is_passing, until},
     store::Epoch,
     turn::{Say, Sink, Stop},
     write::Refusal,
@@ -67,6 +68,7 @@ impl Sink for Voice {
                     Command::Report(TaskState::Completed, Some(message), None)
                 }
                 Say::Reply(message) => Command::Reply(message),
+                Say::Failed(error) => self.failed(&error),
             })
             .collect();
         let written = self.engine.persist(&self.live, self.epoch, commands).await;
@@ -163,9 +165,19 @@ impl Voice {
         self.begun + Duration::from_millis(self.spoke.load(Ordering::Relaxed))
     }
 
-    /// Whether it said something that makes no sense.
-    pub(crate) fn has_broken(&self) -> bool {
-        self.broke.load(Ordering::Relaxed)
+    /// What ends the task of an agent that failed so.
+    pub(crate) fn failed(&self, error: &AgentError) -> Command {
+        let (reason, text) = match error {
+            // What it said made no sense, and it was told so.
+            AgentError::Failed(text) if self.broke.load(Ordering::Relaxed) => {
+                (BROKE_PROTOCOL, text.as_str())
+            }
+            AgentError::Failed(text) => (AGENT_FAILED, text.as_str()),
+            AgentError::Broke(text) => (BROKE_PROTOCOL, text.as_str()),
+            AgentError::Unavailable(text) => (AGENT_UNAVAILABLE, text.as_str()),
+            AgentError::Stopped | AgentError::Left => (AGENT_FAILED, "the agent gave up"),
+        };
+        Command::Report(TaskState::Failed, Some(failure(reason, text)), None)
     }
 
     fn pause(&self) -> Paused<'_> {

@@ -15,6 +15,8 @@ use herald_protocol::{
     request::{CancelTask, SendMessage},
 };
 
+use tokio::sync::Notify;
+
 use crate::support::{Bench, Script, answer, artifact_text, eventually, profile, say, text};
 
 fn echo() -> Script {
@@ -436,4 +438,25 @@ async fn an_agent_is_told_of_a_task_that_ends_while_it_waits() {
         told().get(1) == Some(&(TaskState::Failed, None))
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_task_that_failed_has_ended_before_its_agent_has_put_everything_away() {
+    let away = Arc::new(Notify::new());
+    let tidy = Arc::clone(&away);
+    let bench = Bench::new(Script::new(move |turn| {
+        let tidy = Arc::clone(&tidy);
+        Box::pin(async move {
+            let error = AgentError::Broke("it makes no sense".to_owned());
+            turn.fail(&error).await?;
+            tidy.notified().await;
+            Err(error)
+        })
+    }))
+    .await;
+    let error = bench.send(say("go")).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidAgentResponse);
+    assert_eq!(bench.engine.at_work().len(), 1, "it keeps its slot");
+    away.notify_one();
+    eventually(async || bench.engine.at_work().is_empty()).await;
 }
