@@ -12,7 +12,7 @@ mod dialect;
 mod gemini;
 mod opencode;
 
-use std::{borrow::Cow, collections::VecDeque, io, time::Duration};
+use std::{collections::VecDeque, io, time::Duration};
 
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Stop, Turn};
@@ -33,19 +33,17 @@ use crate::{
     failure::Failure,
     growing::Growing,
     process::{Processes, Program, STUCK, environment},
+    text::cut,
 };
 
 /// What a coding agent may write in one turn.
 const MAX_OUTPUT: u64 = 64 << 20;
 
-/// How long it may take until its first word.
-const BEGINNING: Duration = Duration::from_secs(120);
-
 /// The longest name of a session that is kept.
 const SESSION: usize = 512;
 
-/// How much of a tool's output is told.
-const TOOL_OUTPUT: usize = 200;
+/// How much is told of a model's or a tool's name, and of a tool's output.
+const SHOWN: usize = 200;
 
 /// The artifact that grows with the answer.
 const ANSWER: &str = "assistant-response";
@@ -88,6 +86,8 @@ pub struct Coding {
     pub settings: Map<String, Value>,
     /// Whether the agent may do everything without asking.
     pub force: bool,
+    /// How long it may take until its first word.
+    pub start_timeout: Duration,
     /// After so long, what nobody answered is denied.
     pub approval_timeout: Duration,
     /// How many bytes it may write in one turn.
@@ -127,6 +127,7 @@ impl Coding {
             profile_name: None,
             settings: Map::new(),
             force: false,
+            start_timeout: Duration::from_secs(120),
             approval_timeout: Duration::from_secs(600),
             max_output: MAX_OUTPUT,
             error_detail: ErrorDetail::Message,
@@ -192,7 +193,7 @@ impl Coding {
         let mut conversation = opened.await.map_err(unstarted)?;
         let heard = tokio::select! {
             heard = async {
-                begin(&mut conversation).await?;
+                self.begin(&mut conversation).await?;
                 self.listen(turn, &mut conversation).await
             } => heard,
             () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
@@ -204,10 +205,37 @@ impl Coding {
             },
             Ok(None) => Err(Cut::Failed(conversation.broken_off(self.program.grace).await)),
             Err(cut) => {
+                let cut = self.give_up(turn, cut).await;
                 conversation.end().await;
                 Err(cut)
             }
         }
+    }
+
+    /// Fails the task where that is how it ends: nobody need wait until the program is gone.
+    async fn give_up(&self, turn: &Turn, cut: Cut) -> Cut {
+        let error = match cut {
+            Cut::Failed(failure) => failure.tell(&self.name, self.error_detail),
+            Cut::Turn(error) => error,
+            Cut::SessionLost | Cut::Unanswered => return cut,
+        };
+        // If it cannot be said now, it is when the turn returns.
+        let _ = turn.fail(&error).await;
+        Cut::Turn(error)
+    }
+
+    /// Waits for the agent's first word, but not for ever: what does not speak its dialect may say
+    /// nothing that means anything.
+    async fn begin(&self, conversation: &mut Conversation) -> Result<(), Cut> {
+        match timeout(self.start_timeout, conversation.next()).await {
+            Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
+            Ok(Err(failure)) => return Err(Cut::Failed(failure)),
+            Err(_) => {
+                let kind = format!("did not begin within {:?}", self.start_timeout);
+                return Err(Cut::Failed(Failure::new(kind)));
+            }
+        }
+        Ok(())
     }
 
     /// Tells the task what the agent says, until it is done; `None` if it ends before.
@@ -217,20 +245,31 @@ impl Coding {
         conversation: &mut Conversation,
     ) -> Result<Option<Done>, Cut> {
         let mut answer = Growing::new(turn, ANSWER, ANSWER);
+        let mut retried = None;
         loop {
             let Some(next) = answer.before_due(conversation.next()).await? else { continue };
             let event = match next {
                 Ok(Some(Event::Text(text))) => {
+                    retried = None;
                     answer.say(&text).await?;
                     continue;
                 }
                 Ok(event) => event,
-                Err(failure) => return Err(Cut::Failed(failure)),
+                Err(failure) => {
+                    answer.flush().await?;
+                    return Err(Cut::Failed(failure));
+                }
             };
             match event {
                 Some(Event::Done { .. }) => answer.finish(None).await?,
                 Some(_) | None => answer.flush().await?,
             }
+            let retry = match &event {
+                Some(Event::Retry { attempt, .. }) => Some(*attempt),
+                Some(_) | None => None,
+            };
+            // Several of its helpers may wait for the model at once.
+            let is_told = std::mem::replace(&mut retried, retry) == retry;
             match event {
                 Some(Event::Init { model, session }) => {
                     self.tell_init(turn, model, session).await?;
@@ -238,10 +277,16 @@ impl Coding {
                 Some(Event::SessionLost) => return Err(Cut::SessionLost),
                 Some(Event::Text(_)) => {}
                 Some(Event::ToolUse { name }) => {
-                    turn.progress(format!("Using tool: {name}")).await?;
+                    turn.progress(format!("Using tool: {}", cut(&name, SHOWN))).await?;
                 }
                 Some(Event::ToolResult { output }) => {
-                    turn.progress(format!("Tool result: {}", cut(&output, TOOL_OUTPUT))).await?;
+                    turn.progress(format!("Tool result: {}", cut(&output, SHOWN))).await?;
+                }
+                Some(Event::Retry { .. }) if is_told => {}
+                Some(Event::Retry { attempt, most }) => {
+                    let most = most.map(|most| format!(" of {most}")).unwrap_or_default();
+                    let text = format!("The model does not answer: retry {attempt}{most}");
+                    turn.progress(text).await?;
                 }
                 Some(Event::Approval(approval)) => {
                     self.settle(turn, conversation, &approval).await?;
@@ -272,7 +317,7 @@ impl Coding {
             return Ok(());
         }
         let mut data = Map::from_iter([("adapter".to_owned(), self.preset.name().into())]);
-        data.extend(model.map(|model| ("model".to_owned(), model.into())));
+        data.extend(model.map(|model| ("model".to_owned(), cut(&model, SHOWN).into())));
         data.extend(session.map(|session| ("sessionId".to_owned(), session.into())));
         turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
     }
@@ -406,20 +451,6 @@ impl From<Stop> for Cut {
     }
 }
 
-/// Waits for the agent's first word, but not for ever: what does not speak its dialect may say nothing
-/// that means anything.
-async fn begin(conversation: &mut Conversation) -> Result<(), Cut> {
-    match timeout(BEGINNING, conversation.next()).await {
-        Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
-        Ok(Err(failure)) => return Err(Cut::Failed(failure)),
-        Err(_) => {
-            let kind = format!("did not begin within {} seconds", BEGINNING.as_secs());
-            return Err(Cut::Failed(Failure::new(kind)));
-        }
-    }
-    Ok(())
-}
-
 /// Hears what the agent says while it should wait, until it is gone.
 async fn listen_on(conversation: &mut Conversation, early: &mut VecDeque<Event>) -> Failure {
     loop {
@@ -442,13 +473,5 @@ fn artifact(name: &str, content: Content) -> Artifact {
         name: Some(name.to_owned()),
         parts: vec![Part::new(content)],
         ..Artifact::default()
-    }
-}
-
-/// At most so many characters of a text; the last one says if there are more.
-fn cut(text: &str, most: usize) -> Cow<'_, str> {
-    match text.chars().nth(most) {
-        None => Cow::Borrowed(text),
-        Some(_) => Cow::Owned(text.chars().take(most - 1).chain(['…']).collect()),
     }
 }

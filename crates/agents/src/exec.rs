@@ -167,16 +167,21 @@ impl Agent for Exec {
             ended = self.converse(turn, &mut process, &mut pipes, &given.stdin) => ended,
             () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
         };
-        tokio::select! {
-            () = process.end() => {}
-            () = pipes.drain() => {}
-        }
-        match ended {
+        let result = match ended {
             Ok(ended) if ended.status.success() => Ok(()),
             Ok(ended) => Err(tell(Failure::ended(ended.status, &ended.complaints))),
             Err(Cut::Failed(failure)) => Err(tell(failure)),
             Err(Cut::Turn(error)) => Err(error),
+        };
+        if let Err(error) = &result {
+            // Nobody need wait until the program is gone. If it cannot be said now, it is at the end.
+            let _ = turn.fail(error).await;
         }
+        tokio::select! {
+            () = process.end() => {}
+            () = pipes.drain() => {}
+        }
+        result
     }
 }
 

@@ -1,17 +1,17 @@
 //! What callers hear of a failure, and what only the log does.
 
-use std::{io, process::ExitStatus};
+use std::{fmt, io, process::ExitStatus};
 
 use herald_engine::AgentError;
 use herald_protocol::AgentName;
 
-use crate::process::describe;
+use crate::{process::describe, text::cut};
 
 /// How much of a program's complaints is kept: the end of them.
 pub(crate) const COMPLAINTS: usize = 64 << 10;
 
-/// How much of them is told as the program's own word.
-const MESSAGE: usize = 500;
+/// How much of an agent's own word for it is told, in characters.
+const MESSAGE: usize = 2000;
 
 /// How much of an agent's failures its callers are told. The log has everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,16 +42,21 @@ impl Failure {
         Self { kind: kind.into(), message: None, full: None }
     }
 
+    /// A failure whose cause is for whoever runs the agent.
+    pub(crate) fn because(kind: impl Into<String>, cause: impl fmt::Display) -> Self {
+        Self { full: Some(cause.to_string()), ..Self::new(kind) }
+    }
+
     /// A program did not even start.
     pub(crate) fn unstarted(fault: &io::Error) -> Self {
-        Self { message: Some(fault.to_string()), ..Self::new("could not be started") }
+        Self::because("could not be started", fault)
     }
 
     /// A program ended so, and this was the end of its complaints. The last line is where programs
     /// say what went wrong.
     pub(crate) fn ended(status: ExitStatus, complaints: &[u8]) -> Self {
         let full = String::from_utf8_lossy(complaints).trim().to_owned();
-        let message = full.lines().next_back().map(|line| line.chars().take(MESSAGE).collect());
+        let message = full.lines().next_back().map(str::to_owned);
         let full = Some(full).filter(|full| !full.is_empty());
         Self { kind: describe(status), message, full }
     }
@@ -66,13 +71,18 @@ impl Failure {
         AgentError::Unavailable(self.words(agent, detail))
     }
 
+    /// The same, where what does the work said something that makes no sense.
+    pub(crate) fn tell_broken(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
+        AgentError::Broke(self.words(agent, detail))
+    }
+
     fn words(self, agent: &AgentName, detail: ErrorDetail) -> String {
-        let said = self.full.as_deref().or(self.message.as_deref()).unwrap_or_default();
+        let said = self.full.as_deref().or(self.message.as_deref());
         tracing::warn!(%agent, kind = self.kind, said, "the agent failed");
         let told = match detail {
             ErrorDetail::Kind => None,
-            ErrorDetail::Message => self.message,
-            ErrorDetail::Full => self.full.or(self.message),
+            ErrorDetail::Message => self.message.as_deref().map(|told| cut(told, MESSAGE)),
+            ErrorDetail::Full => said.map(|told| cut(told, COMPLAINTS)),
         };
         let kind = self.kind;
         match told {

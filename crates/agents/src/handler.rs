@@ -52,7 +52,7 @@ enum Cut {
     /// The handler failed at it.
     Failed(Failure),
     /// The handler said something that makes no sense.
-    Broke(String),
+    Broke(Failure),
     /// The handler is gone.
     Died(Failure),
 }
@@ -110,10 +110,27 @@ impl Handler {
             result = self.converse(turn, &mut place, attempt) => result,
             () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
         };
-        if !place.is_over {
-            self.dismiss(turn, &mut place).await;
+        if place.is_over {
+            return result;
         }
-        result
+        let result = result.map_err(|cut| self.explain(cut));
+        if let Err(error) = &result {
+            // Nobody need wait until it has let go. If it cannot be said now, it is at the end.
+            let _ = turn.fail(error).await;
+        }
+        self.dismiss(turn, &mut place).await;
+        Ok(result?)
+    }
+
+    /// What callers hear.
+    fn explain(&self, cut: Cut) -> AgentError {
+        match cut {
+            Cut::Died(failure) | Cut::Failed(failure) => {
+                failure.tell(&self.name, self.error_detail)
+            }
+            Cut::Broke(failure) => failure.tell_broken(&self.name, self.error_detail),
+            Cut::Turn(error) => error,
+        }
     }
 
     async fn converse(&self, turn: &Turn, place: &mut Place, attempt: u32) -> Result<(), Cut> {
@@ -130,7 +147,7 @@ impl Handler {
                 Said::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
                 Said::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
                 Said::Failed(failure) => return Err(Cut::Failed(failure)),
-                Said::Broke(what) => return Err(Cut::Broke(what)),
+                Said::Broke(failure) => return Err(Cut::Broke(failure)),
             }
             if place.is_over {
                 return Ok(());
@@ -167,14 +184,7 @@ impl Agent for Handler {
                     attempt += 1;
                     turn.start_over();
                 }
-                Err(Cut::Died(failure) | Cut::Failed(failure)) => {
-                    return Err(failure.tell(&self.name, self.error_detail));
-                }
-                Err(Cut::Broke(what)) => {
-                    let agent = &self.name;
-                    return Err(AgentError::Broke(format!("agent {agent} {what}")));
-                }
-                Err(Cut::Turn(error)) => return Err(error),
+                Err(cut) => return Err(self.explain(cut)),
             }
         }
     }
@@ -183,5 +193,11 @@ impl Agent for Handler {
 impl From<Stop> for Cut {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
+    }
+}
+
+impl From<AgentError> for Cut {
+    fn from(error: AgentError) -> Self {
+        Self::Turn(error)
     }
 }

@@ -1,5 +1,7 @@
 //! Bytes that come in pieces, as text.
 
+use std::borrow::Cow;
+
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 /// Reads text from pieces that may end in the middle of a character. What is no UTF-8 becomes
@@ -28,6 +30,48 @@ impl Decoder {
             }
         }
         text
+    }
+}
+
+/// The same JSON with U+FFFD for each escape that stands for half a character. JSON has a way to write
+/// such halves and UTF-8 has none; whoever counts in UTF-16, as JavaScript does, cuts emojis in two.
+pub(crate) fn whole_characters(json: &[u8]) -> Cow<'_, [u8]> {
+    const REPLACEMENT: &[u8] = br"\ufffd";
+    let (mut mended, mut done, mut at) = (Vec::new(), 0, 0);
+    while let Some(next) = json.get(at..).and_then(|rest| rest.iter().position(|b| *b == b'\\')) {
+        at += next;
+        at += match (escaped(json, at), escaped(json, at + REPLACEMENT.len())) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => 2 * REPLACEMENT.len(),
+            (Some(0xD800..=0xDFFF), _) => {
+                mended.extend_from_slice(&json[done..at]);
+                mended.extend_from_slice(REPLACEMENT);
+                done = at + REPLACEMENT.len();
+                REPLACEMENT.len()
+            }
+            // The backslash and what it is for, which may be a backslash.
+            (Some(_) | None, _) => 2,
+        };
+    }
+    if done == 0 {
+        return Cow::Borrowed(json);
+    }
+    mended.extend_from_slice(&json[done..]);
+    Cow::Owned(mended)
+}
+
+/// The number in an escape such as `\ud83e`, if there is one here.
+fn escaped(json: &[u8], at: usize) -> Option<u16> {
+    let digits = json.get(at..at + 6)?.strip_prefix(br"\u")?;
+    let digits = str::from_utf8(digits).ok()?;
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_number.then(|| u16::from_str_radix(digits, 16).ok())?
+}
+
+/// At most so many characters of a text; the last one says if there are more.
+pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.chars().nth(most) {
+        None => Cow::Borrowed(text),
+        Some(_) => Cow::Owned(text.chars().take(most - 1).chain(['…']).collect()),
     }
 }
 
@@ -146,6 +190,25 @@ mod tests {
                 text += &decoder.push(&whole[second..], true);
                 assert_eq!(text, String::from_utf8_lossy(&whole), "{cut} {second}");
             }
+        }
+    }
+
+    #[test]
+    fn half_a_character_in_json_is_replaced_and_nothing_else_is() {
+        for (json, expected) in [
+            (r#""\ud83e\udd80 \u00e4 \n \\""#, "\u{1f980} ä \n \\"),
+            (r#""a\ud83e""#, "a\u{fffd}"),
+            (r#""\uDD80a""#, "\u{fffd}a"),
+            (r#""\udd80\ud83e\ud83e\udd80""#, "\u{fffd}\u{fffd}\u{1f980}"),
+            // What is escaped here is the backslash.
+            (r#""\\ud83e""#, r"\ud83e"),
+            (r#""\\\ud83e""#, "\\\u{fffd}"),
+        ] {
+            let read: String = serde_json::from_slice(&whole_characters(json.as_bytes())).unwrap();
+            assert_eq!(read, expected, "{json}");
+        }
+        for broken in [r#""\"#, r#""\ud8"#, r#""\u+d8f"#, "\"\\ä\"", "no JSON"] {
+            assert_eq!(whole_characters(broken.as_bytes()), broken.as_bytes());
         }
     }
 

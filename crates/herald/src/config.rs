@@ -242,6 +242,8 @@ pub(crate) struct AgentSection {
     pub(crate) profile: Option<String>,
     /// Whether it may do everything unasked.
     pub(crate) force: Option<bool>,
+    /// How long it may take until its first word.
+    pub(crate) start_timeout: Option<Span>,
     /// How long its questions wait for an answer before that is no.
     pub(crate) approval_timeout: Option<Span>,
     /// The rest is for `kind = "llm"`.

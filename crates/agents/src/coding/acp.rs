@@ -377,8 +377,13 @@ impl Acp {
         if choices.iter().all(|choice| choice.grants) {
             choices.push(Choice::new(NO_OPTION, "Reject", false));
         }
-        let approval =
-            Approval { id: id.get().to_owned(), prompt: tool.described(), choices, detail };
+        let approval = Approval {
+            id: id.get().to_owned(),
+            prompt: tool.described(),
+            is_question: false,
+            choices,
+            detail,
+        };
         self.permissions.push_back(Wanted { id: id.to_owned(), tool, approval });
         if self.permissions.len() == 1 {
             self.ask_next(talk);

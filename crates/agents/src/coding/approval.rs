@@ -1,12 +1,12 @@
 //! What callers are asked when a coding agent wants to be allowed something, and what they answer.
 
+use std::fmt;
+
 use herald_protocol::{Content, Message, Part};
 use serde_json::Value;
 
-use super::{
-    cut,
-    dialect::{Approval, Choice},
-};
+use super::dialect::{Approval, Choice};
+use crate::text::cut;
 
 /// How much of what an agent wants is told.
 const PROMPT: usize = 2000;
@@ -29,9 +29,13 @@ impl Approval {
         let prompt = cut(&self.prompt, PROMPT);
         // On one line, so that nothing in it looks like a choice.
         let line = prompt.replace('\n', "\\n").replace('\r', "\\r");
-        let mut text = format!("{before}Approve: {line}?");
+        let mut text = match self.is_question {
+            true => format!("{before}{line}"),
+            false => format!("{before}Approve: {line}?"),
+        };
         for (place, choice) in (1..).zip(&self.choices) {
-            text.push_str(&format!("\n  {place}. {} ({})", choice.label, choice.id));
+            let place = if self.is_numbered() { format!("{place}.") } else { "-".to_owned() };
+            text.push_str(&format!("\n  {place} {choice}"));
         }
         let choices = self.choices.iter().map(|choice| {
             let (id, label) = (choice.id.as_str().into(), choice.label.as_str().into());
@@ -50,9 +54,9 @@ impl Approval {
     /// What a caller chose, if that can be told: by a data part `{"choice": ID}`, or in words.
     pub(super) fn chosen(&self, answer: &Message) -> Option<&Choice> {
         let named = |name: &str| {
-            self.choices.iter().find(|choice| {
-                choice.id.eq_ignore_ascii_case(name) || choice.label.eq_ignore_ascii_case(name)
-            })
+            self.choices
+                .iter()
+                .find(|choice| choice.names().iter().any(|known| known.eq_ignore_ascii_case(name)))
         };
         for part in &answer.parts {
             if let Content::Data(data) = &part.content
@@ -62,14 +66,17 @@ impl Approval {
             }
         }
         let text = answer.text();
-        let word = text.trim().trim_end_matches(['.', '!']);
-        let is_one_of = |words: &[&str]| words.iter().any(|known| known.eq_ignore_ascii_case(word));
-        if let Some(choice) = named(word) {
+        let (text, word) = (text.trim(), text.trim().trim_end_matches(['.', '!']));
+        if let Some(choice) = named(text).or_else(|| named(word)) {
             return Some(choice);
         }
-        if let Ok(place) = word.parse::<usize>() {
+        if let (true, Ok(place)) = (self.is_numbered(), word.parse::<usize>()) {
             return self.choices.get(place.checked_sub(1)?);
         }
+        if self.is_question {
+            return None;
+        }
+        let is_one_of = |words: &[&str]| words.iter().any(|known| known.eq_ignore_ascii_case(word));
         match (is_one_of(YES), is_one_of(NO)) {
             (true, _) => self.choices.iter().find(|choice| choice.grants),
             (_, true) => self.denial(),
@@ -77,9 +84,30 @@ impl Approval {
         }
     }
 
+    /// Whether a number stands for the choice in that place. Not where choices are called by numbers.
+    fn is_numbered(&self) -> bool {
+        let mut names = self.choices.iter().flat_map(Choice::names);
+        !names.any(|name| name.trim().parse::<f64>().is_ok())
+    }
+
     /// How to say no. Dialects name the choices for once before those for ever.
     pub(super) fn denial(&self) -> Option<&Choice> {
         self.choices.iter().find(|choice| !choice.grants)
+    }
+}
+
+impl Choice {
+    fn names(&self) -> [&str; 2] {
+        [&self.id, &self.label]
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id == self.label {
+            true => f.write_str(&self.label),
+            false => write!(f, "{} ({})", self.label, self.id),
+        }
     }
 }
 
@@ -95,6 +123,7 @@ mod tests {
         Approval {
             id: "7".to_owned(),
             prompt: "Bash: ls".to_owned(),
+            is_question: false,
             choices: vec![
                 Choice::new("once", "Allow once", true),
                 Choice::new("always", "Always allow", true),
@@ -111,6 +140,44 @@ mod tests {
         let question = approval.question();
         let text = question[0].as_text().unwrap();
         assert_eq!(text.lines().count(), 1 + approval.choices.len(), "{text}");
+    }
+
+    /// A question with these answers and one that is none.
+    fn question(answers: &[&str]) -> Approval {
+        let offered = answers.iter().map(|answer| Choice::new(*answer, *answer, true));
+        let none = Choice::new("no-answer", "No answer", false);
+        let choices = offered.chain([none]).collect();
+        let prompt = "Which one?".to_owned();
+        Approval { prompt, is_question: true, choices, ..approval() }
+    }
+
+    #[test]
+    fn a_question_is_answered_by_what_it_offers_and_by_nothing_else() {
+        let colours = &["Red", "Blue"];
+        let numbers = &["2", "3", "5"];
+        let words = &["Deny", "Allow", "Always!", "no"];
+        for (offered, said, expected) in [
+            (&colours[..], "blue", Some("Blue")),
+            (colours, "2", Some("Blue")),
+            (colours, "No answer.", Some("no-answer")),
+            (colours, "yes", None),
+            (colours, "n", None),
+            (colours, "always", None),
+            (numbers, "3", Some("3")),
+            (numbers, "1", None),
+            (words, "deny", Some("Deny")),
+            (words, "allow", Some("Allow")),
+            (words, "Always!", Some("Always!")),
+            (words, "no", Some("no")),
+            (words, "yes", None),
+        ] {
+            let question = question(offered);
+            let chosen = question.chosen(&Message::user("m", said));
+            assert_eq!(chosen.map(|choice| choice.id.as_str()), expected, "{offered:?} {said:?}");
+        }
+        let shown = |offered| question(offered).question()[0].as_text().unwrap().to_owned();
+        assert_eq!(shown(colours), "Which one?\n  1. Red\n  2. Blue\n  3. No answer (no-answer)");
+        assert_eq!(shown(numbers), "Which one?\n  - 2\n  - 3\n  - 5\n  - No answer (no-answer)");
     }
 
     #[test]

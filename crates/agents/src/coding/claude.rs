@@ -28,11 +28,7 @@ pub(crate) struct Claude {
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line {
-    System {
-        subtype: String,
-        model: Option<String>,
-        session_id: Option<String>,
-    },
+    System(System),
     StreamEvent {
         event: Piece,
         /// The tool that is an agent of its own, and said this.
@@ -52,6 +48,24 @@ enum Line {
         request: Control,
     },
     Result(Outcome),
+    #[serde(other)]
+    Other,
+}
+
+/// What it says about itself.
+#[derive(Deserialize)]
+#[serde(tag = "subtype", rename_all = "snake_case")]
+enum System {
+    Init {
+        model: Option<String>,
+        session_id: Option<String>,
+        /// The agents that it has, one of which works.
+        agents: Option<Vec<String>>,
+    },
+    ApiRetry {
+        attempt: u64,
+        max_retries: Option<u64>,
+    },
     #[serde(other)]
     Other,
 }
@@ -176,10 +190,32 @@ impl Claude {
         self.block.push_str(text);
     }
 
+    /// It begins: with every message and every answer, but in one session.
+    fn begin(
+        &mut self,
+        model: Option<String>,
+        session: Option<String>,
+        agents: Option<&[String]>,
+        talk: &mut Talk,
+    ) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.is_begun, true) {
+            return Ok(());
+        }
+        // It goes on as another one if it does not have the agent that it should be.
+        if let (Some(wanted), Some(agents)) = (&self.ask.profile, agents)
+            && !agents.contains(wanted)
+        {
+            let known = format!("it has {}", agents.join(", "));
+            return Err(Failure::because(format!("has no agent `{wanted}` of its own"), known));
+        }
+        talk.event(Event::Init { model, session });
+        Ok(())
+    }
+
     /// A block is there as a whole. Usually all of it has been told piece by piece.
     fn close_block(&mut self, text: &str, talk: &mut Talk) {
-        match text.strip_prefix(&self.block) {
-            Some(rest) => self.tell(rest, talk),
+        match after(&self.block, text) {
+            Some(rest) => self.tell(&rest, talk),
             None => {
                 // It was begun anew, as happens when the connection to the model breaks.
                 self.block.clear();
@@ -225,12 +261,11 @@ impl Dialect for Claude {
     fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {
         let Some(line) = json(line)? else { return Ok(()) };
         match line {
-            Line::System { subtype, model, session_id } => {
-                // It begins with every message and every answer, and has one session.
-                if subtype == "init" && !self.is_begun {
-                    self.is_begun = true;
-                    talk.event(Event::Init { model, session: session_id });
-                }
+            Line::System(System::Init { model, session_id, agents }) => {
+                self.begin(model, session_id, agents.as_deref(), talk)?;
+            }
+            Line::System(System::ApiRetry { attempt, max_retries: most }) => {
+                talk.event(Event::Retry { attempt, most });
             }
             Line::StreamEvent { event, parent_tool_use_id: None } => match event {
                 Piece::ContentBlockStart => self.block.clear(),
@@ -281,6 +316,7 @@ impl Dialect for Claude {
             }
             Line::StreamEvent { parent_tool_use_id: Some(_), .. }
             | Line::Assistant { error: Some(_), .. }
+            | Line::System(System::Other)
             | Line::Other => {}
         }
         Ok(())
@@ -298,6 +334,16 @@ impl Dialect for Claude {
     fn cancel(&mut self, talk: &mut Talk) {
         Told::ControlRequest { request_id: "cancel", request: Demand::Interrupt }.say(talk);
     }
+}
+
+/// What a text has beyond what was told of it, if that is its beginning. Where a piece ended in the
+/// middle of a character a replacement was told, which is as long as the half in UTF-16.
+fn after(told: &str, text: &str) -> Option<String> {
+    let mut units = text.encode_utf16();
+    let is_same = |unit: u16| {
+        units.next().is_some_and(|next| next == unit || unit == char::REPLACEMENT_CHARACTER as u16)
+    };
+    told.encode_utf16().all(is_same).then(|| String::from_utf16_lossy(&units.collect::<Vec<_>>()))
 }
 
 impl Told<'_> {
@@ -363,6 +409,7 @@ mod tests {
     const QUESTION: &str = include_str!("recorded/claude-ask.jsonl");
     const REFUSED: &str = include_str!("recorded/claude-error.jsonl");
     const LOST: &str = include_str!("recorded/claude-lost.jsonl");
+    const RETRY: &str = include_str!("recorded/claude-retry.jsonl");
 
     /// What is told to whom when it says these lines and each question gets the same answer.
     fn played(ask: Ask, lines: &str, choice: usize) -> (Vec<Event>, Vec<Value>) {
@@ -456,6 +503,36 @@ mod tests {
     }
 
     #[test]
+    fn an_option_may_be_called_as_a_choice_of_ours_is() {
+        // Rules come with a question only where somebody wants them to be allowed by its answer.
+        let rules = r#""permission_suggestions":[{"type":"addRules"}],"tool_name""#;
+        let lines = QUESTION.replace("Red", "always").replace(r#""tool_name""#, rules);
+        let (events, said) = played(Ask::default(), &lines, 0);
+        assert!(asked(&events).is_question);
+        let response = &said[0]["response"]["response"];
+        assert_eq!(response["updatedInput"]["answers"], json!({ "Which color?": "always" }));
+        assert_eq!(response["updatedPermissions"], json!([]));
+    }
+
+    #[test]
+    fn a_model_that_does_not_answer_is_told_of_each_time() {
+        let (events, _) = played(Ask::default(), RETRY, 0);
+        let retry = |attempt| Event::Retry { attempt, most: Some(10) };
+        assert_eq!(events[1..], [retry(1), retry(2)]);
+    }
+
+    #[test]
+    fn an_agent_that_it_does_not_have_is_no_reason_to_be_another() {
+        let hear = |agent: &str| {
+            let ask = Ask { profile: Some(agent.to_owned()), ..Ask::default() };
+            let mut talk = Talk::default();
+            Claude::new(ask).hear(RETRY.lines().next().unwrap(), &mut talk)
+        };
+        assert_eq!(hear("Plan"), Ok(()));
+        assert_eq!(hear("plain").unwrap_err().kind, "has no agent `plain` of its own");
+    }
+
+    #[test]
     fn questions_wait_for_each_other() {
         let (mut claude, mut talk) = (Claude::new(Ask::default()), Talk::default());
         let asks = TOOL.lines().find(|line| line.contains("can_use_tool")).unwrap();
@@ -496,6 +573,8 @@ mod tests {
         };
         for (lines, expected) in [
             (vec![piece("Hel"), whole("Hello")], "Hello"),
+            // Two halves of a character came in two pieces.
+            (vec![piece("a\u{fffd}"), piece("\u{fffd}b"), whole("a🦀b.")], "a\u{fffd}\u{fffd}b."),
             (vec![piece("Goo"), whole("Hello")], "Goo\n\nHello"),
             (vec![whole("One"), whole("Two")], "One\n\nTwo"),
         ] {

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, value::RawValue};
 
 use self::wire::{
-    Action, Call, CommandApproval, Decision, Delta, Elicitation, FileApproval, Heard, Item,
-    ItemNotice, ThreadParams, ThreadReply, TurnNotice, TurnReply, Usage, UsageNotice,
+    Action, Call, CommandApproval, Decision, Delta, Elicitation, ErrorNotice, FileApproval, Heard,
+    Item, ItemNotice, ThreadParams, ThreadReply, TurnNotice, TurnReply, Usage, UsageNotice,
 };
 use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk};
 use crate::failure::Failure;
@@ -48,6 +48,8 @@ pub(crate) struct Codex {
     /// The last one that was said.
     summary: Option<String>,
     usage: Usage,
+    /// How often the model was asked again since it last said something.
+    retries: u64,
 }
 
 /// How an answer is written.
@@ -70,6 +72,7 @@ impl Codex {
             saying: None,
             summary: None,
             usage: Usage::default(),
+            retries: 0,
         }
     }
 
@@ -121,12 +124,20 @@ impl Codex {
                     self.say(item_id, delta, talk);
                 }
             }
+            "error" => {
+                let ErrorNotice { thread_id, will_retry } = wire::read(params)?;
+                if thread_id == self.thread && will_retry {
+                    self.retries += 1;
+                    talk.event(Event::Retry { attempt: self.retries, most: None });
+                }
+            }
             "item/started" => {
                 let ItemNotice { thread_id, item } = wire::read(params)?;
-                if thread_id == self.thread
-                    && let Some(name) = item.tool()
-                {
-                    talk.event(Event::ToolUse { name });
+                if thread_id == self.thread {
+                    self.retries = 0;
+                    if let Some(name) = item.tool() {
+                        talk.event(Event::ToolUse { name });
+                    }
                 }
                 if let Item::FileChange { id, changes, .. } = item {
                     self.changes.insert(id, wire::shortened(changes));
@@ -236,6 +247,7 @@ impl Codex {
         talk.event(Event::Approval(Approval {
             id: id.get().to_owned(),
             prompt,
+            is_question: false,
             choices: choices(again),
             detail: Value::Object(detail),
         }));

@@ -13,7 +13,7 @@ use crate::{
     exec::input::Given,
     failure::{COMPLAINTS, Failure},
     process::{Process, Processes, Program, STUCK},
-    text::{Line, Lines, Tail},
+    text::{Line, Lines, Tail, whole_characters},
 };
 
 /// The longest line of a coding agent: whole files stand in them.
@@ -167,7 +167,8 @@ impl Conversation {
         // What it started may hold the pipe open, and some of it may have got away.
         self.process.end().await;
         let _ = timeout(STUCK, self.complaints.read_all()).await;
-        Failure::ended(status, self.complaints.kept())
+        // It has its own way to say what callers should hear. This is for whoever runs it.
+        Failure { message: None, ..Failure::ended(status, self.complaints.kept()) }
     }
 
     fn hear(&mut self, line: &Line) -> Result<(), Failure> {
@@ -182,7 +183,8 @@ impl Conversation {
             return Err(Failure::new("wrote more than it may"));
         }
         let mut talk = Talk::default();
-        self.dialect.hear(&String::from_utf8_lossy(line), &mut talk)?;
+        let line = whole_characters(line);
+        self.dialect.hear(&String::from_utf8_lossy(&line), &mut talk)?;
         self.take(talk);
         Ok(())
     }

@@ -83,6 +83,8 @@ pub(crate) enum Event {
     ToolUse { name: String },
     /// What the tool said.
     ToolResult { output: String },
+    /// Its model does not answer, and it tries again: for the how manieth time, and how often at most.
+    Retry { attempt: u64, most: Option<u64> },
     /// It wants to be allowed something, and waits.
     Approval(Approval),
     /// It is done.
@@ -91,13 +93,16 @@ pub(crate) enum Event {
     Error(String),
 }
 
-/// Something that a coding agent wants to be allowed.
+/// Something that a coding agent wants to be allowed, or to know.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Approval {
     /// What the dialect knows it by.
     pub(crate) id: String,
     /// What it is about, such as `Bash: rm -r build`.
     pub(crate) prompt: String,
+    /// Whether it is a question of the agent's own. Only what it offers answers that: a yes or a no
+    /// would be somebody else's words.
+    pub(crate) is_question: bool,
     /// What can be answered.
     pub(crate) choices: Vec<Choice>,
     /// What the agent says about it, for programs.
@@ -151,10 +156,8 @@ pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<Option<T>, Failure
     if !line.starts_with('{') {
         return Ok(None);
     }
-    serde_json::from_str(line).map(Some).map_err(|fault| Failure {
-        message: Some(fault.to_string()),
-        ..Failure::new("said something that makes no sense")
-    })
+    let unread = |why| Failure::because("said something that makes no sense", why);
+    serde_json::from_str(line).map(Some).map_err(unread)
 }
 
 /// A message as nothing but a message.

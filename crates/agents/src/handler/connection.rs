@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::Duration,
 };
@@ -19,7 +20,7 @@ use super::line::{self, Told, Whose, Words};
 use crate::{
     failure::Failure,
     process::{Processes, Program, describe},
-    text::{Line, Lines},
+    text::{Line, Lines, whole_characters},
 };
 
 /// Bytes in one line of a handler.
@@ -61,10 +62,18 @@ pub(super) struct Connection {
 struct Turns {
     /// How many there were.
     begun: u64,
-    open: HashMap<u64, mpsc::Sender<Mail>>,
+    open: HashMap<u64, Seat>,
     /// Whether one of them came to its end.
     was_useful: bool,
     is_closed: bool,
+}
+
+/// A turn that the handler has not let go of.
+#[derive(Debug)]
+struct Seat {
+    mail: mpsc::Sender<Mail>,
+    /// Whether it has failed for a line that makes no sense. It is not to blame for the next one.
+    is_broken: bool,
 }
 
 /// How a process came to its end.
@@ -92,7 +101,7 @@ pub(super) enum Said {
     Artifact(Artifact, bool, bool),
     Failed(Failure),
     /// Something that makes no sense.
-    Broke(String),
+    Broke(Failure),
 }
 
 /// A turn's place at a handler, until dropped.
@@ -177,7 +186,7 @@ impl Connection {
         }
         turns.begun += 1;
         let (number, (sender, mail)) = (turns.begun, mpsc::channel(QUEUE));
-        turns.open.insert(number, sender);
+        turns.open.insert(number, Seat { mail: sender, is_broken: false });
         Some(Place { is_over: false, number, mail, connection: Arc::clone(self) })
     }
 
@@ -249,8 +258,8 @@ impl Connection {
             let _ = timeout(program.grace, complaints).await;
         }
         let complaint = self.complaint.lock().expect("nothing panics while it holds this lock");
-        let message = failure.message.or_else(|| Some(complaint.clone()).filter(|c| !c.is_empty()));
-        Failure { message, ..Failure::new(failure.kind) }
+        let said = Some(complaint.clone()).filter(|said| !said.is_empty());
+        Failure { message: said, ..failure }
     }
 
     /// Logs what the handler complains about, and remembers the last of it.
@@ -273,13 +282,14 @@ impl Connection {
                 return Ok(());
             }
         };
-        let said = match serde_json::from_slice::<line::Line>(&line) {
+        let json = whole_characters(&line);
+        let said = match serde_json::from_slice::<line::Line>(&json) {
             Ok(said) => said,
             Err(why) => {
-                match serde_json::from_slice::<Whose>(&line) {
+                match serde_json::from_slice::<Whose>(&json) {
                     Ok(whose) => {
-                        let broke = Said::Broke(format!("wrote a line that is wrong: {why}"));
-                        self.deliver(&whose.turn, broke, &line).await;
+                        let said = Said::broke("wrote a line that is wrong", why);
+                        self.deliver(&whose.turn, said, &line).await;
                     }
                     Err(_) => self.nonsense(&line, &why.to_string()),
                 }
@@ -335,8 +345,12 @@ impl Connection {
     async fn deliver(&self, turn: &str, said: Said, line: &[u8]) {
         let number: Option<u64> = turn.parse().ok();
         let (mail, was_there) = {
-            let turns = self.turns();
-            let mail = number.and_then(|number| turns.open.get(&number).cloned());
+            let mut turns = self.turns();
+            let seat = number.and_then(|number| turns.open.get_mut(&number));
+            let mail = seat.map(|seat| {
+                seat.is_broken |= matches!(said, Said::Broke(_));
+                seat.mail.clone()
+            });
             (mail, number.is_some_and(|number| (1..=turns.begun).contains(&number)))
         };
         match mail {
@@ -357,13 +371,20 @@ impl Connection {
     fn nonsense(&self, line: &[u8], why: &str) {
         let text: String = String::from_utf8_lossy(line).chars().take(SHOWN).collect();
         tracing::warn!(agent = %self.agent, line = text, why, "the handler broke the line protocol");
-        let turns = self.turns();
-        let mut open = turns.open.values();
-        if let (Some(only), None) = (open.next(), open.next()) {
-            let said = Said::Broke(format!("wrote a line that makes no sense: {why}"));
+        let mut turns = self.turns();
+        let mut at_work = turns.open.values_mut().filter(|seat| !seat.is_broken);
+        if let (Some(only), None) = (at_work.next(), at_work.next()) {
+            let said = Said::broke("wrote a line that makes no sense", why);
             // If its mail is full the turn is alive, and the line is in the log.
-            let _ = only.try_send(Mail { said, bytes: 0, _room: None });
+            let sent = only.mail.try_send(Mail { said, bytes: 0, _room: None });
+            only.is_broken = sent.is_ok();
         }
+    }
+}
+
+impl Said {
+    fn broke(kind: &str, why: impl fmt::Display) -> Self {
+        Self::Broke(Failure { message: Some(why.to_string()), ..Failure::new(kind) })
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     chat::{Chunk, Finish, Word},
     complaint,
 };
-use crate::failure::Failure;
+use crate::{failure::Failure, text::whole_characters};
 
 /// Bytes of one event, and of an answer that is no stream.
 const EVENT: usize = 1 << 20;
@@ -307,7 +307,7 @@ impl Answer {
     /// The first word of an endpoint that does not stream, or none if its answer broke off.
     async fn read_whole(&mut self) -> Result<Option<Word>, Failure> {
         let Some(body) = body(&mut self.response, EVENT).await? else { return Ok(None) };
-        match serde_json::from_str::<Chunk>(&body) {
+        match serde_json::from_slice::<Chunk>(&whole_characters(body.as_bytes())) {
             Ok(chunk) if !chunk.choices.is_empty() || chunk.error.is_some() => {
                 self.hear(chunk)?;
                 self.end();
@@ -341,7 +341,8 @@ impl Answer {
             if data.is_empty() {
                 continue;
             }
-            let chunk = serde_json::from_str(data).map_err(|_| {
+            let json = whole_characters(data.as_bytes());
+            let chunk = serde_json::from_slice(&json).map_err(|_| {
                 let kind = "got an event from its model that cannot be read";
                 Failure { message: complaint::word(data), ..Failure::new(kind) }
             })?;

@@ -8,6 +8,7 @@ use herald_agents::{
     process::{Processes, Program},
 };
 use herald_engine::{Agent, Profile};
+use serde_json::{Map, Value};
 
 use crate::{
     args::Serve,
@@ -62,6 +63,9 @@ const USUAL: [Usual; 5] = [
     },
 ];
 
+/// The approval modes of Gemini CLI, as it calls them over ACP.
+const GEMINI_MODES: [&str; 4] = ["default", "autoEdit", "yolo", "plan"];
+
 /// The agent of the flags, if they ask for one. What they do not say, the variables of
 /// coding-agent-a2a may.
 pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
@@ -92,17 +96,42 @@ pub(super) fn agent(
     };
     let mut coding = Coding::new(&section.name, preset, program, processes.clone());
     coding.model.clone_from(&section.model);
-    coding.profile_name.clone_from(&section.profile);
-    if let (Preset::Codex, Some(profile)) = (preset, &section.profile) {
-        let settings = codex::profile(profile, &section.env);
+    coding.force = section.force.unwrap_or(coding.force);
+    if let Some(name) = &section.profile {
+        let settings = profile(name, &coding, section);
         coding.settings =
             settings.map_err(|fault| Mistake::new("profile", format!("{fault:#}")))?;
+        coding.profile_name = Some(name.clone());
     }
-    coding.force = section.force.unwrap_or(coding.force);
+    coding.start_timeout = span(section.start_timeout).unwrap_or(coding.start_timeout);
     coding.approval_timeout = span(section.approval_timeout).unwrap_or(coding.approval_timeout);
     coding.max_output = section.max_output.map_or(coding.max_output, |size| size.0);
     coding.error_detail = program::error_detail(section, coding.error_detail);
     Ok((coding.profile(), Arc::new(coding)))
+}
+
+/// Refuses a profile that the agent cannot have, as far as that is known before it runs. Returns what
+/// has to be read of it.
+fn profile(
+    name: &str,
+    coding: &Coding,
+    section: &AgentSection,
+) -> anyhow::Result<Map<String, Value>> {
+    match coding.preset {
+        Preset::Codex => return codex::profile(name, &section.env),
+        Preset::Gemini if !GEMINI_MODES.contains(&name) => {
+            let modes = GEMINI_MODES.join("`, `");
+            bail!(
+                "profile {name:?}: a profile of Gemini CLI is its approval mode, one of `{modes}`"
+            );
+        }
+        Preset::Cursor if coding.force => {
+            bail!("profile {name:?}: with `force` Cursor has no modes; leave out one of the two");
+        }
+        // What they have is only known to them, and they are asked when they begin.
+        Preset::ClaudeCode | Preset::Cursor | Preset::Gemini | Preset::Opencode | Preset::Acp => {}
+    }
+    Ok(Map::new())
 }
 
 /// The program that agents of this kind usually are.

@@ -35,6 +35,7 @@ pub(super) fn check(section: &AgentSection, kind: Kind) -> Result<(), Mistake> {
         ("model", section.model.is_some(), &["llm", CODING]),
         ("profile", section.profile.is_some(), &[CODING]),
         ("force", section.force.is_some(), &[CODING]),
+        ("start_timeout", section.start_timeout.is_some(), &[CODING]),
         ("approval_timeout", section.approval_timeout.is_some(), &[CODING]),
         ("api_key", section.api_key.is_some(), &["llm"]),
         ("system", section.system.is_some(), &["llm"]),

@@ -5,7 +5,23 @@ use std::{env, fs, path::PathBuf};
 
 use serde_json::Value;
 
-use crate::{exec::runs, model::Step};
+use crate::{
+    exec::{failure, runs, told},
+    model::Step,
+    support::{Herald, Options},
+    wire::state,
+};
+
+/// All kinds of them. What is told of all is tried with programs that are none.
+const KINDS: [&str; 6] = ["claude-code", "codex", "cursor", "gemini", "opencode", "acp"];
+
+/// A server whose coding agent is this script.
+fn script(kind: &str, script: &str, settings: &str) -> Options {
+    Options::config(format!(
+        "[[agents]]\nname = \"coder\"\nkind = {kind:?}\n\
+         command = [\"sh\", \"-c\", '''{script}''']\n{settings}\n"
+    ))
+}
 
 /// Where the coding agents are that the tests run.
 pub(crate) fn installed(name: &str) -> PathBuf {
@@ -40,4 +56,107 @@ pub(crate) fn artifact(task: &Value, name: &str) -> Value {
         Some(data) => data.clone(),
         None => parts.iter().map(|part| part["text"].as_str().unwrap()).collect::<String>().into(),
     }
+}
+
+#[tokio::test]
+async fn half_a_character_is_no_reason_to_lose_the_others() {
+    let claude = r#"
+{"type":"system","subtype":"init","session_id":"s","model":"m"}
+{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"a\ud83e"}}}
+{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"\udd80b"}}}
+{"type":"assistant","message":{"content":[{"type":"text","text":"a\ud83e\udd80b"}]}}
+{"type":"result","is_error":false,"result":"a\ud83e\udd80b"}"#;
+    let cursor = r#"
+{"type":"system","subtype":"init","session_id":"s","model":"m"}
+{"type":"assistant","message":{"content":[{"type":"text","text":"a\ud83e\udd80\ud83e\ud83eb"}]}}
+{"type":"result","is_error":false,"result":"done"}"#;
+    let codex = r#"
+{"id":1,"result":{}}
+{"id":2,"result":{"thread":{"id":"t"},"model":"m"}}
+{"id":4,"result":{"turn":{"id":"u"}}}
+{"method":"item/agentMessage/delta","params":{"threadId":"t","itemId":"i","delta":"a\ud83e"}}
+{"method":"item/agentMessage/delta","params":{"threadId":"t","itemId":"i","delta":"\udd80b"}}
+{"method":"turn/completed","params":{"threadId":"t","turn":{"status":"completed"}}}"#;
+    let acp = r#"
+{"id":1,"result":{"protocolVersion":1}}
+{"id":2,"result":{"sessionId":"s","modes":{}}}
+{"method":"session/update","params":{"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a\ud83e"}}}}
+{"method":"session/update","params":{"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"\udd80b"}}}}
+{"id":3,"result":{"stopReason":"end_turn"}}"#;
+    for (kind, lines, text) in [
+        ("claude-code", claude, "a\u{fffd}\u{fffd}b"),
+        ("cursor", cursor, "a🦀\u{fffd}\u{fffd}b"),
+        ("codex", codex, "a\u{fffd}\u{fffd}b"),
+        ("acp", acp, "a\u{fffd}\u{fffd}b"),
+    ] {
+        let says = format!("cat <<\"END\"{lines}\nEND\ncat > /dev/null");
+        let force = if kind == "cursor" { "force = true" } else { "" };
+        let herald = Herald::start(script(kind, &says, force)).await;
+        let done = told(&herald, "hello").await;
+        assert_eq!(state(&done), "completed", "{kind}: {done}");
+        assert_eq!(artifact(&done, "assistant-response"), text, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_on_standard_error_is_for_whoever_runs_the_agent() {
+    let fails = "echo \"cannot open /srv/secret\" >&2; exit 3";
+    for kind in KINDS {
+        for (settings, text) in [
+            ("", "agent coder ended with exit code 3"),
+            ("error_detail = \"kind\"", "agent coder ended with exit code 3"),
+            ("error_detail = \"message\"", "agent coder ended with exit code 3"),
+            (
+                "error_detail = \"full\"",
+                "agent coder ended with exit code 3: cannot open /srv/secret",
+            ),
+        ] {
+            let herald = Herald::start(script(kind, fails, settings)).await;
+            let failed = told(&herald, "hello").await;
+            assert_eq!(failure(&failed), (text, "AGENT_FAILED"), "{kind}");
+            assert!(herald.log().contains("cannot open /srv/secret"), "the log has everything");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_an_agent_says_of_its_failure_is_told_unless_the_settings_keep_it() {
+    let fails = r#"
+cat <<"END"
+{"type":"system","subtype":"init","session_id":"s","model":"m"}
+{"type":"result","is_error":true,"result":"The key was refused"}
+END
+cat > /dev/null"#;
+    for (settings, text) in [
+        ("", "agent coder failed: The key was refused"),
+        ("error_detail = \"kind\"", "agent coder failed"),
+    ] {
+        let herald = Herald::start(script("claude-code", fails, settings)).await;
+        assert_eq!(failure(&told(&herald, "hello").await).0, text);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_never_begins_is_given_up() {
+    // It does not end when it is asked to, and nobody has to wait for that.
+    let silent = "trap \"\" TERM; cat > /dev/null";
+    for kind in KINDS {
+        let settings = "start_timeout = \"100ms\"\nkill_grace = \"1h\"";
+        let herald = Herald::start(script(kind, silent, settings)).await;
+        let failed = told(&herald, "hello").await;
+        assert_eq!(failure(&failed).0, "agent coder did not begin within 100ms", "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_profile_that_an_agent_cannot_have_is_said_at_the_start() {
+    for (kind, settings, said) in [
+        ("gemini", "profile = \"auto\"", "one of `default`, `autoEdit`, `yolo`, `plan`"),
+        ("cursor", "profile = \"plan\"\nforce = true", "with `force` Cursor has no modes"),
+    ] {
+        let refused = script(kind, "cat", settings).refused().await;
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+        assert!(refused.stderr.contains("profile"), "{}", refused.stderr);
+    }
+    Herald::start(script("gemini", "cat", "profile = \"plan\"")).await;
 }

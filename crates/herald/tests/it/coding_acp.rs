@@ -248,7 +248,7 @@ async fn a_program_that_does_not_speak_the_protocol_fails_with_a_reason() {
     let config = "[[agents]]\nname = \"coder\"\nkind = \"acp\"\n";
     let programs = [
         (r#"["cat"]"#, "does not speak the Agent Client Protocol"),
-        (r#"["sh", "-c", "read line; echo gone >&2; exit 3"]"#, "exit code 3: gone"),
+        (r#"["sh", "-c", "read line; exit 3"]"#, "ended with exit code 3"),
         (
             r#"["sh", "-c", "read line; echo '{\"id\":1,\"result\":{\"protocolVersion\":9}}'; cat"]"#,
             "speaks version 9",

@@ -167,6 +167,16 @@ async fn the_exit_code_decides_and_callers_hear_as_much_as_they_may() {
 }
 
 #[tokio::test]
+async fn nobody_waits_until_a_program_that_may_not_go_on_has_ended() {
+    let deaf = "trap \"\" TERM; exec yes";
+    let settings = "max_output = \"1MiB\"\nkill_grace = \"1h\"";
+    let herald = Herald::start(script(deaf, settings)).await;
+    let failed = told(&herald, "x").await;
+    assert_eq!(failure(&failed).0, "agent program printed more than 1048576 bytes");
+    assert!(!children(&herald).is_empty(), "it has its time to end");
+}
+
+#[tokio::test]
 async fn a_cancelled_program_goes_with_all_that_it_started() {
     let herald = Herald::start(script(STUBBORN, "kill_grace = \"200ms\"")).await;
     let id = begun(&herald, "x").await;

@@ -55,6 +55,7 @@ def work(turn, line):
     elif word == "canceled": say(type="status", turn=turn, state="canceled")
     elif word == "junk":
         with lock: sys.stdout.write("no JSON at all\n"); sys.stdout.flush()
+    elif word == "half": say(type="artifact", turn=turn, text="a\ud83eb"); done()
     elif word == "stranger": say(type="status", turn="4711", state="completed")
     elif word == "long":
         with lock: sys.stdout.write("x" * (9 << 20) + "\n"); sys.stdout.flush()
@@ -207,7 +208,7 @@ async fn whoever_breaks_the_line_protocol_is_named_and_no_other_task_notices() {
     let herald = Herald::start(steered("max_output = \"100KiB\"")).await;
     let other = begun(&herald, "hold other").await;
     for (text, what) in [
-        ("wrong", "wrote a line that is wrong: invalid value: string \"splendid\""),
+        ("wrong", "agent steered wrote a line that is wrong"),
         ("canceled", "an agent cannot report this state"),
     ] {
         let fault = answer(&herald, text).await.unwrap_err();
@@ -233,9 +234,12 @@ async fn whoever_breaks_the_line_protocol_is_named_and_no_other_task_notices() {
 
 #[tokio::test]
 async fn nonsense_of_a_handler_with_one_turn_is_that_turns() {
-    let herald = Herald::start(steered("")).await;
+    // It does not listen when it is told to let go, and nobody has to wait for that.
+    let settings = "kill_grace = \"1h\"\nerror_detail = \"message\"";
+    let herald = Herald::start(steered(settings)).await;
     for (text, what) in [
         ("junk", "agent steered wrote a line that makes no sense: expected ident"),
+        ("wrong", "agent steered wrote a line that is wrong: invalid value: string \"splendid\""),
         ("stranger", "agent steered wrote a line that makes no sense: there is no such turn"),
         ("long", "agent steered wrote a line that makes no sense: longer than 8388608 bytes"),
     ] {
@@ -244,6 +248,12 @@ async fn nonsense_of_a_handler_with_one_turn_is_that_turns() {
         assert!(fault.message.starts_with(what), "{fault:?}");
     }
     assert_eq!(printed(&told(&herald, "hi").await), "hi");
+}
+
+#[tokio::test]
+async fn half_a_character_is_no_reason_to_lose_the_others() {
+    let herald = Herald::start(steered("")).await;
+    assert_eq!(printed(&told(&herald, "half").await), "a\u{fffd}b");
 }
 
 #[tokio::test]

@@ -12,6 +12,9 @@ const QUESTIONS: &str = "AskUserQuestion";
 
 const ALWAYS: &str = "always";
 
+/// The choice of none that a question offers.
+const NO_ANSWER: &str = "no-answer";
+
 /// One thing that it waits for.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -79,15 +82,15 @@ impl Request {
 
     /// What to ask the caller next.
     pub(super) fn approval(&self) -> Approval {
-        let (prompt, choices) = match self.questions.front() {
-            Some(question) => {
-                (question.question.trim_end_matches('?').to_owned(), question.choices())
-            }
+        let question = self.questions.front();
+        let (prompt, choices) = match question {
+            Some(question) => (question.question.clone(), question.choices()),
             None => (format!("{}: {}", self.tool, self.subject()), self.choices()),
         };
         let tool = Value::from(self.tool.clone());
         let detail = [("tool", tool), ("input", self.input.clone().into())].into_iter().collect();
-        Approval { id: self.id.clone(), prompt, choices, detail }
+        let is_question = question.is_some();
+        Approval { id: self.id.clone(), prompt, is_question, choices, detail }
     }
 
     /// Takes the answer to that. What to say to the program, once everything is answered.
@@ -95,10 +98,14 @@ impl Request {
         if !choice.grants {
             return Some(self.decided(Decision::Deny { message: "The user said no.".to_owned() }));
         }
-        if let Some(question) = self.questions.pop_front() {
-            self.answers.insert(question.question, choice.label.clone().into());
-        }
-        let rules = if choice.id == ALWAYS { self.rules.clone() } else { Vec::new() };
+        let rules = match self.questions.pop_front() {
+            Some(question) => {
+                self.answers.insert(question.question, choice.label.clone().into());
+                Vec::new()
+            }
+            None if choice.id == ALWAYS => self.rules.clone(),
+            None => Vec::new(),
+        };
         self.questions.is_empty().then(|| self.allowed(rules))
     }
 
@@ -142,7 +149,7 @@ impl Question {
     fn choices(&self) -> Vec<Choice> {
         let offers = self.options.iter();
         let offers = offers.map(|offer| Choice::new(&offer.label, &offer.label, true));
-        offers.chain([Choice::new("none", "No answer", false)]).collect()
+        offers.chain([Choice::new(NO_ANSWER, "No answer", false)]).collect()
     }
 }
 

@@ -12,6 +12,7 @@ const WORK: &str = include_str!("../recorded/codex-work.jsonl");
 const RESUMED: &str = include_str!("../recorded/codex-resumed.jsonl");
 const APPROVALS: &str = include_str!("../recorded/codex-approvals.jsonl");
 const REFUSED: &str = include_str!("../recorded/codex-refused.jsonl");
+const RETRY: &str = include_str!("../recorded/codex-retry.jsonl");
 const FORGOTTEN: &str = include_str!("../recorded/codex-forgotten.jsonl");
 
 fn ask() -> Ask {
@@ -46,6 +47,7 @@ fn approvals(talk: &Talk) -> Vec<&Approval> {
         | Event::Text(_)
         | Event::ToolUse { .. }
         | Event::ToolResult { .. }
+        | Event::Retry { .. }
         | Event::Done { .. }
         | Event::Error(_) => None,
     });
@@ -248,4 +250,11 @@ fn what_is_not_understood_is_passed_over_unless_it_is_waited_for() {
     let end = r#"{"method":"turn/completed","params":{"threadId":"id-1","turn":"over"}}"#;
     let failure = codex.hear(end, &mut talk).unwrap_err();
     assert_eq!(failure.kind, "said something that is not understood");
+}
+
+#[test]
+fn a_model_that_does_not_answer_is_told_of_each_time() {
+    let talk = heard(ask(), RETRY, "accept");
+    let retry = |attempt| Event::Retry { attempt, most: None };
+    assert_eq!(talk.events[1..], [retry(1), retry(2)]);
 }

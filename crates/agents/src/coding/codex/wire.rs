@@ -181,6 +181,14 @@ pub(super) struct Turn {
     pub(super) duration_ms: Option<u64>,
 }
 
+/// Something went wrong.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ErrorNotice {
+    pub(super) thread_id: String,
+    pub(super) will_retry: bool,
+}
+
 /// May this command run?
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -476,10 +484,8 @@ pub(super) fn members(raw: &RawValue, names: &[&str]) -> Result<Map<String, Valu
 
 /// Reads what is in a message.
 pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Failure> {
-    serde_json::from_str(raw.get()).map_err(|why| Failure {
-        message: Some(why.to_string()),
-        ..Failure::new("said something that is not understood")
-    })
+    let unread = |why| Failure::because("said something that is not understood", why);
+    serde_json::from_str(raw.get()).map_err(unread)
 }
 
 fn write(line: &impl Serialize) -> String {
