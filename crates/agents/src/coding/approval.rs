@@ -27,15 +27,14 @@ impl Approval {
 
     fn asked(&self, before: &str) -> Vec<Part> {
         let prompt = cut(&self.prompt, PROMPT);
-        // On one line, so that nothing in it looks like a choice.
-        let line = prompt.replace('\n', "\\n").replace('\r', "\\r");
+        let line = one_line(&prompt);
         let mut text = match self.is_question {
             true => format!("{before}{line}"),
             false => format!("{before}Approve: {line}?"),
         };
         for (place, choice) in (1..).zip(&self.choices) {
             let place = if self.is_numbered() { format!("{place}.") } else { "-".to_owned() };
-            text.push_str(&format!("\n  {place} {choice}"));
+            text.push_str(&format!("\n  {place} {}", one_line(&choice.to_string())));
         }
         let choices = self.choices.iter().map(|choice| {
             let (id, label) = (choice.id.as_str().into(), choice.label.as_str().into());
@@ -111,6 +110,11 @@ impl fmt::Display for Choice {
     }
 }
 
+/// On one line, so that nothing in it looks like a choice.
+fn one_line(text: &str) -> String {
+    text.replace('\n', "\\n").replace('\r', "\\r")
+}
+
 fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
     members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -137,6 +141,7 @@ mod tests {
     fn nothing_that_is_asked_for_looks_like_a_choice() {
         let mut approval = approval();
         approval.prompt = "ls?\n  1. Deny (deny)\n".to_owned();
+        approval.choices[0].label = "Allow\r\n  2. Deny (deny)".to_owned();
         let question = approval.question();
         let text = question[0].as_text().unwrap();
         assert_eq!(text.lines().count(), 1 + approval.choices.len(), "{text}");

@@ -23,6 +23,11 @@ struct Bench {
 
 impl Bench {
     async fn start(steps: impl IntoIterator<Item = Step>, settings: &str) -> Self {
+        Self::retrying(0, steps, settings).await
+    }
+
+    /// It asks its model again so many times.
+    async fn retrying(retries: u32, steps: impl IntoIterator<Item = Step>, settings: &str) -> Self {
         let model = Model::start(steps.into_iter().collect()).await;
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("repo")).unwrap();
@@ -30,7 +35,7 @@ impl Bench {
             "[[agents]]\nname = \"coder\"\nkind = \"claude-code\"\n\
              command = [{:?}]\nworkdir = {:?}\n{settings}\n\
              [agents.env]\nHOME = {:?}\nANTHROPIC_BASE_URL = {:?}\nANTHROPIC_API_KEY = \"none\"\n\
-             CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC = \"1\"\nCLAUDE_CODE_MAX_RETRIES = \"0\"\n",
+             CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC = \"1\"\nCLAUDE_CODE_MAX_RETRIES = \"{retries}\"\n",
             installed("claude"),
             home.path().join("repo"),
             home.path(),
@@ -268,6 +273,27 @@ async fn why_it_failed_is_told_in_its_own_words() {
     let (text, reason) = failure(&task);
     assert_eq!(reason, "AGENT_FAILED");
     assert!(text.contains("the model says 401"), "{text}");
+}
+
+#[tokio::test]
+async fn a_model_that_does_not_answer_is_told_of() {
+    let bench = Bench::retrying(2, [Step::Status(503), text("Here again.")], "").await;
+    let client = bench.herald.client().await;
+    let draft = Draft::new(uuid(), "Hello");
+    let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
+    let frames = Wire::OldRpc.rest_of(&mut stream).await.unwrap();
+    assert_eq!(words(&frames), ["The model does not answer: retry 1 of 2"], "{frames:#?}");
+    assert_eq!(frames.last().unwrap().state().as_deref(), Some("completed"));
+}
+
+#[tokio::test]
+async fn it_works_as_the_agent_of_the_settings_and_as_no_other() {
+    let bench = Bench::start([text("A plan.")], "profile = \"Plan\"").await;
+    let done = told(&bench.herald, "Hello").await;
+    assert_eq!(artifact(&done, "assistant-response"), "A plan.");
+    let bench = Bench::start([text("No plan.")], "profile = \"plain\"").await;
+    let failed = told(&bench.herald, "Hello").await;
+    assert_eq!(failure(&failed).0, "agent coder has no agent `plain` of its own");
 }
 
 #[tokio::test]

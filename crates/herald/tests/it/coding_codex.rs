@@ -390,6 +390,20 @@ async fn what_the_model_refuses_fails_with_a_reason() {
 }
 
 #[tokio::test]
+async fn a_model_that_does_not_answer_is_told_of() {
+    let bench = Bench::start(vec![Step::Die, text("Here again.")], "").await;
+    let config = bench.home.path().join("codex/config.toml");
+    let settings = fs::read_to_string(&config).unwrap();
+    let settings = settings.replace("stream_max_retries = 0", "stream_max_retries = 2");
+    fs::write(&config, settings).unwrap();
+    let id = bench.begun("Hello").await;
+    let task = bench.reached(&id, "completed").await;
+    assert_eq!(artifact(&task, "assistant-response"), "Here again.");
+    let log = bench.log(&id).await;
+    assert_eq!(told_on_the_way(&log), ["The model does not answer: retry 1"]);
+}
+
+#[tokio::test]
 async fn a_profile_is_used_and_the_model_of_the_settings_wins_over_it() {
     let settings = ["profile = \"quick\"", "profile = \"quick\"\nmodel = \"large\""];
     for (settings, model) in settings.into_iter().zip(["quick", "large"]) {
