@@ -1,7 +1,7 @@
 //! What the tests of all coding agents need: where they are installed, what their model says, what
 //! runs of them and what a task holds of theirs.
 
-use std::{env, fs, path::PathBuf};
+use std::{env, fs, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 
@@ -11,6 +11,12 @@ use crate::{
     support::{Herald, Options},
     wire::state,
 };
+
+/// Coding agents take seconds to start, and much longer where everything runs at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+
+/// As long as that, in their settings.
+pub(crate) const PATIENTLY: &str = "start_timeout = \"10m\"";
 
 /// All kinds of them. What is told of all is tried with programs that are none.
 const KINDS: [&str; 6] = ["claude-code", "codex", "cursor", "gemini", "opencode", "acp"];

@@ -1,22 +1,19 @@
 //! Agents that speak the Agent Client Protocol: real ones, asked by the real binary, with a model on
 //! loopback that says what a test has written down for it.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::{
-    coding::{artifact, installed, running_with, text},
+    coding::{PATIENCE, PATIENTLY, artifact, installed, running_with, text},
     exec::{begun, failure, task},
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
     wire::{Draft, Wire, id, is_terminal, state},
 };
-
-/// Coding agents take seconds to start, and much longer where everything runs at once.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What the model wants to be done, which leaves a trace.
 const COMMAND: &str = "touch made-it && echo was-here";
@@ -62,7 +59,7 @@ impl Cli {
         command.extend(&self.command[1..]);
         let mut config = format!(
             "[[agents]]\nname = \"coder\"\nkind = {:?}\ncommand = {command:?}\nworkdir = {:?}\n\
-             {}\n{settings}\n[agents.env]\nHOME = {:?}\n",
+             {PATIENTLY}\n{}\n{settings}\n[agents.env]\nHOME = {:?}\n",
             self.kind,
             home.path().join("repo"),
             self.settings,

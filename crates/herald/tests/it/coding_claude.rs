@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    coding::{artifact, installed, running_with, text},
+    coding::{PATIENCE, PATIENTLY, artifact, installed, running_with, text},
     exec::{begun, ended, failure, none_runs, task, told},
     model::{Model, Step},
-    support::{Herald, Options, SOON, eventually, uuid},
+    support::{Herald, Options, eventually, uuid},
     wire::{Draft, Frame, Wire, id, state},
 };
 
@@ -33,7 +33,7 @@ impl Bench {
         fs::create_dir(home.path().join("repo")).unwrap();
         let config = format!(
             "[[agents]]\nname = \"coder\"\nkind = \"claude-code\"\n\
-             command = [{:?}]\nworkdir = {:?}\n{settings}\n\
+             command = [{:?}]\nworkdir = {:?}\n{PATIENTLY}\n{settings}\n\
              [agents.env]\nHOME = {:?}\nANTHROPIC_BASE_URL = {:?}\nANTHROPIC_API_KEY = \"none\"\n\
              CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC = \"1\"\nCLAUDE_CODE_MAX_RETRIES = \"{retries}\"\n",
             installed("claude"),
@@ -194,7 +194,7 @@ async fn what_nobody_answers_is_denied() {
 async fn a_cancel_in_the_middle_leaves_no_process() {
     let bench = Bench::start([Step::Hang, command()], "").await;
     let task = begun(&bench.herald, "Take your time").await;
-    eventually(SOON, "the model is asked", async || !bench.asked().is_empty()).await;
+    eventually(PATIENCE, "the model is asked", async || !bench.asked().is_empty()).await;
     let agents = bench.agents();
     assert!(!agents.is_empty());
     let canceled = bench.herald.call(&Wire::Rest.cancel(&task)).await;
@@ -241,14 +241,14 @@ async fn time_and_silence_end_it() {
     let bench = Bench::start([Step::Hang], "timeout = \"5s\"").await;
     let task = told(&bench.herald, "Take your time").await;
     assert_eq!(failure(&task).1, "TIMED_OUT");
-    eventually(SOON, "no agent is left", async || bench.agents().is_empty()).await;
+    eventually(PATIENCE, "no agent is left", async || bench.agents().is_empty()).await;
 }
 
 #[tokio::test]
 async fn its_death_fails_the_task_with_a_reason_and_the_context_goes_on() {
     let bench = Bench::start([Step::Hang, command(), text("Here again.")], "").await;
     let task = begun(&bench.herald, "Take your time").await;
-    eventually(SOON, "the model is asked", async || !bench.asked().is_empty()).await;
+    eventually(PATIENCE, "the model is asked", async || !bench.asked().is_empty()).await;
     kill(&bench.agents()).await;
     let failed = ended(&bench.herald, &task).await;
     let (text, reason) = failure(&failed);

@@ -1,20 +1,17 @@
 //! Codex itself, behind a server, with a model that the test plays.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    coding::{artifact, installed, running_with, text},
+    coding::{PATIENCE, PATIENTLY, artifact, installed, running_with, text},
     exec::{failure, task},
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
     wire::{Draft, Frame, Wire, id, is_terminal, state},
 };
-
-/// Codex takes a second to start, and much longer where everything runs at once.
-const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A server with Codex as its agent, and the model that it asks.
 struct Bench {
@@ -47,7 +44,7 @@ impl Bench {
     fn options(home: &Path, settings: &str) -> Options {
         Options::config(format!(
             "[[agents]]\nname = \"coder\"\nkind = \"codex\"\ncommand = [{:?}]\n\
-             workdir = {:?}\n{settings}\n[agents.env]\nHOME = {:?}\nCODEX_HOME = {:?}\n",
+             workdir = {:?}\n{PATIENTLY}\n{settings}\n[agents.env]\nHOME = {:?}\nCODEX_HOME = {:?}\n",
             installed("codex"),
             home.join("repo"),
             home,
