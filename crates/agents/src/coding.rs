@@ -86,8 +86,8 @@ pub struct Coding {
     pub settings: Map<String, Value>,
     /// Whether the agent may do everything without asking.
     pub force: bool,
-    /// How long it may take until its first word.
-    pub start_timeout: Duration,
+    /// How long it may take until its first word, if not for ever.
+    pub start_timeout: Option<Duration>,
     /// After so long, what nobody answered is denied.
     pub approval_timeout: Duration,
     /// How many bytes it may write in one turn.
@@ -127,7 +127,7 @@ impl Coding {
             profile_name: None,
             settings: Map::new(),
             force: false,
-            start_timeout: Duration::from_secs(120),
+            start_timeout: Some(Duration::from_secs(120)),
             approval_timeout: Duration::from_secs(600),
             max_output: MAX_OUTPUT,
             error_detail: ErrorDetail::Message,
@@ -204,34 +204,27 @@ impl Coding {
                 Some(failure) => Err(Cut::Failed(failure)),
             },
             Ok(None) => Err(Cut::Failed(conversation.broken_off(self.program.grace).await)),
-            Err(cut) => {
-                let cut = self.give_up(turn, cut).await;
+            Err(Cut::Failed(failure)) => {
+                let error = failure.tell(&self.name, self.error_detail);
+                turn.fail_while(&error, conversation.end()).await;
+                Err(Cut::Turn(error))
+            }
+            Err(cut @ (Cut::Turn(_) | Cut::SessionLost | Cut::Unanswered)) => {
                 conversation.end().await;
                 Err(cut)
             }
         }
     }
 
-    /// Fails the task where that is how it ends: nobody need wait until the program is gone.
-    async fn give_up(&self, turn: &Turn, cut: Cut) -> Cut {
-        let error = match cut {
-            Cut::Failed(failure) => failure.tell(&self.name, self.error_detail),
-            Cut::Turn(error) => error,
-            Cut::SessionLost | Cut::Unanswered => return cut,
-        };
-        // If it cannot be said now, it is when the turn returns.
-        let _ = turn.fail(&error).await;
-        Cut::Turn(error)
-    }
-
     /// Waits for the agent's first word, but not for ever: what does not speak its dialect may say
     /// nothing that means anything.
     async fn begin(&self, conversation: &mut Conversation) -> Result<(), Cut> {
-        match timeout(self.start_timeout, conversation.next()).await {
+        let Some(patience) = self.start_timeout else { return Ok(()) };
+        match timeout(patience, conversation.next()).await {
             Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
             Ok(Err(failure)) => return Err(Cut::Failed(failure)),
             Err(_) => {
-                let kind = format!("did not begin within {:?}", self.start_timeout);
+                let kind = format!("did not begin within {patience:?}");
                 return Err(Cut::Failed(Failure::new(kind)));
             }
         }

@@ -173,13 +173,15 @@ impl Agent for Exec {
             Err(Cut::Failed(failure)) => Err(tell(failure)),
             Err(Cut::Turn(error)) => Err(error),
         };
-        if let Err(error) = &result {
-            // Nobody need wait until the program is gone. If it cannot be said now, it is at the end.
-            let _ = turn.fail(error).await;
-        }
-        tokio::select! {
-            () = process.end() => {}
-            () = pipes.drain() => {}
+        let put_away = async {
+            tokio::select! {
+                () = process.end() => {}
+                () = pipes.drain() => {}
+            }
+        };
+        match &result {
+            Ok(()) => put_away.await,
+            Err(error) => turn.fail_while(error, put_away).await,
         }
         result
     }

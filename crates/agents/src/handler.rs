@@ -114,11 +114,11 @@ impl Handler {
             return result;
         }
         let result = result.map_err(|cut| self.explain(cut));
-        if let Err(error) = &result {
-            // Nobody need wait until it has let go. If it cannot be said now, it is at the end.
-            let _ = turn.fail(error).await;
+        let put_away = self.dismiss(turn, &mut place);
+        match &result {
+            Ok(()) => put_away.await,
+            Err(error) => turn.fail_while(error, put_away).await,
         }
-        self.dismiss(turn, &mut place).await;
         Ok(result?)
     }
 

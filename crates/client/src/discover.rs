@@ -83,7 +83,9 @@ impl Source {
             let name = words.next().ok_or_else(|| Error::setup("stdio: needs a command"))?;
             return Ok(Self::Program(Program { name, arguments: words.collect() }));
         }
-        let wrong = |why: &str| Error::setup(format!("{text:?} is no agent's URL: {why}"));
+        // What stands before an @ may be a password.
+        let shown = if text.contains('@') { "this".to_owned() } else { format!("{text:?}") };
+        let wrong = |why: &str| Error::setup(format!("{shown} is no agent's URL: {why}"));
         let url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
         match url.scheme() {
             "file" => url.to_file_path().map(Self::File).map_err(|()| wrong("no such path")),

@@ -1,38 +1,54 @@
 //! What must not be shown, wherever it stands: an agent may send back what it was sent.
 
 use std::{
+    cmp::Reverse,
+    collections::VecDeque,
     fmt,
     sync::{Arc, PoisonError, RwLock},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use herald_protocol::escape::letter;
+use herald_protocol::escape::{backslashes, letter};
 
 use crate::{credential::Credential, oauth::Token};
 
 /// What is shorter is no secret, and would blot out words in a sentence.
 const SHORTEST: usize = 6;
 
+/// Tokens that are remembered. What lives long gets new ones all the time.
+const TOKENS: usize = 32;
+
 /// All secrets of a run, those included that come while it goes on. Clones share them.
 ///
 /// They are found however JSON or a query has escaped them, and also where a text that was cut ends
 /// within one.
 #[derive(Clone, Default)]
-pub struct Secrets {
+pub struct Secrets(Arc<RwLock<Known>>);
+
+#[derive(Default)]
+struct Known {
     /// The longer first, so that a secret within another leaves nothing of it.
-    all: Arc<RwLock<Vec<String>>>,
+    all: Vec<String>,
+    /// Those of them that are renewed time and again, the oldest first.
+    tokens: VecDeque<String>,
+}
+
+impl Known {
+    /// Returns whether it is new.
+    fn add(&mut self, secret: &str) -> bool {
+        if secret.is_empty() || self.all.iter().any(|known| known == secret) {
+            return false;
+        }
+        self.all.push(secret.to_owned());
+        self.all.sort_by_key(|secret| Reverse(secret.len()));
+        true
+    }
 }
 
 impl Secrets {
     /// Hides this text from now on.
     pub fn add(&self, secret: &str) {
-        if secret.is_empty() {
-            return;
-        }
-        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        all.push(secret.to_owned());
-        all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        all.dedup();
+        self.0.write().unwrap_or_else(PoisonError::into_inner).add(secret);
     }
 
     /// Hides all that is sent of a credential.
@@ -54,10 +70,18 @@ impl Secrets {
         }
     }
 
-    /// Hides what an authorization server gave out.
+    /// Hides what an authorization server gave out, until it is long out of use.
     pub fn add_token(&self, token: &Token) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for secret in [Some(&token.access), token.refresh.as_ref()].into_iter().flatten() {
-            self.add(secret.expose());
+            if known.add(secret.expose()) {
+                known.tokens.push_back(secret.expose().to_owned());
+            }
+            if known.tokens.len() > TOKENS
+                && let Some(oldest) = known.tokens.pop_front()
+            {
+                known.all.retain(|secret| *secret != oldest);
+            }
         }
     }
 
@@ -72,18 +96,20 @@ impl Secrets {
     }
 
     fn without(&self, text: &str, shortest: usize) -> String {
-        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
         while let Some(first) = rest.chars().next() {
-            let mut secrets = all.iter().filter(|secret| secret.len() >= shortest);
+            let mut secrets = known.all.iter().filter(|secret| secret.len() >= shortest);
             let taken = match secrets.find_map(|secret| spelled(rest, secret)) {
                 Some(taken) => {
                     shown.push('…');
                     taken
                 }
                 None => {
-                    shown.push(first);
-                    first.len_utf8()
+                    // Behind every backslash of a row is the same letter.
+                    let taken = backslashes(rest).max(first.len_utf8());
+                    shown.push_str(&rest[..taken]);
+                    taken
                 }
             };
             rest = &rest[taken..];
@@ -102,11 +128,6 @@ fn spelled(text: &str, secret: &str) -> Option<usize> {
         let Some((read, taken)) = letter(rest) else {
             return (found >= SHORTEST).then_some(text.len());
         };
-        // A backslash is part of the letter after it, also where a query has escaped it.
-        if read == '\\' {
-            rest = &rest[taken..];
-            continue;
-        }
         // A query writes a space so.
         if read != expected && (read, expected) != ('+', ' ') {
             return None;
@@ -146,6 +167,7 @@ mod tests {
             (r#"{"key":"\u0061\/b c%41\\x-canary"}"#, r#"{"key":"…"}"#),
             (r#""{\"key\":\"a\\/b c%41\\\\x-canary\"}""#, r#""{\"key\":\"…\"}""#),
             ("/?key=a%2Fb+c%2541%5Cx-canary&x", "/?key=…&x"),
+            (r"\\\\ a/b c%41\x-canary", r"\\\\ …"),
             ("Basic bWU6YS9iIGMlNDFceC1jYW5hcnk= was wrong", "Basic … was wrong"),
             ("cut: a/b c%41", "cut: …"),
             (r"cut: a\/b c%41\", "cut: …"),
@@ -153,6 +175,29 @@ mod tests {
             ("no: a/b c%42\\x-canary", "no: a/b c%42\\x-canary"),
         ] {
             assert_eq!(secrets.redact(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn letters_beyond_ascii_and_backslashes_hide_no_secret() {
+        let secrets = Secrets::default();
+        secrets.add(r"päss🦀\next99");
+        for spelled in [
+            r"päss🦀\next99",
+            r"p\u00e4ss\ud83e\udd80\\next99",
+            "p%C3%A4ss%F0%9F%A6%80%5Cnext99",
+            "p%25C3%25A4ss%25F0%259F%25A6%2580%255Cnext99",
+        ] {
+            assert_eq!(secrets.redact(&format!("key={spelled}&x")), "key=…&x", "{spelled}");
+        }
+    }
+
+    #[test]
+    fn a_row_of_backslashes_is_passed_at_once() {
+        let secrets = Secrets::default();
+        secrets.add("hunter2");
+        for row in ["\\".repeat(1 << 20), "%5C".repeat(1 << 20)] {
+            assert_eq!(secrets.redact(&row), row);
         }
     }
 }

@@ -26,6 +26,10 @@ const PAGE: usize = 16;
 /// not far behind when something does.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
+/// How many events it may be behind without looking back: a follower that was away for a moment does
+/// not stand in line.
+const FAR: Position = 1024;
+
 /// One event of a caller's tasks.
 #[derive(Debug)]
 pub struct FeedItem {
@@ -187,7 +191,8 @@ impl Feed {
     /// however many they are, most threads have to be left to everybody else.
     async fn step(&self) -> Result<FeedPage, Error> {
         let Inner { store, looking_back, .. } = &*self.engine.inner;
-        let _turn = match self.query.after < Some(self.end) {
+        let behind = self.end.saturating_sub(self.query.after.unwrap_or(self.end));
+        let _turn = match behind > FAR {
             true => Some(looking_back.acquire().await.expect("the semaphore is never closed")),
             false => None,
         };

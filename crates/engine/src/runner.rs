@@ -186,6 +186,7 @@ impl Engine {
             tracing::info!(%task, "takes up a turn that was cut off");
         }
         let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
+        let ends = matches!(command, Command::Report(..));
         let slot = match runs {
             true => tokio::select! {
                 memory = self.place_turn(record.bytes) => slot.with(memory),
@@ -205,6 +206,9 @@ impl Engine {
             .shielded(live, write, move |written, _| {
                 if runs && written.claimed {
                     engine.start(started, &at_post, slot, written.record.clone(), None);
+                } else if ends {
+                    // Whom it had given work to may be at it still.
+                    engine.dismiss(&written.record, None);
                 }
             })
             .await;
@@ -233,17 +237,15 @@ impl Engine {
                 let due = self.inner.store.due(&agent, self.inner.holder, limit).await;
                 let mut orphans = due.map_err(refuse)?;
                 orphans.retain(|key| !left.contains(key));
-                let unable = left.len() + orphans.len();
+                if orphans.is_empty() {
+                    break;
+                }
                 for key in orphans {
                     tracing::warn!(task = %key.task, %agent, "the agent of this task is gone: it fails");
                     let text = "the agent of this task is no longer here";
                     if !self.fail(key.clone(), AGENT_GONE, text).await {
                         left.insert(key);
                     }
-                }
-                // None is left, or none can be ended now.
-                if left.len() == unable {
-                    break;
                 }
             }
         }

@@ -278,15 +278,20 @@ impl Turn {
         self.say(Say::Status(TaskState::Completed, Some(message), None)).await
     }
 
-    /// Fails the task now, as returning the error would: for agents that have something to put away
-    /// first, which nobody need wait for. Where the turn was stopped there is nothing to say.
-    pub async fn fail(&self, error: &AgentError) -> Result<(), Stop> {
-        match error {
-            AgentError::Stopped | AgentError::Left => Ok(()),
-            AgentError::Failed(_) | AgentError::Broke(_) | AgentError::Unavailable(_) => {
-                self.say(Say::Failed(error.clone())).await
+    /// Fails the task now, as returning the error will, while the agent puts away what it has:
+    /// nobody need wait for that, and it waits for nobody. Where the turn was stopped there is
+    /// nothing to say.
+    pub async fn fail_while<T>(&self, error: &AgentError, put_away: impl Future<Output = T>) -> T {
+        let failed = async {
+            match error {
+                AgentError::Stopped | AgentError::Left => {}
+                AgentError::Failed(_) | AgentError::Broke(_) | AgentError::Unavailable(_) => {
+                    // What cannot be said now is said when the turn returns.
+                    let _ = self.say(Say::Failed(error.clone())).await;
+                }
             }
-        }
+        };
+        tokio::join!(failed, put_away).1
     }
 
     /// Answers directly. Only for messages the agent declared so, and nothing may follow.

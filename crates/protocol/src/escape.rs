@@ -1,8 +1,9 @@
 //! Letters behind escapes: to find in a text what it quotes, however that was written there.
 
 /// The first letter of a text, with the bytes it takes, as JSON, a query or a program's own notation
-/// may have escaped it. What was quoted may have been quoted again, so any number of escapes is one.
-/// The end of a text that is nothing but backslashes is no letter.
+/// may have escaped it. What was quoted may have been quoted again, so any number of escapes is one,
+/// and a backslash is part of the letter after it. The end of a text that is nothing but backslashes
+/// is no letter.
 ///
 /// ```
 /// use herald_protocol::escape::letter;
@@ -12,35 +13,66 @@
 /// assert_eq!(letter("%256Bey"), Some(('k', 5)));
 /// ```
 pub fn letter(text: &str) -> Option<(char, usize)> {
-    let bare = text.trim_start_matches('\\');
-    let escape = text.len() - bare.len();
+    let escape = backslashes(text);
+    let (bare, is_escaped) = (&text[escape..], escape > 0);
     let first = bare.chars().next()?;
     let escaped = match first {
         '%' => percent(bare),
-        'u' if escape > 0 => code(bare.get(1..5)).map(|letter| (letter, 5)),
-        'n' if escape > 0 => Some(('\n', 1)),
-        'r' if escape > 0 => Some(('\r', 1)),
-        't' if escape > 0 => Some(('\t', 1)),
+        'u' if is_escaped => utf16(bare),
+        'n' if is_escaped => Some(('\n', 1)),
+        'r' if is_escaped => Some(('\r', 1)),
+        't' if is_escaped => Some(('\t', 1)),
         _ => None,
     };
     let (letter, length) = escaped.unwrap_or((first, first.len_utf8()));
     Some((letter, escape + length))
 }
 
-/// `%6B`, also as `%256B`. Bytes that are only part of a letter are left alone.
-fn percent(text: &str) -> Option<(char, usize)> {
-    let digits = text.strip_prefix('%')?;
-    let again = digits.trim_start_matches("25");
-    let before = text.len() - again.len();
-    match code(again.get(..2)) {
-        Some(letter) => letter.is_ascii().then_some((letter, before + 2)),
-        None => (again.len() < digits.len()).then_some(('%', before)),
+/// How many bytes of backslashes a text begins with, themselves escaped or not.
+pub fn backslashes(text: &str) -> usize {
+    let mut bare = text.trim_start_matches('\\');
+    while let Some(('\\', length)) = percent(bare) {
+        bare = bare[length..].trim_start_matches('\\');
     }
+    text.len() - bare.len()
 }
 
-fn code(digits: Option<&str>) -> Option<char> {
+/// `%6B`, also as `%256B`, and `%C3%A4`. Bytes that are only part of a letter are left alone.
+fn percent(text: &str) -> Option<(char, usize)> {
+    let (mut bytes, mut rest) = ([0; 4], text);
+    for count in 1..=bytes.len() {
+        let digits = rest.strip_prefix('%')?;
+        let again = digits.trim_start_matches("25");
+        let Some(byte) = hex(again.get(..2)).and_then(|code| u8::try_from(code).ok()) else {
+            // A percent sign that was escaped itself.
+            let alone = count == 1 && again.len() < digits.len();
+            return alone.then_some(('%', text.len() - again.len()));
+        };
+        (bytes[count - 1], rest) = (byte, &again[2..]);
+        if let Some(letter) =
+            str::from_utf8(&bytes[..count]).ok().and_then(|read| read.chars().next())
+        {
+            return Some((letter, text.len() - rest.len()));
+        }
+    }
+    None
+}
+
+/// `u006B`, and `ud83e\udd80`, with however many backslashes.
+fn utf16(text: &str) -> Option<(char, usize)> {
+    let unit = |text: &str| u16::try_from(hex(text.strip_prefix('u')?.get(..4))?).ok();
+    let high = unit(text)?;
+    if let Some(letter) = char::from_u32(high.into()) {
+        return Some((letter, 5));
+    }
+    let low = text[5..].trim_start_matches('\\');
+    let letter = char::decode_utf16([high, unit(low)?]).next()?.ok()?;
+    Some((letter, text.len() - low.len() + 5))
+}
+
+fn hex(digits: Option<&str>) -> Option<u32> {
     let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
-    char::from_u32(u32::from_str_radix(digits, 16).ok()?)
+    u32::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]
@@ -66,7 +98,10 @@ mod tests {
             ("%41%2542%252543", "ABC"),
             ("100% %2 %25", "100% %2 %"),
             (r"\u00zz%zz", "u00zz%zz"),
-            ("%C3%A9 é", "%C3%A9 é"),
+            ("%C3%A9 é", "é é"),
+            ("%C3x %A9 %C3%", "%C3x %A9 %C3%"),
+            (r"\ud83e\udd80 \ud83e\\udd80", "🦀 🦀"),
+            ("a%5Cx%255C%5Cy", "axy"),
             (r"cut\\", "cut"),
             (r"\ud800", "ud800"),
         ] {

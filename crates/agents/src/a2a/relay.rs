@@ -12,7 +12,7 @@ use herald_protocol::{
     TaskState, TaskStatus,
 };
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     fault::Cut,
@@ -159,16 +159,30 @@ impl<'a> Relay<'a> {
     /// A message without what we prove ourselves with, which agents like to repeat when they fail.
     fn discreet(&self, mut message: Message) -> Message {
         for part in &mut message.parts {
-            if let Content::Text(text) = &mut part.content {
-                *text = self.secrets.redact_sentence(text);
+            match &mut part.content {
+                Content::Text(text) => *text = self.secrets.redact_sentence(text),
+                Content::Data(data) => self.hide(data),
+                Content::Raw(_) | Content::Url(_) => {}
             }
         }
+        message.metadata.iter_mut().flat_map(Map::values_mut).for_each(|value| self.hide(value));
         message
+    }
+
+    /// The same for what is between the brackets.
+    fn hide(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.secrets.redact_sentence(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.hide(item)),
+            Value::Object(members) => members.values_mut().for_each(|member| self.hide(member)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
     }
 
     /// Remembers what the agent calls the task. Old servers leave names out.
     fn locate(&mut self, task: TaskId, context: ContextId) {
-        if !task.is_empty() {
+        if !task.is_empty() && self.place.task.as_ref() != Some(&task) {
+            self.is_noted = false;
             self.place.task = Some(task);
         }
         if !context.is_empty() {

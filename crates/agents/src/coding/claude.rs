@@ -52,7 +52,8 @@ enum Line {
     Other,
 }
 
-/// What it says about itself.
+/// What it says about itself. Nothing here is worth a turn that fails because it is said in another way
+/// one day.
 #[derive(Deserialize)]
 #[serde(tag = "subtype", rename_all = "snake_case")]
 enum System {
@@ -60,11 +61,11 @@ enum System {
         model: Option<String>,
         session_id: Option<String>,
         /// The agents that it has, one of which works.
-        agents: Option<Vec<String>>,
+        agents: Option<Value>,
     },
     ApiRetry {
-        attempt: u64,
-        max_retries: Option<u64>,
+        attempt: Option<Value>,
+        max_retries: Option<Value>,
     },
     #[serde(other)]
     Other,
@@ -195,14 +196,14 @@ impl Claude {
         &mut self,
         model: Option<String>,
         session: Option<String>,
-        agents: Option<&[String]>,
+        agents: Option<Vec<String>>,
         talk: &mut Talk,
     ) -> Result<(), Failure> {
         if std::mem::replace(&mut self.is_begun, true) {
             return Ok(());
         }
         // It goes on as another one if it does not have the agent that it should be.
-        if let (Some(wanted), Some(agents)) = (&self.ask.profile, agents)
+        if let (Some(wanted), Some(agents)) = (&self.ask.profile, &agents)
             && !agents.contains(wanted)
         {
             let known = format!("it has {}", agents.join(", "));
@@ -262,10 +263,14 @@ impl Dialect for Claude {
         let Some(line) = json(line)? else { return Ok(()) };
         match line {
             Line::System(System::Init { model, session_id, agents }) => {
-                self.begin(model, session_id, agents.as_deref(), talk)?;
+                let agents = agents.and_then(|agents| serde_json::from_value(agents).ok());
+                self.begin(model, session_id, agents, talk)?;
             }
-            Line::System(System::ApiRetry { attempt, max_retries: most }) => {
-                talk.event(Event::Retry { attempt, most });
+            Line::System(System::ApiRetry { attempt, max_retries }) => {
+                if let Some(attempt) = attempt.as_ref().and_then(Value::as_u64) {
+                    let most = max_retries.as_ref().and_then(Value::as_u64);
+                    talk.event(Event::Retry { attempt, most });
+                }
             }
             Line::StreamEvent { event, parent_tool_use_id: None } => match event {
                 Piece::ContentBlockStart => self.block.clear(),
@@ -444,6 +449,16 @@ mod tests {
             panic!("{events:?}")
         };
         asked
+    }
+
+    #[test]
+    fn what_it_says_about_itself_in_another_way_fails_nothing() {
+        let ask = Ask { profile: Some("reviewer".to_owned()), ..Ask::default() };
+        let lines = r#"{"type":"system","subtype":"init","session_id":"s","agents":[{"name":"reviewer"}]}
+            {"type":"system","subtype":"api_retry","attempt":"first"}
+            {"type":"system","subtype":"api_retry"}"#;
+        let begun = Event::Init { model: None, session: Some("s".to_owned()) };
+        assert_eq!(played(ask, lines, 0).0, [begun]);
     }
 
     #[test]

@@ -72,7 +72,7 @@ struct Turns {
 #[derive(Debug)]
 struct Seat {
     mail: mpsc::Sender<Mail>,
-    /// Whether it has failed for a line that makes no sense. It is not to blame for the next one.
+    /// Whether it has failed for a line that makes no sense. Once is enough.
     is_broken: bool,
 }
 
@@ -367,13 +367,15 @@ impl Connection {
     }
 
     /// A line that belongs to nobody. If there is only one turn it is to blame; if there are more,
-    /// none of them is to suffer for another.
+    /// none of them is to suffer for another, nor for one that has failed and is not let go of.
     fn nonsense(&self, line: &[u8], why: &str) {
         let text: String = String::from_utf8_lossy(line).chars().take(SHOWN).collect();
         tracing::warn!(agent = %self.agent, line = text, why, "the handler broke the line protocol");
         let mut turns = self.turns();
-        let mut at_work = turns.open.values_mut().filter(|seat| !seat.is_broken);
-        if let (Some(only), None) = (at_work.next(), at_work.next()) {
+        let mut open = turns.open.values_mut();
+        if let (Some(only), None) = (open.next(), open.next())
+            && !only.is_broken
+        {
             let said = Said::broke("wrote a line that makes no sense", why);
             // If its mail is full the turn is alive, and the line is in the log.
             let sent = only.mail.try_send(Mail { said, bytes: 0, _room: None });

@@ -273,7 +273,9 @@ impl Answer {
             if let Some(word) = self.words.pop_front() {
                 return Ok(Some(word));
             }
-            if let Some(ends) = self.ends {
+            if self.finish.reason.is_some() {
+                // Counted from here: how long it takes to write down what it said is our own affair.
+                let ends = *self.ends.get_or_insert_with(|| Instant::now() + AFTERWARDS);
                 match timeout_at(ends, self.response.chunk()).await {
                     Ok(Ok(Some(bytes))) if Instant::now() < ends => self.take(&bytes)?,
                     // It has said that it has finished, so that nothing is missing.
@@ -366,12 +368,8 @@ impl Answer {
             }
             // Some endpoints give an empty reason with every word, and some go on after a good one.
             let reason = choice.finish_reason.filter(|reason| !reason.is_empty());
-            let waits_anew = match self.ends {
-                None => reason.is_some(),
-                Some(_) => self.words.len() > before,
-            };
-            if waits_anew {
-                self.ends = Some(Instant::now() + AFTERWARDS);
+            if self.words.len() > before {
+                self.ends = None;
             }
             self.finish.reason = reason.or(self.finish.reason.take());
         }

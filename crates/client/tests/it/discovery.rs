@@ -214,7 +214,13 @@ async fn a_card_is_found_at_the_old_path_at_its_own_url_and_in_a_file() {
 
 #[tokio::test]
 async fn a_url_that_is_none_and_a_server_that_is_not_there_are_told_apart() {
-    for url in ["", "agent", "ftp://127.0.0.1/", "http://name:hunter2@127.0.0.1/"] {
+    for url in [
+        "",
+        "agent",
+        "ftp://127.0.0.1/",
+        "http://name:hunter2@127.0.0.1/",
+        "http://name:hunter2@127.0.0.1:80x/",
+    ] {
         let error = Client::connect(url).await.unwrap_err();
         assert!(error.is_setup(), "{url} {error}");
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");

@@ -131,6 +131,7 @@ fn a_spoiled_task_that_waits_holds_up_no_other() {
         "UPDATE tasks SET id = CAST(x'ff' AS TEXT) WHERE id = ?1",
         "UPDATE tasks SET owner = 77 WHERE id = ?1",
         "UPDATE tasks SET unread = '1,x' WHERE id = ?1",
+        "UPDATE tasks SET context = CAST(x'ff' AS TEXT) WHERE id = ?1",
         "UPDATE events SET body = x'00' WHERE seq = 1
          AND task = (SELECT row FROM tasks WHERE id = ?1)",
     ];

@@ -103,7 +103,10 @@ pub(super) fn agent(
             settings.map_err(|fault| Mistake::new("profile", format!("{fault:#}")))?;
         coding.profile_name = Some(name.clone());
     }
-    coding.start_timeout = span(section.start_timeout).unwrap_or(coding.start_timeout);
+    coding.start_timeout = match span(section.start_timeout) {
+        Some(given) => Some(given).filter(|given| !given.is_zero()),
+        None => coding.start_timeout,
+    };
     coding.approval_timeout = span(section.approval_timeout).unwrap_or(coding.approval_timeout);
     coding.max_output = section.max_output.map_or(coding.max_output, |size| size.0);
     coding.error_detail = program::error_detail(section, coding.error_detail);

@@ -55,6 +55,7 @@ def work(turn, line):
     elif word == "canceled": say(type="status", turn=turn, state="canceled")
     elif word == "junk":
         with lock: sys.stdout.write("no JSON at all\n"); sys.stdout.flush()
+        if rest: say(type="artifact", turn=turn, text=rest); done()
     elif word == "half": say(type="artifact", turn=turn, text="a\ud83eb"); done()
     elif word == "stranger": say(type="status", turn="4711", state="completed")
     elif word == "long":
@@ -236,18 +237,19 @@ async fn whoever_breaks_the_line_protocol_is_named_and_no_other_task_notices() {
 async fn nonsense_of_a_handler_with_one_turn_is_that_turns() {
     // It does not listen when it is told to let go, and nobody has to wait for that.
     let settings = "kill_grace = \"1h\"\nerror_detail = \"message\"";
-    let herald = Herald::start(steered(settings)).await;
     for (text, what) in [
         ("junk", "agent steered wrote a line that makes no sense: expected ident"),
         ("wrong", "agent steered wrote a line that is wrong: invalid value: string \"splendid\""),
         ("stranger", "agent steered wrote a line that makes no sense: there is no such turn"),
         ("long", "agent steered wrote a line that makes no sense: longer than 8388608 bytes"),
     ] {
+        let herald = Herald::start(steered(settings)).await;
         let fault = answer(&herald, text).await.unwrap_err();
         assert_eq!(fault.code, -32006, "{fault:?}");
         assert!(fault.message.starts_with(what), "{fault:?}");
+        // The process still has that turn, so that what makes no sense may be about it.
+        assert_eq!(printed(&told(&herald, "junk spares me").await), "spares me");
     }
-    assert_eq!(printed(&told(&herald, "hi").await), "hi");
 }
 
 #[tokio::test]

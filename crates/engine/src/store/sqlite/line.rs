@@ -94,11 +94,12 @@ pub(super) fn due_in_line(
     let mut find_line = conn.prepare_cached(sql::READ_LINE)?;
     let mut heads = find_heads.query([agent])?;
     while let Some(head) = heads.next()? {
-        let (position, owner, context) = (head.get(0)?, head.get(1)?, text(head, 2)?);
+        let (position, owner): (i64, i64) = (head.get(0)?, head.get(1)?);
         // Whoever stands behind this one came later still.
         if found.len() >= limit && found.last().is_none_or(|(last, _)| *last < position) {
             break;
         }
+        let Some(context) = readable(position, text(head, 2))? else { continue };
         if passed_over.get(&owner).is_some_and(|busy| busy.contains(context)) {
             continue;
         }

@@ -79,11 +79,16 @@ impl Writer {
 
     /// Serves until every sender is gone and the queue is empty.
     pub(super) fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
-        while let Some(job) = jobs.blocking_recv() {
+        let mut held = None;
+        while let Some(job) = held.take().or_else(|| jobs.blocking_recv()) {
             let mut weight = job.work.weight();
             let mut batch = vec![job];
             while batch.len() < BATCH_JOBS && weight < BATCH_BYTES {
                 let Ok(job) = jobs.try_recv() else { break };
+                if job.work.is_large() {
+                    held = Some(job);
+                    break;
+                }
                 weight += job.work.weight();
                 batch.push(job);
             }
@@ -188,9 +193,19 @@ impl Work {
                 let events: usize = append.events.iter().map(|(_, body)| body.len()).sum();
                 events + append.snapshot.as_ref().map_or(0, Snapshot::size)
             }
-            // A transaction of its own, more or less: it is bounded, but not small.
-            Self::Remove(_) | Self::LineUp(..) => BATCH_BYTES / 2,
+            // It is bounded, but not small.
+            Self::Remove(_) => BATCH_BYTES / 2,
+            Self::LineUp(..) => BATCH_BYTES,
             Self::Probe => 16384,
+        }
+    }
+
+    /// Whether it has a transaction to itself: it touches as many tasks as wait, and what is wrong
+    /// with one of them must fail nobody else's write.
+    fn is_large(&self) -> bool {
+        match self {
+            Self::LineUp(..) => true,
+            Self::Append(_) | Self::Remove(_) | Self::Probe => false,
         }
     }
 }
