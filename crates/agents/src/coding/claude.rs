@@ -196,15 +196,15 @@ impl Claude {
         &mut self,
         model: Option<String>,
         session: Option<String>,
-        agents: Option<Vec<String>>,
+        agents: Option<Vec<&str>>,
         talk: &mut Talk,
     ) -> Result<(), Failure> {
         if std::mem::replace(&mut self.is_begun, true) {
             return Ok(());
         }
         // It goes on as another one if it does not have the agent that it should be.
-        if let (Some(wanted), Some(agents)) = (&self.ask.profile, &agents)
-            && !agents.contains(wanted)
+        if let (Some(wanted), Some(agents)) = (&self.ask.profile, agents)
+            && !agents.contains(&wanted.as_str())
         {
             let known = format!("it has {}", agents.join(", "));
             return Err(Failure::because(format!("has no agent `{wanted}` of its own"), known));
@@ -263,8 +263,9 @@ impl Dialect for Claude {
         let Some(line) = json(line)? else { return Ok(()) };
         match line {
             Line::System(System::Init { model, session_id, agents }) => {
-                let agents = agents.and_then(|agents| serde_json::from_value(agents).ok());
-                self.begin(model, session_id, agents, talk)?;
+                let agents = agents.as_ref().and_then(Value::as_array);
+                let names = agents.and_then(|all| all.iter().map(Value::as_str).collect());
+                self.begin(model, session_id, names, talk)?;
             }
             Line::System(System::ApiRetry { attempt, max_retries }) => {
                 if let Some(attempt) = attempt.as_ref().and_then(Value::as_u64) {

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use crate::metrics::StoreMetrics;
 
 use super::{
     Append, Conversation, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page,
-    RecallQuery, Retention, Store, StoreError, Stored, sqlite::Sqlite,
+    Position, RecallQuery, Retention, Store, StoreError, Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -28,7 +28,8 @@ pub struct Flaky {
     reads_left: AtomicUsize,
     /// How many loads of a task still fail.
     loads_fail: AtomicUsize,
-    /// Steps of feeds that are under way, and how many ever were at once.
+    /// Steps of feeds before a position that are under way, and how many ever were at once.
+    feeds_before: AtomicU64,
     feeds: AtomicUsize,
     most_feeds: AtomicUsize,
 }
@@ -42,6 +43,7 @@ impl Flaky {
             chosen: Mutex::new((|_| false, 0)),
             reads_left: AtomicUsize::new(usize::MAX),
             loads_fail: AtomicUsize::new(0),
+            feeds_before: AtomicU64::new(0),
             feeds: AtomicUsize::new(0),
             most_feeds: AtomicUsize::new(0),
         })
@@ -67,7 +69,12 @@ impl Flaky {
         self.loads_fail.store(count, Ordering::Relaxed);
     }
 
-    /// How many steps of feeds were ever under way at once.
+    /// Counts steps of feeds that begin before this position.
+    pub fn count_feeds_before(&self, position: Position) {
+        self.feeds_before.store(position, Ordering::Relaxed);
+    }
+
+    /// How many of them were ever under way at once.
     pub fn most_feeds(&self) -> usize {
         self.most_feeds.load(Ordering::Relaxed)
     }
@@ -122,7 +129,8 @@ impl Store for Flaky {
 
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError> {
         self.looked()?;
-        if query.after.is_none() {
+        let before = self.feeds_before.load(Ordering::Relaxed);
+        if query.after.is_none_or(|after| after >= before) {
             return self.store.feed(query).await;
         }
         let at_once = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;

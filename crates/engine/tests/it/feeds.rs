@@ -8,17 +8,26 @@ use herald_engine::{
 };
 use tokio::task::JoinSet;
 
-use crate::support::{Bench, Script, profile, say};
+use crate::support::{Bench, Script, profile, say, text};
 
 #[tokio::test]
 async fn those_who_look_back_do_so_one_at_a_time() {
     let store = Arc::new(Flaky::new().unwrap());
-    let agent = Script::new(|_| Box::pin(std::future::ready(Ok(()))));
+    let agent = Script::new(|turn| {
+        Box::pin(async move {
+            for number in 0..60 {
+                turn.artifact(text(&number.to_string(), "said")).await?;
+            }
+            Ok(())
+        })
+    });
     let on = Arc::clone(&store) as Arc<dyn Store>;
     let bench = Bench::on(on, agent, profile(), Settings::default(), Clock::system()).await;
     for _ in 0..40 {
         bench.send(say("hello")).await.unwrap();
     }
+    // Those who are nearly there need not wait for each other.
+    store.count_feeds_before(1_000);
     let mut followers = JoinSet::new();
     for _ in 0..20 {
         let bench = bench.clone();

@@ -448,8 +448,7 @@ async fn a_task_that_failed_has_ended_before_its_agent_has_put_everything_away()
         let tidy = Arc::clone(&tidy);
         Box::pin(async move {
             let error = AgentError::Broke("it makes no sense".to_owned());
-            turn.fail(&error).await?;
-            tidy.notified().await;
+            turn.fail_while(&error, tidy.notified()).await;
             Err(error)
         })
     }))

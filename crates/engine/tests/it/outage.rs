@@ -10,6 +10,7 @@ use herald_engine::{
     store::{Append, Kind, flaky::Flaky},
 };
 use herald_protocol::TaskState;
+use tokio::sync::Notify;
 
 use crate::support::{Bench, Script, answer, artifact_text, eventually, profile, say, text};
 
@@ -32,6 +33,29 @@ async fn what_an_agent_says_waits_until_it_can_be_stored() {
     let task = bench.send(say("go")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(artifact_text(&task, "out"), "kept");
+}
+
+#[tokio::test]
+async fn what_has_failed_is_put_away_also_while_nobody_can_be_told() {
+    let store = Arc::new(Flaky::new().unwrap());
+    let (full, away) = (Arc::clone(&store), Arc::new(Notify::new()));
+    let tidied = Arc::clone(&away);
+    let agent = Script::new(move |turn| {
+        let (full, tidied) = (Arc::clone(&full), Arc::clone(&tidied));
+        Box::pin(async move {
+            let error = AgentError::Failed("it broke".to_owned());
+            full.fail_writes(true);
+            turn.fail_while(&error, async { tidied.notify_one() }).await;
+            Err(error)
+        })
+    });
+    let on = Arc::clone(&store);
+    let bench = Bench::on(on, agent, profile(), Settings::default(), Clock::system()).await;
+    let task = bench.post(say("go")).await.unwrap();
+    away.notified().await;
+    store.fail_writes(false);
+    let state = async || bench.get(&task.id).await.unwrap().status.state;
+    eventually(async || state().await == TaskState::Failed).await;
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use super::{
     append::Batch,
     names::find_owner,
     reader::{find_agent, named},
-    rows::{Fault, int, text},
+    rows::{Fault, int, readable, text},
     statements as sql,
 };
 
