@@ -29,6 +29,10 @@ const MEMORY: usize = 20;
 /// Bytes of a refusal that are kept.
 const REFUSAL: usize = 2 << 10;
 
+/// How many counts of an endpoint are kept, and how deep.
+const COUNTS: usize = 64;
+const COUNTS_DEPTH: usize = 2;
+
 /// Gives each message to a language model, with what was said before.
 #[derive(Debug, Clone)]
 pub struct Llm {
@@ -191,12 +195,39 @@ fn growing(turn: &Turn) -> Growing<'_> {
 fn about(finish: &Finish) -> Option<Metadata> {
     let mut about = Metadata::new();
     if let Some(usage) = &finish.usage {
-        about.insert("usage".to_owned(), Value::Object(usage.clone()));
+        about.insert("usage".to_owned(), Value::Object(counts(usage, COUNTS_DEPTH)));
     }
     if let Some(reason) = &finish.reason {
-        about.insert("finish_reason".to_owned(), Value::String(reason.clone()));
+        let reason = if is_word(reason) { reason } else { "unknown" };
+        about.insert("finish_reason".to_owned(), reason.into());
     }
     Some(about).filter(|about| !about.is_empty())
+}
+
+/// The numbers among what an endpoint counts. It is given out as it is, so that nothing else is taken
+/// for one.
+fn counts(usage: &Metadata, depth: usize) -> Metadata {
+    let numbers =
+        usage.iter().filter(|(name, _)| is_word(name)).take(COUNTS).filter_map(|(name, value)| {
+            let value = match value {
+                Value::Number(number) => Value::Number(number.clone()),
+                Value::Object(more) if depth > 0 => Value::Object(counts(more, depth - 1)),
+                Value::Object(_)
+                | Value::Null
+                | Value::Bool(_)
+                | Value::String(_)
+                | Value::Array(_) => {
+                    return None;
+                }
+            };
+            Some((name.clone(), value))
+        });
+    numbers.collect()
+}
+
+/// Whether it is a word such as endpoints use among themselves.
+fn is_word(text: &str) -> bool {
+    text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 impl From<Stop> for Cut {

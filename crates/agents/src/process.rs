@@ -112,7 +112,7 @@ impl Processes {
     pub async fn clear(&self, grace: Duration) -> io::Result<()> {
         let Some(records) = &self.inner.records else { return Ok(()) };
         for (life, path) in Life::earlier(&records.all)? {
-            let mut family = Family::new(&life.id, life.left(&path));
+            let mut family = Family::of_life(&life.id, life.left(&path));
             let left = family.look().len();
             if left > 0 {
                 tracing::warn!(left, "ends programs that an earlier start left behind");
@@ -127,7 +127,7 @@ impl Processes {
     /// our doing and not its own.
     pub async fn close(&self, grace: Duration) {
         self.inner.closing.store(true, Ordering::SeqCst);
-        let gone = Family::new(&self.inner.life, []).end(grace).await;
+        let gone = Family::of_life(&self.inner.life, []).end(grace).await;
         if let (true, Some(records)) = (gone, &self.inner.records) {
             // If it stays, the next start finds nothing in it that runs.
             let _ = fs::remove_dir_all(&records.own);
@@ -164,7 +164,7 @@ impl Processes {
         let process = Process {
             child,
             pid,
-            family: Family::new(&mark, leader),
+            family: Family::of_program(&mark, leader),
             grace: program.grace,
             processes: self.clone(),
             recorded: leader.and_then(|leader| self.record(leader)),

@@ -97,6 +97,9 @@ impl Secrets {
 
     fn without(&self, text: &str, shortest: usize) -> String {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if known.all.is_empty() {
+            return text.to_owned();
+        }
         let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
         while let Some(first) = rest.chars().next() {
             let mut secrets = known.all.iter().filter(|secret| secret.len() >= shortest);

@@ -12,7 +12,7 @@ use herald_protocol::{
     TaskState, TaskStatus,
 };
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     fault::Cut,
@@ -124,11 +124,13 @@ impl<'a> Relay<'a> {
     pub(super) async fn take(&mut self, event: StreamEvent) -> Result<(), Cut> {
         match event {
             StreamEvent::Task(mut task) => {
+                self.hide_all(task.metadata.as_mut());
                 task.status.message = task.status.message.map(|message| self.discreet(message));
                 self.whole(task).await
             }
             StreamEvent::StatusUpdate(mut update) => {
                 self.locate(update.task_id, update.context_id);
+                self.hide_all(update.metadata.as_mut());
                 update.status.message = update.status.message.map(|message| self.discreet(message));
                 self.status(update.status, update.metadata).await
             }
@@ -160,12 +162,18 @@ impl<'a> Relay<'a> {
     fn discreet(&self, mut message: Message) -> Message {
         for part in &mut message.parts {
             match &mut part.content {
-                Content::Text(text) => *text = self.secrets.redact_sentence(text),
+                Content::Text(text) | Content::Url(text) => {
+                    *text = self.secrets.redact_sentence(text);
+                }
                 Content::Data(data) => self.hide(data),
-                Content::Raw(_) | Content::Url(_) => {}
+                Content::Raw(_) => {}
             }
+            if let Some(name) = &mut part.filename {
+                *name = self.secrets.redact_sentence(name);
+            }
+            self.hide_all(part.metadata.as_mut());
         }
-        message.metadata.iter_mut().flat_map(Map::values_mut).for_each(|value| self.hide(value));
+        self.hide_all(message.metadata.as_mut());
         message
     }
 
@@ -174,9 +182,18 @@ impl<'a> Relay<'a> {
         match value {
             Value::String(text) => *text = self.secrets.redact_sentence(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.hide(item)),
-            Value::Object(members) => members.values_mut().for_each(|member| self.hide(member)),
+            Value::Object(members) => self.hide_all(Some(members)),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
+    }
+
+    fn hide_all(&self, members: Option<&mut Metadata>) {
+        let Some(members) = members else { return };
+        let told = std::mem::take(members).into_iter().map(|(name, mut value)| {
+            self.hide(&mut value);
+            (self.secrets.redact_sentence(&name), value)
+        });
+        *members = told.collect();
     }
 
     /// Remembers what the agent calls the task. Old servers leave names out.

@@ -36,6 +36,9 @@ const QUEUE: usize = 64;
 /// How long a handler may take to say hello.
 const HELLO: Duration = Duration::from_secs(20);
 
+/// Nobody need be asked less often whether he is there.
+const LONGEST_PING: Duration = Duration::from_secs(24 * 3600);
+
 /// What lived so long, or did some work, died of something new.
 const STEADY: Duration = Duration::from_secs(30);
 
@@ -207,12 +210,13 @@ impl Connection {
             Err(fault) => return Failure::unstarted(&fault),
         };
         let hello = Told::Hello { protocol: line::VERSION, agent: self.agent.as_str() }.encode();
-        helpers.spawn(write(pipes.stdin, hello, lines));
+        let mut writer = helpers.spawn(write(pipes.stdin, hello, lines));
         let complaints = self.complaints(pipes.stderr);
         let mut said = Lines::new(pipes.stdout, LINE);
         let mut attention = Attention::new();
         let mut complaints = std::pin::pin!(complaints);
         let mut silent = false;
+        let mut closed = "closed its output";
         let failure = loop {
             tokio::select! {
                 line = said.next() => match line {
@@ -226,6 +230,11 @@ impl Connection {
                 () = &mut complaints, if !silent => silent = true,
                 // What it started may hold its output open; it itself has nothing more to say.
                 _ = process.wait() => break None,
+                // Who reads no more can be told of no turn.
+                _ = &mut writer => {
+                    closed = "closed its input";
+                    break None;
+                }
                 () = attention.due() => {
                     if let Err(failure) = attention.check(&self.outgoing) {
                         break Some(failure);
@@ -249,7 +258,7 @@ impl Connection {
                     Ok(Ok(status)) => {
                         Failure::new(format!("{} in the middle of a turn", describe(status)))
                     }
-                    Ok(Err(_)) | Err(_) => Failure::new("closed its output"),
+                    Ok(Err(_)) | Err(_) => Failure::new(closed),
                 }
             }
         };
@@ -402,8 +411,11 @@ impl Attention {
             let kind = format!("speaks version {protocol} of the line protocol, and we {own}");
             return Err(Failure::new(kind));
         }
-        self.greeted = true;
-        self.ping = ping.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        if std::mem::replace(&mut self.greeted, true) {
+            return Err(Failure::new("said hello twice"));
+        }
+        let ping = ping.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        self.ping = ping.map(|pause| pause.min(LONGEST_PING));
         self.asked.1 = Instant::now();
         Ok(())
     }

@@ -38,6 +38,8 @@ pub(crate) struct Family {
     mark: String,
     /// Members by name, whatever has become of their environment.
     known: HashSet<Identity>,
+    /// Nobody who started before then is a member by mark alone.
+    since: u64,
 }
 
 /// What the kernel says of a process.
@@ -106,9 +108,15 @@ impl Entry {
 }
 
 impl Family {
-    /// Everybody whose mark begins so, and these.
-    pub(crate) fn new(mark: &str, known: impl IntoIterator<Item = Identity>) -> Self {
-        Self { mark: format!("{MARK}={mark}"), known: known.into_iter().collect() }
+    /// Everybody with this mark, and the program that they all come from.
+    pub(crate) fn of_program(mark: &str, leader: Option<Identity>) -> Self {
+        let since = leader.map_or(0, |leader| leader.start);
+        Self { mark: format!("{MARK}={mark}"), known: leader.into_iter().collect(), since }
+    }
+
+    /// Everybody whose mark begins so, and these, who may be the youngest of them.
+    pub(crate) fn of_life(mark: &str, known: impl IntoIterator<Item = Identity>) -> Self {
+        Self { mark: format!("{MARK}={mark}"), known: known.into_iter().collect(), since: 0 }
     }
 
     /// Those who are alive. Who was once a member remains one.
@@ -117,12 +125,11 @@ impl Family {
         let parents: HashMap<i32, i32> =
             entries.iter().map(|entry| (entry.identity.pid, entry.parent)).collect();
         let own = lineage(&parents);
-        let oldest = self.known.iter().map(|known| known.start).min().unwrap_or(0);
         let groups = self.groups(&entries);
         let belongs = |entry: &Entry| {
             self.known.contains(&entry.identity)
                 || groups.contains(&entry.group)
-                || (entry.identity.start >= oldest && entry.is_marked(&self.mark))
+                || (entry.identity.start >= self.since && entry.is_marked(&self.mark))
         };
         let (mut members, mut others): (Vec<Entry>, Vec<Entry>) = entries
             .into_iter()

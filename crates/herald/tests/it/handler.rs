@@ -290,6 +290,39 @@ async fn a_handler_that_is_none_is_named_for_what_it_did() {
 }
 
 #[tokio::test]
+async fn a_ping_that_is_hardly_ever_due_harms_nobody() {
+    let program = "import sys, json
+print(json.dumps({\"type\": \"hello\", \"protocol\": 1, \"ping\": 2**64 - 1}), flush=True)
+for raw in sys.stdin:
+    line = json.loads(raw)
+    if line[\"type\"] == \"begin\":
+        print(json.dumps({\"type\": \"status\", \"turn\": line[\"turn\"], \"state\": \"completed\"}), flush=True)";
+    let herald = Herald::start(python(program, "")).await;
+    for _ in 0..2 {
+        assert_eq!(state(&told(&herald, "x").await), "completed");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_can_be_told_nothing_more_is_replaced() {
+    let program = "import os, time
+print(\"{\\\"type\\\":\\\"hello\\\",\\\"protocol\\\":1}\", flush=True)
+os.close(0)
+open(\"closed\", \"w\").close()
+time.sleep(600)";
+    let herald = Herald::start(python(program, "kill_grace = \"100ms\"")).await;
+    let first = begun(&herald, "x").await;
+    let closed = herald.home().join("closed");
+    eventually(SOON, "its input was closed", async || closed.exists()).await;
+    // Only who is written to shows that he does not listen.
+    let second = begun(&herald, "y").await;
+    for id in [first, second] {
+        let text = "agent steered closed its input";
+        assert_eq!(failure(&ended(&herald, &id).await), (text, "AGENT_FAILED"));
+    }
+}
+
+#[tokio::test]
 async fn a_handler_that_stops_answering_is_replaced() {
     // It answers the first ping and then hangs in the middle of a line.
     let program = "import sys, os, json
