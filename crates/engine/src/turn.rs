@@ -246,9 +246,9 @@ impl Turn {
     }
 
     /// Waits until the server is about to stop. An agent whose turns are resumed, and that loses nothing
-    /// by it, then returns [`AgentError::Left`](crate::AgentError::Left), and the next start goes on with
-    /// the turn; others finish what can be finished in time. Where no later start could know of the
-    /// turn, nobody is told to leave it.
+    /// by it, then returns [`AgentError::Left`], and the next start goes on with the turn; others
+    /// finish what can be finished in time. Where no later start could know of the turn, nobody is
+    /// told to leave it.
     pub async fn leaving(&self) {
         self.sink.leaving().await;
     }
