@@ -1,6 +1,6 @@
 //! Whom the client verbs believe: certificates of servers, certificates of our own, signed cards.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc};
+use std::{fs, net::SocketAddr, path::Path};
 
 use herald_protocol::{
     AgentCard,
@@ -10,7 +10,7 @@ use herald_protocol::{
     },
 };
 use jsonwebtoken::{Algorithm, EncodingKey, crypto, jwk::Jwk};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use tokio::{
@@ -18,30 +18,11 @@ use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{RootCertStore, ServerConfig, pki_types::PrivateKeyDer, server::WebPkiClientVerifier},
+
+use crate::{
+    authority::Authority,
+    cli_support::{Fake, answer, card, cli, result, task},
 };
-
-use crate::cli_support::{Fake, answer, card, cli, result, task};
-
-/// Somebody who vouches for others.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    /// A certificate for `name`, and its key.
-    fn vouch(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        (params.signed_by(&key, &self.0).unwrap(), key)
-    }
-}
 
 /// An agent behind TLS. It lets everybody in, or only those for whom `clients` vouches.
 struct Secured {
@@ -60,19 +41,7 @@ async fn secured(server: &Authority, clients: Option<&Authority>) -> Secured {
     })
     .await;
     let behind: SocketAddr = fake.url.strip_prefix("http://").unwrap().parse().unwrap();
-    let (certificate, key) = server.vouch("127.0.0.1");
-    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let config = match clients {
-        None => ServerConfig::builder().with_no_client_auth(),
-        Some(authority) => {
-            let mut roots = RootCertStore::empty();
-            roots.add(authority.0.der().clone()).unwrap();
-            let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
-            ServerConfig::builder().with_client_cert_verifier(verifier)
-        }
-    };
-    let config = config.with_single_cert(vec![certificate.der().clone()], key).unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let acceptor = server.acceptor(clients);
     let mut front = JoinSet::new();
     front.spawn(async move {
         let mut connections = JoinSet::new();
@@ -106,7 +75,7 @@ async fn certificates_are_checked_unless_a_warning_says_that_they_are_not() {
     careful.env("A2ACLI_INSECURE", "true").fails(3, "A2ACLI_ERR_UNREACHABLE").await;
 
     let home = tempdir().unwrap();
-    fs::write(home.path().join("ca.pem"), authority.0.pem()).unwrap();
+    fs::write(home.path().join("ca.pem"), authority.pem()).unwrap();
     let trusted = cli(send.into_iter().chain(["--ca-cert", "ca.pem"])).at(home.path()).ok().await;
     assert_eq!((trusted.field("State"), trusted.stderr.as_str()), ("COMPLETED", ""));
 }
@@ -118,7 +87,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_ours() {
     let home = tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(home.path().join(name), text).unwrap();
     let (certificate, key) = clients.vouch("me");
-    write("ca.pem", &server.0.pem());
+    write("ca.pem", &server.pem());
     write("me.pem", &certificate.pem());
     write("me.key", &key.serialize_pem());
     write("both.pem", &format!("{}{}", certificate.pem(), key.serialize_pem()));

@@ -12,6 +12,7 @@
     reason = "a test says what is wrong by panicking, and what it did by printing"
 )]
 
+mod authority;
 mod http;
 mod model;
 mod support;

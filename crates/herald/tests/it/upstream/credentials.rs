@@ -1,15 +1,10 @@
 //! What an agent behind is shown of each kind of credential in the settings: where its card wants it,
 //! nothing of the caller's, and nobody is told of it.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{RootCertStore, ServerConfig, pki_types::PrivateKeyDer, server::WebPkiClientVerifier},
-};
 
 use super::{
     STEERED, draft, passing,
@@ -17,6 +12,7 @@ use super::{
     told,
 };
 use crate::{
+    authority::Authority,
     exec::failure,
     http::Call,
     support::{Herald, Options, uuid},
@@ -186,30 +182,12 @@ async fn credentials_go_to_another_origin_only_if_the_settings_name_it() {
     assert_eq!(elsewhere.all()[0].headers["authorization"], "Bearer ours-behind");
 }
 
-/// Somebody who vouches for others.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    /// A certificate for `name`, and its key.
-    fn vouch(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        (params.signed_by(&key, &self.0).unwrap(), key)
-    }
-
-    /// The same as files, with the authority's own certificate.
-    fn vouch_in(&self, home: &Path, name: &str) {
-        let (certificate, key) = self.vouch(name);
-        fs::write(home.join("ca.pem"), self.0.pem()).unwrap();
-        fs::write(home.join("cert.pem"), certificate.pem()).unwrap();
-        fs::write(home.join("key.pem"), key.serialize_pem()).unwrap();
-    }
+/// A certificate for `name` and its key as files, with the authority's own certificate.
+fn vouch_in(home: &Path, authority: &Authority, name: &str) {
+    let (certificate, key) = authority.vouch(name);
+    fs::write(home.join("ca.pem"), authority.pem()).unwrap();
+    fs::write(home.join("cert.pem"), certificate.pem()).unwrap();
+    fs::write(home.join("key.pem"), key.serialize_pem()).unwrap();
 }
 
 /// A file of a home, as a setting.
@@ -220,7 +198,7 @@ fn quoted(home: &Path, name: &str) -> String {
 #[tokio::test]
 async fn an_authority_of_ones_own_is_believed_over_every_binding_and_version() {
     let home = tempfile::tempdir().unwrap();
-    Authority::new().vouch_in(home.path(), "127.0.0.1");
+    vouch_in(home.path(), &Authority::new(), "127.0.0.1");
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let flags = ["--tls-certificate", &path("cert.pem"), "--tls-key", &path("key.pem")];
     let behind = Herald::start(Options::config(STEERED).arguments(flags)).await;
@@ -245,20 +223,11 @@ async fn an_authority_of_ones_own_is_believed_over_every_binding_and_version() {
 async fn a_certificate_is_shown_to_an_agent_that_wants_one() {
     let (servers, clients) = (Authority::new(), Authority::new());
     let home = tempfile::tempdir().unwrap();
-    clients.vouch_in(home.path(), "herald");
-    fs::write(home.path().join("ca.pem"), servers.0.pem()).unwrap();
-    let (certificate, key) = servers.vouch("127.0.0.1");
-    let mut roots = RootCertStore::empty();
-    roots.add(clients.0.der().clone()).unwrap();
-    let config = ServerConfig::builder()
-        .with_client_cert_verifier(WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap())
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-        );
-    let acceptor = TlsAcceptor::from(Arc::new(config.unwrap()));
+    vouch_in(home.path(), &clients, "herald");
+    fs::write(home.path().join("ca.pem"), servers.pem()).unwrap();
     let mutual = scheme(&json!({ "mtlsSecurityScheme": {} }));
-    let raw = Raw::secure(acceptor, &mutual, |call| taken(call, true)).await;
+    let raw =
+        Raw::secure(servers.acceptor(Some(&clients)), &mutual, |call| taken(call, true)).await;
     let file = |name: &str| quoted(home.path(), name);
     let ca = file("ca.pem");
     let shown = format!(
