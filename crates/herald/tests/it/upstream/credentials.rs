@@ -151,14 +151,25 @@ async fn what_the_agent_itself_says_about_our_credentials_is_not_passed_on() {
     let raw = Raw::start(|call| {
         let mut item = whole("FAILED");
         let text = format!("wrong: {}", call.headers["authorization"]);
-        item["task"]["status"]["message"] =
-            json!({ "messageId": "m", "role": "ROLE_AGENT", "parts": [{ "text": text }] });
+        let told = json!({ &text: [{ "said": &text }] });
+        item["task"]["metadata"] = told.clone();
+        item["task"]["status"]["message"] = json!({
+            "messageId": "m", "role": "ROLE_AGENT", "metadata": &told, "parts": [
+                { "text": &text, "filename": &text, "metadata": &told },
+                { "url": &text },
+                { "data": &told },
+            ],
+        });
         Reaction::Close(stream(call, &[item]))
     })
     .await;
     let config = passing("up", &raw.url(), "auth = { token = \"ours-behind\" }");
     let herald = Herald::start(Options::config(config)).await;
-    assert_eq!(failure(&told(&herald, "", &draft("x")).await).0, "wrong: Bearer …");
+    let failed = told(&herald, "", &draft("x")).await;
+    assert_eq!(failure(&failed).0, "wrong: Bearer …");
+    let hidden = failed.to_string();
+    assert_eq!(hidden.matches("wrong: Bearer …").count(), 11, "{hidden}");
+    assert!(!hidden.contains("ours-behind"), "{hidden}");
 }
 
 #[tokio::test]
