@@ -394,8 +394,8 @@ impl Coding {
             let artifacts = task.artifacts.as_deref().unwrap_or_default();
             let found = artifacts.iter().find(|known| known.artifact_id.as_str() == METADATA)?;
             let Content::Data(data) = &found.parts.first()?.content else { return None };
-            let is_ours = data.get("adapter")?.as_str()? == self.preset.name();
-            is_ours.then(|| data.get("sessionId")?.as_str().map(str::to_owned)).flatten()
+            let is_ours = data.get::<String>("adapter")? == self.preset.name();
+            is_ours.then(|| data.get("sessionId")).flatten()
         };
         of(turn.task()).or_else(|| turn.earlier().iter().rev().find_map(|task| of(task)))
     }

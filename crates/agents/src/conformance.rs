@@ -139,7 +139,7 @@ impl Agent for Conformance {
             }
             B::ArtifactData => {
                 let members = [("key", Value::from("value")), ("count", Value::from(42))];
-                let data = Content::Data(Value::from_iter(members));
+                let data = Content::Data(Value::from_iter(members).into());
                 turn.complete_with(artifact("data", Part::new(data))).await?;
             }
             B::MessageResponse => turn.reply(vec![Part::text("Direct message response")]).await?,

@@ -44,7 +44,7 @@ impl Agent for Echo {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         let answer = format!("Echo: {}", turn.message().text());
         let content = if wants_json(turn.accepted_output_modes()) {
-            Content::Data(Value::from_iter([("echo", answer)]))
+            Content::Data(Value::from_iter([("echo", answer)]).into())
         } else {
             Content::Text(answer)
         };

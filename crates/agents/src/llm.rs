@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
 use herald_protocol::{AgentName, Metadata, Role};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{ErrorDetail, failure::Failure, growing::Growing};
 
@@ -195,18 +195,18 @@ fn growing(turn: &Turn) -> Growing<'_> {
 fn about(finish: &Finish) -> Option<Metadata> {
     let mut about = Metadata::new();
     if let Some(usage) = &finish.usage {
-        about.insert("usage".to_owned(), Value::Object(counts(usage, COUNTS_DEPTH)));
+        about.insert("usage", Value::Object(counts(usage, COUNTS_DEPTH)));
     }
     if let Some(reason) = &finish.reason {
         let reason = if is_word(reason) { reason } else { "unknown" };
-        about.insert("finish_reason".to_owned(), reason.into());
+        about.insert("finish_reason", reason);
     }
     Some(about).filter(|about| !about.is_empty())
 }
 
 /// The numbers among what an endpoint counts. It is given out as it is, so that nothing else is taken
 /// for one.
-fn counts(usage: &Metadata, depth: usize) -> Metadata {
+fn counts(usage: &Map<String, Value>, depth: usize) -> Map<String, Value> {
     let numbers =
         usage.iter().filter(|(name, _)| is_word(name)).take(COUNTS).filter_map(|(name, value)| {
             let value = match value {

@@ -6,7 +6,6 @@ use herald_protocol::{
     AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Seq, Task, TaskId,
     TaskState, request::SendMessage,
 };
-use serde_json::Value;
 
 use crate::{
     agent::Profile,
@@ -256,20 +255,9 @@ fn size(message: &Message) -> usize {
     let parts = message.parts.iter().map(|part| match &part.content {
         Content::Text(text) | Content::Url(text) => text.len(),
         Content::Raw(bytes) => bytes.len(),
-        Content::Data(value) => data_size(value),
+        Content::Data(value) => value.as_str().len(),
     });
     parts.sum()
-}
-
-fn data_size(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(data_size).sum(),
-        Value::Object(members) => {
-            members.iter().map(|(name, value)| name.len() + data_size(value)).sum()
-        }
-    }
 }
 
 /// What a turn over a task of so many bytes takes up, or nothing if the task is small.

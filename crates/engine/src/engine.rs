@@ -479,7 +479,7 @@ pub(crate) fn taken() -> Error {
 
 fn broke_protocol(task: &Task) -> bool {
     task.status.state == TaskState::Failed
-        && crate::runner::failure_reason(task) == Some(crate::runner::BROKE_PROTOCOL)
+        && crate::runner::failure_reason(task).as_deref() == Some(crate::runner::BROKE_PROTOCOL)
 }
 
 pub(crate) fn no_push() -> Error {

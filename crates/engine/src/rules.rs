@@ -317,7 +317,7 @@ pub fn apply(record: &mut Record, event: Event, size: usize) {
         }
         Event::Status(status, metadata) => {
             if let (Some(metadata), true) = (metadata, status.state != TaskState::Canceled) {
-                task.metadata.get_or_insert_default().extend(metadata);
+                task.metadata.get_or_insert_default().extend(&metadata);
             }
             retire_status(task, status);
         }
@@ -344,7 +344,7 @@ fn merge(artifacts: &mut Vec<Artifact>, chunk: Chunk) {
         Some(known) if append => {
             known.parts.extend(artifact.parts);
             if let Some(metadata) = artifact.metadata {
-                known.metadata.get_or_insert_default().extend(metadata);
+                known.metadata.get_or_insert_default().extend(&metadata);
             }
         }
         Some(known) => *known = artifact,

@@ -606,8 +606,8 @@ pub(crate) fn failure(reason: &str, text: &str) -> Message {
 }
 
 /// Why a task failed, as [`failure`] wrote it.
-pub(crate) fn failure_reason(task: &Task) -> Option<&str> {
-    task.status.message.as_ref()?.metadata.as_ref()?.get("reason")?.as_str()
+pub(crate) fn failure_reason(task: &Task) -> Option<String> {
+    task.status.message.as_ref()?.metadata.as_ref()?.get("reason")
 }
 
 pub(crate) async fn until(moment: Option<Instant>) {

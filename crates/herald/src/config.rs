@@ -12,8 +12,9 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
-use herald_protocol::{AgentName, Metadata, Version};
+use herald_protocol::{AgentName, Version};
 use serde::{Deserialize, Deserializer, de};
+use serde_json::{Map, Value};
 
 use crate::args::{Binding, LogFormat, LogLevel};
 
@@ -254,7 +255,7 @@ pub(crate) struct AgentSection {
     pub(crate) max_tokens: Option<u64>,
     /// Further members of a request's body.
     #[serde(default)]
-    pub(crate) parameters: Metadata,
+    pub(crate) parameters: Map<String, Value>,
     pub(crate) connect_timeout: Option<Span>,
     pub(crate) first_token_timeout: Option<Span>,
     /// What relative paths start from, if not from where the server does.

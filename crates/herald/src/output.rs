@@ -18,6 +18,7 @@ use crate::{
     fault::{Fault, Kind},
 };
 
+pub(crate) use json::pretty;
 pub(crate) use page::{Detail, Page};
 pub(crate) use plain::{inline, is_active, lines, quoted};
 pub(crate) use views::{describe, short};

@@ -14,7 +14,7 @@ use crate::{
     error::Error,
     id::TenantId,
     json,
-    message::Metadata,
+    open::Metadata,
     security::{SecurityRequirement, SecurityScheme},
     validate::{is_blank, null_as_default},
 };

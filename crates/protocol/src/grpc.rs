@@ -13,6 +13,8 @@ mod value;
 
 use prost::Message as _;
 
+pub use value::Open;
+
 use crate::{
     card::AgentCard,
     dialect::Dialect,

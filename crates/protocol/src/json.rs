@@ -1,9 +1,10 @@
 //! From bytes to checked types, with the field at fault in the error.
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     error::{Error, ErrorKind},
+    object::ObjectOnly,
     validate::{Validate, check},
 };
 
@@ -16,7 +17,15 @@ pub fn decode<T: DeserializeOwned + Validate>(bytes: &[u8]) -> Result<T, Error> 
 
 /// Reads JSON straight into its type. Only a failure pays for finding the path to the fault.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes))
+    object(bytes).map_err(|_| explain::<T>(bytes))
+}
+
+/// Reads JSON into its type, and a struct from an object only.
+pub(crate) fn object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> serde_json::Result<T> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = T::deserialize(ObjectOnly(&mut json))?;
+    json.end()?;
+    Ok(value)
 }
 
 /// Writes one of our own types, none of which can fail to be written.
@@ -31,7 +40,7 @@ pub(crate) fn is_object(bytes: &[u8]) -> bool {
 
 fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Error {
     let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
-    match serde_path_to_error::deserialize::<_, T>(deserializer) {
+    match serde_path_to_error::deserialize::<_, T>(ObjectOnly(deserializer)) {
         Err(fault) => {
             let path = fault.path().to_string();
             let path = if path == "." { String::new() } else { path };

@@ -72,7 +72,7 @@ pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
         service_parameters: Option<&'a RawValue>,
     }
     let refuse = |kind, message: &str| (RequestId::null(), Error::new(kind, message));
-    let wire: Wire<'_> = match serde_json::from_slice(body) {
+    let wire: Wire<'_> = match json::object(body) {
         Ok(wire) => wire,
         Err(fault) if fault.is_data() && is_json(body) => {
             let text = match body.trim_ascii_start().first() {
@@ -194,7 +194,7 @@ pub fn read_cancel(params: Option<&RawValue>) -> Result<RequestId, Error> {
         #[serde(borrow, deserialize_with = "present")]
         id: Option<&'a RawValue>,
     }
-    let wire = params.and_then(|params| serde_json::from_str::<Wire<'_>>(params.get()).ok());
+    let wire = params.and_then(|params| json::object::<Wire<'_>>(params.get().as_bytes()).ok());
     let raw = wire.and_then(|wire| wire.id).map(RawValue::get);
     match raw {
         Some("null") => Ok(RequestId::null()),
@@ -309,7 +309,9 @@ mod tests {
     // proves: RPC-006
     #[test]
     fn rpc_006_other_json_is_an_invalid_request() {
-        for body in ["[]", "\"x\"", "{}", "1", "null", r#"[{"jsonrpc":"2.0"}]"#] {
+        let batch = format!("[{}]", vec![r#"{"jsonrpc":"2.0"}"#; 8].join(","));
+        let fields = r#"["2.0",1,"ListTasks",{},null]"#;
+        for body in ["[]", "\"x\"", "{}", "1", "null", r#"[{"jsonrpc":"2.0"}]"#, &batch, fields] {
             assert_eq!(code(body), -32600, "{body}");
         }
         assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"X"}"#), -32600);

@@ -13,6 +13,8 @@ pub mod id;
 pub mod json;
 pub mod jsonrpc;
 pub mod message;
+mod object;
+pub mod open;
 pub mod percent;
 pub mod push;
 pub mod reply;
@@ -31,7 +33,8 @@ pub use card::AgentCard;
 pub use dialect::{Dialect, MissingVersion};
 pub use error::{Error, ErrorKind, Violation};
 pub use id::{AgentName, ArtifactId, ContextId, MessageId, PushConfigId, TaskId, TenantId};
-pub use message::{Content, Message, Metadata, Part, Role, is_too_deep};
+pub use message::{Content, Message, Part, Role, is_too_deep};
+pub use open::{Json, Metadata};
 pub use reply::Reply;
 pub use request::{Operation, Request, Seq};
 pub use task::{

@@ -7,15 +7,13 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose},
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::SerializeMap};
-use serde_json::{Map, Value};
 
 use crate::{
     id::{ContextId, MessageId, TaskId},
+    object::ObjectOnly,
+    open::{Json, Metadata},
     validate::{Validate, Violations, empty_as_none, null_as_default},
 };
-
-/// An open JSON object: `metadata`, `params`, `header`.
-pub type Metadata = Map<String, Value>;
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -32,6 +30,7 @@ pub enum Role {
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct Message {
     /// Chosen by the sender.
     #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
@@ -97,7 +96,7 @@ pub enum Content {
     /// Where the bytes are.
     Url(String),
     /// Any JSON value, `null` included.
-    Data(Value),
+    Data(Json),
 }
 
 impl Message {
@@ -135,8 +134,8 @@ impl Part {
     }
 
     fn is_deep(&self) -> bool {
-        let data = matches!(&self.content, Content::Data(value) if !fits(value, MAX_DEPTH));
-        data || self.metadata.as_ref().is_some_and(is_deep)
+        let data = matches!(&self.content, Content::Data(value) if value.is_too_deep());
+        data || self.metadata.as_ref().is_some_and(Metadata::is_too_deep)
     }
 
     /// The text, if it is one.
@@ -163,13 +162,9 @@ impl Validate for Message {
     }
 }
 
-/// Levels of nesting taken in open data. The parser takes 128, and what is stored and what other
-/// generations are sent stands a few levels deeper than what came in.
-const MAX_DEPTH: usize = 96;
-
 /// Refuses open data that could not be read again once it is wrapped.
 pub(crate) fn check_depth(message: &Message, at: &mut Violations<'_>) {
-    if message.metadata.as_ref().is_some_and(is_deep) {
+    if message.metadata.as_ref().is_some_and(Metadata::is_too_deep) {
         at.add("metadata", "is nested too deeply");
     }
     for (index, part) in message.parts.iter().enumerate() {
@@ -181,22 +176,7 @@ pub(crate) fn check_depth(message: &Message, at: &mut Violations<'_>) {
 
 /// Whether open data nests so deeply that it could not be read again once it is wrapped.
 pub fn is_too_deep(parts: &[Part], metadata: Option<&Metadata>) -> bool {
-    metadata.is_some_and(is_deep) || parts.iter().any(Part::is_deep)
-}
-
-fn is_deep(metadata: &Metadata) -> bool {
-    metadata.values().any(|value| !fits(value, MAX_DEPTH))
-}
-
-/// Whether a value nests at most so deeply. The parser bounds the recursion.
-fn fits(value: &Value, depth: usize) -> bool {
-    match value {
-        Value::Array(items) => depth > 0 && items.iter().all(|item| fits(item, depth - 1)),
-        Value::Object(members) => {
-            depth > 0 && members.values().all(|member| fits(member, depth - 1))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
-    }
+    metadata.is_some_and(Metadata::is_too_deep) || parts.iter().any(Part::is_deep)
 }
 
 impl Role {
@@ -284,13 +264,13 @@ impl<'de> Deserialize<'de> for Part {
             raw: Option<String>,
             url: Option<String>,
             #[serde(default, deserialize_with = "present")]
-            data: Option<Value>,
+            data: Option<Json>,
             filename: Option<String>,
             #[serde(alias = "media_type")]
             media_type: Option<String>,
             metadata: Option<Metadata>,
         }
-        let wire = Wire::deserialize(deserializer)?;
+        let wire = Wire::deserialize(ObjectOnly(deserializer))?;
         let content = match (wire.text, wire.raw, wire.url, wire.data) {
             (Some(text), None, None, None) => Content::Text(text),
             (None, Some(raw), None, None) => {
@@ -316,8 +296,8 @@ impl<'de> Deserialize<'de> for Part {
 /// Tells `null` from absence, for values where `null` means something.
 pub(crate) fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
+) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
 }
 
 /// Standard alphabet, padded.
@@ -339,3 +319,5 @@ pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, &'static str> {
 pub(crate) fn decode_base64_text(bytes: &[u8]) -> Option<Vec<u8>> {
     general_purpose::STANDARD.decode(bytes).ok()
 }
+
+crate::object::objects_only!(both Message);

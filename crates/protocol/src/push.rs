@@ -10,6 +10,7 @@ use crate::{
 /// One webhook of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct PushConfig {
     /// The namespace it was registered in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,6 +40,7 @@ pub struct PushConfig {
 /// Credentials for a webhook's receiver: `Authorization: {scheme} {credentials}`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct PushAuthentication {
     /// The HTTP authentication scheme, such as `Bearer`.
     #[serde(default)]
@@ -69,3 +71,5 @@ impl Validate for PushConfig {
         at.optional_id("taskId", self.task_id.as_ref().map(TaskId::as_str));
     }
 }
+
+crate::object::objects_only!(both PushConfig PushAuthentication);

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::Error,
     id::{AgentName, ContextId, PushConfigId, TaskId, TenantId},
-    message::{Message, Metadata},
+    message::Message,
+    open::Metadata,
     push::PushConfig,
     task::TaskState,
     time::Timestamp,
@@ -173,6 +174,7 @@ pub struct SendMessage {
 /// How a send is to be answered.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct SendConfiguration {
     /// Media types the caller can use.
     #[serde(
@@ -419,3 +421,5 @@ impl Validate for GetExtendedAgentCard {
         tenant(at, self.tenant.as_ref());
     }
 }
+
+crate::object::objects_only!(both SendConfiguration);

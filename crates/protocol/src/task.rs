@@ -6,7 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
     id::{ArtifactId, ContextId, TaskId},
-    message::{Message, Metadata, Part},
+    message::{Message, Part},
+    open::Metadata,
     time::Timestamp,
     validate::null_as_default,
 };
@@ -38,6 +39,7 @@ pub enum TaskState {
 /// A state, since when, and why.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct TaskStatus {
     /// Where the task stands.
     #[serde(default)]
@@ -53,6 +55,7 @@ pub struct TaskStatus {
 /// One result of a task.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct Artifact {
     /// Unique within the task.
     #[serde(default, alias = "artifact_id")]
@@ -77,6 +80,7 @@ pub struct Artifact {
 /// A unit of work and everything known about it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct Task {
     /// Its name.
     #[serde(default)]
@@ -101,6 +105,7 @@ pub struct Task {
 /// The task's status changed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct StatusUpdate {
     /// Which task.
     #[serde(default, alias = "task_id")]
@@ -119,6 +124,7 @@ pub struct StatusUpdate {
 /// The task produced something.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactUpdate {
     /// Which task.
     #[serde(default, alias = "task_id")]
@@ -364,3 +370,5 @@ impl<'de> Deserialize<'de> for TaskState {
 fn is_false(value: &bool) -> bool {
     !value
 }
+
+crate::object::objects_only!(both TaskStatus Artifact Task StatusUpdate ArtifactUpdate);

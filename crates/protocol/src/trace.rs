@@ -9,9 +9,8 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use serde_json::Value;
 
-use crate::message::Metadata;
+use crate::open::Metadata;
 
 /// The header that carries a [`TraceContext`].
 pub const TRACEPARENT: &str = "traceparent";
@@ -52,8 +51,8 @@ impl TraceContext {
     /// The context under [`A2A_TRACE`]. Ids shorter than the standard's are the low digits of
     /// theirs, and those that look like a UUID lose their dashes.
     pub fn from_metadata(metadata: &Metadata) -> Option<Self> {
-        let ids = metadata.get(A2A_TRACE)?;
-        let id = |name: &str| Some(ids.get(name).and_then(Value::as_str)?.replace('-', ""));
+        let ids: Metadata = metadata.get(A2A_TRACE)?;
+        let id = |name: &str| Some(ids.get::<String>(name)?.replace('-', ""));
         let trace = NonZeroU128::new(hex(&id("traceId")?, 32)?)?;
         let span = u64::try_from(hex(&id("spanId")?, 16)?).ok()?;
         Some(Self { trace, span: NonZeroU64::new(span)?, sampled: true, state: None })

@@ -49,5 +49,10 @@ fn messages() -> Config {
     let mut config = Config::new();
     // The comments are the specification's; ours are where the types are used.
     config.disable_comments(["."]).btree_map(["."]);
+    // Open values are read without a tree of messages.
+    for open in ["Struct", "Value"] {
+        let path = format!(".google.protobuf.{open}");
+        config.extern_path(path, "crate::grpc::value::Open");
+    }
     config
 }

@@ -1,8 +1,8 @@
 //! Where a task goes on at the agent: kept in the task's metadata, so that it outlives us.
 
 use herald_engine::Turn;
-use herald_protocol::{ContextId, Metadata, Task, TaskId};
-use serde_json::Value;
+use herald_protocol::{ContextId, Json, Metadata, Task, TaskId};
+use serde::{Deserialize, Serialize};
 
 /// Its name in the metadata.
 pub(super) const UPSTREAM: &str = "herald.upstream";
@@ -21,13 +21,12 @@ pub(super) struct Place {
 impl Place {
     /// The place that a task's metadata tells.
     pub(super) fn of(task: &Task) -> Option<Self> {
-        let kept = task.metadata.as_ref()?.get(UPSTREAM)?;
-        let text = |name: &str| kept.get(name).and_then(Value::as_str);
+        let kept: Kept = task.metadata.as_ref()?.get(UPSTREAM)?;
         Some(Self {
-            task: text("taskId").map(TaskId::new),
-            context: text("contextId").map(ContextId::new),
-            turn: text("messageId")?.to_owned(),
-            ended: kept.get("ended").and_then(Value::as_bool).unwrap_or(false),
+            task: kept.task_id,
+            context: kept.context_id,
+            turn: kept.message_id,
+            ended: kept.ended,
         })
     }
 
@@ -49,16 +48,25 @@ impl Place {
 
     /// Puts the place into metadata.
     pub(super) fn write(&self, metadata: &mut Metadata) {
-        let mut kept = Metadata::new();
-        let mut put = |name: &str, text: Option<&str>| {
-            kept.extend(text.map(|text| (name.to_owned(), Value::from(text))));
+        let kept = Kept {
+            task_id: self.task.clone(),
+            context_id: self.context.clone(),
+            message_id: self.turn.clone(),
+            ended: self.ended,
         };
-        put("taskId", self.task.as_ref().map(TaskId::as_str));
-        put("contextId", self.context.as_ref().map(ContextId::as_str));
-        put("messageId", Some(&self.turn));
-        if self.ended {
-            kept.insert("ended".to_owned(), Value::Bool(true));
-        }
-        metadata.insert(UPSTREAM.to_owned(), Value::Object(kept));
+        metadata.insert(UPSTREAM, Json::new(&kept).expect("names are JSON"));
     }
+}
+
+/// A place in the metadata.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    task_id: Option<TaskId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    context_id: Option<ContextId>,
+    message_id: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    ended: bool,
 }

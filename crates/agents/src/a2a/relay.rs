@@ -8,11 +8,10 @@ use std::{
 use herald_client::{Client, Events, Secrets, StreamEvent};
 use herald_engine::Turn;
 use herald_protocol::{
-    AgentName, Artifact, ArtifactId, Content, ContextId, Message, Metadata, Part, Task, TaskId,
-    TaskState, TaskStatus,
+    AgentName, Artifact, ArtifactId, Content, ContextId, Json, Message, Metadata, Part, Task,
+    TaskId, TaskState, TaskStatus,
 };
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{
     fault::Cut,
@@ -124,13 +123,13 @@ impl<'a> Relay<'a> {
     pub(super) async fn take(&mut self, event: StreamEvent) -> Result<(), Cut> {
         match event {
             StreamEvent::Task(mut task) => {
-                self.hide_all(task.metadata.as_mut());
+                self.redact(task.metadata.as_mut());
                 task.status.message = task.status.message.map(|message| self.discreet(message));
                 self.whole(task).await
             }
             StreamEvent::StatusUpdate(mut update) => {
                 self.locate(update.task_id, update.context_id);
-                self.hide_all(update.metadata.as_mut());
+                self.redact(update.metadata.as_mut());
                 update.status.message = update.status.message.map(|message| self.discreet(message));
                 self.status(update.status, update.metadata).await
             }
@@ -165,35 +164,24 @@ impl<'a> Relay<'a> {
                 Content::Text(text) | Content::Url(text) => {
                     *text = self.secrets.redact_sentence(text);
                 }
-                Content::Data(data) => self.hide(data),
+                Content::Data(data) => {
+                    *data = data.edited(|text| self.secrets.redact_sentence(text));
+                }
                 Content::Raw(_) => {}
             }
             if let Some(name) = &mut part.filename {
                 *name = self.secrets.redact_sentence(name);
             }
-            self.hide_all(part.metadata.as_mut());
+            self.redact(part.metadata.as_mut());
         }
-        self.hide_all(message.metadata.as_mut());
+        self.redact(message.metadata.as_mut());
         message
     }
 
-    /// The same for what is between the brackets.
-    fn hide(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => *text = self.secrets.redact_sentence(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.hide(item)),
-            Value::Object(members) => self.hide_all(Some(members)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    fn redact(&self, metadata: Option<&mut Metadata>) {
+        if let Some(metadata) = metadata {
+            *metadata = metadata.edited(|text| self.secrets.redact_sentence(text));
         }
-    }
-
-    fn hide_all(&self, members: Option<&mut Metadata>) {
-        let Some(members) = members else { return };
-        let told = std::mem::take(members).into_iter().map(|(name, mut value)| {
-            self.hide(&mut value);
-            (self.secrets.redact_sentence(&name), value)
-        });
-        *members = told.collect();
     }
 
     /// Remembers what the agent calls the task. Old servers leave names out.
@@ -353,8 +341,11 @@ impl<'a> Relay<'a> {
     /// What is new in an agent's metadata. Where its own tasks go on is its own business.
     fn news(&mut self, metadata: Option<Metadata>) -> Option<Metadata> {
         let mut news = metadata?;
-        news.retain(|name, value| name != UPSTREAM && self.metadata.get(name) != Some(value));
-        self.metadata.extend(news.clone());
+        let known: HashMap<_, _> = self.metadata.members().collect();
+        news.retain(|name, value| {
+            name != UPSTREAM && known.get(name).is_none_or(|known| known.as_str() != value)
+        });
+        self.metadata.extend(&news);
         Some(news).filter(|news| !news.is_empty())
     }
 
@@ -365,7 +356,9 @@ impl<'a> Relay<'a> {
             Message::agent(uuid::Uuid::now_v7().to_string(), text)
         });
         let metadata = message.metadata.get_or_insert_default();
-        metadata.entry("reason").or_insert_with(|| Value::from("AGENT_FAILED"));
+        if metadata.get::<Json>("reason").is_none() {
+            metadata.insert("reason", "AGENT_FAILED");
+        }
         message
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use herald_engine::Turn;
-use herald_protocol::Metadata;
+use herald_protocol::{Json, Metadata};
 use serde_json::Value;
 
 /// Its name in a message's metadata.
@@ -33,7 +33,7 @@ impl Passages {
     /// Lets a turn pass, or says why it may not.
     pub(super) fn enter<'a>(&'a self, turn: &'a Turn) -> Result<Passage<'a>, String> {
         let mut waiting = self.lock();
-        if trail(turn).any(|name| waiting.contains(name)) {
+        if trail(turn).any(|name| waiting.contains(&name)) {
             return Err(
                 "gives its messages to an agent that gives them back: they would go round \
                         in a circle"
@@ -55,9 +55,10 @@ impl Passages {
 impl Passage<'_> {
     /// The metadata of the message as it goes on from here.
     pub(super) fn metadata(&self) -> Metadata {
-        let names = trail(self.turn).chain([self.turn.id()]).map(Value::from).collect();
+        let own = self.turn.id().to_owned();
+        let names: Value = trail(self.turn).chain([own]).map(Value::from).collect();
         let mut metadata = self.turn.message().metadata.clone().unwrap_or_default();
-        metadata.insert(VIA.to_owned(), Value::Array(names));
+        metadata.insert(VIA, names);
         metadata
     }
 }
@@ -69,8 +70,8 @@ impl Drop for Passage<'_> {
 }
 
 /// The turns that a message has come through.
-fn trail(turn: &Turn) -> impl Iterator<Item = &str> {
+fn trail(turn: &Turn) -> impl Iterator<Item = String> {
     let metadata = turn.message().metadata.as_ref();
-    let names = metadata.and_then(|metadata| metadata.get(VIA)).and_then(Value::as_array);
-    names.into_iter().flatten().filter_map(Value::as_str)
+    let names: Option<Vec<Json>> = metadata.and_then(|metadata| metadata.get(VIA));
+    names.into_iter().flatten().filter_map(|name| name.read().ok())
 }

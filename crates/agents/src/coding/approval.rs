@@ -46,7 +46,7 @@ impl Approval {
             ("choices", choices),
             ("request", request),
         ]);
-        let data = Content::Data(object([("approval", approval)]));
+        let data = Content::Data(object([("approval", approval)]).into());
         vec![Part::text(text), Part::new(data)]
     }
 
@@ -59,9 +59,9 @@ impl Approval {
         };
         for part in &answer.parts {
             if let Content::Data(data) = &part.content
-                && let Some(name) = data.get("choice").and_then(|choice| choice.as_str())
+                && let Some(name) = data.get::<String>("choice")
             {
-                return named(name);
+                return named(&name);
             }
         }
         let text = answer.text();
@@ -208,7 +208,7 @@ mod tests {
             assert_eq!(chosen, choice, "{text:?}");
         }
         let mut answer = Message::user("m", "yes");
-        answer.parts.push(Part::new(Content::Data(object([("choice", "no".into())]))));
+        answer.parts.push(Part::new(Content::Data(object([("choice", "no".into())]).into())));
         assert_eq!(approval().chosen(&answer).unwrap().id, "no");
     }
 }

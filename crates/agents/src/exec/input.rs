@@ -2,9 +2,8 @@
 
 use std::{fs, io, path::PathBuf};
 
-use herald_protocol::{Content, Message, Metadata, Part};
+use herald_protocol::{Content, Json, Message, Metadata, Part};
 use serde::Serialize;
-use serde_json::Value;
 use tempfile::TempDir;
 
 /// How a program wants to read a message.
@@ -47,7 +46,7 @@ struct PartOnDisk<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<&'a Value>,
+    data: Option<&'a Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::line::{self, Told, Whose, Words};
+use super::line::{self, Failed, Hello, Pong, Told, Whose};
 use crate::{
     failure::Failure,
     process::{Processes, Program, describe},
@@ -292,7 +292,7 @@ impl Connection {
             }
         };
         let json = whole_characters(&line);
-        let said = match serde_json::from_slice::<line::Line>(&json) {
+        let said = match line::Line::read(&json) {
             Ok(said) => said,
             Err(why) => {
                 match serde_json::from_slice::<Whose>(&json) {
@@ -306,32 +306,21 @@ impl Connection {
             }
         };
         let (turn, said) = match said {
-            line::Line::Hello { protocol, ping } => return attention.greet(protocol, ping),
-            line::Line::Pong { id } => {
+            line::Line::Hello(Hello { protocol, ping }) => return attention.greet(protocol, ping),
+            line::Line::Pong(Pong { id }) => {
                 attention.asked.2 |= attention.asked.0 == id;
                 return Ok(());
             }
-            line::Line::Status { turn, state, words } => {
-                (turn, Said::Status(state, words.into_parts()))
+            line::Line::Status(mut status) => {
+                let turn = std::mem::take(&mut status.turn);
+                (turn, Said::Status(status.state, status.into_parts()))
             }
-            line::Line::Artifact {
-                turn,
-                artifact_id,
-                name,
-                description,
-                metadata,
-                append,
-                last_chunk,
-                words,
-            } => {
-                let artifact_id = artifact_id.unwrap_or_else(|| "output".to_owned()).into();
-                let parts = Words::into_parts(words);
-                let extensions = Vec::new();
-                let artifact =
-                    Artifact { artifact_id, name, description, parts, metadata, extensions };
-                (turn, Said::Artifact(artifact, append, last_chunk))
+            line::Line::Artifact(mut piece) => {
+                let turn = std::mem::take(&mut piece.turn);
+                let (append, last_chunk) = (piece.append, piece.last_chunk);
+                (turn, Said::Artifact(piece.into_artifact(), append, last_chunk))
             }
-            line::Line::Error { turn, kind, message, detail } => {
+            line::Line::Error(Failed { turn, kind, message, detail }) => {
                 let kind: String = kind.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
                 let kind = format!("failed ({kind})");
                 // Both are the handler's own words, and one does not hold the other.

@@ -43,62 +43,65 @@ pub(super) struct Begin<'a> {
     traceparent: Option<String>,
 }
 
-/// What a handler writes.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+/// A line that a handler writes.
+#[derive(Debug)]
 pub(super) enum Line {
-    /// The answer to the server's.
-    Hello {
-        protocol: u32,
-        /// How often it wants to be asked whether it is there, in seconds.
-        #[serde(default)]
-        ping: Option<u64>,
-    },
-    /// Where a turn stands.
-    Status {
-        turn: String,
-        state: TaskState,
-        #[serde(flatten)]
-        words: Words,
-    },
-    /// A result, or the next piece of one.
-    Artifact {
-        turn: String,
-        #[serde(default)]
-        artifact_id: Option<String>,
-        #[serde(default)]
-        name: Option<String>,
-        #[serde(default)]
-        description: Option<String>,
-        #[serde(default)]
-        metadata: Option<Metadata>,
-        #[serde(default)]
-        append: bool,
-        #[serde(default)]
-        last_chunk: bool,
-        #[serde(flatten)]
-        words: Words,
-    },
-    /// The turn failed.
-    Error {
-        turn: String,
-        kind: String,
-        #[serde(default)]
-        message: Option<String>,
-        #[serde(default)]
-        detail: Option<String>,
-    },
-    /// The answer to a ping.
-    Pong { id: u64 },
+    Hello(Hello),
+    Status(Status),
+    Artifact(Piece),
+    Error(Failed),
+    Pong(Pong),
 }
 
-/// Parts, or a text instead of them.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Words {
-    #[serde(default)]
+/// The answer to the server's greeting.
+#[derive(Debug, Deserialize)]
+pub(super) struct Hello {
+    pub(super) protocol: u32,
+    /// The interval of liveness checks that it asks for, in seconds.
+    pub(super) ping: Option<u64>,
+}
+
+/// The state of a turn.
+#[derive(Debug, Deserialize)]
+pub(super) struct Status {
+    pub(super) turn: String,
+    pub(super) state: TaskState,
     text: Option<String>,
     #[serde(default)]
     parts: Vec<Part>,
+}
+
+/// A result, or the next piece of one.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Piece {
+    pub(super) turn: String,
+    artifact_id: Option<String>,
+    name: Option<String>,
+    description: Option<String>,
+    metadata: Option<Metadata>,
+    #[serde(default)]
+    pub(super) append: bool,
+    #[serde(default)]
+    pub(super) last_chunk: bool,
+    text: Option<String>,
+    #[serde(default)]
+    parts: Vec<Part>,
+}
+
+/// The turn failed.
+#[derive(Debug, Deserialize)]
+pub(super) struct Failed {
+    pub(super) turn: String,
+    pub(super) kind: String,
+    pub(super) message: Option<String>,
+    pub(super) detail: Option<String>,
+}
+
+/// The answer to a ping.
+#[derive(Debug, Deserialize)]
+pub(super) struct Pong {
+    pub(super) id: u64,
 }
 
 /// The part of a line that says whose it is, whatever else is wrong with it.
@@ -133,11 +136,56 @@ impl<'a> Told<'a> {
     }
 }
 
-impl Words {
-    pub(super) fn into_parts(self) -> Vec<Part> {
-        let text = self.text.map(Part::text);
-        text.into_iter().chain(self.parts).collect()
+impl Line {
+    /// Reads a line: its type first, then the members of that type. An enum with a tag among its
+    /// members would keep the whole line as a tree before it knows the type.
+    pub(super) fn read(line: &[u8]) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        enum Type {
+            Hello,
+            Status,
+            Artifact,
+            Error,
+            Pong,
+        }
+        #[derive(Deserialize)]
+        struct Tag {
+            r#type: Type,
+        }
+        let Tag { r#type } = serde_json::from_slice(line)?;
+        match r#type {
+            Type::Hello => serde_json::from_slice(line).map(Self::Hello),
+            Type::Status => serde_json::from_slice(line).map(Self::Status),
+            Type::Artifact => serde_json::from_slice(line).map(Self::Artifact),
+            Type::Error => serde_json::from_slice(line).map(Self::Error),
+            Type::Pong => serde_json::from_slice(line).map(Self::Pong),
+        }
     }
+}
+
+impl Status {
+    pub(super) fn into_parts(self) -> Vec<Part> {
+        joined(self.text, self.parts)
+    }
+}
+
+impl Piece {
+    pub(super) fn into_artifact(self) -> Artifact {
+        Artifact {
+            artifact_id: self.artifact_id.unwrap_or_else(|| "output".to_owned()).into(),
+            name: self.name,
+            description: self.description,
+            parts: joined(self.text, self.parts),
+            metadata: self.metadata,
+            extensions: Vec::new(),
+        }
+    }
+}
+
+/// Parts, or a text instead of them.
+fn joined(text: Option<String>, parts: Vec<Part>) -> Vec<Part> {
+    text.map(Part::text).into_iter().chain(parts).collect()
 }
 
 #[cfg(test)]
@@ -180,7 +228,7 @@ mod tests {
             ("pong", "\"id\":18446744073709551615"),
         ] {
             let line = format!("{{{members},\"type\":\"{name}\",\"later\":[]}}");
-            serde_json::from_str::<Line>(&line).unwrap_or_else(|why| panic!("{line}: {why}"));
+            Line::read(line.as_bytes()).unwrap_or_else(|why| panic!("{line}: {why}"));
             heard.insert(name.to_owned());
         }
         assert_eq!(heard, types(&schema, "fromHandler"));

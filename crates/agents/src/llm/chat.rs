@@ -1,12 +1,11 @@
 //! Chat completions as JSON: what is sent, and what comes back piece by piece.
 
-use herald_protocol::Metadata;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// What every request says beside the conversation: the model, and further members of the body.
 #[derive(Debug, Clone)]
-pub struct Parameters(Metadata);
+pub struct Parameters(Map<String, Value>);
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,7 +50,7 @@ pub(super) struct Finish {
     /// Why it ended where it did.
     pub(super) reason: Option<String>,
     /// What it took.
-    pub(super) usage: Option<Metadata>,
+    pub(super) usage: Option<Map<String, Value>>,
 }
 
 /// One event of the stream or, from endpoints that do not stream, all of them at once.
@@ -59,7 +58,7 @@ pub(super) struct Finish {
 pub(super) struct Chunk {
     #[serde(default)]
     pub(super) choices: Vec<Choice>,
-    pub(super) usage: Option<Metadata>,
+    pub(super) usage: Option<Map<String, Value>>,
     pub(super) error: Option<Value>,
 }
 
@@ -81,7 +80,7 @@ pub(super) struct Delta {
 #[derive(Serialize)]
 struct Request<'a> {
     #[serde(flatten)]
-    parameters: &'a Metadata,
+    parameters: &'a Map<String, Value>,
     messages: &'a [Chat],
 }
 
@@ -90,10 +89,10 @@ impl Parameters {
     pub const OWN: [&'static str; 4] = ["model", "messages", "stream", "n"];
 
     /// A model, and further members of the body such as `temperature`.
-    pub fn new(model: &str, further: Metadata) -> Self {
-        let mut members = Metadata::new();
+    pub fn new(model: &str, further: Map<String, Value>) -> Self {
+        let mut members = Map::new();
         // Otherwise a stream does not say what it took. Who knows better says so in `further`.
-        let usage = Metadata::from_iter([("include_usage".to_owned(), Value::Bool(true))]);
+        let usage = Map::from_iter([("include_usage".to_owned(), Value::Bool(true))]);
         members.insert("stream_options".to_owned(), Value::Object(usage));
         members.extend(further);
         members.insert("model".to_owned(), Value::String(model.to_owned()));

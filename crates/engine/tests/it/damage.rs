@@ -188,7 +188,10 @@ fn the_tasks_of_an_agent_that_is_gone_fail_except_what_is_spoiled() {
         for task in &tasks[1..] {
             let status = bench.get(&task.id).await.unwrap().status;
             assert_eq!(status.state, TaskState::Failed);
-            assert_eq!(status.message.unwrap().metadata.unwrap()["reason"], "AGENT_GONE");
+            assert_eq!(
+                status.message.unwrap().metadata.unwrap().get::<String>("reason").unwrap(),
+                "AGENT_GONE"
+            );
         }
     });
 }

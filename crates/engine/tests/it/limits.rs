@@ -77,7 +77,10 @@ async fn old_tasks_go_and_their_keys_with_them_but_waiting_ones_stay_until_their
     clock.set(Timestamp::from_millis(2_100_000));
     bench.engine.sweep().await.unwrap();
     let failed = bench.get(&waiting.id).await.unwrap();
-    assert_eq!(failed.status.message.unwrap().metadata.unwrap()["reason"], "UNANSWERED");
+    assert_eq!(
+        failed.status.message.unwrap().metadata.unwrap().get::<String>("reason").unwrap(),
+        "UNANSWERED"
+    );
 }
 
 #[tokio::test]

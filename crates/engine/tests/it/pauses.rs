@@ -78,7 +78,10 @@ async fn a_turn_that_waits_ends_with_a_task_that_nobody_answered() {
     })
     .await;
     let task = bench.get(&task.id).await.unwrap();
-    assert_eq!(task.status.message.unwrap().metadata.unwrap()["reason"], "UNANSWERED");
+    assert_eq!(
+        task.status.message.unwrap().metadata.unwrap().get::<String>("reason").unwrap(),
+        "UNANSWERED"
+    );
 }
 
 #[tokio::test]
@@ -167,7 +170,7 @@ async fn what_could_not_be_read_again_is_not_written() {
     let agent = Script::new(move |turn| {
         let deep = deep.clone();
         Box::pin(async move {
-            let parts = vec![Part::new(Content::Data(deep))];
+            let parts = vec![Part::new(Content::Data(deep.into()))];
             turn.report(TaskState::InputRequired, parts).await?;
             Ok::<(), AgentError>(())
         })

@@ -33,8 +33,9 @@ async fn crash(recovery: Recovery) -> (Task, usize) {
             let runs = Arc::clone(&runs);
             Box::pin(async move {
                 runs.fetch_add(1, Ordering::SeqCst);
-                let kept = turn.task().metadata.as_ref().and_then(|kept| kept["turn"].as_str());
-                if turn.attempt() > 1 && kept != Some(turn.id()) {
+                let kept =
+                    turn.task().metadata.as_ref().and_then(|kept| kept.get::<String>("turn"));
+                if turn.attempt() > 1 && kept.as_deref() != Some(turn.id()) {
                     return Err(AgentError::failed("every attempt has the name of its turn"));
                 }
                 let name = ("turn".to_owned(), turn.id().into());
@@ -169,7 +170,7 @@ async fn a_turn_that_may_not_be_repeated_fails_and_says_why() {
         let (task, runs) = crash(recovery).await;
         assert_eq!(task.status.state, TaskState::Failed);
         let message = task.status.message.unwrap();
-        assert_eq!(message.metadata.unwrap()["reason"], "INTERRUPTED");
+        assert_eq!(message.metadata.unwrap().get::<String>("reason").unwrap(), "INTERRUPTED");
         assert_eq!(runs, 1);
     }
 }
@@ -194,7 +195,10 @@ async fn a_silent_turn_and_a_long_one_both_end_with_a_reason() {
     for (profile, reason) in [(idle, "IDLE"), (long, "TIMED_OUT")] {
         let task = hanging(profile).await;
         assert_eq!(task.status.state, TaskState::Failed);
-        assert_eq!(task.status.message.unwrap().metadata.unwrap()["reason"], reason);
+        assert_eq!(
+            task.status.message.unwrap().metadata.unwrap().get::<String>("reason").unwrap(),
+            reason
+        );
     }
 }
 

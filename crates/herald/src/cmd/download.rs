@@ -15,7 +15,7 @@ use crate::{
     args::{Format, TaskDownload},
     contact::{Contact, subject},
     fault::Fault,
-    output::{is_active, warn},
+    output::{is_active, pretty, warn},
 };
 
 /// Where a task's metadata says which files were written.
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: &TaskDownload) -> Result<(), Fault> {
                 Value::from_iter([("path", path), ("size", Value::from(*size))])
             };
             let files = Value::Array(written.iter().map(file).collect());
-            task.metadata.get_or_insert_default().insert(FILES.to_owned(), files);
+            task.metadata.get_or_insert_default().insert(FILES, files);
             // People asked for the files, not for their content on the screen.
             let shown = Task { artifacts: None, history: None, metadata: None, ..task.clone() };
             match contact.out.format {
@@ -130,10 +130,7 @@ fn content(part: &Part) -> Option<(&'static str, Vec<u8>)> {
     match &part.content {
         Content::Text(text) => Some((".txt", text.clone().into_bytes())),
         Content::Raw(bytes) => Some((".bin", bytes.clone())),
-        Content::Data(value) => {
-            let text = serde_json::to_string_pretty(value).expect("a value is JSON");
-            Some((".json", text.into_bytes()))
-        }
+        Content::Data(value) => Some((".json", pretty(value).into_bytes())),
         Content::Url(url) => {
             warn(&format!("not fetched, it is elsewhere: {url}"));
             None

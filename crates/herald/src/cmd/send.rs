@@ -115,7 +115,7 @@ pub(crate) fn outcome(status: &TaskStatus) {
     match state {
         TaskState::Failed | TaskState::Rejected | TaskState::Canceled => {
             let metadata = status.message.as_ref().and_then(|message| message.metadata.as_ref());
-            let reason = metadata.and_then(|metadata| metadata.get("reason")?.as_str());
+            let reason: Option<String> = metadata.and_then(|metadata| metadata.get("reason"));
             let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
             warn(&format!("the task ended as {}{reason}", short(state)));
         }

@@ -8,7 +8,7 @@ use herald_protocol::{
     security::{OAuthFlow, SecurityScheme},
 };
 
-use super::{Detail, Page, Show};
+use super::{Detail, Page, Show, pretty};
 
 /// A state by its name, without what all of them begin with.
 pub(crate) fn short(state: TaskState) -> &'static str {
@@ -275,7 +275,7 @@ fn show_part(page: &mut Page, part: &Part) {
     match &part.content {
         Content::Text(text) => page.block("Text", text),
         Content::Data(value) => {
-            page.block("Data", &serde_json::to_string_pretty(value).expect("a value is JSON"));
+            page.block("Data", &pretty(value));
         }
         Content::Raw(bytes) => page.field("Size", format!("{} bytes", bytes.len())),
         Content::Url(url) => page.field("URL", url),
@@ -285,6 +285,6 @@ fn show_part(page: &mut Page, part: &Part) {
 
 fn metadata(page: &mut Page, metadata: Option<&Metadata>) {
     if let (Detail::Full, Some(metadata)) = (page.detail, metadata) {
-        page.block("Metadata", &serde_json::to_string_pretty(metadata).expect("it is JSON"));
+        page.block("Metadata", &pretty(metadata));
     }
 }

@@ -84,15 +84,14 @@ pub enum Check {
 /// The bytes that a signature of `card` is over, before they are encoded.
 pub fn payload(card: &AgentCard, form: Form) -> Vec<u8> {
     let unsigned = AgentCard { signatures: Vec::new(), ..card.clone() };
-    let canonical = match form {
-        Form::Specified => serde_json_canonicalizer::to_vec(&unsigned),
-        Form::WithoutEmpty => {
-            let value = serde_json::from_slice(&json::write(&unsigned));
-            let value: Value = value.expect("what was written can be read");
-            serde_json_canonicalizer::to_vec(&without_empty(value).unwrap_or_default())
-        }
+    // The canonicalizer takes no text that is JSON already, as open objects are.
+    let value = serde_json::from_slice(&json::write(&unsigned));
+    let value: Value = value.expect("a card that was written can be read");
+    let value = match form {
+        Form::Specified => value,
+        Form::WithoutEmpty => without_empty(value).unwrap_or_default(),
     };
-    canonical.expect("a card has string keys and finite numbers")
+    serde_json_canonicalizer::to_vec(&value).expect("a card has string keys and finite numbers")
 }
 
 /// What is signed: the encoded header, a full stop, and the encoded payload.

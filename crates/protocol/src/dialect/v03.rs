@@ -9,7 +9,7 @@ use super::{
 use crate::{
     id::TaskId,
     json,
-    message::Metadata,
+    open::Metadata,
     push::{PushConfig, PushConfigPage},
     request::{Operation, PushConfigRef, Request},
     task::{SendResult, StreamEvent},

@@ -6,12 +6,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
-use serde_json::Value;
 
 use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape};
 use crate::{
     id::{ArtifactId, ContextId, MessageId, TaskId},
-    message::{self, Content, Metadata, decode_base64, decode_base64_text, present},
+    message::{self, Content, decode_base64, decode_base64_text, present},
+    open::{Json, Metadata},
     task::{self, SendResult, StreamEvent, TaskState},
     time::Timestamp,
     validate::{Violations, null_as_default},
@@ -23,6 +23,7 @@ pub(super) struct Role(message::Role);
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub(super) struct Message {
     kind: Option<String>,
     #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
@@ -61,14 +62,15 @@ impl Message {
 /// A part of any generation: tagged by `kind` or `type`, or told by its only member.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 struct Part {
     kind: Option<String>,
     r#type: Option<String>,
     text: Option<String>,
-    content: Option<Value>,
+    content: Option<Json>,
     file: Option<File>,
     #[serde(default, deserialize_with = "present")]
-    data: Option<Value>,
+    data: Option<Json>,
     raw: Option<String>,
     url: Option<String>,
     filename: Option<String>,
@@ -79,6 +81,7 @@ struct Part {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 struct File {
     #[serde(alias = "filename")]
     name: Option<String>,
@@ -93,6 +96,7 @@ struct File {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub(super) struct TaskStatus {
     #[serde(default, deserialize_with = "null_as_default")]
     state: TaskState,
@@ -103,6 +107,7 @@ pub(super) struct TaskStatus {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub(super) struct Artifact {
     #[serde(default, alias = "artifact_id", deserialize_with = "null_as_default")]
     artifact_id: ArtifactId,
@@ -124,6 +129,7 @@ pub(super) struct Artifact {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub(super) struct Task {
     #[serde(default, deserialize_with = "null_as_default")]
     id: TaskId,
@@ -140,6 +146,7 @@ pub(super) struct Task {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 struct StatusUpdate {
     #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
     task_id: TaskId,
@@ -152,6 +159,7 @@ struct StatusUpdate {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 struct ArtifactUpdate {
     #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
     task_id: TaskId,
@@ -275,7 +283,7 @@ fn read_parts(
 enum Found {
     Text(String),
     File(File),
-    Data(Value),
+    Data(Json),
     Raw(String),
     Url(String),
 }
@@ -318,10 +326,7 @@ impl Part {
         };
         let (member, found) = match kind.as_str() {
             "text" => {
-                let content = match self.content {
-                    Some(Value::String(text)) => Some(text),
-                    _ => None,
-                };
+                let content = self.content.and_then(|content| content.read().ok());
                 ("text", self.text.or(content).map(Found::Text))
             }
             "file" => {
@@ -341,7 +346,7 @@ impl Part {
     }
 
     fn untagged(self, shape: Shape, at: &mut Violations<'_>) -> Option<Found> {
-        let null = self.data == Some(Value::Null);
+        let null = self.data.clone().filter(Json::is_null);
         let data = self.data.filter(|data| !data.is_null()).map(|data| match shape {
             Shape::Rpc | Shape::V01 => data,
             Shape::Rest => unwrap_data_part(data),
@@ -357,7 +362,7 @@ impl Part {
         .flatten();
         match (found.next(), found.next()) {
             (Some(only), None) => Some(only),
-            (None, _) if null => Some(Found::Data(Value::Null)),
+            (None, None) if null.is_some() => null.map(Found::Data),
             (None, _) | (Some(_), Some(_)) => {
                 at.add("", "must hold exactly one of text, file and data");
                 None
@@ -367,14 +372,11 @@ impl Part {
 }
 
 /// The 0.3 protobuf keeps the data of a part in a message of its own.
-fn unwrap_data_part(mut value: Value) -> Value {
-    if let Some(object) = value.as_object_mut()
-        && object.len() == 1
-        && let Some(data) = object.remove("data")
-    {
-        return data;
-    }
-    value
+fn unwrap_data_part(value: Json) -> Json {
+    value.into_object().map_or_else(
+        |value| value,
+        |object| object.only("data").unwrap_or_else(|| object.into_json()),
+    )
 }
 
 impl File {
@@ -417,29 +419,33 @@ pub(crate) fn lift_names(part: &mut message::Part) {
     for (key, member) in
         [(FILENAME_COMPAT, &mut part.filename), (MEDIA_TYPE_COMPAT, &mut part.media_type)]
     {
-        if let Some(Value::String(text)) = take(&mut part.metadata, key) {
+        if let Some(text) = take(&mut part.metadata, key).and_then(|name| name.read().ok()) {
             member.get_or_insert(text);
         }
     }
 }
 
 /// Data that is no object travels inside one, with a mark in the metadata.
-pub(crate) fn lift_value(mut data: Value, metadata: &mut Option<Metadata>) -> Value {
-    let marked = metadata.as_ref().and_then(|metadata| metadata.get(DATA_PART_COMPAT));
-    let marked = marked.is_some_and(|mark| *mark == true);
-    let Some(object) = data.as_object_mut() else {
-        take(metadata, DATA_PART_COMPAT);
-        return data;
+pub(crate) fn lift_value(data: Json, metadata: &mut Option<Metadata>) -> Json {
+    let object = match data.into_object() {
+        Ok(object) => object,
+        Err(data) => {
+            take(metadata, DATA_PART_COMPAT);
+            return data;
+        }
     };
-    if marked && let Some(value) = object.remove("value") {
-        take(metadata, DATA_PART_COMPAT);
-        return value;
+    let marked = metadata.as_ref().and_then(|metadata| metadata.get(DATA_PART_COMPAT));
+    match object.get("value").filter(|_: &Json| marked == Some(true)) {
+        Some(value) => {
+            take(metadata, DATA_PART_COMPAT);
+            value
+        }
+        None => object.into_json(),
     }
-    data
 }
 
 /// Takes a member out, and the metadata with it when it was the only one.
-fn take(metadata: &mut Option<Metadata>, key: &str) -> Option<Value> {
+fn take(metadata: &mut Option<Metadata>, key: &str) -> Option<Json> {
     let value = metadata.as_mut()?.remove(key)?;
     if metadata.as_ref().is_some_and(Metadata::is_empty) {
         *metadata = None;
@@ -643,3 +649,5 @@ impl Item {
         }
     }
 }
+
+crate::object::objects_only!(Message Part File TaskStatus Artifact Task StatusUpdate ArtifactUpdate);

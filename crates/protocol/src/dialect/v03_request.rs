@@ -8,7 +8,8 @@ use crate::{
     error::Error,
     id::{ContextId, PushConfigId, TaskId},
     json,
-    message::{Message, Metadata, check_depth},
+    message::{Message, check_depth},
+    open::Metadata,
     push::{PushAuthentication, PushConfig, PushConfigPage},
     request::{
         CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, Operation, PushConfigRef,
@@ -29,6 +30,7 @@ struct Send {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub(super) struct Configuration {
     #[serde(default, alias = "accepted_output_modes", deserialize_with = "null_as_default")]
     accepted_output_modes: Vec<String>,
@@ -88,6 +90,7 @@ struct PushResource {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub(super) struct Push {
     id: Option<PushConfigId>,
     #[serde(default, deserialize_with = "null_as_default")]
@@ -97,6 +100,7 @@ pub(super) struct Push {
 }
 
 #[derive(Deserialize)]
+#[serde(remote = "Self")]
 struct Authentication {
     #[serde(default, deserialize_with = "null_as_default")]
     schemes: Vec<String>,
@@ -422,3 +426,5 @@ pub(super) fn push_page(bytes: &[u8]) -> Result<PushConfigPage, Error> {
         next_page_token,
     })
 }
+
+crate::object::objects_only!(Configuration Push Authentication);

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
-use serde_json::Value;
 
 use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape, v01::Numbered};
 use crate::{
-    message::{Content, Message, Metadata, Part, encode_base64},
+    message::{Content, Message, Part, encode_base64},
+    open::{Json, Metadata},
     push::{PushAuthentication, PushConfig},
     request::{SendConfiguration, SendMessage},
     task::{Artifact, ArtifactUpdate, StatusUpdate, Task, TaskState, TaskStatus},
@@ -244,13 +244,14 @@ struct DataPart<'a> {
 }
 
 /// A value as an object, which is all that 0.3 takes.
-struct Struct<'a>(&'a Value);
+struct Struct<'a>(&'a Json);
 
 impl Serialize for Struct<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0.as_object() {
-            Some(object) => object.serialize(serializer),
-            None => serializer.collect_map([("value", self.0)]),
+        if self.0.is_object() {
+            self.0.serialize(serializer)
+        } else {
+            serializer.collect_map([("value", self.0)])
         }
     }
 }
@@ -270,10 +271,10 @@ pub(crate) fn part_metadata(part: &Part) -> Option<Cow<'_, Metadata>> {
     }
     let mut metadata = part.metadata.clone().unwrap_or_default();
     for (key, name) in names.into_iter().flatten() {
-        metadata.insert(key.to_owned(), Value::String(name.clone()));
+        metadata.insert(key, name.as_str());
     }
     if wrapped {
-        metadata.insert(DATA_PART_COMPAT.to_owned(), Value::Bool(true));
+        metadata.insert(DATA_PART_COMPAT, true);
     }
     Some(Cow::Owned(metadata))
 }

@@ -28,7 +28,7 @@ macro_rules! common {
                     uri: extension.uri,
                     description: extension.description.unwrap_or_default(),
                     required: extension.required,
-                    params: extension.params.map(object),
+                    params: extension.params.as_ref().map(object),
                 }
             }
         }
@@ -54,7 +54,7 @@ macro_rules! common {
                 Self {
                     protected: signature.protected,
                     signature: signature.signature,
-                    header: signature.header.map(object),
+                    header: signature.header.as_ref().map(object),
                 }
             }
         }

@@ -2,7 +2,6 @@
 //! whose JSON is made of the same messages.
 
 use prost::Message as _;
-use serde_json::Value;
 
 use super::{
     filled,
@@ -18,6 +17,7 @@ use crate::{
     error::Error,
     id::{ContextId, PushConfigId, TaskId},
     message::{Content, Message, Part, Role, check_depth, decode_base64_text, encode_base64},
+    open::Metadata,
     push::{PushAuthentication, PushConfig, PushConfigPage},
     request::{
         CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, Operation, PushConfigRef,
@@ -247,7 +247,7 @@ impl wire::Part {
             }
             Some(part::Part::Data(data)) => {
                 let data = open(data.data, "data", at).unwrap_or_default();
-                part.content = Content::Data(lift_value(Value::Object(data), &mut part.metadata));
+                part.content = Content::Data(lift_value(data.into_json(), &mut part.metadata));
                 lift_names(&mut part);
             }
             Some(part::Part::File(file)) => {
@@ -454,7 +454,7 @@ impl From<SendMessage> for wire::SendMessageRequest {
                 history_length: configuration.history_length.unwrap_or_default(),
                 blocking: !configuration.return_immediately,
             }),
-            metadata: send.metadata.map(object),
+            metadata: send.metadata.as_ref().map(object),
         }
     }
 }
@@ -467,7 +467,7 @@ impl From<Message> for wire::Message {
             task_id: message.task_id.map(|id| id.to_string()).unwrap_or_default(),
             role: message.role as i32,
             content: message.parts.into_iter().map(From::from).collect(),
-            metadata: message.metadata.map(object),
+            metadata: message.metadata.as_ref().map(object),
             extensions: message.extensions,
         }
     }
@@ -475,7 +475,7 @@ impl From<Message> for wire::Message {
 
 impl From<Part> for wire::Part {
     fn from(part: Part) -> Self {
-        let metadata = part_metadata(&part).map(|metadata| object(metadata.into_owned()));
+        let metadata = part_metadata(&part).as_deref().map(object);
         let file = |file, name: Option<String>, media_type: Option<String>| {
             part::Part::File(wire::FilePart {
                 file: Some(file),
@@ -495,15 +495,12 @@ impl From<Part> for wire::Part {
                 file(file_part::File::FileWithUri(url), part.filename, part.media_type)
             }
             Content::Data(value) => {
-                let data = match value {
-                    Value::Object(members) => members,
-                    value @ (Value::Null
-                    | Value::Bool(_)
-                    | Value::Number(_)
-                    | Value::String(_)
-                    | Value::Array(_)) => [("value".to_owned(), value)].into_iter().collect(),
-                };
-                part::Part::Data(wire::DataPart { data: Some(object(data)) })
+                let data = value.into_object().unwrap_or_else(|value| {
+                    let mut object = Metadata::new();
+                    object.insert("value", value);
+                    object
+                });
+                part::Part::Data(wire::DataPart { data: Some(object(&data)) })
             }
         };
         Self { part: Some(content), metadata }
@@ -518,7 +515,7 @@ impl From<Task> for wire::Task {
             status: Some(task.status.into()),
             artifacts: task.artifacts.into_iter().flatten().map(From::from).collect(),
             history: task.history.into_iter().flatten().map(From::from).collect(),
-            metadata: task.metadata.map(object),
+            metadata: task.metadata.as_ref().map(object),
         }
     }
 }
@@ -540,7 +537,7 @@ impl From<Artifact> for wire::Artifact {
             name: artifact.name.unwrap_or_default(),
             description: artifact.description.unwrap_or_default(),
             parts: artifact.parts.into_iter().map(From::from).collect(),
-            metadata: artifact.metadata.map(object),
+            metadata: artifact.metadata.as_ref().map(object),
             extensions: artifact.extensions,
         }
     }
@@ -568,7 +565,7 @@ pub(super) fn stream_response(event: StreamEvent, closing: bool) -> wire::Stream
             context_id: update.context_id.to_string(),
             status: Some(update.status.into()),
             r#final: closing,
-            metadata: update.metadata.map(object),
+            metadata: update.metadata.as_ref().map(object),
         }),
         StreamEvent::ArtifactUpdate(update) => {
             Payload::ArtifactUpdate(wire::TaskArtifactUpdateEvent {
@@ -577,7 +574,7 @@ pub(super) fn stream_response(event: StreamEvent, closing: bool) -> wire::Stream
                 artifact: Some(update.artifact.into()),
                 append: update.append,
                 last_chunk: update.last_chunk,
-                metadata: update.metadata.map(object),
+                metadata: update.metadata.as_ref().map(object),
             })
         }
     };

@@ -196,7 +196,7 @@ impl wire::Part {
             Some(part::Content::Text(text)) => Content::Text(text),
             Some(part::Content::Raw(bytes)) => Content::Raw(bytes),
             Some(part::Content::Url(url)) => Content::Url(url),
-            Some(part::Content::Data(data)) => Content::Data(value(data, "data", at)),
+            Some(part::Content::Data(data)) => Content::Data(value(&data, "data", at)),
             None => {
                 at.add("", "must have exactly one of text, raw, url and data");
                 Content::Text(String::new())
@@ -362,7 +362,7 @@ pub(super) fn encode_request(request: Request) -> Vec<u8> {
         Request::CancelTask(cancel) => wire::CancelTaskRequest {
             tenant: text(cancel.tenant),
             id: cancel.id.to_string(),
-            metadata: cancel.metadata.map(object),
+            metadata: cancel.metadata.as_ref().map(object),
         }
         .encode_to_vec(),
         Request::SubscribeToTask(subscribe) => wire::SubscribeToTaskRequest {
@@ -412,7 +412,7 @@ impl From<SendMessage> for wire::SendMessageRequest {
                 history_length: configuration.history_length,
                 return_immediately: configuration.return_immediately,
             }),
-            metadata: send.metadata.map(object),
+            metadata: send.metadata.as_ref().map(object),
         }
     }
 }
@@ -426,7 +426,7 @@ impl From<Message> for wire::Message {
             task_id: text(message.task_id),
             role: message.role as i32,
             parts: message.parts.into_iter().map(From::from).collect(),
-            metadata: message.metadata.map(object),
+            metadata: message.metadata.as_ref().map(object),
             extensions: message.extensions,
             reference_task_ids: references.map(ToString::to_string).collect(),
         }
@@ -440,9 +440,9 @@ impl From<Part> for wire::Part {
                 Content::Text(text) => part::Content::Text(text),
                 Content::Raw(bytes) => part::Content::Raw(bytes),
                 Content::Url(url) => part::Content::Url(url),
-                Content::Data(value) => part::Content::Data(super::value::wire(value)),
+                Content::Data(value) => part::Content::Data(super::value::wire(&value)),
             }),
-            metadata: part.metadata.map(object),
+            metadata: part.metadata.as_ref().map(object),
             filename: part.filename.unwrap_or_default(),
             media_type: part.media_type.unwrap_or_default(),
         }
@@ -457,7 +457,7 @@ impl From<Task> for wire::Task {
             status: Some(task.status.into()),
             artifacts: task.artifacts.into_iter().flatten().map(From::from).collect(),
             history: task.history.into_iter().flatten().map(From::from).collect(),
-            metadata: task.metadata.map(object),
+            metadata: task.metadata.as_ref().map(object),
         }
     }
 }
@@ -479,7 +479,7 @@ impl From<Artifact> for wire::Artifact {
             name: artifact.name.unwrap_or_default(),
             description: artifact.description.unwrap_or_default(),
             parts: artifact.parts.into_iter().map(From::from).collect(),
-            metadata: artifact.metadata.map(object),
+            metadata: artifact.metadata.as_ref().map(object),
             extensions: artifact.extensions,
         }
     }
@@ -509,7 +509,7 @@ impl From<StreamEvent> for wire::StreamResponse {
                         task_id: update.task_id.to_string(),
                         context_id: update.context_id.to_string(),
                         status: Some(update.status.into()),
-                        metadata: update.metadata.map(object),
+                        metadata: update.metadata.as_ref().map(object),
                     })
                 }
                 StreamEvent::ArtifactUpdate(update) => {
@@ -519,7 +519,7 @@ impl From<StreamEvent> for wire::StreamResponse {
                         artifact: Some(update.artifact.into()),
                         append: update.append,
                         last_chunk: update.last_chunk,
-                        metadata: update.metadata.map(object),
+                        metadata: update.metadata.as_ref().map(object),
                     })
                 }
             }),

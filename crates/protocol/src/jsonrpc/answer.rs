@@ -80,7 +80,7 @@ pub fn incoming(message: &[u8]) -> Option<Incoming> {
     struct Params {
         id: u64,
     }
-    let wire: Wire<'_> = serde_json::from_slice(message).ok()?;
+    let wire: Wire<'_> = json::object(message).ok()?;
     match (wire.method.as_deref(), wire.id) {
         (Some(STREAM_END), _) => {
             Some(Incoming { call: Some(wire.params?.id), event_id: None, is_end: true })
@@ -108,7 +108,7 @@ pub fn result_of(dialect: Dialect, id: u64, body: &[u8]) -> Result<&[u8], NoResu
     let malformed =
         |text: &str| NoResult::Malformed(Error::new(ErrorKind::InvalidAgentResponse, text));
     let wire: Wire<'_> =
-        serde_json::from_slice(body).map_err(|_| malformed("expected a JSON-RPC answer"))?;
+        json::object(body).map_err(|_| malformed("expected a JSON-RPC answer"))?;
     if let Some(error) = wire.error {
         return Err(match failure::rpc(dialect, error.get().as_bytes()) {
             Some(error) => NoResult::Refused(error),

@@ -1,10 +1,10 @@
 //! The protobuf messages: round trips, what is refused, and errors.
 
 use herald_protocol::{
-    Artifact, Content, Dialect, Error, ErrorKind, Message, Metadata, Operation, Part, Request,
-    SendResult, StreamEvent, Task, TaskPage, TaskStatus, Violation, failure,
+    Artifact, Content, Dialect, Error, ErrorKind, Json, Message, Metadata, Operation, Part,
+    Request, SendResult, StreamEvent, Task, TaskPage, TaskStatus, Violation, failure,
     grpc::{
-        Service,
+        Open, Service,
         generated::{v1, v03},
         status::{BadRequest, ErrorInfo, Status},
     },
@@ -13,7 +13,7 @@ use herald_protocol::{
 };
 use proptest::{collection::vec, prelude::*};
 use prost::Message as _;
-use prost_types::{Struct, Value as Wire, value::Kind};
+use prost_types::{ListValue, Struct, Value as Wire, value::Kind};
 use serde_json::Value;
 
 use crate::{
@@ -25,11 +25,11 @@ use crate::{
 /// Values as protobuf can tell them apart: numbers are doubles, and what is empty is absent.
 mod plain {
     use super::{
-        Artifact, Content, Message, Metadata, Part, PushConfig, Request, StreamEvent, Task,
+        Artifact, Content, Json, Message, Metadata, Part, PushConfig, Request, StreamEvent, Task,
         TaskStatus, Value,
     };
 
-    fn value(value: &mut Value) {
+    pub(super) fn value(value: &mut Value) {
         match value {
             Value::Number(number) => {
                 let number = number.as_f64().unwrap();
@@ -43,7 +43,11 @@ mod plain {
     }
 
     fn metadata(metadata: &mut Option<Metadata>) {
-        metadata.iter_mut().flat_map(|members| members.values_mut()).for_each(value);
+        if let Some(object) = metadata {
+            let mut members = object.clone().into_json().read().unwrap();
+            value(&mut members);
+            *object = Json::from(members).into_object().unwrap();
+        }
     }
 
     fn text(text: &mut Option<String>) {
@@ -55,7 +59,9 @@ mod plain {
         text(&mut part.media_type);
         metadata(&mut part.metadata);
         if let Content::Data(data) = &mut part.content {
-            value(data);
+            let mut tree = data.read().unwrap();
+            value(&mut tree);
+            *data = tree.into();
         }
     }
 
@@ -251,6 +257,85 @@ fn an_error_is_a_status_with_the_details_of_rest() {
     assert_eq!(bad.field_violations[0].field, "message.parts");
 }
 
+/// What the crate of well-known types writes, as our messages hold it.
+fn as_open(message: &impl prost::Message) -> Open {
+    Open::decode(&*message.encode_to_vec()).unwrap()
+}
+
+/// The same value as a tree of the crate of well-known types.
+fn tree(value: &Value) -> Wire {
+    let kind = match value {
+        Value::Null => Kind::NullValue(0),
+        Value::Bool(truth) => Kind::BoolValue(*truth),
+        Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap()),
+        Value::String(text) => Kind::StringValue(text.clone()),
+        Value::Array(items) => {
+            Kind::ListValue(ListValue { values: items.iter().map(tree).collect() })
+        }
+        Value::Object(members) => {
+            let fields = members.iter().map(|(name, value)| (name.clone(), tree(value))).collect();
+            Kind::StructValue(Struct { fields })
+        }
+    };
+    Wire { kind: Some(kind) }
+}
+
+proptest! {
+    #[test]
+    fn open_values_are_the_bytes_that_other_implementations_read_and_write(
+        value in crate::roundtrip::json()
+    ) {
+        let mut value = value;
+        if let Value::Array(items) = &mut value {
+            // A length of more than one byte.
+            items.push(Value::from("x".repeat(200)));
+        }
+        plain::value(&mut value);
+        let part = Part::new(Content::Data(Json::from(&value)));
+        let message = Message { message_id: "m".into(), parts: vec![part], ..Message::default() };
+        let bytes = Service::V1.encode_send_result(SendResult::Message(message));
+        let sent = v1::SendMessageResponse::decode(&*bytes).unwrap();
+        let Some(v1::send_message_response::Payload::Message(mut sent)) = sent.payload else {
+            panic!("no message")
+        };
+        let Some(v1::part::Content::Data(data)) = sent.parts.remove(0).content else {
+            panic!("no data")
+        };
+        prop_assert_eq!(Wire::decode(&*data.encode_to_vec()).unwrap(), tree(&value));
+        let part = v1::Part {
+            content: Some(v1::part::Content::Data(as_open(&tree(&value)))),
+            ..v1::Part::default()
+        };
+        let message = v1::Message { parts: vec![part], ..v1::Message::default() };
+        let payload = Some(v1::send_message_response::Payload::Message(message));
+        let response = v1::SendMessageResponse { payload };
+        let read = Service::V1.decode_send_result(&response.encode_to_vec()).unwrap();
+        let SendResult::Message(read) = read else { panic!("no message") };
+        prop_assert_eq!(&read.parts[0].content, &Content::Data(Json::from(&value)));
+    }
+}
+
+#[test]
+fn open_values_that_nest_too_deeply_are_refused() {
+    // Lists in lists, written from the inside: 1 is the field of an item, 6 that of a list.
+    let nested = |field: u32, inner: &Vec<u8>| {
+        let mut outer = Vec::new();
+        prost::encoding::bytes::encode(field, inner, &mut outer);
+        outer
+    };
+    let bytes = (0..5_000).fold(Vec::new(), |inner, _| nested(6, &nested(1, &inner)));
+    let data = Open::decode(&*bytes).unwrap();
+    let part = v1::Part { content: Some(v1::part::Content::Data(data)), ..v1::Part::default() };
+    let message = v1::Message {
+        message_id: "m".to_owned(),
+        role: 1,
+        parts: vec![part],
+        ..v1::Message::default()
+    };
+    let send = v1::SendMessageRequest { message: Some(message), ..Default::default() };
+    assert_eq!(refuse(Service::V1, Operation::SendMessage, &send), ["message.parts[0].data"]);
+}
+
 #[track_caller]
 fn refuse(service: Service, operation: Operation, message: &impl prost::Message) -> Vec<String> {
     let error = service.decode(operation, &message.encode_to_vec()).unwrap_err();
@@ -270,7 +355,7 @@ fn what_json_refuses_is_refused_here_under_the_same_name() {
     }
     let cancel = v1::CancelTaskRequest {
         id: "\n".to_owned(),
-        metadata: Some(endless.clone()),
+        metadata: Some(as_open(&endless)),
         ..Default::default()
     };
     assert_eq!(refuse(Service::V1, Operation::CancelTask, &cancel), ["metadata", "id"]);
@@ -279,7 +364,7 @@ fn what_json_refuses_is_refused_here_under_the_same_name() {
     assert_eq!(faults, ["taskId", "url"]);
     let part = v03::Part {
         part: Some(v03::part::Part::File(v03::FilePart::default())),
-        metadata: Some(endless),
+        metadata: Some(as_open(&endless)),
     };
     let message = v03::Message {
         message_id: "m".to_owned(),
@@ -349,6 +434,7 @@ fn a_card_says_the_same_as_its_json() {
     assert_eq!((card.name, card.version), (full().name, full().version));
     assert_eq!(card.capabilities.as_ref().unwrap().streaming, Some(true));
     let params = card.capabilities.unwrap().extensions.remove(0).params.unwrap();
+    let params = Struct::decode(&*params.encode_to_vec()).unwrap();
     assert_eq!(params.fields["depth"].kind, Some(Kind::NumberValue(2.0)));
     let scheme = |name: &str| card.security_schemes[name].scheme.clone().unwrap();
     let Scheme::Oauth2SecurityScheme(code) = scheme("code") else { panic!("no OAuth 2.0") };

@@ -22,7 +22,7 @@ fn id<T: From<String> + std::fmt::Debug>() -> impl Strategy<Value = T> {
     "[a-z0-9äß:./ -]{1,6}".prop_map(T::from)
 }
 
-fn json() -> impl Strategy<Value = Value> {
+pub(crate) fn json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -33,7 +33,7 @@ fn json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 12, 3, |inner| {
         prop_oneof![
             vec(inner.clone(), 0..3).prop_map(Value::from),
-            object(inner).prop_map(Value::Object),
+            object(inner).prop_map(|object| object.into_json().read().unwrap()),
         ]
     })
 }
@@ -53,7 +53,7 @@ fn part() -> impl Strategy<Value = Part> {
         text().prop_map(Content::Text),
         vec(any::<u8>(), 0..6).prop_map(Content::Raw),
         text().prop_map(Content::Url),
-        json().prop_map(Content::Data),
+        json().prop_map(|value| Content::Data(value.into())),
     ];
     let name = || option::weighted(0.3, text());
     (content, name(), name(), metadata()).prop_map(|(content, filename, media_type, metadata)| {

@@ -98,8 +98,8 @@ pub(crate) fn parts() -> Vec<Part> {
             media_type: Some("image/png".into()),
             metadata: None,
         },
-        Part::new(Content::Data(value(r#"{"n":1.5,"data":null}"#))),
-        Part::new(Content::Data(value("[1,true,null]"))),
+        Part::new(Content::Data(value(r#"{"n":1.5,"data":null}"#).into())),
+        Part::new(Content::Data(value("[1,true,null]").into())),
     ]
 }
 

@@ -7,7 +7,6 @@ use herald_protocol::{
     push::PushConfigPage,
     request::{ListPushConfigs, PushConfigRef},
 };
-use serde_json::Value;
 
 use crate::support::{
     artifact_update, decode, fields, message, message_of, push_config, refuse, reply_of, send_of,
@@ -119,7 +118,7 @@ fn both_shapes_are_read_on_rest() {
     let proto = decode(Dialect::V03Rest, Operation::SendMessage, proto);
     assert_eq!(rpc, proto);
     let send = send_of(rpc);
-    assert_eq!(send.message.parts[2].content, Content::Data(value(r#"{"data":{"x":1}}"#)));
+    assert_eq!(send.message.parts[2].content, Content::Data(value(r#"{"data":{"x":1}}"#).into()));
     assert!(!send.configuration.return_immediately);
 }
 
@@ -137,9 +136,9 @@ fn parts_are_read_in_every_spelling() {
         (r#"{"file":{"uri":"u","bytes":""}}"#, Content::Url("u".into())),
         (r#"{"raw":"AQ=="}"#, Content::Raw(vec![1])),
         (r#"{"url":"u"}"#, Content::Url("u".into())),
-        (r#"{"kind":"data","data":{"a":1}}"#, Content::Data(value(r#"{"a":1}"#))),
-        (r#"{"type":"data","content":{"a":1}}"#, Content::Data(value(r#"{"a":1}"#))),
-        (r#"{"kind":"data","data":[1]}"#, Content::Data(value("[1]"))),
+        (r#"{"kind":"data","data":{"a":1}}"#, Content::Data(value(r#"{"a":1}"#).into())),
+        (r#"{"type":"data","content":{"a":1}}"#, Content::Data(value(r#"{"a":1}"#).into())),
+        (r#"{"kind":"data","data":[1]}"#, Content::Data(value("[1]").into())),
         (r#"{"text":"a","data":null,"file":null}"#, Content::Text("a".into())),
     ];
     for dialect in LEGACY {
@@ -363,7 +362,7 @@ fn what_0_3_has_no_place_for_travels_in_the_metadata() {
         Dialect::V03,
         r#"{"kind":"data","data":{"a":1},"metadata":{"data_part_compat":true}}"#,
     );
-    assert_eq!(odd.content, Content::Data(value(r#"{"a":1}"#)));
+    assert_eq!(odd.content, Content::Data(value(r#"{"a":1}"#).into()));
     assert!(odd.metadata.is_some());
 }
 
@@ -375,8 +374,8 @@ fn references_extensions_and_metadata_are_kept() {
         let send = send_of(decode(dialect, Operation::SendMessage, params));
         assert_eq!(send.message.reference_task_ids.len(), 1);
         assert_eq!(send.message.extensions, ["e"]);
-        assert_eq!(Value::Object(send.message.metadata.unwrap()), value(r#"{"k":1}"#));
-        assert_eq!(Value::Object(send.metadata.unwrap()), value(r#"{"q":2}"#));
+        assert_eq!(send.message.metadata.unwrap().as_str(), r#"{"k":1}"#);
+        assert_eq!(send.metadata.unwrap().as_str(), r#"{"q":2}"#);
     }
     let shown = value(Dialect::V03.encode_send_result(&SendResult::Message(message())));
     assert_eq!(shown["referenceTaskIds"], value(r#"["t-0"]"#));

@@ -126,13 +126,13 @@ fn bytes_are_read_in_either_alphabet_and_written_in_one() {
 #[test]
 fn data_is_any_json() {
     for json in [r#"{"a":[1]}"#, "[1,2]", "0.1", "123456789012345678", "\"x\"", "true", "null"] {
-        assert_eq!(content(&format!(r#"{{"data":{json}}}"#)), Content::Data(value(json)));
-        let part = Part::new(Content::Data(value(json)));
+        assert_eq!(content(&format!(r#"{{"data":{json}}}"#)), Content::Data(value(json).into()));
+        let part = Part::new(Content::Data(value(json).into()));
         let reply = SendResult::Message(Message { parts: vec![part], ..message() });
         for dialect in Dialect::ALL {
             let back = dialect.decode_send_result(&dialect.encode_send_result(&reply)).unwrap();
             let back = reply_of(back);
-            assert_eq!(back.parts[0].content, Content::Data(value(json)), "{dialect:?}");
+            assert_eq!(back.parts[0].content, Content::Data(value(json).into()), "{dialect:?}");
         }
     }
 }

@@ -25,7 +25,7 @@ pub struct Task {
     #[prost(message, repeated, tag = "5")]
     pub history: ::prost::alloc::vec::Vec<Message>,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<::prost_types::Struct>,
+    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskStatus {
@@ -39,7 +39,7 @@ pub struct TaskStatus {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Part {
     #[prost(message, optional, tag = "5")]
-    pub metadata: ::core::option::Option<::prost_types::Struct>,
+    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
     #[prost(string, tag = "6")]
     pub filename: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
@@ -58,7 +58,7 @@ pub mod part {
         #[prost(string, tag = "3")]
         Url(::prost::alloc::string::String),
         #[prost(message, tag = "4")]
-        Data(::prost_types::Value),
+        Data(crate::grpc::value::Open),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -74,7 +74,7 @@ pub struct Message {
     #[prost(message, repeated, tag = "5")]
     pub parts: ::prost::alloc::vec::Vec<Part>,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<::prost_types::Struct>,
+    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
     #[prost(string, repeated, tag = "7")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "8")]
@@ -91,7 +91,7 @@ pub struct Artifact {
     #[prost(message, repeated, tag = "4")]
     pub parts: ::prost::alloc::vec::Vec<Part>,
     #[prost(message, optional, tag = "5")]
-    pub metadata: ::core::option::Option<::prost_types::Struct>,
+    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
     #[prost(string, repeated, tag = "6")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -104,7 +104,7 @@ pub struct TaskStatusUpdateEvent {
     #[prost(message, optional, tag = "3")]
     pub status: ::core::option::Option<TaskStatus>,
     #[prost(message, optional, tag = "4")]
-    pub metadata: ::core::option::Option<::prost_types::Struct>,
+    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskArtifactUpdateEvent {
@@ -119,7 +119,7 @@ pub struct TaskArtifactUpdateEvent {
     #[prost(bool, tag = "5")]
     pub last_chunk: bool,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<::prost_types::Struct>,
+    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AuthenticationInfo {
@@ -200,7 +200,7 @@ pub struct AgentExtension {
     #[prost(bool, tag = "3")]
     pub required: bool,
     #[prost(message, optional, tag = "4")]
-    pub params: ::core::option::Option<::prost_types::Struct>,
+    pub params: ::core::option::Option<crate::grpc::value::Open>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AgentSkill {
@@ -228,7 +228,7 @@ pub struct AgentCardSignature {
     #[prost(string, tag = "2")]
     pub signature: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
-    pub header: ::core::option::Option<::prost_types::Struct>,
+    pub header: ::core::option::Option<crate::grpc::value::Open>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TaskPushNotificationConfig {
@@ -416,7 +416,7 @@ pub struct SendMessageRequest {
     #[prost(message, optional, tag = "3")]
     pub configuration: ::core::option::Option<SendMessageConfiguration>,
     #[prost(message, optional, tag = "4")]
-    pub metadata: ::core::option::Option<::prost_types::Struct>,
+    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetTaskRequest {
@@ -464,7 +464,7 @@ pub struct CancelTaskRequest {
     #[prost(string, tag = "2")]
     pub id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
-    pub metadata: ::core::option::Option<::prost_types::Struct>,
+    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetTaskPushNotificationConfigRequest {
