@@ -128,9 +128,9 @@ async fn cancelling_reports_the_state_and_doing_it_again_is_no_mistake() {
 #[tokio::test]
 async fn a_task_that_is_not_there_is_the_protocols_error_over_every_binding() {
     let server = herald().await;
-    let host = server.address.to_string();
+    let host = steered(&server);
     let mut errors = Vec::new();
-    for transport in ["jsonrpc", "http+json", "grpc"] {
+    for transport in ["jsonrpc", "http+json", "grpc", "websocket"] {
         for verb in ["get", "cancel", "subscribe", "download"] {
             let arguments = ["task", verb, &host, "nobody", "--transport", transport];
             let mut error = cli(arguments).fails(1, "TaskNotFoundError").await;
