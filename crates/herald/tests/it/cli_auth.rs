@@ -160,6 +160,30 @@ async fn a_program_gets_its_tokens_without_anybody() {
 }
 
 #[tokio::test]
+async fn a_401_is_about_credentials_also_where_its_body_is_an_error_of_json_rpc() {
+    for code in [-32000, -32600, -32603, -32001] {
+        let fake = Fake::start(move |url, request| {
+            if request.is_card() {
+                let mut card = card(url);
+                card["securitySchemes"] =
+                    json!({ "t": { "httpAuthSecurityScheme": { "scheme": "Bearer" } } });
+                return answer(&card);
+            }
+            let error = json!({ "code": code, "message": "a token is needed here" });
+            let body = json!({ "jsonrpc": "2.0", "id": null, "error": error });
+            response(401, "application/json", body.to_string())
+        })
+        .await;
+        let error = cli(["send", &fake.url, "x"]).fails(4, "A2ACLI_ERR_CREDENTIALS_MISSING").await;
+        assert_eq!(error["message"], "a token is needed here");
+        assert_eq!(error["hint"], "give the token with A2ACLI_BEARER");
+        let wrong = cli(["send", &fake.url, "x"]).env("A2ACLI_BEARER", "hunter2");
+        let error = wrong.fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
+        assert!(error["hint"].as_str().unwrap().contains("not accepted"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_person_logs_in_by_openid_connect() {
     let fake = agent("openid", 3600).await;
     let home = tempfile::tempdir().unwrap();
