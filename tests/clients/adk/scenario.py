@@ -65,7 +65,7 @@ class Scenario:
         equal(other["contextId"] == tasks[0]["contextId"], False, "another session in the same context")
 
     async def characters(self):
-        said = "👩‍👩‍👧‍👦 e\u0301 漢字 \u202eשלום \"\\\n end"
+        said = "👩‍👩‍👧‍👦 e\u0301 漢字 \u202eשלום \"\\\n\u0085\u2028\u2029 end"
         text, _ = await self.ask(await self.session(), said)
         equal(text, f"Echo: {said}", "answer")
 
