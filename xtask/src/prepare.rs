@@ -20,7 +20,7 @@ pub(crate) fn clients() -> anyhow::Result<PathBuf> {
     let installed = target().join("clients");
     // The documents are written for it.
     need("curl", &["curl"])?;
-    for name in ["python1", "python03"] {
+    for name in ["python1", "python03", "adk"] {
         need("python3", &["python3", "python3-venv"])?;
         python(&sources.join(name), &installed.join(name))?;
     }

@@ -34,7 +34,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "herald",
-        "anyhow async-trait bytes bytesize clap clap_complete herald-agents herald-client \
+        "anyhow async-trait blake3 bytes bytesize clap clap_complete herald-agents herald-client \
          herald-engine herald-protocol herald-server http http-body-util humantime hyper \
          hyper-util jiff opentelemetry opentelemetry-http opentelemetry-otlp \
          opentelemetry_sdk prost regex reqwest rustix serde serde-saphyr serde_json \

@@ -6,6 +6,7 @@
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use herald_protocol::{ErrorKind, card::signature::Verdict};
+use http::StatusCode;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -158,6 +159,17 @@ impl Error {
     pub(crate) fn refused(error: herald_protocol::Error) -> Self {
         let message = error.to_string();
         Self::new(Kind::Protocol(error), message)
+    }
+
+    /// A refusal in an answer with this HTTP status. With 401 and 403 it is about credentials, whatever
+    /// number the body holds: the protocol has none for that, and gateways choose any.
+    pub(crate) fn refused_with(status: StatusCode, mut error: herald_protocol::Error) -> Self {
+        match status {
+            StatusCode::UNAUTHORIZED => error.kind = ErrorKind::Unauthenticated,
+            StatusCode::FORBIDDEN => error.kind = ErrorKind::Forbidden,
+            _ => {}
+        }
+        Self::refused(error)
     }
 
     /// An answer that our own reader did not understand.

@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsSection,
     pub(crate) protocol: ProtocolSection,
     pub(crate) grpc: GrpcSection,
+    pub(crate) card: CardSection,
     pub(crate) auth: AuthSection,
     pub(crate) trace: TraceSection,
     pub(crate) metrics: MetricsSection,
@@ -107,6 +108,14 @@ pub(crate) struct ProtocolSection {
 pub(crate) struct GrpcSection {
     /// Whether clients may ask which services and messages there are.
     pub(crate) reflection: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CardSection {
+    /// The interfaces that cards list, the preferred one first.
+    #[serde(deserialize_with = "interfaces")]
+    pub(crate) interfaces: Option<Vec<Binding>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -393,12 +402,33 @@ fn all_scopes() -> Vec<Scope> {
 
 /// What the flag of the same meaning takes.
 fn choice<'de, D: Deserializer<'de>, T: ValueEnum>(deserializer: D) -> Result<Option<T>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    T::from_str(&text, true).map(Some).map_err(|_| {
+    chosen(&String::deserialize(deserializer)?).map(Some)
+}
+
+fn chosen<T: ValueEnum, E: de::Error>(text: &str) -> Result<T, E> {
+    T::from_str(text, true).map_err(|_| {
         let values = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
         let known: Vec<_> = values.map(|value| format!("`{}`", value.get_name())).collect();
-        de::Error::custom(format!("unknown value `{text}`, expected one of {}", known.join(", ")))
+        E::custom(format!("unknown value `{text}`, expected one of {}", known.join(", ")))
     })
+}
+
+/// A list of interfaces, each once.
+fn interfaces<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<Binding>>, D::Error> {
+    let mut interfaces = Vec::new();
+    for text in Vec::<String>::deserialize(deserializer)? {
+        let interface = chosen(&text)?;
+        if interfaces.contains(&interface) {
+            return Err(de::Error::custom(format!("{text:?} is listed twice")));
+        }
+        interfaces.push(interface);
+    }
+    if interfaces.is_empty() {
+        return Err(de::Error::custom("a card must list at least one interface"));
+    }
+    Ok(Some(interfaces))
 }
 
 fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {

@@ -43,6 +43,8 @@ pub(crate) struct Contact {
     secrets: Secrets,
     /// Whether there is a name to log in with, given or kept.
     can_log_in: bool,
+    /// Whether a kept login is used with whatever secret and scopes it was made.
+    pub(crate) takes_any_login: bool,
     /// The task that the verb is about, as soon as it is known: who stops waiting can go on later.
     seen: RefCell<Option<TaskId>>,
 }
@@ -79,6 +81,7 @@ impl Contact {
             out,
             secrets,
             can_log_in,
+            takes_any_login: false,
             seen: RefCell::default(),
         })
     }
@@ -344,9 +347,7 @@ impl Contact {
             Some(logins) => logins.read()?.remove(&owner),
             None => None,
         };
-        // A login of another program is not this one's.
-        let kept =
-            kept.filter(|kept| given.client_id.as_ref().is_none_or(|id| *id == kept.client_id));
+        let kept = kept.filter(|kept| self.takes_any_login || kept.fits(given));
         let client_id =
             given.client_id.clone().or(kept.as_ref().map(|kept| kept.client_id.clone()));
         let Some(client_id) = client_id else { return Ok(None) };
@@ -361,10 +362,10 @@ impl Contact {
             self.secrets.add_token(&kept.token());
             oauth = oauth.token(kept.token());
         }
-        let secrets = self.secrets.clone();
+        let (secrets, given) = (self.secrets.clone(), given.clone());
         Ok(Some(oauth.on_token(move |token| {
             secrets.add_token(token);
-            let login = Login::new(&client_id, token);
+            let login = Login::new(&given, &client_id, token);
             let owner = owner.clone();
             let saved =
                 logins.as_ref().map(|logins| logins.change(|all| drop(all.insert(owner, login))));

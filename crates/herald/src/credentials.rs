@@ -14,7 +14,7 @@ use std::{
 use herald_client::{Secret, Token};
 use serde::{Deserialize, Serialize};
 
-use crate::{fault::Fault, layers, output::warn};
+use crate::{args::LoginArgs, fault::Fault, layers, output::warn};
 
 /// More than any such file holds.
 const LARGEST: u64 = 4 << 20;
@@ -40,6 +40,12 @@ pub(crate) struct Login {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires: Option<u64>,
     token_url: String,
+    /// Which secret it was fetched with, if with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret_hash: Option<String>,
+    /// The scopes that were asked for on the command line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    scopes: Vec<String>,
 }
 
 /// The logins by the origin of their agent.
@@ -52,14 +58,30 @@ struct Document {
 }
 
 impl Login {
-    pub(crate) fn new(client_id: &str, token: &Token) -> Self {
+    pub(crate) fn new(args: &LoginArgs, client_id: &str, token: &Token) -> Self {
         Self {
             client_id: client_id.to_owned(),
             access_token: token.access.expose().to_owned(),
             refresh_token: token.refresh.as_ref().map(|secret| secret.expose().to_owned()),
             expires: token.expires,
             token_url: token.from.clone(),
+            secret_hash: args.client_secret.as_ref().map(|secret| hash(client_id, &secret.0)),
+            scopes: args.scope.clone(),
         }
+    }
+
+    /// Whether calls with these arguments may use it. A token that a secret was exchanged for is used
+    /// with the same secret and the same scopes alone, or with none given: a secret that was withdrawn
+    /// must not seem to work because of a token from before.
+    pub(crate) fn fits(&self, args: &LoginArgs) -> bool {
+        if args.client_id.as_ref().is_some_and(|id| *id != self.client_id) {
+            return false;
+        }
+        let (Some(secret), Some(known)) = (&args.client_secret, &self.secret_hash) else {
+            return true;
+        };
+        let same_scopes = args.scope.is_empty() || args.scope == self.scopes;
+        same_scopes && *known == hash(&self.client_id, &secret.0)
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -70,6 +92,15 @@ impl Login {
             from: self.token_url.clone(),
         }
     }
+}
+
+/// Tells secrets apart without keeping them.
+fn hash(client_id: &str, secret: &str) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("herald credentials.json client secret");
+    hasher.update(&(client_id.len() as u64).to_le_bytes());
+    hasher.update(client_id.as_bytes());
+    hasher.update(secret.as_bytes());
+    hasher.finalize().to_hex().to_string()
 }
 
 impl std::fmt::Debug for Login {
@@ -178,7 +209,7 @@ mod tests {
             expires: Some(1),
             from: "https://id.example/token".into(),
         };
-        Login::new("me", &token)
+        Login::new(&LoginArgs::default(), "me", &token)
     }
 
     #[test]

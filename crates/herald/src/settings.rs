@@ -13,6 +13,7 @@ mod trace;
 mod upstream;
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -24,11 +25,11 @@ use anyhow::{Context, bail};
 use herald_agents::{Conformance, Echo, Otherwise, process::Processes};
 use herald_engine::{Agent, Profile, Recovery, Scopes, agent::Extension};
 use herald_protocol::{AgentName, MissingVersion, TenantId};
-use herald_server::{MetricsAccess, SwitchedOff, Token};
+use herald_server::{CardInterface, MetricsAccess, SwitchedOff, Token};
 use http::Uri;
 
 use crate::{
-    args::{LogFormat, LogLevel, Serve},
+    args::{Binding, LogFormat, LogLevel, Serve},
     config::{
         AgentSection, Config, Dialects, Fault, MissingVersionKey, OtherwiseKey, RepeatedCancel,
         Scope,
@@ -120,8 +121,16 @@ impl Settings {
         let default_agent = default_agent(&config.agents)?;
         let mut switched_off = switched_off(None, &config.dialects);
         let processes = Processes::new(store.records());
+        let chosen: Option<Vec<_>> =
+            config.card.interfaces.map(|chosen| chosen.into_iter().map(card_interface).collect());
+        let mut agent_card_interfaces = BTreeMap::new();
         let mut agents = Vec::new();
         for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
+            // The public conformance kit checks the bindings that it finds in the card.
+            if chosen.is_none() && section.kind == Kind::Conformance.name() {
+                let name = AgentName::new(section.name.as_str());
+                agent_card_interfaces.insert(name, CardInterface::ALL.into());
+            }
             switched_off.extend(self::switched_off(Some(&section.name), &section.dialects));
             agents.push(agent(section, provenance, &processes)?);
         }
@@ -143,8 +152,10 @@ impl Settings {
             tokens,
             open_to_network: open,
             metrics,
+            agent_card_interfaces,
             ..herald_server::Config::default()
         };
+        server.card_interfaces = chosen.unwrap_or(server.card_interfaces);
         let limits = &mut server.limits;
         limits.body = bytes(config.limits.body.map(|size| size.0), limits.body);
         limits.connections = config.limits.connections.unwrap_or(limits.connections);
@@ -254,6 +265,15 @@ fn metrics(config: &Config) -> Result<MetricsAccess, Fault> {
         (Some(_), true) => Err(config
             .source
             .fault("[metrics] has a token, but open = true would let everybody in without one")),
+    }
+}
+
+fn card_interface(binding: Binding) -> CardInterface {
+    match binding {
+        Binding::Jsonrpc => CardInterface::JsonRpc,
+        Binding::HttpJson => CardInterface::Rest,
+        Binding::Grpc => CardInterface::Grpc,
+        Binding::Websocket => CardInterface::WebSocket,
     }
 }
 

@@ -20,8 +20,27 @@ pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[u
         out.push(b'\n');
     }
     out.extend_from_slice(b"data: ");
-    out.extend_from_slice(data);
+    write_on_one_line(out, data);
     out.extend_from_slice(b"\n\n");
+}
+
+/// Writes JSON with U+0085, U+2028 and U+2029 escaped. They may stand in a JSON string as they are and
+/// end no line of server-sent events, but common readers split lines where Unicode does (Python's
+/// `str.splitlines`, and with it httpx and the official Python SDK) and see half a document.
+fn write_on_one_line(out: &mut Vec<u8>, mut json: &[u8]) {
+    while let Some(at) = json.iter().position(|byte| matches!(byte, 0xC2 | 0xE2)) {
+        let (before, character) = json.split_at(at);
+        out.extend_from_slice(before);
+        let (written, length): (&[u8], usize) = match character {
+            [0xC2, 0x85, ..] => (b"\\u0085", 2),
+            [0xE2, 0x80, 0xA8, ..] => (b"\\u2028", 3),
+            [0xE2, 0x80, 0xA9, ..] => (b"\\u2029", 3),
+            other => (&other[..1], 1),
+        };
+        out.extend_from_slice(written);
+        json = &character[length..];
+    }
+    out.extend_from_slice(json);
 }
 
 /// Tells a reader where the stream stands without an event: what has an `id:` and no `data:` is
@@ -147,6 +166,24 @@ mod tests {
             assert_eq!(events[1].event.as_deref(), Some("error"));
             assert_eq!(events[1].id.as_deref(), Some("7"), "an id lasts until the next one");
         }
+    }
+
+    #[test]
+    fn characters_that_end_lines_elsewhere_are_escaped_and_nothing_else_is() {
+        let text = "a\u{2028}b\u{2029}\u{85}\u{2028}\u{2027}\u{202a}\u{86}\u{a0} – €é漢😀";
+        let json = serde_json::to_vec(text).unwrap();
+        let mut out = Vec::new();
+        frame(&mut out, None, None, &json);
+        let written = String::from_utf8(out).unwrap();
+        let expected =
+            "data: \"a\\u2028b\\u2029\\u0085\\u2028\u{2027}\u{202a}\u{86}\u{a0} – €é漢😀\"\n\n";
+        assert_eq!(written, expected);
+        let data = &parse(written.as_bytes(), 1)[0].data;
+        assert_eq!(serde_json::from_str::<String>(data).unwrap(), text);
+        // Half a character at the end is passed on as it is.
+        let mut out = Vec::new();
+        write_on_one_line(&mut out, b"\xE2\x80");
+        assert_eq!(out, b"\xE2\x80");
     }
 
     #[test]

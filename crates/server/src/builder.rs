@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use crate::{
     auth::{Authenticate, Open, Tokens},
     card,
-    config::{Config, MetricsAccess},
+    config::{CardInterface, Config, MetricsAccess},
     guard::Guard,
     health::Pulse,
     limits::Tally,
@@ -56,6 +56,12 @@ pub enum BuildError {
     /// The current version cannot be switched off, and one that is not spoken need not be.
     #[error("A2A {0} cannot be switched off; older versions that are spoken can: {1}")]
     SwitchedOff(Version, String),
+    /// Nothing would be left for a card to list.
+    #[error(
+        "a card must list at least one interface, and gRPC is not listed behind a public URL with \
+         a path; add jsonrpc to the interfaces"
+    )]
+    NoInterface,
     /// A limit is smaller than the server can work with.
     #[error("the limit {0} must be at least {1}")]
     Limit(&'static str, usize),
@@ -166,6 +172,13 @@ fn check(config: &Config) -> Result<(), BuildError> {
     if let Some(off) = config.switched_off.iter().find(|off| !older.contains(&off.version)) {
         let older: Vec<_> = older.iter().map(Version::to_string).collect();
         return Err(BuildError::SwitchedOff(off.version, older.join(", ")));
+    }
+    let path = config.public_url.as_ref().and_then(|url| url.parse::<Uri>().ok());
+    let has_path = path.is_some_and(|url| url.path() != "/");
+    let can_be_listed = |one: &CardInterface| *one != CardInterface::Grpc || !has_path;
+    let of_agents = config.agent_card_interfaces.values();
+    if !of_agents.chain([&config.card_interfaces]).all(|all| all.iter().any(can_be_listed)) {
+        return Err(BuildError::NoInterface);
     }
     let limits = &config.limits;
     for (name, value, least) in [

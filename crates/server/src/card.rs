@@ -11,6 +11,7 @@ use http::{HeaderValue, Response, StatusCode, Uri, header, request::Parts};
 use crate::{
     bind::{Exchange, grpc::AGENTS, respond},
     body::Body,
+    config::CardInterface,
     server::Shared,
 };
 
@@ -26,7 +27,6 @@ pub(crate) fn build(
     agent: Option<&AgentName>,
     base: &str,
 ) -> AgentCard {
-    let versions = shared.config.versions(&profile.name);
     let schemes = shared.auth.schemes();
     let requirements = schemes.iter().map(|scheme| SecurityRequirement {
         schemes: [(scheme.name.to_owned(), ScopeList::default())].into(),
@@ -34,7 +34,7 @@ pub(crate) fn build(
     AgentCard {
         name: profile.title.clone(),
         description: profile.description.clone(),
-        supported_interfaces: interfaces(shared, &versions, agent, base),
+        supported_interfaces: interfaces(shared, profile, agent, base),
         provider: shared.config.provider.clone(),
         version: profile.version.as_ref().unwrap_or(&shared.config.agent_version).clone(),
         documentation_url: shared.config.documentation_url.clone(),
@@ -58,40 +58,41 @@ pub(crate) fn build(
     }
 }
 
-/// Every binding of these versions, the preferred one first. A client of REST adds `/message:send` to the
-/// URL, and one of 0.3 `/v1/message:send`, so both have the same.
+/// What the card of `profile` lists: the chosen interfaces in their order, newest version first. A
+/// client of REST adds `/message:send` to the URL, and one of 0.3 `/v1/message:send`, so both have
+/// the same.
 fn interfaces(
     shared: &Shared,
-    versions: &[Version],
+    profile: &Profile,
     agent: Option<&AgentName>,
     base: &str,
 ) -> Vec<AgentInterface> {
-    let json_rpc = format!("{base}/a2a/jsonrpc");
-    let grpc = grpc_address(shared, base);
-    let grpc = grpc.as_deref();
-    let tenant = agent.map(|agent| TenantId::from(format!("{AGENTS}{agent}")));
-    // 0.3 has no tenant, and so no way to name an agent.
-    let old_grpc = grpc.filter(|_| agent.is_none());
-    // A base is an http or https URL, and the same with ws or wss is a WebSocket's.
-    let socket = format!("{}/ws", base.replacen("http", "ws", 1));
-    let all = [
-        (Some(&*json_rpc), "JSONRPC", Version::V1_0),
-        (Some(base), "HTTP+JSON", Version::V1_0),
-        (grpc, "GRPC", Version::V1_0),
-        (Some(&json_rpc), "JSONRPC", Version::V0_3),
-        (Some(base), "HTTP+JSON", Version::V0_3),
-        (old_grpc, "GRPC", Version::V0_3),
-        (Some(&socket), WEBSOCKET, Version::V1_0),
-    ];
-    let offered =
-        all.into_iter().filter_map(|(url, binding, version)| Some((url?, binding, version)));
-    offered
-        .filter(|(_, _, version)| versions.contains(version))
-        .map(|(url, binding, version)| AgentInterface {
-            url: url.to_owned(),
-            protocol_binding: binding.to_owned(),
-            tenant: tenant.clone().filter(|_| binding == "GRPC"),
-            protocol_version: version.to_string(),
+    let versions = shared.config.versions(&profile.name);
+    let versions = versions.into_iter().filter(|version| *version >= Version::V0_3);
+    let listed = shared.config.interfaces(&profile.name);
+    versions
+        .flat_map(|version| listed.iter().map(move |interface| (version, *interface)))
+        .filter_map(|(version, interface)| {
+            let (url, binding) = match interface {
+                CardInterface::JsonRpc => (format!("{base}/a2a/jsonrpc"), "JSONRPC"),
+                CardInterface::Rest => (base.to_owned(), "HTTP+JSON"),
+                // 0.3 has no tenant, and so no way to name an agent.
+                CardInterface::Grpc if agent.is_some() && version == Version::V0_3 => return None,
+                CardInterface::Grpc => (grpc_address(shared, base)?, "GRPC"),
+                // Custom bindings exist since 1.0.
+                CardInterface::WebSocket if version == Version::V0_3 => return None,
+                // A base is an http or https URL, and the same with ws or wss is a WebSocket's.
+                CardInterface::WebSocket => {
+                    (format!("{}/ws", base.replacen("http", "ws", 1)), WEBSOCKET)
+                }
+            };
+            let named = agent.filter(|_| interface == CardInterface::Grpc);
+            Some(AgentInterface {
+                url,
+                protocol_binding: binding.to_owned(),
+                tenant: named.map(|agent| TenantId::from(format!("{AGENTS}{agent}"))),
+                protocol_version: version.to_string(),
+            })
         })
         .collect()
 }

@@ -1,6 +1,6 @@
 //! What can be set about a server. Every value has a default.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use herald_engine::Scopes;
 use herald_protocol::{AgentName, MissingVersion, TenantId, Version, card::AgentProvider};
@@ -35,6 +35,13 @@ pub struct Config {
     pub documentation_url: Option<String>,
     /// The agents' own version, for their cards.
     pub agent_version: String,
+    /// The interfaces that cards list, the preferred one first. The port serves every binding, listed or not.
+    ///
+    /// By default JSON-RPC and REST: some clients refuse a whole card because of an address that is
+    /// no http URL, and those of gRPC and WebSocket are none.
+    pub card_interfaces: Vec<CardInterface>,
+    /// The same for single agents, in place of `card_interfaces`.
+    pub agent_card_interfaces: BTreeMap<AgentName, Vec<CardInterface>>,
     /// How long a card may be cached.
     pub card_max_age: Duration,
     /// How much is taken.
@@ -95,6 +102,19 @@ pub struct SwitchedOff {
     pub version: Version,
 }
 
+/// An interface that a card can list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CardInterface {
+    /// JSON-RPC over HTTP.
+    JsonRpc,
+    /// HTTP+JSON, also known as REST.
+    Rest,
+    /// gRPC. Not listed behind a public URL with a path, where its calls would not be found.
+    Grpc,
+    /// JSON-RPC over a WebSocket, a custom binding of A2A 1.0.
+    WebSocket,
+}
+
 /// Who may read `/metrics`.
 #[derive(Clone, Default)]
 pub enum MetricsAccess {
@@ -128,6 +148,16 @@ impl Config {
             self.switched_off.iter().filter(of_agent).map(|off| off.version).collect();
         Version::SPOKEN.into_iter().filter(|version| !off.contains(version)).collect()
     }
+
+    /// The interfaces that the card of an agent lists.
+    pub(crate) fn interfaces(&self, agent: &AgentName) -> &[CardInterface] {
+        self.agent_card_interfaces.get(agent).unwrap_or(&self.card_interfaces)
+    }
+}
+
+impl CardInterface {
+    /// Every interface, in the usual order of preference.
+    pub const ALL: [Self; 4] = [Self::JsonRpc, Self::Rest, Self::Grpc, Self::WebSocket];
 }
 
 impl Default for Config {
@@ -145,6 +175,8 @@ impl Default for Config {
             provider: None,
             documentation_url: None,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            card_interfaces: vec![CardInterface::JsonRpc, CardInterface::Rest],
+            agent_card_interfaces: BTreeMap::new(),
             card_max_age: Duration::from_secs(300),
             limits: Limits::default(),
             timeouts: Timeouts::default(),

@@ -48,6 +48,9 @@ pub(super) fn of(error: &Error) -> Cut {
     if let Some(status @ (401 | 403)) = error.status() {
         return Cut::Failed(failure(format!("does not let us in (HTTP status {status})")));
     }
+    if let Some(status) = error.status().filter(|_| !error.is_temporary()) {
+        return Cut::Failed(failure(format!("answered with HTTP {status}")));
+    }
     if error.is_invalid() || error.is_too_large() {
         return Cut::Broke(format!("broke the protocol: {error}"));
     }

@@ -59,7 +59,7 @@ impl Transport for JsonRpc {
             }
             Ok(_) => Err(failed()),
             Err(NoResult::Refused(error)) => {
-                Err(Error::refused(error).waiting(retry_after(&parts.headers)))
+                Err(Error::refused_with(parts.status, error).waiting(retry_after(&parts.headers)))
             }
             Err(NoResult::Malformed(error)) if good => Err(Error::unreadable(&error)),
             Err(NoResult::Malformed(_)) => Err(failed()),

@@ -46,7 +46,7 @@ impl Rest {
         let event = if is_stream(&parts.headers) { first_event(bytes) } else { None };
         let bytes = event.as_deref().map_or(bytes, str::as_bytes);
         let error = failure::rest(self.endpoint.dialect, parts.status.as_u16(), bytes)?;
-        Some(Error::refused(error).waiting(retry_after(&parts.headers)))
+        Some(Error::refused_with(parts.status, error).waiting(retry_after(&parts.headers)))
     }
 }
 

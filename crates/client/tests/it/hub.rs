@@ -7,7 +7,7 @@ use herald_client::{
     protocol::{Version, card::AgentInterface},
 };
 use herald_engine::{Engine, Profile, Settings, store::sqlite::Sqlite};
-use herald_server::{Config, Server};
+use herald_server::{CardInterface, Config, Server};
 use tokio::{net::TcpListener, sync::oneshot};
 use tokio_util::task::TaskTracker;
 
@@ -35,7 +35,7 @@ pub(crate) struct Hub {
     _stop: oneshot::Sender<()>,
 }
 
-/// A server that is not on a socket.
+/// A server that is not on a socket. Its cards list every interface.
 pub(crate) fn server(script: &Script, config: Config) -> Server {
     let mut silent = Profile::new("silent", "Does not stream");
     silent.streaming = false;
@@ -45,6 +45,7 @@ pub(crate) fn server(script: &Script, config: Config) -> Server {
         .settings(Settings { send_wait: SOON, ..Settings::default() })
         .build()
         .unwrap();
+    let config = Config { card_interfaces: CardInterface::ALL.into(), ..config };
     Server::builder(engine).config(config).build().unwrap()
 }
 

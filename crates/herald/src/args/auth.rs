@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use super::{AgentArgs, Hidden, OutputArgs};
 
 /// Who calls, to the authorization server that the card names.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LoginArgs {
     /// The name that the agent's authorization server knows you by (OAuth, OpenID Connect)
     #[arg(long, value_name = "ID", help_heading = "Credentials")]

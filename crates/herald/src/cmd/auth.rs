@@ -44,7 +44,7 @@ async fn login(args: &AuthLogin) -> Result<(), Fault> {
             let client = contact.call(discovered)?;
             let token = client.log_in(tell).await;
             let token = token.map_err(|error| contact.explain(&client, &error))?;
-            contact.out.show(&Row::new(&agent, &Login::new(client_id, &token)))
+            contact.out.show(&Row::new(&agent, &Login::new(&given.login, client_id, &token)))
         })
         .await
 }
@@ -123,7 +123,8 @@ async fn revoke(args: &AgentArgs, agent: &str) -> Result<bool, Fault> {
     let mut args = args.clone();
     (args.bearer, args.api_key, args.login.client_id) = (None, None, None);
     args.timeout = FAREWELL;
-    let contact = Contact::new(&args, Some(agent))?;
+    let mut contact = Contact::new(&args, Some(agent))?;
+    contact.takes_any_login = true;
     contact
         .within(async {
             let client = contact.connect().await?;

@@ -5,7 +5,7 @@ use std::{io::Write, net::Ipv4Addr, sync::Arc};
 use anyhow::Context;
 use herald_agents::{Conformance, Echo, Otherwise};
 use herald_engine::{Engine, store::sqlite::Sqlite};
-use herald_server::Server;
+use herald_server::{CardInterface, Config, Server};
 use tokio::{net::TcpListener, signal};
 
 use crate::args::DemoServer;
@@ -45,6 +45,8 @@ pub(crate) async fn run(args: DemoServer) -> anyhow::Result<()> {
             std::future::pending::<()>().await;
         }
     };
-    Server::builder(engine).build()?.serve(listener, stop).await?;
+    // Every binding can be tried with it.
+    let config = Config { card_interfaces: CardInterface::ALL.into(), ..Config::default() };
+    Server::builder(engine).config(config).build()?.serve(listener, stop).await?;
     Ok(())
 }

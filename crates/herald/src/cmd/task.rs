@@ -138,27 +138,43 @@ async fn subscribe(args: &TaskSubscribe) -> Result<(), Fault> {
             let now = client.get(id).await.map_err(|error| contact.explain(&client, &error))?;
             let streams = client.card().capabilities.streaming == Some(true);
             if is_settled(now.status.state) || !streams {
-                let done = poll(&contact, &client, id.into()).await?;
-                return match contact.out.stream {
-                    true => finish(&contact, &StreamEvent::Task(done)),
-                    false => show(&contact, &done),
-                };
+                return show_end(&contact, poll(&contact, &client, id.into()).await?);
             }
-            let events = client.subscribe(id).await;
-            let mut events = events.map_err(|error| contact.explain(&client, &error))?;
-            if contact.out.stream {
-                return watch(&contact, &client, events).await.map(drop);
+            let fault = match followed(&contact, &client, id).await {
+                Err(fault) if matches!(fault.kind(), Kind::Protocol(_)) => fault,
+                followed => return followed,
+            };
+            // An ended task has no stream, and this one may have ended since it was looked at.
+            match client.get(id).await {
+                Ok(task) if is_settled(task.status.state) => show_end(&contact, task),
+                Ok(_) | Err(_) => Err(fault),
             }
-            while let Some(event) =
-                events.next().await.map_err(|error| contact.explain(&client, &error))?
-            {
-                if event.state().is_some_and(is_settled) {
-                    break;
-                }
-            }
-            show(&contact, &poll(&contact, &client, id.into()).await?)
         })
         .await
+}
+
+/// Follows a task to its end and shows it.
+async fn followed(contact: &Contact, client: &Client, id: &str) -> Result<(), Fault> {
+    let explain = |error| contact.explain(client, &error);
+    let mut events = client.subscribe(id).await.map_err(explain)?;
+    if contact.out.stream {
+        return watch(contact, client, events).await.map(drop);
+    }
+    while let Some(event) = events.next().await.map_err(explain)? {
+        if event.state().is_some_and(is_settled) {
+            break;
+        }
+    }
+    show(contact, &poll(contact, client, id.into()).await?)
+}
+
+/// Shows a task that nothing more happens to: as a result, or as the last event of a stream.
+fn show_end(contact: &Contact, task: Task) -> Result<(), Fault> {
+    if contact.out.stream {
+        finish(contact, &StreamEvent::Task(task))
+    } else {
+        show(contact, &task)
+    }
 }
 
 async fn push_create(args: &PushCreate) -> Result<(), Fault> {

@@ -149,12 +149,13 @@ const EXPECTED: [(&str, &str, &str); 10] = [
 ];
 
 /// Better examples for keys that newcomers meet.
-const EXAMPLES: [(&str, &str); 11] = [
+const EXAMPLES: [(&str, &str); 12] = [
     ("allowed_roots", r#"["./repo"]"#),
     ("auth", r#"{ token = "env:NAME" }"#),
     ("command", r#"["wc", "-w"]"#),
     ("env", r#"{ LANG = "C.UTF-8" }"#),
     ("extensions", r#"[{ uri = "https://example.com/extension" }]"#),
+    ("interfaces", r#"["jsonrpc", "http+json"]"#),
     ("parameters", "{ top_p = 0.9 }"),
     ("retention", r#"{ age = "30d" }"#),
     ("scopes", r#"["send", "read"]"#),

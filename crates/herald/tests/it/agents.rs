@@ -87,6 +87,44 @@ async fn nothing_secret_reaches_the_log() {
     }
 }
 
+/// The bindings of the interfaces that a card lists, as `[card] interfaces` names them.
+fn listed(card: &Value) -> Vec<&str> {
+    let interfaces = card["supportedInterfaces"].as_array().unwrap().iter();
+    let current = interfaces.filter(|interface| interface["protocolVersion"] == "1.0");
+    let names = current.map(|interface| match interface["protocolBinding"].as_str().unwrap() {
+        "JSONRPC" => "jsonrpc",
+        "HTTP+JSON" => "http+json",
+        "GRPC" => "grpc",
+        _ => interface["url"].as_str().unwrap().split("://").next().unwrap(),
+    });
+    names.collect()
+}
+
+#[tokio::test]
+async fn cards_list_json_rpc_and_rest_unless_the_settings_or_the_kind_say_otherwise() {
+    let every = ["jsonrpc", "http+json", "grpc", "ws"];
+    let usual = &every[..2];
+    let agents = "[[agents]]\nname = \"echo\"\nkind = \"echo\"\n\
+                  [[agents]]\nname = \"kit\"\nkind = \"conformance\"\n";
+    for (settings, echo, kit) in [
+        ("", usual, &every[..]),
+        ("[card]\n", usual, &every),
+        ("[card]\ninterfaces = [\"jsonrpc\"]\n", &["jsonrpc"], &["jsonrpc"]),
+        (
+            "[card]\ninterfaces = [\"websocket\", \"http+json\"]\n",
+            &["ws", "http+json"],
+            &["ws", "http+json"],
+        ),
+    ] {
+        let herald = Herald::start(Options::config([settings, agents].concat())).await;
+        for (path, expected) in [("", echo), ("/agents/echo", echo), ("/agents/kit", kit)] {
+            let path = format!("{path}/.well-known/agent-card.json");
+            let card = herald.call(&Call::get(&path)).await.json();
+            assert_eq!(listed(&card), expected, "{settings:?} {path}");
+        }
+    }
+}
+
 // proves: EXT-011, CARD-020
 #[tokio::test]
 async fn a_card_offers_no_extension_nobody_asked_for_and_only_bindings_with_a_name() {

@@ -272,6 +272,16 @@ async fn a_mistake_in_an_agent_is_shown_at_its_own_key_and_answered_with_an_exam
         refused(&config, &["herald.toml, line 5: ", &format!("5 | {key}")]).await;
         refused(&config, words).await;
     }
+    for (interfaces, words) in [
+        ("[]", &["at least one interface"][..]),
+        ("[\"jsonrpc\", \"jsonrpc\"]", &["\"jsonrpc\" is listed twice"]),
+        ("[\"grcp\"]", &["unknown value `grcp`", "did you mean `grpc`?"]),
+        ("\"jsonrpc\"", &["expected a list", "interfaces = [\"jsonrpc\", \"http+json\"]"]),
+    ] {
+        let config = format!("[card]\ninterfaces = {interfaces}\n");
+        refused(&config, &["herald.toml, line 2: "]).await;
+        refused(&config, words).await;
+    }
     for (kind, meant) in [
         ("claude", "claude-code"),
         ("claude_code", "claude-code"),

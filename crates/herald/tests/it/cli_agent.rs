@@ -82,6 +82,14 @@ async fn one_message_looks_the_same_over_every_binding() {
 }
 
 #[tokio::test]
+async fn a_send_in_0_3_says_which_output_modes_are_taken_since_servers_of_0_2_need_it() {
+    let fake = at_paths(&[("/old", "JSONRPC", "0.3"), ("/rest", "HTTP+JSON", "0.3")]).await;
+    cli(["send", "x", "-a", &fake.url, "--a2a-version", "0.3"]).ok().await;
+    let sent = fake.calls().into_iter().find(|call| call.path == "/old").unwrap();
+    assert_eq!(sent.body["params"]["configuration"]["acceptedOutputModes"], json!([]), "{sent:?}");
+}
+
+#[tokio::test]
 async fn every_request_names_its_version_and_older_ones_are_asked_for() {
     let fake = at_paths(&[("/old", "JSONRPC", "0.3"), ("/new", "JSONRPC", "1.0")]).await;
     cli(["send", "x", "-a", &fake.url]).ok().await;

@@ -160,6 +160,55 @@ async fn a_program_gets_its_tokens_without_anybody() {
 }
 
 #[tokio::test]
+async fn a_kept_token_is_not_used_with_another_secret_or_other_scopes() {
+    let fake = agent("clientCredentials", 3600).await;
+    let home = tempfile::tempdir().unwrap();
+    let send = |secret: &str, scopes: &[&str]| {
+        let send = at(home.path(), &[&["send", &fake.url, "x"], scopes].concat());
+        send.env("A2ACLI_CLIENT_ID", "ci").env("A2ACLI_CLIENT_SECRET", secret)
+    };
+    let asked = || fake.calls().into_iter().filter(|call| call.path == "/token").count();
+    send("hunter-secret", &[]).ok().await;
+    send("hunter-secret", &[]).ok().await;
+    assert_eq!(asked(), 1, "the token is kept");
+    let error = send("hunter-changed", &[]).fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
+    assert!(error["message"].as_str().unwrap().contains("invalid_client"), "{error}");
+    assert_eq!(asked(), 2);
+    send("hunter-secret", &["--scope", "other"]).ok().await;
+    assert_eq!(asked(), 3, "the kept token was for other scopes");
+    send("hunter-secret", &["--scope", "other"]).ok().await;
+    // Without a secret there is nothing to compare with: `auth login` once, then call.
+    at(home.path(), &["send", &fake.url, "x"]).ok().await;
+    assert_eq!(asked(), 3);
+    let file = home.path().join(".config/a2a-cli/credentials.json");
+    assert!(!std::fs::read_to_string(file).unwrap().contains("hunter-secret"));
+}
+
+#[tokio::test]
+async fn a_401_is_about_credentials_also_where_its_body_is_an_error_of_json_rpc() {
+    for code in [-32000, -32600, -32603, -32001] {
+        let fake = Fake::start(move |url, request| {
+            if request.is_card() {
+                let mut card = card(url);
+                card["securitySchemes"] =
+                    json!({ "t": { "httpAuthSecurityScheme": { "scheme": "Bearer" } } });
+                return answer(&card);
+            }
+            let error = json!({ "code": code, "message": "a token is needed here" });
+            let body = json!({ "jsonrpc": "2.0", "id": null, "error": error });
+            response(401, "application/json", body.to_string())
+        })
+        .await;
+        let error = cli(["send", &fake.url, "x"]).fails(4, "A2ACLI_ERR_CREDENTIALS_MISSING").await;
+        assert_eq!(error["message"], "a token is needed here");
+        assert_eq!(error["hint"], "give the token with A2ACLI_BEARER");
+        let wrong = cli(["send", &fake.url, "x"]).env("A2ACLI_BEARER", "hunter2");
+        let error = wrong.fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
+        assert!(error["hint"].as_str().unwrap().contains("not accepted"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_person_logs_in_by_openid_connect() {
     let fake = agent("openid", 3600).await;
     let home = tempfile::tempdir().unwrap();

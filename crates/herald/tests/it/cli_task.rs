@@ -1,6 +1,10 @@
 //! `herald task`: looking at tasks, waiting for them, ending them, saving what they produced.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -128,9 +132,9 @@ async fn cancelling_reports_the_state_and_doing_it_again_is_no_mistake() {
 #[tokio::test]
 async fn a_task_that_is_not_there_is_the_protocols_error_over_every_binding() {
     let server = herald().await;
-    let host = server.address.to_string();
+    let host = steered(&server);
     let mut errors = Vec::new();
-    for transport in ["jsonrpc", "http+json", "grpc"] {
+    for transport in ["jsonrpc", "http+json", "grpc", "websocket"] {
         for verb in ["get", "cancel", "subscribe", "download"] {
             let arguments = ["task", verb, &host, "nobody", "--transport", transport];
             let mut error = cli(arguments).fails(1, "TaskNotFoundError").await;
@@ -314,4 +318,35 @@ async fn what_the_card_does_not_offer_is_not_asked_for() {
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
     assert_eq!(fake.calls()[0].body["method"], "SendMessage");
+}
+
+#[tokio::test]
+async fn a_task_that_ends_before_it_is_subscribed_to_is_shown_as_it_ended() {
+    // The refusals of Herald and of the official SDKs.
+    for code in [-32004, -32001, -32602] {
+        for flags in [&["-o", "json"][..], &["-o", "json", "--stream"]] {
+            let looked = AtomicUsize::new(0);
+            let fake = Fake::start(move |url, request| match request.body["method"].as_str() {
+                None => {
+                    let mut card = card(url);
+                    card["capabilities"]["streaming"] = true.into();
+                    answer(&card)
+                }
+                Some("GetTask") => match looked.fetch_add(1, Ordering::Relaxed) {
+                    0 => result(request, &task("WORKING")),
+                    _ => result(request, &task("COMPLETED")),
+                },
+                Some(_) => answer(&json!({
+                    "jsonrpc": "2.0", "id": request.body["id"],
+                    "error": { "code": code, "message": "the task has ended" },
+                })),
+            })
+            .await;
+            let arguments = ["task", "subscribe", &fake.url, "t-1"];
+            let ended = cli(arguments.into_iter().chain(flags.iter().copied())).ok().await;
+            let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
+            let shown = shown.get("task").unwrap_or(&shown);
+            assert_eq!(shown["status"]["state"], "TASK_STATE_COMPLETED", "{code} {flags:?}");
+        }
+    }
 }

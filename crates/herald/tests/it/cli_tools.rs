@@ -229,6 +229,10 @@ async fn a_demo_serves_agents_to_practise_on_and_keeps_nothing() {
     assert!(sent.stdout.contains("Echo: Hello"), "{sent:?}");
     let asked = cli(["send", &format!("{address}/agents/demo"), "tck-input-required"]).ok().await;
     assert_eq!(asked.field("State"), "INPUT_REQUIRED");
+    let card = cli(["card", "get", &address]).json().await;
+    let interfaces = card["supportedInterfaces"].as_array().unwrap();
+    let binding = |one: &serde_json::Value| one["protocolBinding"].as_str().unwrap().to_owned();
+    assert!(interfaces.iter().map(binding).any(|name| name == "GRPC"), "{card}");
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
     let id = child.id().unwrap().to_string();
     let sent = Command::new("kill").args(["-s", "INT", &id]).status().await;

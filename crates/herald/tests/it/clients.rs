@@ -1,4 +1,4 @@
-//! The official SDK clients against the real binary. `cargo xtask test` installs them.
+//! The official SDK clients and google-adk against the real binary. `cargo xtask test` installs them.
 
 use std::{env, path::PathBuf, process::Stdio};
 
@@ -78,6 +78,12 @@ async fn the_python_client_0_3_works() {
     passes(python("python03"), "jsonrpc").await;
     passes(python("python03"), "rest").await;
     passes(python("python03"), "grpc").await;
+}
+
+#[tokio::test]
+async fn google_adk_calls_a_server_without_settings_by_the_url_of_its_card() {
+    let herald = Herald::start(Options::default()).await;
+    run(python("adk"), &[&format!("http://{}", herald.address)]).await;
 }
 
 #[tokio::test]

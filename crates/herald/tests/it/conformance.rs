@@ -377,7 +377,7 @@ async fn the_exit_code_says_what_happened() {
 
 #[tokio::test]
 async fn flags_choose_what_is_checked_and_how_it_is_shown() {
-    let herald = Herald::start(Options::agents()).await;
+    let herald = Herald::start(Options::config(STEERED)).await;
     let url = format!("http://{}", herald.address);
     let chosen = [url.as_str(), "--only", "GET", "--binding", "rest", "--a2a-version", "1.0"];
     let (_, rows) = report(&chosen).await;
@@ -408,6 +408,8 @@ async fn a_server_that_wants_credentials_gets_them() {
 [auth]
 required = true
 tokens = [{ token = "s3cret-token", tenant = "t", principal = "p" }]
+[card]
+interfaces = ["jsonrpc", "http+json", "grpc"]
 "#;
     let herald = Herald::start(Options::config(config)).await;
     let url = format!("http://{}", herald.address);

@@ -29,6 +29,10 @@ const WAYS: [(&str, &str, &str); 7] = [
     ("grpc", "0.3", "grpc"),
 ];
 
+/// Has the cards of a server list all of them.
+const EVERY_INTERFACE: &str =
+    "[card]\ninterfaces = [\"jsonrpc\", \"http+json\", \"grpc\", \"websocket\"]\n";
+
 const STEERED: &str = "[[agents]]\nname = \"steered\"\nkind = \"conformance\"\n";
 
 fn url(herald: &Herald) -> String {
@@ -154,6 +158,7 @@ fn port() -> String {
 /// A server that has the same address in all its lives.
 async fn lasting(config: String) -> Herald {
     let port = port();
+    let config = [EVERY_INTERFACE, &config].concat();
     Herald::start(Options::config(config).no_port().arguments(["--port", &port])).await
 }
 
@@ -366,7 +371,8 @@ async fn agents_that_call_each_other_in_a_circle_refuse() {
     let ports = [port(), port()];
     let config = |at: usize, binding: &str| {
         let settings = format!("binding = \"{binding}\"");
-        passing("mutual", &format!("http://127.0.0.1:{}", ports[1 - at]), &settings)
+        let url = format!("http://127.0.0.1:{}", ports[1 - at]);
+        [EVERY_INTERFACE, &passing("mutual", &url, &settings)].concat()
     };
     let start = async |at: usize, binding: &str| {
         let options = Options::config(config(at, binding)).no_port();

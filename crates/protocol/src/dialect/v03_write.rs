@@ -326,7 +326,8 @@ impl Serialize for Configuration<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, configuration) = *self;
         let mut map = serializer.serialize_map(None)?;
-        map.filled("acceptedOutputModes", &configuration.accepted_output_modes)?;
+        // Also where it is empty, which means any: servers of 0.2 refuse a configuration without it.
+        map.serialize_entry("acceptedOutputModes", &configuration.accepted_output_modes)?;
         let push = configuration.task_push_notification_config.as_ref().map(Push);
         map.some(shape.push(), push.as_ref())?;
         map.some("historyLength", configuration.history_length.as_ref())?;

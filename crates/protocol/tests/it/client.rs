@@ -93,6 +93,21 @@ fn what_a_caller_of_0_3_writes_on_rest_a_server_reads() {
 }
 
 #[test]
+fn a_send_of_0_3_always_holds_the_accepted_output_modes() {
+    for (dialect, modes) in [Dialect::V03, Dialect::V03Rest]
+        .into_iter()
+        .flat_map(|dialect| [(dialect, vec![]), (dialect, vec!["text/plain".to_owned()])])
+    {
+        let mut send = SendMessage::default();
+        send.configuration.accepted_output_modes.clone_from(&modes);
+        let bytes = dialect.encode_request(&Request::SendMessage(Box::new(send)));
+        let written: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let found = &written["configuration"]["acceptedOutputModes"];
+        assert_eq!(*found, serde_json::Value::from(modes), "{dialect:?}: {written}");
+    }
+}
+
+#[test]
 fn every_error_we_write_we_read() {
     for kind in ErrorKind::ALL {
         let error = herald_protocol::Error::new(*kind, "so it is").with("fact", "1");

@@ -2,7 +2,7 @@
 
 use herald_engine::Scopes;
 use herald_protocol::TenantId;
-use herald_server::{BuildError, Config, Server, Token};
+use herald_server::{BuildError, CardInterface, Config, Server, Token};
 use serde_json::{Value, json};
 
 use crate::{
@@ -240,6 +240,15 @@ async fn mistakes_in_the_configuration_are_found_when_the_server_is_built() {
                 ..config()
             },
             BuildError::SameToken("p".into(), "q".into()),
+        ),
+        (Config { card_interfaces: Vec::new(), ..config() }, BuildError::NoInterface),
+        (
+            Config {
+                public_url: Some("https://a.example/herald".into()),
+                card_interfaces: vec![CardInterface::Grpc],
+                ..config()
+            },
+            BuildError::NoInterface,
         ),
     ] {
         assert_eq!(build(config).unwrap_err(), expected);

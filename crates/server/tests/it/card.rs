@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use herald_engine::Scopes;
-use herald_protocol::{TenantId, card::AgentProvider};
-use herald_server::{Config, Token};
+use herald_protocol::{AgentName, TenantId, card::AgentProvider};
+use herald_server::{CardInterface, Config, Token};
 use serde_json::{Value, json};
 
 use crate::{
@@ -34,28 +34,62 @@ async fn one_document_serves_readers_of_every_generation() {
         assert!(!card[member].as_array().unwrap().is_empty(), "{member}");
     }
     assert!(!card["skills"][0]["tags"].as_array().unwrap().is_empty());
-    let interfaces: Vec<_> = card["supportedInterfaces"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| {
-            let text = |member: &str| one[member].as_str().unwrap().to_owned();
-            (text("protocolBinding"), text("protocolVersion"), text("url"))
-        })
-        .collect();
     let expected = [
         ("JSONRPC", "1.0", hub.url("/a2a/jsonrpc")),
         ("HTTP+JSON", "1.0", hub.url("")),
-        ("GRPC", "1.0", hub.address.to_string()),
         ("JSONRPC", "0.3", hub.url("/a2a/jsonrpc")),
         ("HTTP+JSON", "0.3", hub.url("")),
-        ("GRPC", "0.3", hub.address.to_string()),
-        (WEBSOCKET, "1.0", hub.url("/ws").replace("http", "ws")),
     ];
-    let expected = expected.map(|(one, two, url)| (one.to_owned(), two.to_owned(), url));
-    assert_eq!(interfaces, expected);
+    assert_eq!(interfaces(&card), expected.map(owned));
     assert!(card.get("provider").is_none());
     assert!(!card.to_string().contains("push_notifications"));
+}
+
+/// The binding, the version and the address of every interface of a card.
+fn interfaces(card: &Value) -> Vec<(String, String, String)> {
+    let listed = card["supportedInterfaces"].as_array().unwrap().iter();
+    let read = |one: &Value| {
+        let text = |member: &str| one[member].as_str().unwrap().to_owned();
+        (text("protocolBinding"), text("protocolVersion"), text("url"))
+    };
+    listed.map(read).collect()
+}
+
+fn owned((binding, version, url): (&str, &str, String)) -> (String, String, String) {
+    (binding.to_owned(), version.to_owned(), url)
+}
+
+// proves: CARD-020
+#[tokio::test]
+async fn the_configuration_chooses_the_interfaces_and_their_order() {
+    use CardInterface::{Grpc, JsonRpc, Rest, WebSocket};
+    let config = Config {
+        card_interfaces: CardInterface::ALL.into(),
+        agent_card_interfaces: [(AgentName::new("files"), vec![WebSocket, Grpc, JsonRpc])].into(),
+        ..Config::default()
+    };
+    assert_eq!(CardInterface::ALL, [JsonRpc, Rest, Grpc, WebSocket]);
+    let hub = Hub::with(config).await;
+    let grpc = hub.address.to_string();
+    let card = hub.call(Call::get(CARD)).await.json();
+    let expected = [
+        ("JSONRPC", "1.0", hub.url("/a2a/jsonrpc")),
+        ("HTTP+JSON", "1.0", hub.url("")),
+        ("GRPC", "1.0", grpc.clone()),
+        (WEBSOCKET, "1.0", hub.url("/ws").replace("http", "ws")),
+        ("JSONRPC", "0.3", hub.url("/a2a/jsonrpc")),
+        ("HTTP+JSON", "0.3", hub.url("")),
+        ("GRPC", "0.3", grpc.clone()),
+    ];
+    assert_eq!(interfaces(&card), expected.map(owned));
+    let card = hub.call(Call::get(format!("/agents/files{CARD}"))).await.json();
+    let expected = [
+        (WEBSOCKET, "1.0", hub.url("/agents/files/ws").replace("http", "ws")),
+        ("GRPC", "1.0", grpc),
+        ("JSONRPC", "1.0", hub.url("/agents/files/a2a/jsonrpc")),
+        ("JSONRPC", "0.3", hub.url("/agents/files/a2a/jsonrpc")),
+    ];
+    assert_eq!(interfaces(&card), expected.map(owned));
 }
 
 // proves: CARD-015, CARD-016, CARD-017
@@ -80,7 +114,7 @@ async fn its_0_3_members_agree_with_the_endpoints() {
 // proves: CARD-005, CARD-025, TEN-006
 #[tokio::test]
 async fn every_interface_of_every_card_answers() {
-    let hub = Hub::start().await;
+    let hub = Hub::listing_everything().await;
     for prefix in ["", "/agents/script", "/agents/files"] {
         let card = hub.call(Call::get(format!("{prefix}{CARD}"))).await.json();
         assert_eq!(card["capabilities"]["streaming"], true);

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use herald_engine::{Engine, Profile, Settings, agent::Extension, store::sqlite::Sqlite};
-use herald_server::{Config, ServeError, Server, ServerBuilder};
+use herald_server::{CardInterface, Config, ServeError, Server, ServerBuilder};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 use tokio_util::task::TaskTracker;
 
@@ -55,6 +55,11 @@ pub(crate) fn engine(script: &Script) -> Engine {
 impl Hub {
     pub(crate) async fn start() -> Self {
         Self::with(Config::default()).await
+    }
+
+    /// With every interface in its cards.
+    pub(crate) async fn listing_everything() -> Self {
+        Self::with(Config { card_interfaces: CardInterface::ALL.into(), ..Config::default() }).await
     }
 
     pub(crate) async fn with(config: Config) -> Self {

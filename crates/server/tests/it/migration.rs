@@ -78,7 +78,7 @@ async fn a_version_that_is_switched_off_is_not_in_the_card() {
     let hub = without_0_3().await;
     let card = hub.call(Call::get("/.well-known/agent-card.json")).await.json();
     let interfaces = card["supportedInterfaces"].as_array().unwrap();
-    assert_eq!(interfaces.len(), 4);
+    assert_eq!(interfaces.len(), 2);
     assert!(interfaces.iter().all(|interface| interface["protocolVersion"] == "1.0"), "{card}");
     for member in ["protocolVersion", "url", "preferredTransport", "additionalInterfaces"] {
         assert!(card.get(member).is_none(), "{member} in {card}");

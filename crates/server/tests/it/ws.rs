@@ -184,7 +184,7 @@ async fn every_operation_is_there_and_answers_as_over_http() {
 // proves: CARD-005
 #[tokio::test]
 async fn the_card_says_where_it_is_and_that_answers_for_its_agent() {
-    let hub = Hub::start().await;
+    let hub = Hub::listing_everything().await;
     for prefix in ["", "/agents/files"] {
         let card =
             hub.call(Call::get(format!("{prefix}/.well-known/agent-card.json"))).await.json();

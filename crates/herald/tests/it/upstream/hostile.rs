@@ -124,6 +124,27 @@ async fn an_agent_that_is_not_there_fails_its_task_with_a_reason_and_not_the_ser
     assert_eq!(state(&told(&herald, "", &draft("tck-complete-task")).await), "completed");
 }
 
+#[tokio::test]
+async fn an_agent_that_answers_with_http_500_has_failed_itself() {
+    for (answered, told_as) in [
+        ("500 Internal Server Error", "agent up answered with HTTP 500"),
+        ("501 Not Implemented", "agent up answered with HTTP 501"),
+        ("404 Not Found", "agent up answered with HTTP 404"),
+    ] {
+        let raw = Raw::start(move |_| {
+            let body = "no such luck";
+            let head = format!("HTTP/1.1 {answered}\r\ncontent-length: {}\r\n\r\n", body.len());
+            Reaction::Close([head.as_bytes(), body.as_bytes()].concat())
+        })
+        .await;
+        let herald = Herald::start(Options::config(passing("up", &raw.url(), ""))).await;
+        let failed = told(&herald, "", &draft("hello")).await;
+        assert_eq!(failure(&failed), (told_as, "AGENT_FAILED"), "{failed}");
+        let agent = format!("answered with HTTP status {}: no such luck", &answered[..3]);
+        assert!(herald.log().contains(&agent), "{}", herald.log());
+    }
+}
+
 /// A server whose agent took a message and says nothing more, and the task's name.
 async fn waiting(settings: &str, said: &'static [&'static str]) -> (Raw, Herald, String) {
     let raw = Raw::start(move |call| match call.body["method"].as_str() {

@@ -1,7 +1,7 @@
 //! Every operation of both services, and one task seen through all bindings.
 
 use herald_protocol::grpc::generated::{v1, v03};
-use herald_server::Config;
+use herald_server::{CardInterface, Config};
 use serde_json::json;
 use tonic::Code;
 
@@ -227,7 +227,7 @@ async fn a_tenant_is_a_namespace_and_an_agent_is_not() {
 // proves: CARD-014
 #[tokio::test]
 async fn cards_say_where_grpc_is_and_how_to_name_an_agent() {
-    let hub = Hub::start().await;
+    let hub = Hub::listing_everything().await;
     let interfaces = async |hub: &Hub, path: &str| -> Vec<(String, String, String)> {
         let card = hub.call(Call::get(format!("{path}/.well-known/agent-card.json"))).await.json();
         let all = card["supportedInterfaces"].as_array().unwrap().iter();
@@ -248,7 +248,11 @@ async fn cards_say_where_grpc_is_and_how_to_name_an_agent() {
         ("https://agents.example.com:8443", Some("agents.example.com:8443")),
         ("https://example.com/agents", None),
     ] {
-        let public = Config { public_url: Some(url.to_owned()), ..Config::default() };
+        let public = Config {
+            public_url: Some(url.to_owned()),
+            card_interfaces: CardInterface::ALL.into(),
+            ..Config::default()
+        };
         let hub = Hub::with(public).await;
         let found = interfaces(&hub, "").await;
         assert_eq!(found.first().map(|one| one.0.as_str()), expected, "{url}");
