@@ -309,7 +309,7 @@ mod tests {
     // proves: RPC-006
     #[test]
     fn rpc_006_other_json_is_an_invalid_request() {
-        let batch = format!("[{}]", vec![r#"{"jsonrpc":"2.0"}"#; 8].join(","));
+        let batch = format!("[{}]", [r#"{"jsonrpc":"2.0"}"#; 8].join(","));
         let fields = r#"["2.0",1,"ListTasks",{},null]"#;
         for body in ["[]", "\"x\"", "{}", "1", "null", r#"[{"jsonrpc":"2.0"}]"#, &batch, fields] {
             assert_eq!(code(body), -32600, "{body}");

@@ -88,9 +88,8 @@ mod tests {
 
     #[test]
     fn lines_are_broken_as_serde_json_breaks_them() {
-        let value = serde_json::json!({
-            "a": [], "b": {}, "c": [1, [true, null], {"d": "x:,[]{}\\\"\\\\"}], "e\"": -1.5
-        });
+        let json = r#"{"a":[],"b":{},"c":[1,[true,null],{"d":"x:,[]{}\\\"\\\\"}],"e\"":-1.5}"#;
+        let value: serde_json::Value = serde_json::from_str(json).unwrap();
         let expected = serde_json::to_string_pretty(&value).unwrap();
         assert_eq!(pretty(&value), expected);
         assert_eq!(pretty(&herald_protocol::Json::from(value)), expected);

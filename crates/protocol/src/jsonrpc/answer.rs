@@ -107,8 +107,7 @@ pub fn result_of(dialect: Dialect, id: u64, body: &[u8]) -> Result<&[u8], NoResu
     }
     let malformed =
         |text: &str| NoResult::Malformed(Error::new(ErrorKind::InvalidAgentResponse, text));
-    let wire: Wire<'_> =
-        json::object(body).map_err(|_| malformed("expected a JSON-RPC answer"))?;
+    let wire: Wire<'_> = json::object(body).map_err(|_| malformed("expected a JSON-RPC answer"))?;
     if let Some(error) = wire.error {
         return Err(match failure::rpc(dialect, error.get().as_bytes()) {
             Some(error) => NoResult::Refused(error),

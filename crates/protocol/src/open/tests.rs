@@ -1,6 +1,8 @@
-use serde_json::json;
-
 use super::*;
+
+fn tree(json: &str) -> Value {
+    serde_json::from_str(json).unwrap()
+}
 
 fn text(json: &str) -> String {
     Json::parse(json).unwrap().to_string()
@@ -24,7 +26,7 @@ fn formatting_does_not_show_in_the_text() {
 
 #[test]
 fn a_tree_and_its_text_lead_to_the_same_value() {
-    let tree = json!({"z": 1, "a": [{"y": "\u{1}", "x": null}, 1.5], "": {"": []}});
+    let tree = tree(r#"{"z":1,"a":[{"y":"\u0001","x":null},1.5],"":{"":[]}}"#);
     assert_eq!(Json::from(&tree), Json::parse(&tree.to_string()).unwrap());
     assert_eq!(Json::from(&tree).read::<Value>().unwrap(), tree);
     assert_eq!(Json::new(&tree).unwrap().read::<Value>().unwrap(), tree);
@@ -65,8 +67,8 @@ fn members_are_read_set_and_taken_out_by_name() {
     assert_eq!(metadata.get::<String>("a\n").as_deref(), Some("y"));
     assert_eq!(metadata.get::<u32>("a\n"), None);
     assert_eq!(metadata.get::<Json>("c"), None);
-    metadata.insert("c", json!([3]));
-    metadata.insert("b", json!(null));
+    metadata.insert("c", tree("[3]"));
+    metadata.insert("b", tree("null"));
     assert_eq!(metadata.as_str(), r#"{"a\n":"y","b":null,"c":[3]}"#);
     let names: Vec<_> = metadata.members().map(|(name, _)| name).collect();
     assert_eq!(names, ["a\n", "b", "c"]);
@@ -81,15 +83,15 @@ fn members_are_read_set_and_taken_out_by_name() {
 
 #[test]
 fn texts_are_edited_at_every_level() {
-    let json = Json::from(json!({"key": ["key", {"b": "a key", "key": 1}], "n": null}));
+    let json = Json::from(tree(r#"{"key":["key",{"b":"a key","key":1}],"n":null}"#));
     let edited = json.edited(|text| text.replace("key", "***"));
     assert_eq!(edited.as_str(), r#"{"***":["***",{"***":1,"b":"a ***"}],"n":null}"#);
 }
 
 #[test]
 fn the_members_of_another_object_win() {
-    let mut first = Metadata::from_iter([("a".to_owned(), json!(1)), ("b".to_owned(), json!(2))]);
-    first.extend(&Metadata::from_iter([("b".to_owned(), json!(3)), ("0".to_owned(), json!([]))]));
+    let mut first = Metadata::from_iter([("a".to_owned(), tree("1")), ("b".to_owned(), tree("2"))]);
+    first.extend(&Metadata::from_iter([("b".to_owned(), tree("3")), ("0".to_owned(), tree("[]"))]));
     assert_eq!(first.as_str(), r#"{"0":[],"a":1,"b":3}"#);
     first.extend(&Metadata::new());
     assert_eq!(first.as_str(), r#"{"0":[],"a":1,"b":3}"#);
