@@ -37,7 +37,7 @@ fn javascript(name: &'static str) -> Official {
 }
 
 fn rust() -> Official {
-    let program = installed().join("rust/debug/official-rust-client");
+    let program = installed().join("rust/official-rust-client");
     Official { name: "rust", program, script: None }
 }
 
