@@ -1,7 +1,9 @@
 //! What a developer runs. `cargo xtask` alone lists the commands.
 
 mod bench;
+mod cargo;
 mod prepare;
+mod progress;
 mod requirements;
 mod test;
 
@@ -15,7 +17,7 @@ use std::{
 use anyhow::{Context, bail};
 
 const USAGE: &str = "usage: cargo xtask <command>
-  test [filter…]     set up what the tests need, then run all of them
+  test [filter…]     set up what the chosen tests need and run them; see --help
   bench [options]    measure Herald beside the floor and the official SDKs; see --help
   generate           make the code of the protobuf messages from their files
   requirements       list the protocol requirements that tests prove, and those none does

@@ -1,20 +1,153 @@
-//! `cargo xtask test`: everything the tests need, then all of them.
+//! `cargo xtask test`: prepares what the chosen tests need, runs every suite whatever fails, and lists what failed.
 
-use std::process::Command;
+mod needs;
+mod outcome;
+mod suites;
 
-use crate::{execute, prepare, root};
+use std::{collections::BTreeSet, io::Write, time::Instant};
+
+use anyhow::{bail, ensure};
+
+pub(crate) use self::needs::Need;
+use self::{
+    outcome::Outcome,
+    suites::{Chosen, Suite},
+};
+use crate::{
+    prepare,
+    progress::{Steps, say, time},
+};
+
+const USAGE: &str = "usage: cargo xtask test [options] [filter…]
+  filter         runs only the tests whose names contain one of these, and prepares only what they need;
+                 a doc test is named by the path of its file
+  -p PACKAGE     only the tests of a package, such as herald-engine
+  --quick        only the tests that need no SDK, no coding agent, no Python and no Node";
+
+#[derive(Debug, Default, PartialEq)]
+struct Options {
+    filters: Vec<String>,
+    packages: Vec<String>,
+    is_quick: bool,
+}
 
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let clients = prepare::clients()?;
-    let servers = prepare::servers()?;
-    let coding = prepare::coding()?;
-    execute(
-        Command::new(env!("CARGO"))
-            .args(["test", "--workspace", "--locked"])
-            .args(arguments)
-            .env("HERALD_TEST_CLIENTS", clients)
-            .env("HERALD_TEST_SERVERS", servers)
-            .env("HERALD_TEST_CODING", coding)
-            .current_dir(root()),
-    )
+    let Some(options) = Options::parse(arguments)? else {
+        writeln!(std::io::stdout(), "{USAGE}")?;
+        return Ok(());
+    };
+    let begun = Instant::now();
+    let steps = Steps::default();
+    let (chosen, unmet) = options.prepare(&steps)?;
+    say(format!("ready after {}", time(begun.elapsed())));
+    let mut outcome = Outcome::default();
+    for (suite, tests) in &chosen.tests {
+        let missing: Vec<_> =
+            tests.iter().filter(|test| suite.lacks(test, &unmet)).cloned().collect();
+        let tests: Vec<_> = tests.iter().filter(|test| !missing.contains(test)).cloned().collect();
+        outcome.did_not_run(missing);
+        if !tests.is_empty() {
+            suite.run(&tests, &mut outcome)?;
+        }
+    }
+    if options.wants_doc_tests() {
+        suites::doc_tests(&options.packages, &options.filters, &mut outcome)?;
+    }
+    prepare::report_sizes();
+    if options.is_quick {
+        say(format!(
+            "left out, because they need an SDK, a coding agent, Python or Node: {} tests; `cargo xtask test` runs them",
+            chosen.left_out
+        ));
+    }
+    say(format!("took {}", time(begun.elapsed())));
+    outcome.finish(&mut std::io::stdout())
+}
+
+impl Options {
+    /// `None` when the user asked for help.
+    fn parse(arguments: &[String]) -> anyhow::Result<Option<Self>> {
+        let mut options = Self::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "-h" | "--help" => return Ok(None),
+                "--quick" => options.is_quick = true,
+                "-p" | "--package" => match words.next() {
+                    Some(package) => options.packages.push(package.clone()),
+                    None => bail!("{word} needs a package\n{USAGE}"),
+                },
+                _ => {
+                    ensure!(!word.starts_with('-'), "unknown option {word}\n{USAGE}");
+                    options.filters.push(word.clone());
+                }
+            }
+        }
+        Ok(Some(options))
+    }
+
+    /// Builds the tests and installs what the chosen ones need. Returns them and the needs that could not be met.
+    fn prepare(&self, steps: &Steps) -> anyhow::Result<(Chosen, BTreeSet<Need>)> {
+        steps.expect(1);
+        let build = || Suite::build(steps);
+        let runs_all = self.filters.is_empty() && self.packages.is_empty() && !self.is_quick;
+        if runs_all {
+            // All needs are known before the tests are built, so installations run beside the build.
+            let needs = Need::ALL.into();
+            let pieces = prepare::pieces(&needs)?;
+            let (built, unmet) = prepare::install(steps, &needs, &pieces, build);
+            return Ok((Chosen::from(built?, self)?, unmet));
+        }
+        let chosen = Chosen::from(build()?, self)?;
+        let needs = chosen.needs();
+        let pieces = prepare::pieces(&needs)?;
+        let ((), unmet) = prepare::install(steps, &needs, &pieces, || ());
+        Ok((chosen, unmet))
+    }
+
+    /// Whether doc tests are among the chosen: to find them takes as long as to compile every crate.
+    fn wants_doc_tests(&self) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| filter.contains('/'))
+    }
+
+    /// Whether the filters name this test.
+    fn names(&self, package: &str, test: &str) -> bool {
+        let is_named = |filter: &String| test.contains(filter.as_str());
+        (self.packages.is_empty() || self.packages.iter().any(|wanted| wanted == package))
+            && (self.filters.is_empty() || self.filters.iter().any(is_named))
+    }
+
+    /// Whether a test that is named is not left out by `--quick`.
+    fn may_run(&self, package: &str, test: &str) -> bool {
+        !self.is_quick || needs::of(package, test).iter().all(|need| need.is_quick())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> anyhow::Result<Option<Options>> {
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        Options::parse(&words)
+    }
+
+    #[test]
+    fn filters_choose_by_name_and_options_are_checked() {
+        let options = parse("-p herald crash drain").unwrap().unwrap();
+        assert!(options.names("herald", "crash::a_kill_loses_nothing"));
+        assert!(!options.names("herald", "exec::a_program_is_an_agent"));
+        assert!(!options.names("herald-engine", "crash::a_kill_loses_nothing"));
+        assert!(parse("--fast").is_err() && parse("-p").is_err());
+        assert_eq!(parse("--help").unwrap(), None);
+    }
+
+    #[test]
+    fn quick_leaves_out_whatever_needs_an_installation() {
+        let options = parse("--quick").unwrap().unwrap();
+        assert!(!options.may_run("herald", "coding_codex::what_is_allowed_is_done"));
+        assert!(!options.may_run("herald", "clients::python_1_x"));
+        assert!(options.may_run("herald", "tls::a_certificate_is_shown"));
+        assert!(options.may_run("herald-engine", "lists::a_page_is_bounded"));
+    }
 }

@@ -318,7 +318,7 @@ async fn a_stream_whose_head_comes_with_its_first_event_is_waited_for() {
         }
     })
     .await;
-    let timeouts = Timeouts { connect: Duration::from_millis(20), ..Timeouts::default() };
+    let timeouts = Timeouts { connect: Duration::from_millis(500), ..Timeouts::default() };
     let client = quick().timeouts(timeouts).card(fake.card("1.0")).unwrap();
     let events = soon(client.stream(Message::user("m", "hello"))).await.unwrap();
     gate.notify_one();
@@ -337,7 +337,7 @@ async fn a_silent_stream_is_given_up_and_taken_up_again() {
         }
     })
     .await;
-    let short = Duration::from_millis(20);
+    let short = Duration::from_millis(200);
     let timeouts = Timeouts { connect: short, idle: short, ..Timeouts::default() };
     let retry = Retry { first: short, repeats: 1000, sends: true, ..Retry::default() };
     let client = quick().timeouts(timeouts).retry(retry).card(fake.card("1.0")).unwrap();

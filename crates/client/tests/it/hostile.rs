@@ -156,8 +156,8 @@ async fn a_redirect_is_not_followed_and_no_credential_goes_along() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_given_up() {
     let short = Timeouts {
-        call: Duration::from_millis(50),
-        send: Duration::from_millis(50),
+        call: Duration::from_secs(1),
+        send: Duration::from_secs(1),
         ..Timeouts::default()
     };
     let fake = calls(|_, _| Reaction::Hold(Vec::new())).await;

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::agents::Script;
 
 /// Nothing in these tests takes this long unless it is stuck.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// Every binding and version that both sides speak.
 pub(crate) const EVERY_WAY: [(Binding, Version); 7] = [

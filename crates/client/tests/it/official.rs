@@ -46,7 +46,7 @@ impl Official {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let start = Duration::from_secs(60);
+        let start = Duration::from_secs(180);
         let port = tokio::time::timeout(start, lines.next_line()).await.expect("it starts");
         let address = format!("127.0.0.1:{}", port.unwrap().expect("a port")).parse().unwrap();
         Self { name, url: format!("http://{address}"), address, version, _process: process }

@@ -152,7 +152,7 @@ async fn a_handshake_that_fails_is_an_error_of_its_kind() {
 #[tokio::test]
 async fn a_server_that_does_not_finish_the_handshake_is_not_waited_for() {
     let fake = handshake(|| Reaction::Hold(Vec::new())).await;
-    let timeouts = Timeouts { connect: Duration::from_millis(20), ..Timeouts::default() };
+    let timeouts = Timeouts { connect: Duration::from_secs(1), ..Timeouts::default() };
     let client = quick().timeouts(timeouts).connect(&fake.url()).await.unwrap();
     let error = soon(client.send("hello")).await.unwrap_err();
     assert!(error.is_connect(), "{error:?}");
@@ -246,7 +246,7 @@ async fn a_socket_that_fails_fails_its_calls_and_the_next_call_has_another() {
         let shown = format!("{act:?}").chars().take(100).collect::<String>();
         let fake = sockets(vec![act, Then::Answer]).await;
         let limits = Limits { event: 4000, response: 4000, ..Limits::default() };
-        let timeouts = Timeouts { idle: Duration::from_millis(200), ..Timeouts::default() };
+        let timeouts = Timeouts { idle: Duration::from_secs(2), ..Timeouts::default() };
         let client = quick().limits(limits).timeouts(timeouts).connect(&fake.url()).await.unwrap();
         let error = soon(client.send("hello")).await.unwrap_err();
         assert!(check(&error), "{shown} {error:?}");

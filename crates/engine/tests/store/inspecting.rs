@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::{open, task};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 fn place() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();

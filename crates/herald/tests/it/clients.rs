@@ -1,10 +1,16 @@
 //! The official SDK clients and google-adk against the real binary. `cargo xtask test` installs them.
 
-use std::{env, path::PathBuf, process::Stdio};
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use tokio::process::Command;
 
-use crate::support::{Herald, Options};
+use crate::support::{Herald, Options, ended_within};
 
 const CONFIG: &str = r#"
 [[agents]]
@@ -12,6 +18,9 @@ name = "conformance"
 kind = "conformance"
 default = true
 "#;
+
+/// How long one client may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// One client and the command that drives it.
 struct Official {
@@ -37,7 +46,7 @@ fn javascript(name: &'static str) -> Official {
 }
 
 fn rust() -> Official {
-    let program = installed().join("rust/debug/official-rust-client");
+    let program = installed().join("rust/official-rust-client");
     Official { name: "rust", program, script: None }
 }
 
@@ -55,8 +64,7 @@ async fn run(official: Official, arguments: &[&str]) {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let limit = std::time::Duration::from_secs(120);
-    let output = tokio::time::timeout(limit, run).await.expect("the client does not end").unwrap();
+    let output = tokio::time::timeout(LIMIT, run).await.expect("the client does not end").unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     let told = format!("{} {arguments:?}:\n{said}\n{complained}", official.name);
@@ -113,4 +121,37 @@ async fn the_javascript_client_0_3_works() {
 async fn the_rust_client_works() {
     passes(rust(), "jsonrpc").await;
     passes(rust(), "rest").await;
+}
+
+fn files(directory: &Path) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let below = |path: PathBuf| if path.is_dir() { files(&path) } else { [path].into() };
+    entries.flat_map(below).collect()
+}
+
+#[tokio::test]
+async fn the_python_helper_is_installed_without_a_trace_in_its_sources() {
+    let place = tempfile::tempdir().unwrap();
+    // Of a copy: other tests use the sources at the same time.
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let (copy, home) = (place.path().join("python"), place.path().join("home"));
+    for file in files(&sources).iter() {
+        let file = file.strip_prefix(&sources).unwrap();
+        fs::create_dir_all(copy.join(file).parent().unwrap()).unwrap();
+        fs::copy(sources.join(file), copy.join(file)).unwrap();
+    }
+    let before = files(&copy);
+    let mut pip = Command::new(python("python1").program);
+    // The build backend is among the requirements of python1: nothing is downloaded here.
+    pip.args(["-m", "pip", "install", "--no-build-isolation", "--no-index", "--no-deps"]);
+    pip.arg("--disable-pip-version-check").arg("--target").arg(&home).arg(&copy);
+    let installed = ended_within(pip, LIMIT).await;
+    assert!(installed.status.success(), "{installed:?}");
+    assert_eq!(files(&copy), before);
+    assert!(home.join("herald/handler.py").exists(), "{installed:?}");
+    let mut import = Command::new(python("python1").program);
+    import.args(["-c", "import herald; print(herald.TaskHandler.__name__)"]);
+    import.env("PYTHONPATH", &home);
+    let imported = ended_within(import, LIMIT).await;
+    assert_eq!(imported.stdout, "TaskHandler\n", "{imported:?}");
 }

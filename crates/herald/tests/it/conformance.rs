@@ -150,7 +150,7 @@ impl Official {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let port = timeout(Duration::from_secs(60), lines.next_line()).await.expect("it starts");
+        let port = timeout(Duration::from_secs(180), lines.next_line()).await.expect("it starts");
         let url = format!("http://127.0.0.1:{}", port.unwrap().expect("a port"));
         Self { url, _process: process }
     }

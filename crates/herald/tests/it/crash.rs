@@ -27,7 +27,7 @@ use crate::{
 const CHUNKS: usize = 40;
 
 /// From ready on, so long may it take until no task is left at work.
-const SETTLED: Duration = Duration::from_secs(10);
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// How many clients look at the server at once while it is checked.
 const LANES: usize = 8;

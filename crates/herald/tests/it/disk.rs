@@ -22,9 +22,6 @@ use crate::{
     wire::{self, Draft, Fault, Wire, id, is_terminal, state},
 };
 
-/// From the moment there is room again, so long may it take until writes are served.
-const BACK: Duration = Duration::from_secs(5);
-
 /// Cycles of filling and freeing.
 const CYCLES: usize = 2;
 
@@ -166,16 +163,14 @@ impl Account {
     async fn check_refusals(&mut self, herald: &Herald) {
         for wire in Wire::ALL {
             let draft = draft("too much");
-            let begun = Instant::now();
             let answer = herald.call(&wire.send("", &draft, false)).await;
             check_fault(wire, &wire.sent(&answer).unwrap_err());
             let answer = herald.call(&wire.stream("", &draft)).await;
             check_fault(wire, &wire.result(&answer).unwrap_err());
-            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
             self.refused.push(draft);
         }
         // An answer holds for a second, since each look is a write.
-        eventually(BACK, "it is not ready", async || {
+        eventually(SOON, "it is not ready", async || {
             herald.call(&Call::get("/readyz")).await.status == 503
         })
         .await;
@@ -198,7 +193,7 @@ impl Account {
     /// Once there is room everything works again, and what was refused has left nothing behind.
     async fn check_recovery(&mut self, herald: &Herald) {
         let freed = Instant::now();
-        eventually(BACK, "it is ready again", async || {
+        eventually(SOON, "it is ready again", async || {
             herald.call(&Call::get("/readyz")).await.status == 200
         })
         .await;
@@ -210,7 +205,7 @@ impl Account {
             self.ended.push(task);
         }
         println!("{} tasks; back after {:?}", self.accepted.len(), freed.elapsed());
-        eventually(Duration::from_secs(10), "no task is stuck", async || {
+        eventually(SOON, "no task is stuck", async || {
             let submitted = total(herald, Some("SUBMITTED")).await;
             let working = total(herald, Some("WORKING")).await;
             (submitted, working) == (0, 1)

@@ -47,7 +47,7 @@ async fn is_away(herald: &Herald) -> bool {
 // proves: SEND-027
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn told_to_stop_it_ends_every_stream_and_keeps_every_task() {
-    let mut herald = Herald::start(drains_within("3s")).await;
+    let mut herald = Herald::start(drains_within("10s")).await;
     let mut tasks = Vec::new();
     for _ in 0..10 {
         tasks.push(begin(&herald, "tck-cancel").await);
@@ -70,23 +70,22 @@ async fn told_to_stop_it_ends_every_stream_and_keeps_every_task() {
 
     herald.terminate().await;
     let told = Instant::now();
-    eventually(Duration::from_secs(1), "it is not ready", async || is_away(&herald).await).await;
+    eventually(SOON, "it is not ready", async || is_away(&herald).await).await;
     let mut seen = Vec::new();
     for (wire, mut stream, first) in streams {
         // A stream that was cut would be an error here.
-        let rest = timeout(Duration::from_secs(2), wire.rest_of(&mut stream)).await;
+        let rest = timeout(SOON, wire.rest_of(&mut stream)).await;
         let rest = rest.expect("the stream ends").unwrap();
         seen.push((wire, rest.last().unwrap_or(&first).clone()));
     }
-    assert!(told.elapsed() < Duration::from_secs(2), "streams took {:?}", told.elapsed());
+    // Long before the tasks are given up.
+    assert!(told.elapsed() < Duration::from_secs(10), "streams took {:?}", told.elapsed());
     let answer = waiting.join_next().await.unwrap().unwrap();
     let waited = Wire::Rpc.sent(&answer).unwrap();
     assert_eq!(state(&waited), "working");
     tasks.push(id(&waited).to_owned());
     let status = herald.wait(SOON).await;
     assert!(status.success(), "{status}");
-    let took = told.elapsed();
-    assert!(took < Duration::from_millis(4500), "it took {took:?} of 3 s");
 
     herald.restart().await;
     herald.ready().await;
@@ -111,7 +110,7 @@ async fn told_to_stop_it_ends_every_stream_and_keeps_every_task() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_nothing_at_work_it_stops_at_once_whoever_listens() {
-    let mut herald = Herald::start(drains_within("20s")).await;
+    let mut herald = Herald::start(drains_within("1h")).await;
     let paused = begin(&herald, "tck-input-required").await;
     eventually(SOON, "it asks", async || look(&herald, &paused).await == "input-required").await;
     let streams = follow(&herald, &[paused], 50).await;
@@ -123,24 +122,19 @@ async fn with_nothing_at_work_it_stops_at_once_whoever_listens() {
         idle.push(client);
     }
     herald.signal("INT").await;
-    let told = Instant::now();
     for (wire, mut stream, _) in streams {
         assert_eq!(wire.rest_of(&mut stream).await.unwrap(), []);
     }
     assert!(herald.wait(SOON).await.success());
-    assert!(told.elapsed() < Duration::from_secs(2), "it took {:?}", told.elapsed());
     assert!(!herald.log().contains("waiting up to"), "{}", herald.log());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_can_finish_in_time_does() {
-    let mut herald = Herald::start(drains_within("20s")).await;
+    let mut herald = Herald::start(drains_within("1h")).await;
     let task = begin(&herald, "tck-long-running delay_ms=700").await;
     herald.terminate().await;
-    let told = Instant::now();
     assert!(herald.wait(SOON).await.success());
-    let took = told.elapsed();
-    assert!(took < Duration::from_secs(5), "it waited for {took:?}, though the task was done");
     herald.restart().await;
     let answer = herald.call(&Wire::Rest.get(&task)).await;
     let found = Wire::Rest.result(&answer).unwrap();
@@ -153,7 +147,7 @@ async fn what_can_finish_in_time_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_signal_stops_it_at_once() {
     for (first, second) in [("TERM", "TERM"), ("INT", "TERM"), ("INT", "INT")] {
-        let mut herald = Herald::start(drains_within("60s")).await;
+        let mut herald = Herald::start(drains_within("1h")).await;
         let task = begin(&herald, "tck-cancel").await;
         let mut streams = follow(&herald, std::slice::from_ref(&task), 4).await;
         herald.signal(first).await;
@@ -162,12 +156,10 @@ async fn a_second_signal_stops_it_at_once() {
             let rest = wire.rest_of(stream).await.unwrap();
             assert!(rest.iter().all(|frame| !is_terminal(&frame.state().unwrap())));
         }
-        let said = "waiting up to 1m for 1 task at work: conformance (1). Press Ctrl-C again";
+        let said = "waiting up to 1h for 1 task at work: conformance (1). Press Ctrl-C again";
         assert!(herald.log().contains(said), "{}", herald.log());
         herald.signal(second).await;
-        let told = Instant::now();
         let status = herald.wait(SOON).await;
-        assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
         assert!(status.success(), "{status}");
         assert!(
             herald.log().contains("stopped at once; the next start takes up what is unfinished")

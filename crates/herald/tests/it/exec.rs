@@ -1,6 +1,6 @@
 //! Programs as agents: real ones, run by the real binary, well-behaved and not.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinSet};
@@ -504,9 +504,8 @@ async fn many_programs_at_once_leave_nothing_behind() {
     let grown = memory(&herald).saturating_sub(memory_before);
     println!("{count} programs, {grown} KiB more memory");
     assert!(grown < 24 << 10, "{grown} KiB more after {count} programs");
-    let limit = Duration::from_secs(5);
     let log = herald.home().join("data/processes");
-    eventually(limit, "no record is left", async || {
+    eventually(SOON, "no record is left", async || {
         let lives = fs::read_dir(&log).unwrap().flatten();
         lives.flat_map(|life| fs::read_dir(life.path()).unwrap()).count() == 0
     })

@@ -19,7 +19,7 @@ fn lines(page: &str, address: &str) -> String {
 /// has seen enough of it.
 async fn paste(home: &Path, lines: &str) -> Ended {
     let mut command = Command::new("sh");
-    let lines = format!("curl() {{ command curl -sS --max-time 4 \"$@\"; echo; }}\n{lines}");
+    let lines = format!("curl() {{ command curl -sS --max-time 8 \"$@\"; echo; }}\n{lines}");
     let program = Path::new(env!("CARGO_BIN_EXE_herald")).parent().unwrap();
     let search = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
     command.args(["-c", &lines]).current_dir(home).env("PATH", search);

@@ -19,7 +19,7 @@ use tokio::{
 use crate::http::{Answer, Call, Client};
 
 /// Nothing in these tests takes this long unless it is stuck.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// The agents most tests use: `echo` at the root, and one that can be steered.
 pub(crate) const AGENTS: &str = r#"

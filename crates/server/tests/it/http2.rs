@@ -104,7 +104,7 @@ async fn a_stop_ends_its_streams_properly() {
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
-    let (head, idle) = (Duration::from_millis(50), Duration::from_millis(100));
+    let (head, idle) = (Duration::from_secs(1), Duration::from_secs(2));
     let timeouts = Timeouts { head, idle, ..Timeouts::default() };
     let hub = Hub::with(Config { timeouts, ..Config::default() }).await;
     let mut busy = connect(&hub).await;

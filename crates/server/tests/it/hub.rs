@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Nothing in these tests takes this long unless it is stuck.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// A server on a port of its own.
 #[derive(Debug)]

@@ -72,7 +72,7 @@ async fn one_who_reads_nothing_leaves_room_for_the_others() {
 
 #[tokio::test]
 async fn an_answer_that_nobody_reads_is_given_up_and_its_connection_goes_on() {
-    let hub = Hub::with(narrow(Duration::from_millis(200))).await;
+    let hub = Hub::with(narrow(Duration::from_secs(2))).await;
     let path = large(&hub).await;
     let mut idle = connect(&hub).await;
     let unread = get(&hub, &mut idle, &path).await;

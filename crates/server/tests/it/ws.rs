@@ -680,7 +680,7 @@ async fn a_large_answer_arrives_whole() {
 
 #[tokio::test]
 async fn a_socket_shows_that_it_lives_and_hears_whether_the_peer_does() {
-    let timeouts = Timeouts { keep_alive: Duration::from_millis(30), ..Timeouts::default() };
+    let timeouts = Timeouts { keep_alive: Duration::from_millis(500), ..Timeouts::default() };
     let hub = Hub::with(Config { timeouts, ..Config::default() }).await;
     let mut socket = Socket::open(&hub).await;
     for _ in 0..5 {
@@ -711,8 +711,8 @@ async fn a_socket_shows_that_it_lives_and_hears_whether_the_peer_does() {
 #[tokio::test]
 async fn an_idle_socket_is_closed_and_one_with_a_call_is_not() {
     let timeouts = Timeouts {
-        keep_alive: Duration::from_millis(100),
-        idle: Duration::from_millis(300),
+        keep_alive: Duration::from_secs(1),
+        idle: Duration::from_secs(3),
         ..Timeouts::default()
     };
     let hub = Hub::with(Config { timeouts, ..Config::default() }).await;
@@ -734,8 +734,8 @@ async fn an_idle_socket_is_closed_and_one_with_a_call_is_not() {
 #[tokio::test]
 async fn a_slow_message_is_given_up() {
     let timeouts = Timeouts {
-        keep_alive: Duration::from_millis(20),
-        body: Duration::from_millis(50),
+        keep_alive: Duration::from_millis(500),
+        body: Duration::from_secs(1),
         ..Timeouts::default()
     };
     let hub = Hub::with(Config { timeouts, ..Config::default() }).await;
