@@ -90,10 +90,11 @@ impl Engine {
             accepted_output_modes: send.configuration.accepted_output_modes,
             metadata: send.metadata,
             trace: send.trace,
+            living: self.inner.holder,
         }];
         // A task with a turn under way is taken up again by that turn's own end, and where turns have
         // an order only the dispatcher knows whose turn it is.
-        let idle = existing.as_ref().is_none_or(|record| !record.run.is_active());
+        let idle = existing.as_ref().is_none_or(|record| record.is_free(self.inner.holder));
         let slot = if idle && !post.profile.serial { post.try_take() } else { None };
         // Without room it waits in the store, where it costs no memory.
         let slot = slot.and_then(|slot| Some(slot.with(self.try_place_turn(bytes)?)));

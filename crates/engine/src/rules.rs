@@ -89,6 +89,8 @@ pub enum Command {
         metadata: Option<Metadata>,
         /// The span it is received in.
         trace: Option<TraceContext>,
+        /// The process that takes it. Every other holder of a turn is dead.
+        living: Holder,
     },
     /// End the task.
     Cancel {
@@ -189,6 +191,24 @@ impl Record {
         }
     }
 
+    /// Whether the turn that is held has asked its question or given its result, so that only its
+    /// release is missing. A hidden log has no states to tell by.
+    pub fn has_settled(&self) -> bool {
+        self.run.holder.is_some() && !self.hidden && self.state() != TaskState::Working
+    }
+
+    /// Whether a message that `living` receives now can begin the next turn in the same write.
+    pub fn is_free(&self, living: Holder) -> bool {
+        let held = self.run.holder.is_some() && !self.is_left_behind(living);
+        self.run.unread.is_empty() && !held
+    }
+
+    /// Whether a process died after its turn had settled and before the turn was released. To run
+    /// that turn again would do its work twice.
+    fn is_left_behind(&self, living: Holder) -> bool {
+        self.has_settled() && self.run.holder != Some(living)
+    }
+
     fn has_artifact(&self, artifact: &Artifact) -> bool {
         let artifacts = self.task.artifacts.as_deref().unwrap_or_default();
         artifacts.iter().any(|known| known.artifact_id == artifact.artifact_id)
@@ -208,8 +228,11 @@ pub fn decide(
     let mut run = record.run.clone();
     let (mut unhide, mut limited) = (false, false);
     let event = match command {
-        Command::Receive { message, accepted_output_modes, metadata, trace } => {
+        Command::Receive { message, accepted_output_modes, metadata, trace, living } => {
             limited = true;
+            if record.is_left_behind(living) {
+                run.holder = None;
+            }
             if run.unread.len() >= limits.unread {
                 let text = format!("the task already has {} unread messages", run.unread.len());
                 return Err(Error::new(ErrorKind::LimitExceeded, text));

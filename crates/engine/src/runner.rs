@@ -168,7 +168,7 @@ impl Engine {
         let again = record.run.holder.is_some();
         let command = match post.profile.recovery {
             _ if !again => Command::Begin(self.inner.holder),
-            _ if record.state().is_interrupted() => Command::Release,
+            _ if record.has_settled() => Command::Release,
             Recovery::Resume(attempts) | Recovery::Rerun(attempts)
                 if record.run.attempt < attempts =>
             {
@@ -199,8 +199,11 @@ impl Engine {
             post.give_floor(Conversation { owner: live.key.owner.clone(), context })
         });
         let slot = slot.with_floor(floor);
+        // A message that came meanwhile may have begun the next turn: what was decided here is then
+        // about a turn that is over.
+        let fence = Some(record.run.epoch);
         drop(record);
-        let write = Write { commands: vec![command], ..Write::default() };
+        let write = Write { fence, commands: vec![command], ..Write::default() };
         let (engine, at_post, started) = (self.clone(), Arc::clone(post), Arc::clone(&live));
         let written = self
             .shielded(live, write, move |written, _| {

@@ -171,13 +171,17 @@ impl Engine {
     }
 }
 
-/// The message of a write that took one, as it now stands in the log.
+/// The message of a write that took one and began its turn, as it now stands in the log. A turn
+/// that began with an older message has to read that one.
 fn written_message(write: &Write, written: &Written) -> Option<rules::Received> {
-    let Some(Command::Receive { message: _, accepted_output_modes, metadata, trace }) =
+    let Some(Command::Receive { accepted_output_modes, metadata, trace, .. }) =
         write.commands.first()
     else {
         return None;
     };
+    if written.record.run.turn != written.before + 1 {
+        return None;
+    }
     let message = written.record.task.history.as_ref()?.last()?.clone();
     Some(rules::Received {
         message,

@@ -6,6 +6,7 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+mod answers;
 mod damage;
 mod feeds;
 mod idempotency;

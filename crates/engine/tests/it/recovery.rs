@@ -1,5 +1,4 @@
 use std::{
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -7,21 +6,12 @@ use std::{
     time::Duration,
 };
 
-use herald_engine::{AgentError, Clock, Profile, Recovery, Settings, store::sqlite::Sqlite};
+use herald_engine::{AgentError, Clock, Profile, Recovery, Settings};
 use herald_protocol::{Metadata, Task, TaskState};
 
-use crate::support::{Bench, Script, artifact_text, eventually, file, profile, say, text};
-
-/// The store, once the last thread of the old life has let go of its lock.
-async fn reopened(directory: &Path) -> Arc<Sqlite> {
-    let mut opened = None;
-    eventually(|| {
-        opened = Sqlite::open(&directory.join("test.db"), Default::default()).ok();
-        std::future::ready(opened.is_some())
-    })
-    .await;
-    Arc::new(opened.unwrap())
-}
+use crate::support::{
+    Bench, Script, artifact_text, eventually, file, profile, reopened, say, text,
+};
 
 /// Runs an agent that hangs after its first words, pulls the plug, and starts again.
 async fn crash(recovery: Recovery) -> (Task, usize) {

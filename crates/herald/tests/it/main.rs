@@ -42,6 +42,7 @@ mod coding_gemini;
 mod coding_opencode;
 mod conformance;
 mod crash;
+mod crash_asking;
 mod disk;
 mod doctor;
 mod drain;
