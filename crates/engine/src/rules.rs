@@ -104,8 +104,11 @@ pub enum Command {
     /// Go on, in the turn that is under way, with the oldest unread message after this event. Nothing
     /// happens if there is none.
     Take(Seq),
-    /// Say where the task stands, in which words, and what else is to be known about it.
+    /// Say where the task stands, in which words, and what else is to be known about it. Every state
+    /// but `working` ends the turn.
     Report(TaskState, Option<Message>, Option<Metadata>),
+    /// Ask the caller and keep the turn until the answer is there.
+    Ask(TaskState, Option<Message>, Option<Metadata>),
     /// Add to the results.
     Write(Chunk),
     /// Answer directly.
@@ -227,6 +230,7 @@ pub fn decide(
     }
     let mut run = record.run.clone();
     let (mut unhide, mut limited) = (false, false);
+    let stays = matches!(command, Command::Ask(..));
     let event = match command {
         Command::Receive { message, accepted_output_modes, metadata, trace, living } => {
             limited = true;
@@ -279,8 +283,8 @@ pub fn decide(
                 }
             }
         }
-        Command::Report(state, message, metadata) => {
-            let state = reported(record, state)?;
+        Command::Report(state, message, metadata) | Command::Ask(state, message, metadata) => {
+            let state = reported(record, state, stays)?;
             if !state.is_terminal() {
                 limited = true;
             } else {
@@ -387,6 +391,7 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         | Command::Retry(_)
         | Command::Take(_)
         | Command::Report(..)
+        | Command::Ask(..)
         | Command::Write(_)
         | Command::Reply(_)
         | Command::Release => lost("the task has ended"),
@@ -394,9 +399,17 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
     error.with("state", state)
 }
 
-/// Which state a report leads to. A task with an unread message is not done yet.
-fn reported(record: &Record, state: TaskState) -> Result<TaskState, Error> {
+/// Which state a report leads to. A turn that ends while a message is unread leaves a task that is
+/// neither done nor waiting for its caller: the next turn follows at once. Readers who wait for that
+/// message would take any other state for its outcome. A turn that stays with its question reads
+/// no other message before the answer, so its readers have to know of the question.
+fn reported(record: &Record, state: TaskState, stays: bool) -> Result<TaskState, Error> {
     match state {
+        TaskState::Working | TaskState::Completed | TaskState::Failed | TaskState::Rejected
+            if stays =>
+        {
+            Err(broken("an agent can wait for its caller only with a question"))
+        }
         TaskState::Unspecified | TaskState::Submitted | TaskState::Canceled => {
             Err(broken("an agent cannot report this state"))
         }
@@ -405,7 +418,11 @@ fn reported(record: &Record, state: TaskState) -> Result<TaskState, Error> {
         {
             Err(broken("a direct answer must be one message"))
         }
-        TaskState::Completed if !record.run.unread.is_empty() => Ok(TaskState::Submitted),
+        TaskState::Completed | TaskState::InputRequired | TaskState::AuthRequired
+            if !stays && !record.run.unread.is_empty() =>
+        {
+            Ok(TaskState::Submitted)
+        }
         TaskState::Working
         | TaskState::Completed
         | TaskState::Failed

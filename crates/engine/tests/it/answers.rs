@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use herald_engine::{AgentError, Clock, Profile, Recovery, Settings};
-use herald_protocol::{Task, TaskState};
+use herald_protocol::{Part, Task, TaskState};
 
 use crate::support::{
     Bench, Script, answer, artifact_text, crashed, eventually, file, profile, reopened, say, text,
@@ -34,10 +34,15 @@ fn asking(asks: Asks, runs: &Arc<[AtomicUsize; 2]>) -> Script {
                 return Ok(());
             }
             runs[0].fetch_add(1, Ordering::SeqCst);
-            turn.ask("may I?").await?;
             match asks {
-                Asks::AndWaits => assert!(!turn.answered().await, "nobody answers in this life"),
-                Asks::AndEnds => std::future::pending::<()>().await,
+                Asks::AndWaits => {
+                    turn.ask_within_turn(vec![Part::text("may I?")]).await?;
+                    assert!(!turn.answered().await, "nobody answers in this life");
+                }
+                Asks::AndEnds => {
+                    turn.ask("may I?").await?;
+                    std::future::pending::<()>().await;
+                }
             }
             Ok::<(), AgentError>(())
         })

@@ -15,6 +15,7 @@ mod limits;
 mod lists;
 mod memory;
 mod outage;
+mod outcomes;
 mod own_ids;
 mod pauses;
 mod recovery;

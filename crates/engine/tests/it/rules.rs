@@ -83,6 +83,22 @@ fn a_turn_has_settled_if_its_answer_came_or_it_was_done_before_its_holder_died()
     }
 }
 
+#[test]
+fn a_turn_that_ends_with_a_question_leaves_it_to_the_unread_message() {
+    let at_work = || [receive(LIVING), Command::Begin(LIVING), receive(LIVING)];
+    for state in [TaskState::InputRequired, TaskState::AuthRequired] {
+        let ends = after(at_work().into_iter().chain([Command::Report(state, None, None)]));
+        assert_eq!((ends.state(), ends.has_settled()), (TaskState::Submitted, true));
+        let stays = after(at_work().into_iter().chain([Command::Ask(state, None, None)]));
+        assert_eq!(stays.state(), state, "the unread message has to wait for the answer");
+    }
+    let now = Timestamp::from_millis(0);
+    for state in TaskState::ALL.into_iter().filter(|state| !state.is_interrupted()) {
+        let ask = Command::Ask(state, None, None);
+        decide(&after(at_work()), ask, &Limits::default(), now).unwrap_err();
+    }
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let state = proptest::sample::select(TaskState::ALL.to_vec());
     prop_oneof![
@@ -91,7 +107,9 @@ fn command() -> impl Strategy<Value = Command> {
         (0..3_u128).prop_map(|holder| Command::Begin(Holder(holder))),
         (0..3_u128).prop_map(|holder| Command::Retry(Holder(holder))),
         (0..8_u64).prop_map(Command::Take),
-        state.prop_map(|state| Command::Report(state, None, None)),
+        (state, any::<bool>()).prop_map(|(state, stays)| {
+            if stays { Command::Ask(state, None, None) } else { Command::Report(state, None, None) }
+        }),
         (any::<bool>(), 0..3_u8).prop_map(|(append, id)| {
             Command::Write(Chunk { artifact: text(&id.to_string(), "x"), append, last: false })
         }),
