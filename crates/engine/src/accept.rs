@@ -54,6 +54,9 @@ impl Engine {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
         }
         let via = &*self.chosen(via, &send)?;
+        // Live before the look, so that the write need not read the task a second time.
+        let named = send.message.task_id.as_ref().or(send.own_task.as_ref());
+        let _named = named.map(|id| self.inner.lives.get(&caller.key(id.clone())));
         let existing = self.continued(caller, via, &send).await?;
         let agent = match &existing {
             Some(record) => &record.agent,
@@ -103,6 +106,9 @@ impl Engine {
         }
         let keep_first = operation.is_streaming();
         let write = Write { fence: None, commands, dedup, fresh, keep_first };
+        // The write would copy a task that somebody else still has.
+        let is_new = existing.is_none();
+        drop(existing);
         let engine = self.clone();
         let started = Arc::clone(&live);
         let written = self
@@ -115,7 +121,7 @@ impl Engine {
             .await;
         match written {
             Ok(written) => {
-                trace::found(&written.record.task, written.before + 1, existing.is_none());
+                trace::found(&written.record.task, written.before + 1, is_new);
                 let (seq, bytes) = (written.before + 1, written.record.bytes);
                 Ok(Accepted { live, seq, first: written.first, bytes, repeated: false, hidden })
             }

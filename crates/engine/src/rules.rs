@@ -22,6 +22,8 @@ pub struct Record {
     pub head: Seq,
     /// Bytes in its log.
     pub bytes: u64,
+    /// Its last snapshot: how many bytes that has, and how many of the log it stands for.
+    pub snapshot: Extent,
     /// The agent it belongs to.
     pub agent: AgentName,
     /// When it was accepted.
@@ -32,6 +34,15 @@ pub struct Record {
     pub reply: Option<Message>,
     /// What remains to be done.
     pub run: Run,
+}
+
+/// How large a snapshot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extent {
+    /// Its own bytes.
+    pub size: u64,
+    /// Bytes of the log up to its last event.
+    pub covers: u64,
 }
 
 /// Something that happened to a task.
@@ -167,7 +178,8 @@ impl Record {
             metadata: None,
         };
         let (task, run) = (Arc::new(task), Run::default());
-        Self { task, head: 0, bytes: 0, agent, created: now, hidden, reply: None, run }
+        let snapshot = Extent::default();
+        Self { task, head: 0, bytes: 0, snapshot, agent, created: now, hidden, reply: None, run }
     }
 
     /// The state the task is in.
@@ -210,6 +222,17 @@ impl Record {
     /// that turn again would do its work twice.
     fn is_left_behind(&self, living: Holder) -> bool {
         self.has_settled() && self.run.holder != Some(living)
+    }
+
+    /// Whether a pause is worth a snapshot. Each is paid for by the events since the one before, so
+    /// that all of them together take no more than 4/3 of the log, however often a task pauses; a
+    /// reader of a paused task reads at most four times what the snapshot has.
+    pub fn is_due_for_snapshot(&self) -> bool {
+        self.bytes - self.snapshot.covers >= 3 * self.snapshot.size
+    }
+
+    fn artifacts(&self) -> usize {
+        self.task.artifacts.as_ref().map_or(0, Vec::len)
     }
 
     fn has_artifact(&self, artifact: &Artifact) -> bool {
@@ -259,6 +282,7 @@ pub fn decide(
             } else {
                 run.turn = run.unread.remove(0);
                 run.attempt = 1;
+                run.kept = record.artifacts();
                 claim(&mut run, holder);
                 working(record, now)
             }
@@ -279,6 +303,7 @@ pub fn decide(
                 Some(next) => {
                     run.turn = run.unread.remove(next);
                     run.attempt = 1;
+                    run.kept = record.artifacts();
                     working(record, now)
                 }
             }
@@ -462,6 +487,7 @@ fn claim(run: &mut Run, holder: Holder) {
 
 fn ended(mut run: Run) -> Run {
     run.holder = None;
+    run.kept = 0;
     run.unread.clear();
     run
 }

@@ -11,7 +11,7 @@ use crate::{
     live::Live,
     log, narration,
     room::SMALL,
-    rules::{self, Command, Record},
+    rules::{self, Command, Extent, Record},
     store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
 };
 
@@ -129,9 +129,12 @@ impl Engine {
                     }
                 }
             }
-            let pauses = write.commands.contains(&Command::Release);
+            let pauses = write.commands.contains(&Command::Release) && record.is_due_for_snapshot();
             let whole = (record.is_closed() || pauses) && !record.hidden;
             let snapshot = whole.then(|| encoder.snapshot(&record));
+            if let Some(snapshot) = &snapshot {
+                record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
+            }
             let append = Append {
                 key: live.key.clone(),
                 expect: before,

@@ -41,6 +41,7 @@ mod coding_codex;
 mod coding_gemini;
 mod coding_opencode;
 mod conformance;
+mod conversation;
 mod crash;
 mod crash_asking;
 mod disk;
