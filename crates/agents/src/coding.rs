@@ -326,7 +326,7 @@ impl Coding {
         let mut question = approval.question();
         let mut early = VecDeque::new();
         let choice = loop {
-            turn.report(TaskState::InputRequired, question).await?;
+            turn.ask_within_turn(question).await?;
             let answered = tokio::select! {
                 answered = turn.answered() => answered,
                 gone = listen_on(conversation, &mut early) => return Err(Cut::Failed(gone)),

@@ -53,6 +53,9 @@ impl Engine {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
         }
         let via = &*self.chosen(via, &send)?;
+        // Live before the look, so that the write need not read the task a second time.
+        let named = send.message.task_id.as_ref().or(send.own_task.as_ref());
+        let _named = named.map(|id| self.inner.lives.get(&caller.key(id.clone())));
         let existing = self.continued(caller, via, &send).await?;
         let agent = match &existing {
             Some(record) => &record.agent,
@@ -89,10 +92,11 @@ impl Engine {
             accepted_output_modes: send.configuration.accepted_output_modes,
             metadata: send.metadata,
             trace: send.trace,
+            living: self.inner.holder,
         }];
         // A task with a turn under way is taken up again by that turn's own end, and where turns have
         // an order only the dispatcher knows whose turn it is.
-        let idle = existing.as_ref().is_none_or(|record| !record.run.is_active());
+        let idle = existing.as_ref().is_none_or(|record| record.is_free(self.inner.holder));
         let slot = if idle && !post.profile.serial { post.try_take() } else { None };
         // Without room it waits in the store, where it costs no memory.
         let slot = slot.and_then(|slot| Some(slot.with(self.try_place_turn(bytes)?)));
@@ -101,6 +105,9 @@ impl Engine {
         }
         let keep_first = operation.is_streaming();
         let write = Write { fence: None, commands, dedup, fresh, keep_first };
+        // The write would copy a task that somebody else still has.
+        let is_new = existing.is_none();
+        drop(existing);
         let engine = self.clone();
         let started = Arc::clone(&live);
         let written = self
@@ -113,7 +120,7 @@ impl Engine {
             .await;
         match written {
             Ok(written) => {
-                trace::found(&written.record.task, written.before + 1, existing.is_none());
+                trace::found(&written.record.task, written.before + 1, is_new);
                 let (seq, bytes) = (written.before + 1, written.record.bytes);
                 Ok(Accepted { live, seq, first: written.first, bytes, repeated: false, hidden })
             }

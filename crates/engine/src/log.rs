@@ -14,7 +14,7 @@ use herald_protocol::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    rules::{Chunk, Event, Received, Record, apply},
+    rules::{Chunk, Event, Extent, Received, Record, apply},
     store::{Entry, Kind, Snapshot, StoreError, Stored},
 };
 
@@ -179,6 +179,9 @@ pub(crate) fn restore(id: TaskId, stored: Stored) -> Result<Record, StoreError> 
     let Stored { header, head, snapshot, since } = stored;
     let mut record = Record::new(id, header.context, header.agent, header.hidden, header.created);
     if let Some(snapshot) = snapshot {
+        let since: usize = since.iter().map(|entry| entry.body.len()).sum();
+        let covers = header.bytes.saturating_sub(since as u64);
+        record.snapshot = Extent { size: snapshot.size() as u64, covers };
         record.head = snapshot.seq;
         let task = Arc::make_mut(&mut record.task);
         task.status = piece(&snapshot.status)?.unwrap_or_default();

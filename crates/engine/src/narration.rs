@@ -41,6 +41,7 @@ impl Engine {
             | Command::Retry(_)
             | Command::Take(_)
             | Command::Report(..)
+            | Command::Ask(..)
             | Command::Reply(_)
             | Command::Release => None,
         });

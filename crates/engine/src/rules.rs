@@ -22,6 +22,8 @@ pub struct Record {
     pub head: Seq,
     /// Bytes in its log.
     pub bytes: u64,
+    /// Its last snapshot: how many bytes that has, and how many of the log it stands for.
+    pub snapshot: Extent,
     /// The agent it belongs to.
     pub agent: AgentName,
     /// When it was accepted.
@@ -32,6 +34,15 @@ pub struct Record {
     pub reply: Option<Message>,
     /// What remains to be done.
     pub run: Run,
+}
+
+/// How large a snapshot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extent {
+    /// Its own bytes.
+    pub size: u64,
+    /// Bytes of the log up to its last event.
+    pub covers: u64,
 }
 
 /// Something that happened to a task.
@@ -89,6 +100,8 @@ pub enum Command {
         metadata: Option<Metadata>,
         /// The span it is received in.
         trace: Option<TraceContext>,
+        /// The process that takes it. Every other holder of a turn is dead.
+        living: Holder,
     },
     /// End the task.
     Cancel {
@@ -102,8 +115,11 @@ pub enum Command {
     /// Go on, in the turn that is under way, with the oldest unread message after this event. Nothing
     /// happens if there is none.
     Take(Seq),
-    /// Say where the task stands, in which words, and what else is to be known about it.
+    /// Say where the task stands, in which words, and what else is to be known about it. Every state
+    /// but `working` ends the turn.
     Report(TaskState, Option<Message>, Option<Metadata>),
+    /// Ask the caller and keep the turn until the answer is there.
+    Ask(TaskState, Option<Message>, Option<Metadata>),
     /// Add to the results.
     Write(Chunk),
     /// Answer directly.
@@ -162,7 +178,8 @@ impl Record {
             metadata: None,
         };
         let (task, run) = (Arc::new(task), Run::default());
-        Self { task, head: 0, bytes: 0, agent, created: now, hidden, reply: None, run }
+        let snapshot = Extent::default();
+        Self { task, head: 0, bytes: 0, snapshot, agent, created: now, hidden, reply: None, run }
     }
 
     /// The state the task is in.
@@ -189,6 +206,35 @@ impl Record {
         }
     }
 
+    /// Whether the turn that is held has asked its question or given its result, so that only its
+    /// release is missing. A hidden log has no states to tell by.
+    pub fn has_settled(&self) -> bool {
+        self.run.holder.is_some() && !self.hidden && self.state() != TaskState::Working
+    }
+
+    /// Whether a message that `living` receives now can begin the next turn in the same write.
+    pub fn is_free(&self, living: Holder) -> bool {
+        let held = self.run.holder.is_some() && !self.is_left_behind(living);
+        self.run.unread.is_empty() && !held
+    }
+
+    /// Whether a process died after its turn had settled and before the turn was released. To run
+    /// that turn again would do its work twice.
+    fn is_left_behind(&self, living: Holder) -> bool {
+        self.has_settled() && self.run.holder != Some(living)
+    }
+
+    /// Whether a pause is worth a snapshot. Each is paid for by the events since the one before, so
+    /// that all of them together take no more than 4/3 of the log, however often a task pauses; a
+    /// reader of a paused task reads at most four times what the snapshot has.
+    pub fn is_due_for_snapshot(&self) -> bool {
+        self.bytes - self.snapshot.covers >= 3 * self.snapshot.size
+    }
+
+    fn artifacts(&self) -> usize {
+        self.task.artifacts.as_ref().map_or(0, Vec::len)
+    }
+
     fn has_artifact(&self, artifact: &Artifact) -> bool {
         let artifacts = self.task.artifacts.as_deref().unwrap_or_default();
         artifacts.iter().any(|known| known.artifact_id == artifact.artifact_id)
@@ -207,9 +253,13 @@ pub fn decide(
     }
     let mut run = record.run.clone();
     let (mut unhide, mut limited) = (false, false);
+    let stays = matches!(command, Command::Ask(..));
     let event = match command {
-        Command::Receive { message, accepted_output_modes, metadata, trace } => {
+        Command::Receive { message, accepted_output_modes, metadata, trace, living } => {
             limited = true;
+            if record.is_left_behind(living) {
+                run.holder = None;
+            }
             if run.unread.len() >= limits.unread {
                 let text = format!("the task already has {} unread messages", run.unread.len());
                 return Err(Error::new(ErrorKind::LimitExceeded, text));
@@ -232,6 +282,7 @@ pub fn decide(
             } else {
                 run.turn = run.unread.remove(0);
                 run.attempt = 1;
+                run.kept = record.artifacts();
                 claim(&mut run, holder);
                 working(record, now)
             }
@@ -252,12 +303,13 @@ pub fn decide(
                 Some(next) => {
                     run.turn = run.unread.remove(next);
                     run.attempt = 1;
+                    run.kept = record.artifacts();
                     working(record, now)
                 }
             }
         }
-        Command::Report(state, message, metadata) => {
-            let state = reported(record, state)?;
+        Command::Report(state, message, metadata) | Command::Ask(state, message, metadata) => {
+            let state = reported(record, state, stays)?;
             if !state.is_terminal() {
                 limited = true;
             } else {
@@ -364,6 +416,7 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         | Command::Retry(_)
         | Command::Take(_)
         | Command::Report(..)
+        | Command::Ask(..)
         | Command::Write(_)
         | Command::Reply(_)
         | Command::Release => lost("the task has ended"),
@@ -371,9 +424,17 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
     error.with("state", state)
 }
 
-/// Which state a report leads to. A task with an unread message is not done yet.
-fn reported(record: &Record, state: TaskState) -> Result<TaskState, Error> {
+/// Which state a report leads to. A turn that ends while a message is unread leaves a task that is
+/// neither done nor waiting for its caller: the next turn follows at once. Readers who wait for that
+/// message would take any other state for its outcome. A turn that stays with its question reads
+/// no other message before the answer, so its readers have to know of the question.
+fn reported(record: &Record, state: TaskState, stays: bool) -> Result<TaskState, Error> {
     match state {
+        TaskState::Working | TaskState::Completed | TaskState::Failed | TaskState::Rejected
+            if stays =>
+        {
+            Err(broken("an agent can wait for its caller only with a question"))
+        }
         TaskState::Unspecified | TaskState::Submitted | TaskState::Canceled => {
             Err(broken("an agent cannot report this state"))
         }
@@ -382,7 +443,11 @@ fn reported(record: &Record, state: TaskState) -> Result<TaskState, Error> {
         {
             Err(broken("a direct answer must be one message"))
         }
-        TaskState::Completed if !record.run.unread.is_empty() => Ok(TaskState::Submitted),
+        TaskState::Completed | TaskState::InputRequired | TaskState::AuthRequired
+            if !stays && !record.run.unread.is_empty() =>
+        {
+            Ok(TaskState::Submitted)
+        }
         TaskState::Working
         | TaskState::Completed
         | TaskState::Failed
@@ -422,6 +487,7 @@ fn claim(run: &mut Run, holder: Holder) {
 
 fn ended(mut run: Run) -> Run {
     run.holder = None;
+    run.kept = 0;
     run.unread.clear();
     run
 }

@@ -11,9 +11,7 @@ use std::{
     time::Duration,
 };
 
-use herald_protocol::{
-    AgentName, ArtifactId, Error, ErrorKind, Message, Metadata, Task, TaskState,
-};
+use herald_protocol::{AgentName, Error, ErrorKind, Message, Metadata, Task, TaskState};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
@@ -168,7 +166,7 @@ impl Engine {
         let again = record.run.holder.is_some();
         let command = match post.profile.recovery {
             _ if !again => Command::Begin(self.inner.holder),
-            _ if record.state().is_interrupted() => Command::Release,
+            _ if record.has_settled() => Command::Release,
             Recovery::Resume(attempts) | Recovery::Rerun(attempts)
                 if record.run.attempt < attempts =>
             {
@@ -199,8 +197,11 @@ impl Engine {
             post.give_floor(Conversation { owner: live.key.owner.clone(), context })
         });
         let slot = slot.with_floor(floor);
+        // A message that came meanwhile may have begun the next turn: what was decided here is then
+        // about a turn that is over.
+        let fence = Some(record.run.epoch);
         drop(record);
-        let write = Write { commands: vec![command], ..Write::default() };
+        let write = Write { fence, commands: vec![command], ..Write::default() };
         let (engine, at_post, started) = (self.clone(), Arc::clone(post), Arc::clone(&live));
         let written = self
             .shielded(live, write, move |written, _| {
@@ -542,11 +543,9 @@ impl Engine {
         };
         let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
         let resumed = run.attempt > 1 && matches!(post.profile.recovery, Recovery::Resume(_));
-        let continued = if run.attempt > 1 && !resumed {
-            self.patiently(|| self.artifacts_before_turn(&live.key), is_passing).await?
-        } else {
-            ids(&record.task)
-        };
+        let kept = if run.attempt > 1 && !resumed { run.kept } else { usize::MAX };
+        let artifacts = record.task.artifacts.iter().flatten().take(kept);
+        let continued = artifacts.map(|artifact| artifact.artifact_id.clone()).collect();
         let assignment = Assignment {
             id: TurnId::new(self.inner.secret, live.key.clone(), run.turn),
             task: Arc::clone(&record.task),
@@ -573,28 +572,11 @@ impl Engine {
             }
         }
     }
-
-    /// The snapshot is written at pauses, so it holds what there was before the turn began.
-    async fn artifacts_before_turn(&self, key: &Key) -> Result<HashSet<ArtifactId>, Error> {
-        let stored = self.inner.store.load(key).await.map_err(refuse)?;
-        let Some(mut stored) = stored.filter(|stored| stored.snapshot.is_some()) else {
-            return Ok(HashSet::new());
-        };
-        stored.since.clear();
-        stored.head = stored.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
-        let before = log::restore(key.task.clone(), stored).map_err(refuse)?;
-        Ok(ids(&before.task))
-    }
 }
 
 /// Whether it may work the next time.
 pub(crate) fn is_passing(error: &Error) -> bool {
     error.kind == ErrorKind::Unavailable
-}
-
-fn ids(task: &Task) -> HashSet<ArtifactId> {
-    let artifacts = task.artifacts.as_deref().unwrap_or_default();
-    artifacts.iter().map(|artifact| artifact.artifact_id.clone()).collect()
 }
 
 /// What a failed task says, to people and to programs.

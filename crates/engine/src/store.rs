@@ -118,6 +118,8 @@ pub struct Run {
     pub turn: Seq,
     /// How many times that turn was begun.
     pub attempt: u32,
+    /// How many artifacts there were before it: another attempt replaces those that came later.
+    pub kept: usize,
     /// Grows with every claim.
     pub epoch: Epoch,
     /// The process that works on the turn now.
@@ -211,7 +213,7 @@ pub struct Append {
     pub header: Header,
     /// The events, numbered from `expect + 1`. May be empty when only the run changes.
     pub events: Vec<(Kind, Bytes)>,
-    /// The whole task after the events, written at pauses and at the end.
+    /// The whole task after the events, written at the end and at some pauses.
     pub snapshot: Option<Snapshot>,
     /// Registers the first event as the outcome of this key, unless the key is taken.
     pub dedup: Option<Dedup>,

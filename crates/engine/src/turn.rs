@@ -31,6 +31,8 @@ pub enum Stop {
 pub enum Say {
     /// Where the task stands, in which words, and what else is to be kept with it.
     Status(TaskState, Option<Message>, Option<Metadata>),
+    /// The same, as a question whose answer this turn waits for.
+    Question(TaskState, Option<Message>, Option<Metadata>),
     /// A result, or the next piece of one.
     Artifact(Chunk),
     /// A direct answer.
@@ -226,13 +228,33 @@ impl Turn {
         self.say(Say::Artifact(chunk)).await
     }
 
-    /// Asks the caller for something. The turn then ends, and the answer starts the next one.
+    /// Asks the caller for something. The turn then ends, and the answer starts the next one. If a
+    /// message came in meanwhile, the next turn starts with that at once, and the task does not pause.
     pub async fn ask(&self, question: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.words(question);
         self.say(Say::Status(TaskState::InputRequired, Some(message), None)).await
     }
 
-    /// Waits, after a question, for the caller's answer without ending the turn: for agents that hold
+    /// Asks the caller for something and keeps the turn: [`Turn::answered`] waits for the answer. Every
+    /// caller who waits for the task is told, also one whose message is still unread, because that
+    /// message is not read before the answer.
+    pub async fn ask_within_turn(&self, parts: Vec<Part>) -> Result<(), Stop> {
+        let message = Message { parts, ..self.words("") };
+        self.say(Say::Question(TaskState::InputRequired, Some(message), None)).await
+    }
+
+    /// As [`Turn::relay`], for a question whose answer this turn waits for.
+    pub async fn relay_within_turn(
+        &self,
+        state: TaskState,
+        message: Option<Message>,
+        metadata: Option<Metadata>,
+    ) -> Result<(), Stop> {
+        let message = message.map(|message| Message { role: Role::Agent, ..message });
+        self.say(Say::Question(state, message, metadata)).await
+    }
+
+    /// Waits, after a question of [`Turn::ask_within_turn`], for the caller's answer: for agents that hold
     /// something meanwhile, such as a program that waits as well. The time does not count as theirs.
     /// With `true`, [`Turn::take_answer`] has it. Without, there will be none for this turn, which has
     /// to end; if there is one later it starts the next.

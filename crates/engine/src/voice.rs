@@ -63,6 +63,7 @@ impl Sink for Voice {
             .into_iter()
             .map(|word| match word {
                 Say::Status(state, message, metadata) => Command::Report(state, message, metadata),
+                Say::Question(state, message, metadata) => Command::Ask(state, message, metadata),
                 Say::Artifact(chunk) => Command::Write(chunk),
                 Say::Reply(message) if self.closes => {
                     Command::Report(TaskState::Completed, Some(message), None)

@@ -11,7 +11,7 @@ use crate::{
     live::Live,
     log, narration,
     room::SMALL,
-    rules::{self, Command, Record},
+    rules::{self, Command, Extent, Record},
     store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
 };
 
@@ -129,9 +129,12 @@ impl Engine {
                     }
                 }
             }
-            let pauses = write.commands.contains(&Command::Release);
+            let pauses = write.commands.contains(&Command::Release) && record.is_due_for_snapshot();
             let whole = (record.is_closed() || pauses) && !record.hidden;
             let snapshot = whole.then(|| encoder.snapshot(&record));
+            if let Some(snapshot) = &snapshot {
+                record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
+            }
             let append = Append {
                 key: live.key.clone(),
                 expect: before,
@@ -171,13 +174,17 @@ impl Engine {
     }
 }
 
-/// The message of a write that took one, as it now stands in the log.
+/// The message of a write that took one and began its turn, as it now stands in the log. A turn
+/// that began with an older message has to read that one.
 fn written_message(write: &Write, written: &Written) -> Option<rules::Received> {
-    let Some(Command::Receive { message: _, accepted_output_modes, metadata, trace }) =
+    let Some(Command::Receive { accepted_output_modes, metadata, trace, .. }) =
         write.commands.first()
     else {
         return None;
     };
+    if written.record.run.turn != written.before + 1 {
+        return None;
+    }
     let message = written.record.task.history.as_ref()?.last()?.clone();
     Some(rules::Received {
         message,

@@ -333,7 +333,11 @@ impl<'a> Relay<'a> {
         // They are names of the agent's.
         let message = message.map(|message| Message { reference_task_ids: Vec::new(), ..message });
         let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
-        self.turn.relay(state, message, metadata).await?;
+        if state == TaskState::AuthRequired {
+            self.turn.relay_within_turn(state, message, metadata).await?;
+        } else {
+            self.turn.relay(state, message, metadata).await?;
+        }
         (self.is_noted, self.state) = (true, state);
         Ok(())
     }

@@ -6,6 +6,7 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+mod answers;
 mod damage;
 mod feeds;
 mod idempotency;
@@ -14,6 +15,7 @@ mod limits;
 mod lists;
 mod memory;
 mod outage;
+mod outcomes;
 mod own_ids;
 mod pauses;
 mod recovery;

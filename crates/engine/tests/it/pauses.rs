@@ -19,7 +19,7 @@ fn asking(held: oneshot::Sender<()>) -> Script {
         let held = held.lock().unwrap().take();
         Box::pin(async move {
             assert!(held.is_some(), "there is one turn");
-            turn.ask("may I?").await?;
+            turn.ask_within_turn(vec![Part::text("may I?")]).await?;
             let answered = tokio::select! {
                 answered = turn.answered() => answered,
                 () = turn.cancelled().cancelled() => false,
@@ -99,7 +99,7 @@ async fn a_turn_that_waits_lets_the_server_go_and_its_task_stays_paused() {
 async fn the_wait_for_the_caller_is_not_the_agents_time() {
     let agent = Script::new(|turn| {
         Box::pin(async move {
-            turn.ask("may I?").await?;
+            turn.ask_within_turn(vec![Part::text("may I?")]).await?;
             let wait = tokio::time::timeout(Duration::from_secs(6), turn.answered());
             wait.await.unwrap_err();
             turn.progress("goes on without an answer").await?;
@@ -132,7 +132,7 @@ async fn what_was_said_before_a_question_is_no_answer_to_it() {
             begun.add_permits(1);
             gate.acquire().await.unwrap().forget();
             for question in ["first", "second"] {
-                turn.ask(question).await?;
+                turn.ask_within_turn(vec![Part::text(question)]).await?;
                 assert!(turn.answered().await);
                 let answer = turn.take_answer().await?.text();
                 turn.append(text("out", format!("{question}: {answer}. ")), false).await?;

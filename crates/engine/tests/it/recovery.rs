@@ -1,5 +1,4 @@
 use std::{
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -7,21 +6,12 @@ use std::{
     time::Duration,
 };
 
-use herald_engine::{AgentError, Clock, Profile, Recovery, Settings, store::sqlite::Sqlite};
+use herald_engine::{AgentError, Clock, Profile, Recovery, Settings};
 use herald_protocol::{Metadata, Task, TaskState};
 
-use crate::support::{Bench, Script, artifact_text, eventually, file, profile, say, text};
-
-/// The store, once the last thread of the old life has let go of its lock.
-async fn reopened(directory: &Path) -> Arc<Sqlite> {
-    let mut opened = None;
-    eventually(|| {
-        opened = Sqlite::open(&directory.join("test.db"), Default::default()).ok();
-        std::future::ready(opened.is_some())
-    })
-    .await;
-    Arc::new(opened.unwrap())
-}
+use crate::support::{
+    Bench, Script, answer, artifact_text, crashed, eventually, file, profile, reopened, say, text,
+};
 
 /// Runs an agent that hangs after its first words, pulls the plug, and starts again.
 async fn crash(recovery: Recovery) -> (Task, usize) {
@@ -173,6 +163,65 @@ async fn a_turn_that_may_not_be_repeated_fails_and_says_why() {
         assert_eq!(message.metadata.unwrap().get::<String>("reason").unwrap(), "INTERRUPTED");
         assert_eq!(runs, 1);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_is_run_again_replaces_only_what_it_had_added() {
+    let directory = tempfile::tempdir().unwrap();
+    // The second turn adds too little for a snapshot, and still belongs to what was there before.
+    let agent = |hangs: bool| {
+        Script::new(move |turn| {
+            Box::pin(async move {
+                match turn.message().text().as_str() {
+                    "first" => turn.append(text("large", "x".repeat(10_000)), true).await?,
+                    "second" => turn.append(text("small", "old "), true).await?,
+                    _ => {
+                        turn.append(text("new", "once"), false).await?;
+                        if hangs {
+                            turn.progress("hangs").await?;
+                            std::future::pending::<()>().await;
+                        }
+                        turn.append(text("small", "more"), true).await?;
+                        return Ok(());
+                    }
+                }
+                turn.ask("and then?").await?;
+                Ok::<(), AgentError>(())
+            })
+        })
+    };
+    let (path, first) = (directory.path().to_owned(), agent(true));
+    let task = crashed(async move {
+        let bench =
+            Bench::on(file(&path), first, profile(), Settings::default(), Clock::system()).await;
+        let task = bench.send(say("first")).await.unwrap();
+        bench.send(answer(&task, "second")).await.unwrap();
+        bench.post(answer(&task, "third")).await.unwrap();
+        let hangs = || async {
+            let words = bench.get(&task.id).await.unwrap().status.message;
+            words.is_some_and(|words| words.text() == "hangs")
+        };
+        eventually(hangs).await;
+        task
+    })
+    .await;
+    let path = directory.path().join("test.db");
+    drop(reopened(directory.path()).await);
+    let conn = rusqlite::Connection::open(path).unwrap();
+    let covered = "SELECT t.snapshot, max(e.seq) FROM tasks t JOIN events e ON e.task = t.row \
+                   WHERE e.kind = 22";
+    let (covered, asked): (i64, i64) =
+        conn.query_row(covered, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    assert!(covered < asked, "the second pause wrote no snapshot: {covered} {asked}");
+    drop(conn);
+    let store = reopened(directory.path()).await;
+    let bench =
+        Bench::on(store, agent(false), profile(), Settings::default(), Clock::system()).await;
+    eventually(|| async { bench.get(&task.id).await.unwrap().status.state.is_terminal() }).await;
+    let task = bench.get(&task.id).await.unwrap();
+    assert_eq!(artifact_text(&task, "new"), "once");
+    assert_eq!(artifact_text(&task, "small"), "old more");
+    assert_eq!(artifact_text(&task, "large").len(), 10_000);
 }
 
 async fn hanging(profile: Profile) -> Task {

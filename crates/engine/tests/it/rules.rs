@@ -9,20 +9,107 @@ use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 
 use crate::support::{say, text};
 
+fn receive(living: Holder) -> Command {
+    Command::Receive {
+        message: say("x"),
+        accepted_output_modes: Vec::new(),
+        metadata: None,
+        trace: None,
+        living,
+    }
+}
+
+/// The task after these commands.
+fn after(commands: impl IntoIterator<Item = Command>) -> Record {
+    let now = Timestamp::from_millis(0);
+    let mut record = Record::new("t".into(), "c".into(), "a".into(), false, now);
+    for command in commands {
+        let decision = decide(&record, command, &Limits::default(), now).unwrap();
+        record.run = decision.run;
+        if let Some(event) = decision.event {
+            apply(&mut record, event, 10);
+        }
+    }
+    record
+}
+
+const DEAD: Holder = Holder(1);
+const LIVING: Holder = Holder(2);
+
+/// A turn of this holder that has reported this state.
+fn reported(holder: Holder, state: TaskState) -> Vec<Command> {
+    vec![receive(holder), Command::Begin(holder), Command::Report(state, None, None)]
+}
+
+#[test]
+fn an_answer_releases_the_turn_that_asked_if_its_holder_is_dead() {
+    for state in [TaskState::InputRequired, TaskState::AuthRequired] {
+        let asked = reported(DEAD, state);
+        assert!(after(asked.clone()).is_free(LIVING));
+        let answer = [receive(LIVING), Command::Begin(LIVING)];
+        let record = after(asked.into_iter().chain(answer));
+        let run = &record.run;
+        assert_eq!((run.turn, run.attempt, run.holder), (4, 1, Some(LIVING)), "{run:?}");
+        assert_eq!((record.state(), run.unread.len()), (TaskState::Working, 0));
+    }
+}
+
+#[test]
+fn an_answer_leaves_alone_the_turn_that_asked_if_its_holder_lives() {
+    let asked = reported(LIVING, TaskState::InputRequired);
+    assert!(!after(asked.clone()).is_free(LIVING));
+    let run = after(asked.into_iter().chain([receive(LIVING), Command::Begin(LIVING)])).run;
+    assert_eq!((run.turn, run.holder, run.unread), (1, Some(LIVING), vec![4]));
+}
+
+#[test]
+fn a_message_does_not_release_a_turn_that_was_at_work_when_its_holder_died() {
+    let at_work = reported(DEAD, TaskState::Working);
+    let record = after(at_work.into_iter().chain([receive(LIVING)]));
+    assert!(!record.has_settled());
+    assert_eq!((record.run.holder, record.run.unread), (Some(DEAD), vec![4]));
+}
+
+#[test]
+fn a_turn_has_settled_if_its_answer_came_or_it_was_done_before_its_holder_died() {
+    let answered = reported(DEAD, TaskState::InputRequired).into_iter().chain([receive(DEAD)]);
+    let done = Command::Report(TaskState::Completed, None, None);
+    let done = [receive(DEAD), Command::Begin(DEAD), receive(DEAD), done];
+    for commands in [answered.collect::<Vec<_>>(), done.to_vec()] {
+        let record = after(commands.clone());
+        assert!(record.has_settled() && !record.is_free(LIVING), "{record:?}");
+        let run = after(commands.into_iter().chain([receive(LIVING)])).run;
+        assert_eq!((run.holder, run.unread.len()), (None, 2), "the older message comes first");
+    }
+}
+
+#[test]
+fn a_turn_that_ends_with_a_question_leaves_it_to_the_unread_message() {
+    let at_work = || [receive(LIVING), Command::Begin(LIVING), receive(LIVING)];
+    for state in [TaskState::InputRequired, TaskState::AuthRequired] {
+        let ends = after(at_work().into_iter().chain([Command::Report(state, None, None)]));
+        assert_eq!((ends.state(), ends.has_settled()), (TaskState::Submitted, true));
+        let stays = after(at_work().into_iter().chain([Command::Ask(state, None, None)]));
+        assert_eq!(stays.state(), state, "the unread message has to wait for the answer");
+    }
+    let now = Timestamp::from_millis(0);
+    for state in TaskState::ALL.into_iter().filter(|state| !state.is_interrupted()) {
+        let ask = Command::Ask(state, None, None);
+        decide(&after(at_work()), ask, &Limits::default(), now).unwrap_err();
+    }
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let state = proptest::sample::select(TaskState::ALL.to_vec());
     prop_oneof![
-        any::<bool>().prop_map(|_| Command::Receive {
-            message: say("x"),
-            accepted_output_modes: Vec::new(),
-            metadata: None,
-            trace: None,
-        }),
+        (0..3_u128).prop_map(|living| receive(Holder(living))),
         any::<bool>().prop_map(|_| Command::Cancel { metadata: None }),
         (0..3_u128).prop_map(|holder| Command::Begin(Holder(holder))),
         (0..3_u128).prop_map(|holder| Command::Retry(Holder(holder))),
         (0..8_u64).prop_map(Command::Take),
-        state.prop_map(|state| Command::Report(state, None, None)),
+        (state, any::<bool>()).prop_map(|(state, stays)| {
+            if stays { Command::Ask(state, None, None) } else { Command::Report(state, None, None) }
+        }),
         (any::<bool>(), 0..3_u8).prop_map(|(append, id)| {
             Command::Write(Chunk { artifact: text(&id.to_string(), "x"), append, last: false })
         }),
@@ -52,6 +139,12 @@ proptest! {
                 continue;
             }
             assert!(decision.run.epoch >= record.run.epoch, "a claim never goes back");
+            if let Command::Receive { living, .. } = &command {
+                let (held, kept) = (before.run.holder, decision.run.holder);
+                let released = held.is_some() && kept.is_none();
+                assert_eq!(released, before.has_settled() && held != Some(*living), "{before:?}");
+                assert!(released || held == kept, "a message claims nothing");
+            }
             record.run = decision.run;
             record.hidden &= !decision.unhide;
             if let Some(event) = decision.event {

@@ -10,7 +10,7 @@ use herald_engine::{
     Caller, Clock, Profile, Scopes, Settings,
     store::{Store, sqlite::Sqlite},
 };
-use herald_protocol::{Message, Task, TaskState};
+use herald_protocol::{Message, Part, Task, TaskState};
 use tokio::sync::Semaphore;
 
 use crate::support::{Bench, Script, answer, eventually, profile, say};
@@ -85,7 +85,7 @@ impl Witness {
                     }
                     "ask" => turn.ask("what?").await?,
                     "hold" => {
-                        turn.ask("what?").await?;
+                        turn.ask_within_turn(vec![Part::text("what?")]).await?;
                         assert!(turn.answered().await);
                         turn.take_answer().await?;
                     }

@@ -86,9 +86,21 @@ impl Bench {
         settings: Settings,
         clock: Clock,
     ) -> Self {
+        let bench = Self::idle(store, agent, profile, settings, clock);
+        bench.engine.start_work().await.unwrap();
+        bench
+    }
+
+    /// An engine that answers calls and has not looked yet at what an earlier life left.
+    pub(crate) fn idle(
+        store: Arc<dyn Store>,
+        agent: Script,
+        profile: Profile,
+        settings: Settings,
+        clock: Clock,
+    ) -> Self {
         let builder = Engine::builder(store).settings(settings).clock(clock);
         let engine = builder.agent(profile, agent).build().unwrap();
-        engine.start_work().await.unwrap();
         Self { engine, caller: Caller::anonymous("".into()), via: Via::default() }
     }
 
@@ -195,6 +207,27 @@ pub(crate) async fn rest(stream: &mut Subscription) -> Vec<(u64, StreamEvent)> {
 /// A store in a directory, which outlives engines.
 pub(crate) fn file(directory: &Path) -> Arc<dyn Store> {
     Arc::new(Sqlite::open(&directory.join("test.db"), Options::default()).unwrap())
+}
+
+/// The same, once the last thread of an earlier life has let go of its lock.
+pub(crate) async fn reopened(directory: &Path) -> Arc<dyn Store> {
+    let mut opened = None;
+    eventually(|| {
+        opened = Sqlite::open(&directory.join("test.db"), Options::default()).ok();
+        std::future::ready(opened.is_some())
+    })
+    .await;
+    Arc::new(opened.unwrap())
+}
+
+/// Runs one life of an engine on a runtime of its own, and ends it as suddenly as a crash.
+pub(crate) async fn crashed<T: Send + 'static>(
+    life: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let left = runtime.spawn(life).await.unwrap();
+    runtime.shutdown_background();
+    left
 }
 
 /// Waits until the condition holds. The test runner's own timeout is the deadline.

@@ -4,9 +4,10 @@ use std::{
 };
 
 use herald_engine::store::{
-    Append, Dedup, FeedQuery, Retention, Store,
+    Append, Dedup, FeedQuery, Holder, Retention, Run, Snapshot, Store,
     sqlite::{OpenError, Options, Sqlite},
 };
+use herald_protocol::TaskState;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -230,6 +231,7 @@ async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch(
         "DROP TABLE presence; DROP TABLE line; DROP TABLE heads;
+         ALTER TABLE tasks DROP COLUMN kept;
          DELETE FROM refinery_schema_history WHERE version > 1;",
     )
     .unwrap();
@@ -249,4 +251,33 @@ async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
     found.dedup();
     assert_eq!(found.len(), 701);
     assert_eq!(found.last().unwrap(), "new");
+}
+
+#[tokio::test]
+async fn a_database_of_the_third_version_knows_what_its_turns_began_with() {
+    let (_directory, path) = place();
+    let store = open(&path);
+    let artifacts = [("two", r#"[{"a":1},{"a":2}]"#), ("none", ""), ("spoiled", "[{")];
+    for (name, artifacts) in artifacts {
+        let mut at_work = task(name, Vec::new());
+        at_work.header.state = TaskState::Working;
+        at_work.header.run = Run { turn: 1, holder: Some(Holder(7)), ..Run::default() };
+        let artifacts = artifacts.as_bytes().to_vec().into();
+        at_work.snapshot = Some(Snapshot { seq: 1, artifacts, ..Snapshot::default() });
+        store.append(at_work).await.unwrap();
+    }
+    store.append(task("over", Vec::new())).await.unwrap();
+    drop(store);
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch(
+        "ALTER TABLE tasks DROP COLUMN kept;
+         DELETE FROM refinery_schema_history WHERE version > 3;",
+    )
+    .unwrap();
+    drop(conn);
+    let store = open(&path);
+    for (name, kept) in [("two", 2), ("none", 0), ("spoiled", 0), ("over", 0)] {
+        let found = store.load(&key(name)).await.unwrap().unwrap();
+        assert_eq!(found.header.run.kept, kept, "{name}");
+    }
 }

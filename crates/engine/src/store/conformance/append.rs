@@ -24,6 +24,7 @@ pub(super) async fn a_task_is_loaded_as_it_was_written(store: Arc<dyn Store>) {
             turn: 9,
             attempt: 2,
             epoch: 5,
+            kept: 4,
             holder: Some(LIVING),
         },
     };
@@ -55,7 +56,7 @@ pub(super) async fn an_append_extends_the_log(store: Arc<dyn Store>) {
 
 pub(super) async fn an_append_without_events_changes_the_run(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
-    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), unread: vec![] };
+    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), ..Run::default() };
     let header = Header { run, ..create(key("t"), 1).header };
     let claim = Append {
         expect: 1,
@@ -94,7 +95,7 @@ pub(super) async fn a_stale_append_is_refused(store: Arc<dyn Store>) {
 pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
     let claim = |fence, epoch| {
-        let run = Run { turn: 1, attempt: 1, epoch, holder: Some(LIVING), unread: vec![] };
+        let run = Run { turn: 1, attempt: 1, epoch, holder: Some(LIVING), ..Run::default() };
         let header = Header { run, ..header(TaskState::Submitted, 1) };
         Append { expect: 1, fence, header, events: vec![], ..create(key("t"), 1) }
     };

@@ -21,7 +21,7 @@ async fn at_work(store: &dyn Store) -> Vec<String> {
 
 /// Takes up the message of [`create`].
 fn claim(key: Key, holder: Holder) -> Append {
-    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(holder), unread: vec![] };
+    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(holder), ..Run::default() };
     let header = Header { run, ..header(TaskState::Working, 1) };
     Append { expect: 1, header, events: vec![], ..create(key, 1) }
 }

@@ -11,7 +11,7 @@ use crate::store::{Append, Header, Holder, Run, Snapshot, StoreError};
 use super::{
     names::{BLOCK, Group, Names, Totals},
     prepared::Prepared,
-    rows::{Fault, Phase, holder, int, original, read_run, uint, unread},
+    rows::{Fault, Phase, count, holder, int, original, read_run, size, uint, unread},
     statements as sql,
 };
 
@@ -223,6 +223,7 @@ impl Batch<'_> {
                 int(turns.epoch),
                 unread(turns),
                 holder(turns),
+                size(turns.kept),
             ],
         )?;
         if added == 0 {
@@ -256,7 +257,7 @@ impl Batch<'_> {
         let Known { row, head, counted: bytes, indexed, .. } = after;
         let turns = &header.run;
         let (turn, attempt, epoch) = (int(turns.turn), turns.attempt, int(turns.epoch));
-        let (unread, holder) = (unread(turns), holder(turns));
+        let (unread, holder, kept) = (unread(turns), holder(turns), size(turns.kept));
         let Indexed { group, changed, created, phase, .. } = indexed;
         let (state, phase) = (group.state, *phase as i64);
         // A task that is over has its snapshot in its row.
@@ -269,7 +270,7 @@ impl Batch<'_> {
                 sql::END_TASK,
                 params![
                     row, head, bytes, turn, attempt, epoch, unread, state, changed, created, phase,
-                    holder, status, history, metadata, artifacts
+                    holder, kept, status, history, metadata, artifacts
                 ],
             )?;
             if before.snapshot {
@@ -280,7 +281,7 @@ impl Batch<'_> {
                 sql::UPDATE_TASK,
                 params![
                     row, head, bytes, turn, attempt, epoch, unread, state, changed, created, phase,
-                    holder
+                    holder, kept
                 ],
             )?;
             if let Some(snapshot) = snapshot {
@@ -320,7 +321,7 @@ impl Known {
                 created: row.get(8)?,
                 phase: Phase::from_code(row.get(9)?)?,
             },
-            run: read_run(row, 10)?,
+            run: Run { kept: count(row.get(15)?), ..read_run(row, 10)? },
         })
     }
 }

@@ -156,7 +156,7 @@ fn received(key: Key, context: &str) -> Append {
 
 /// Takes the first message up.
 fn begun(key: Key) -> Append {
-    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), unread: Vec::new() };
+    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), ..Run::default() };
     let header = header(TaskState::Working, run);
     let events = vec![(Kind::Status(TaskState::Working), Bytes::from_static(b"{}"))];
     Append { key, expect: 1, fence: None, header, events, snapshot: None, dedup: None }

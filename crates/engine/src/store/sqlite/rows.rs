@@ -98,6 +98,10 @@ pub(super) fn uint(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
+pub(super) fn count(value: i64) -> usize {
+    usize::try_from(value).unwrap_or(0)
+}
+
 /// The first row of a cached statement.
 pub(super) fn first<T>(
     conn: &Connection,
@@ -121,8 +125,8 @@ pub(super) fn holder(run: &Run) -> Option<[u8; 16]> {
     run.holder.map(|Holder(life)| life.to_be_bytes())
 }
 
-/// A task from the columns of the header macro in [`super::statements`] and its artifacts, without
-/// the events since its snapshot; and its row. Its id is the second column, for who needs it.
+/// A task from the columns of the header macro in [`super::statements`], its artifacts and what its
+/// turn keeps of them, without the events since its snapshot; and its row. Its id is the second column, for who needs it.
 pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
     let header = Header {
         agent: AgentName::from(text(row, 2)?),
@@ -132,7 +136,7 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
         created: Timestamp::from_millis(row.get(6)?),
         hidden: row.get(7)?,
         bytes: uint(row.get(8)?),
-        run: read_run(row, 10)?,
+        run: Run { kept: count(row.get(20)?), ..read_run(row, 10)? },
     };
     let snapshot = match row.get::<_, Option<i64>>(15)? {
         Some(seq) => Some(Snapshot {
@@ -148,7 +152,8 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
     Ok((row.get(0)?, stored))
 }
 
-/// A run from five columns in the order of its statements.
+/// A run from five columns in the order of its statements. How many artifacts its turn keeps stands
+/// elsewhere.
 pub(super) fn read_run(row: &Row<'_>, first: usize) -> Result<Run, Fault> {
     let holder: Option<[u8; 16]> = row.get(first + 4)?;
     Ok(Run {
@@ -157,6 +162,7 @@ pub(super) fn read_run(row: &Row<'_>, first: usize) -> Result<Run, Fault> {
         epoch: uint(row.get(first + 2)?),
         unread: read_unread(text(row, first + 3)?)?,
         holder: holder.map(u128::from_be_bytes).map(Holder),
+        kept: 0,
     })
 }
 

@@ -53,23 +53,23 @@ statements! {
     FIND_TASK =
         "SELECT row, coalesce((SELECT max(seq) FROM events WHERE task = row), 0), counted, \
          snapshot, agent, state, hidden, changed, created, phase, turn, attempt, epoch, unread, \
-         holder FROM tasks WHERE owner = ?1 AND id = ?2";
+         holder, kept FROM tasks WHERE owner = ?1 AND id = ?2";
     ADD_TASK =
         "INSERT INTO tasks (row, owner, id, agent, context, state, changed, created, hidden, phase, \
-         head, bytes, counted, turn, attempt, epoch, unread, holder) \
+         head, bytes, counted, turn, attempt, epoch, unread, holder, kept) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14, ?15, ?16, \
-         ?17) ON CONFLICT (owner, id) DO NOTHING";
+         ?17, ?18) ON CONFLICT (owner, id) DO NOTHING";
     /// Everything that can change. SQLite rewrites every index that has a column in SET, whether or
     /// not its value changes, so that what never changes is not here.
     UPDATE_TASK =
         "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7, \
-         counted = ?3, state = ?8, changed = ?9, created = ?10, phase = ?11, holder = ?12 \
-         WHERE row = ?1";
+         counted = ?3, state = ?8, changed = ?9, created = ?10, phase = ?11, holder = ?12, \
+         kept = ?13 WHERE row = ?1";
     /// The same, with the snapshot of a task that is over.
     END_TASK =
         "UPDATE tasks SET head = ?2, bytes = ?3, turn = ?4, attempt = ?5, epoch = ?6, unread = ?7, \
          counted = ?3, state = ?8, changed = ?9, created = ?10, phase = ?11, holder = ?12, \
-         snapshot = ?2, status = ?13, history = ?14, metadata = ?15, artifacts = ?16 \
+         kept = ?13, snapshot = ?2, status = ?14, history = ?15, metadata = ?16, artifacts = ?17 \
          WHERE row = ?1";
     SHOW_TASK = "UPDATE tasks SET hidden = ?2 WHERE row = ?1";
     ADD_EVENT =
@@ -98,7 +98,7 @@ statements! {
 
     // Point reads.
     LOAD = concat!(
-        "SELECT ", header!(), ", coalesce(t.artifacts, s.artifacts) ", task_of_key!(),
+        "SELECT ", header!(), ", coalesce(t.artifacts, s.artifacts), t.kept ", task_of_key!(),
         " CROSS JOIN agents a ON a.id = t.agent ", snapshot_beside!(),
         " WHERE o.tenant = ?1 AND o.principal = ?2"
     );
@@ -142,18 +142,20 @@ statements! {
          WHERE owner = ?1 AND context = ?2 AND hidden = 0 AND state IN (6, 8) AND changed >= ?3 \
          AND (?4 IS NULL OR agent = ?4) AND state = ?5";
     LIST_ITEM = concat!(
-        "SELECT ", header!(), ", x'' FROM tasks t CROSS JOIN agents a ON a.id = t.agent ",
+        "SELECT ", header!(), ", x'', 0 FROM tasks t CROSS JOIN agents a ON a.id = t.agent ",
         snapshot_beside!(), " WHERE t.row = ?1"
     );
     LIST_ITEM_WITH_ARTIFACTS = concat!(
-        "SELECT ", header!(), ", coalesce(t.artifacts, s.artifacts) FROM tasks t \
+        "SELECT ", header!(), ", coalesce(t.artifacts, s.artifacts), 0 FROM tasks t \
          CROSS JOIN agents a ON a.id = t.agent ", snapshot_beside!(), " WHERE t.row = ?1"
     );
 
-    /// The second column is what a task weighs.
+    /// The second column is what a task weighs: its snapshot and, if it is not over, the events since.
     RECALL = concat!(
         "SELECT t.row, coalesce(length(t.history), length(s.history), 0) \
          + coalesce(length(t.artifacts), length(s.artifacts), 0) \
+         + CASE WHEN t.status IS NULL THEN (SELECT coalesce(sum(length(e.body)), 0) FROM events e \
+         WHERE e.task = t.row AND e.seq > coalesce(t.snapshot, 0)) ELSE 0 END \
          FROM tasks t INDEXED BY tasks_by_context ", snapshot_beside!(),
         " WHERE t.owner = ?1 AND t.context = ?2 AND t.hidden = 0 AND t.agent = ?3 AND t.phase <> 1 \
          ORDER BY t.row DESC LIMIT ?4"
