@@ -78,6 +78,24 @@ fn a_second_process_is_refused_until_the_first_has_gone() {
 }
 
 #[test]
+fn a_lock_that_is_released_within_two_seconds_is_waited_for() {
+    let (_directory, path) = place();
+    // A process between clone and exec holds the lock of the server that was killed.
+    let held = fs::File::create(path.with_file_name("herald.db.lock")).unwrap();
+    held.lock().unwrap();
+    let (opened, wait) = std::sync::mpsc::channel::<()>();
+    let release = std::thread::spawn(move || {
+        // It has the lock for as long as it wants, whatever is opened meanwhile.
+        let is_early = wait.recv_timeout(std::time::Duration::from_millis(300)).is_ok();
+        drop(held);
+        assert!(!is_early, "it was opened while another had the lock");
+    });
+    open(&path);
+    let _ = opened.send(());
+    release.join().unwrap();
+}
+
+#[test]
 fn a_database_of_a_newer_version_is_left_alone() {
     let (_directory, path) = place();
     drop(open(&path));

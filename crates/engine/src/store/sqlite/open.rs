@@ -4,7 +4,7 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, Read},
     path::Path,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
@@ -21,6 +21,13 @@ const APPLICATION: i64 = 0x4852_4c44;
 
 /// A program that only looks at the live file may make us wait so long; more, and it fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A lock is waited for this long: between clone and exec, a child of a server that was killed still
+/// holds the server's lock.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// The pause between two attempts at a lock.
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// Tables without which nothing works.
 const TABLES: [&str; 11] = [
@@ -49,7 +56,8 @@ pub(super) struct Opened {
     pub(super) secret: [u8; 32],
 }
 
-/// Locks the database, or says who is in the way. Creates the directory if there is none.
+/// Locks the database, or says who is in the way. Creates the directory if there is none. Blocks for
+/// at most [`LOCK_WAIT`].
 pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
     if let Some(directory) = path.parent() {
@@ -63,10 +71,30 @@ pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
         .write(true)
         .open(beside)
         .map_err(unwritable)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Lock(file)),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(unwritable(error)),
+    wait_for_lock(path, || file.try_lock())?;
+    Ok(Lock(file))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kernel wakes only those who wait for a lock without a deadline"
+)]
+fn wait_for_lock(
+    path: &Path,
+    attempt: impl Fn() -> Result<(), TryLockError>,
+) -> Result<(), OpenError> {
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match attempt() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_RETRY);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse { path: path.to_owned() });
+            }
+            Err(TryLockError::Error(error)) => return Err(unwritable(path, &error.to_string())),
+        }
     }
 }
 
