@@ -173,8 +173,8 @@ impl Coding {
 
     /// One attempt at a message, with or without the agent's earlier session.
     async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<Done, Cut> {
-        let message = turn.message().clone();
-        let given = tokio::task::spawn_blocking(move || Input::Text.give(&message)).await;
+        let (message, prefix) = (turn.message().clone(), self.processes.file_prefix());
+        let given = tokio::task::spawn_blocking(move || Input::Text.give(&message, &prefix)).await;
         let given: Given = given.map_err(io::Error::other).flatten().map_err(unstarted)?;
         let ask = Ask {
             text: String::from_utf8_lossy(&given.stdin).into_owned(),

@@ -159,7 +159,8 @@ impl Agent for Exec {
         let tell = |failure: Failure| failure.tell(&self.name, self.error_detail);
         let unstarted = |fault: io::Error| tell(Failure::unstarted(&fault));
         let (input, message) = (self.input, turn.message().clone());
-        let given = tokio::task::spawn_blocking(move || input.give(&message)).await;
+        let prefix = self.processes.file_prefix();
+        let given = tokio::task::spawn_blocking(move || input.give(&message, &prefix)).await;
         let given = given.map_err(io::Error::other).flatten().map_err(unstarted)?;
         let process = self.processes.spawn(&self.program, &environment(turn)).await;
         let (mut process, mut pipes) = process.map_err(unstarted)?;

@@ -7,7 +7,7 @@ mod record;
 
 use std::{
     collections::HashSet,
-    fs, io,
+    env, fs, io,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{ExitStatus, Stdio},
@@ -35,6 +35,9 @@ pub use self::program::{Program, Workdir};
 
 /// Our own variables are not for programs: tokens may be among them.
 const OURS: &str = "HERALD_";
+
+/// How the names of directories with callers' files begin.
+const FILES: &str = "herald-";
 
 /// How long a killed program may take to be gone, beyond its grace: the kernel may hold it up.
 pub const STUCK: Duration = Duration::from_secs(3);
@@ -118,6 +121,7 @@ impl Processes {
                 tracing::warn!(left, "ends programs that an earlier start left behind");
                 family.end(grace).await;
             }
+            remove_files(&life.id);
             fs::remove_dir_all(path)?;
         }
         Ok(())
@@ -128,10 +132,16 @@ impl Processes {
     pub async fn close(&self, grace: Duration) {
         self.inner.closing.store(true, Ordering::SeqCst);
         let gone = Family::of_life(&self.inner.life, []).end(grace).await;
+        remove_files(&self.inner.life);
         if let (true, Some(records)) = (gone, &self.inner.records) {
             // If it stays, the next start finds nothing in it that runs.
             let _ = fs::remove_dir_all(&records.own);
         }
+    }
+
+    /// How the names of directories with callers' files begin, so that a later start finds them.
+    pub(crate) fn file_prefix(&self) -> String {
+        format!("{FILES}{}-", self.inner.life)
     }
 
     /// Starts a program in a process group of its own, with `more` in its environment.
@@ -144,7 +154,7 @@ impl Processes {
         let mark = format!("{}-{}", self.inner.life, Uuid::new_v4().simple());
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).current_dir(program.directory.resolve()?).process_group(0);
-        for (name, _) in std::env::vars_os() {
+        for (name, _) in env::vars_os() {
             if name.as_encoded_bytes().starts_with(OURS.as_bytes()) {
                 command.env_remove(name);
             }
@@ -245,6 +255,18 @@ impl Drop for Process {
         if !self.is_over {
             self.family.kill();
             self.over();
+        }
+    }
+}
+
+/// Removes the files of callers that one life of the server left behind. Nobody else's have its id in
+/// their name.
+fn remove_files(life: &str) {
+    let prefix = format!("{FILES}{life}-");
+    for entry in fs::read_dir(env::temp_dir()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            // What stays is readable for this user only.
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }

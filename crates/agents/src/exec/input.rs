@@ -1,6 +1,11 @@
 //! A message as a program reads it.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs::{File, Permissions},
+    io::{self, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
 
 use herald_protocol::{Content, Message, Metadata, Part};
 use serde::Serialize;
@@ -62,11 +67,13 @@ struct PartOnDisk<'a> {
 
 impl Input {
     /// Writes a message's files to a directory of their own, and the message as it is to be read.
-    pub(crate) fn give(self, message: &Message) -> io::Result<Given> {
+    pub(crate) fn give(self, message: &Message, prefix: &str) -> io::Result<Given> {
         let is_file = |part: &Part| matches!(part.content, Content::Raw(_));
         let files = match message.parts.iter().any(is_file) {
-            // Only our own user can look into it.
-            true => Some(tempfile::Builder::new().prefix("herald-").tempdir()?),
+            true => {
+                let private = Permissions::from_mode(0o700);
+                Some(tempfile::Builder::new().prefix(prefix).permissions(private).tempdir()?)
+            }
             false => None,
         };
         let mut paths = Vec::new();
@@ -74,7 +81,7 @@ impl Input {
             let path = match (&part.content, &files) {
                 (Content::Raw(bytes), Some(files)) => {
                     let path = files.path().join(file_name(index, part));
-                    fs::write(&path, bytes)?;
+                    write(&path, bytes)?;
                     Some(path)
                 }
                 _ => None,
@@ -91,6 +98,12 @@ impl Input {
         };
         Ok(Given { stdin, _files: files })
     }
+}
+
+/// Writes a new file that only its owner may read.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
 }
 
 fn line(part: &Part, path: &Option<PathBuf>) -> String {

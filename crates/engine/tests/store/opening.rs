@@ -95,6 +95,44 @@ fn a_lock_that_is_released_within_two_seconds_is_waited_for() {
     release.join().unwrap();
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn the_files_of_a_database_are_for_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let set = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let files = |path: &Path| {
+        ["", "-wal", "-shm", ".lock"].map(|end| PathBuf::from(format!("{}{end}", path.display())))
+    };
+    let (directory, path) = place();
+    set(directory.path(), 0o755);
+    let store = open(&path);
+    store.append(task("one", vec![])).await.unwrap();
+    for file in files(&path) {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+    assert_eq!(mode(directory.path()), 0o755, "the directory is somebody else's to set");
+    // Files of an earlier version that was killed.
+    let crashed = directory.path().join("crashed.db");
+    for (from, to) in files(&path).iter().zip(files(&crashed)) {
+        fs::copy(from, &to).unwrap();
+        set(&to, 0o644);
+    }
+    drop(store);
+    let store = open(&crashed);
+    assert!(has(&store, "one").await);
+    store.append(task("two", vec![])).await.unwrap();
+    for file in files(&crashed) {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+    // A directory that the store makes itself.
+    let below = directory.path().join("new/er");
+    drop(open(&below.join("herald.db")));
+    assert_eq!(mode(&below), 0o700);
+}
+
 #[test]
 fn a_database_of_a_newer_version_is_left_alone() {
     let (_directory, path) = place();

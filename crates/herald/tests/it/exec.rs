@@ -304,6 +304,40 @@ print(json.dumps({'message': m, 'file': open(m['parts'][2]['path']).read(),
     assert_eq!(message["parts"][3], parts[3]);
 }
 
+/// A message whose only part is a file.
+fn file() -> Call {
+    let parts = json!([{ "raw": "aGVsbG8=", "filename": "note.txt" }]);
+    let message = json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": parts });
+    let body = json!({ "message": message, "configuration": { "returnImmediately": true } });
+    Call::post("/message:send", &body).header("a2a-version", "1.0")
+}
+
+#[tokio::test]
+async fn the_files_of_callers_are_for_the_servers_user_only_and_outlive_no_crash() {
+    let shows = "read -r path; stat -c %a \"$path\" \"${path%/*}\"; echo \"$path\"; \
+                 until [ -e go ]; do sleep 0.05; done";
+    let temporary = tempfile::tempdir().unwrap();
+    let place = temporary.path().to_str().unwrap().to_owned();
+    let options = script(shows, "").environment("TMPDIR", &place).shell("umask 022");
+    let mut herald = Herald::start(options).await;
+    let sent = Wire::Rest.sent(&herald.call(&file()).await).unwrap();
+    let shown = async || printed(&task(&herald, id(&sent)).await);
+    eventually(SOON, "it has shown them", async || shown().await.contains("note.txt\n")).await;
+    let shown = shown().await;
+    let lines: Vec<_> = shown.lines().collect();
+    assert_eq!(lines[..2], ["600", "700"]);
+    let path = Path::new(lines[2]);
+    assert!(path.starts_with(&place) && path.exists(), "{shown}");
+    // Somebody else's, whose name begins in the same way.
+    let foreign = temporary.path().join("herald-foreign");
+    fs::create_dir(&foreign).unwrap();
+    herald.kill9().await;
+    assert!(path.exists(), "nobody was there to remove it");
+    herald.restart().await;
+    assert!(!path.parent().unwrap().exists(), "{shown}");
+    assert!(foreign.exists());
+}
+
 #[tokio::test]
 async fn a_program_gets_what_it_is_given_and_none_of_the_servers_secrets() {
     let settings = "env = { GIVEN = \"as is\", SECRET = \"env:HERALD_TEST_SECRET\" }";

@@ -1,7 +1,6 @@
 //! Looking at a database from outside, beside whoever has it open, without changing a byte of it.
 
 use std::{
-    ffi::OsString,
     fs::{self, File, TryLockError},
     io,
     path::Path,
@@ -14,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbCo
 
 use super::{
     error::{OpenError, refuse, unwritable},
-    open,
+    open::{self, beside},
 };
 
 /// Faults that are worth reading.
@@ -174,12 +173,6 @@ fn is_locked(path: &Path) -> Result<bool, OpenError> {
         Err(TryLockError::WouldBlock) => Ok(true),
         Err(TryLockError::Error(error)) => Err(unwritable(path, &error.to_string())),
     }
-}
-
-fn beside(path: &Path, ending: &str) -> OsString {
-    let mut name = path.to_owned().into_os_string();
-    name.push(ending);
-    name
 }
 
 fn size(path: impl AsRef<Path>) -> u64 {

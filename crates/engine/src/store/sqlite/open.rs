@@ -1,9 +1,10 @@
 //! Opening a database: whose it is, whether it is whole, and bringing it up to date.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read},
-    path::Path,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -61,16 +62,10 @@ pub(super) struct Opened {
 pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).map_err(unwritable)?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(directory).map_err(unwritable)?;
     }
-    let mut beside = path.to_owned().into_os_string();
-    beside.push(".lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(beside)
-        .map_err(unwritable)?;
+    let file = private().open(beside(path, ".lock")).map_err(unwritable)?;
     wait_for_lock(path, || file.try_lock())?;
     Ok(Lock(file))
 }
@@ -98,9 +93,46 @@ fn wait_for_lock(
     }
 }
 
+/// How files are opened that SQLite must not make: it would leave them readable for everybody.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    options
+}
+
+/// Makes the files of a database readable for their owner only. SQLite gives new files beside the
+/// database the mode of the database.
+fn protect(path: &Path) -> Result<(), OpenError> {
+    let unwritable = |error: io::Error| unwritable(path, &error.to_string());
+    private().open(path).map_err(unwritable)?;
+    for file in ["", "-wal", "-shm", ".lock"].map(|ending| beside(path, ending)) {
+        let mode = match fs::metadata(&file) {
+            Ok(found) => found.permissions().mode() & 0o777,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(unwritable(error)),
+        };
+        if mode & 0o077 == 0 {
+            continue;
+        }
+        // A file of another user, which this one may write, is for that user to protect.
+        if let Err(error) = fs::set_permissions(&file, Permissions::from_mode(mode & 0o700)) {
+            let file = file.display();
+            tracing::warn!(%file, %error, "other users may read this file; run chmod 600 on it");
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(ending);
+    name.into()
+}
+
 /// Opens a file whose lock we hold. A write-ahead log that had to grow past `cap` is cut back to it.
 pub(super) fn file(path: &Path, cap: u64) -> Result<Opened, OpenError> {
     inspect(path)?;
+    protect(path)?;
     let failed = |error| refuse(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
@@ -199,9 +231,7 @@ pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(unwritable(error)),
     };
-    let mut log = path.to_owned().into_os_string();
-    log.push("-wal");
-    let logged = fs::metadata(log).map_or(0, |log| log.len());
+    let logged = fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
     if length == 0 {
         // New, or abandoned before anything was in it; but a log without a database was its log.
         let problem = "its file is empty but its write-ahead log is not";
