@@ -1,6 +1,7 @@
 //! `herald serve`.
 
 use std::{
+    convert::Infallible,
     future::pending,
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -69,9 +70,10 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         server = server.tls(tls.clone());
     }
     let server = server.build().map_err(|fault| settings.blame(fault))?;
-    // Ready to be told before anybody can know that it runs.
+    // Ready to be told before anybody can know that it runs. A hangup without a handler would end the
+    // process at once.
     let mut signals = Signals::listen()?;
-    let hangup = tls.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
+    let hangup = signal(SignalKind::hangup())?;
     let stopping = CancellationToken::new();
     let stop = stopping.clone().cancelled_owned();
     match &listener {
@@ -91,9 +93,9 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         signals.next().await;
     };
     let renewed = async {
-        match (&settings.tls, &tls, hangup) {
-            (Some(files), Some(tls), Some(hangup)) => files.follow(tls, hangup).await,
-            (_, _, _) => pending().await,
+        match (&settings.tls, &tls) {
+            (Some(files), Some(tls)) => files.follow(tls, hangup).await,
+            (_, _) => ignore(hangup).await,
         }
     };
     let result = tokio::select! {
@@ -112,6 +114,16 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         spans.finish().await;
     }
     Ok(result?)
+}
+
+/// Says that there is nothing to reload, for as long as the server runs.
+async fn ignore(mut hangup: Signal) -> Infallible {
+    while let Some(()) = hangup.recv().await {
+        tracing::info!(
+            "received SIGHUP: nothing is reloaded, there is no certificate; restart for new settings"
+        );
+    }
+    pending().await
 }
 
 /// Says what the end waits for, so that it does not look stuck, and how not to wait.
