@@ -183,6 +183,8 @@ impl Coding {
             profile: self.profile_name.clone(),
             settings: self.settings.clone(),
             force: self.force,
+            agent: self.name.clone(),
+            task: turn.task_id().clone(),
             directory: self.program.directory().map_err(unstarted)?,
         };
         let dialect = self.preset.dialect(ask);
@@ -205,7 +207,7 @@ impl Coding {
             },
             Ok(None) => Err(Cut::Failed(conversation.broken_off(self.program.grace).await)),
             Err(Cut::Failed(failure)) => {
-                let error = failure.tell(&self.name, self.error_detail);
+                let error = failure.tell(turn, &self.name, self.error_detail);
                 turn.fail_while(&error, conversation.end()).await;
                 Err(Cut::Turn(error))
             }
@@ -379,9 +381,9 @@ impl Agent for Coding {
             Err(Cut::Unanswered) => Ok(()),
             Err(Cut::SessionLost) => {
                 let failure = Failure::new("lost its session");
-                Err(failure.tell(&self.name, self.error_detail))
+                Err(failure.tell(turn, &self.name, self.error_detail))
             }
-            Err(Cut::Failed(failure)) => Err(failure.tell(&self.name, self.error_detail)),
+            Err(Cut::Failed(failure)) => Err(failure.tell(turn, &self.name, self.error_detail)),
             Err(Cut::Turn(error)) => Err(error),
         }
     }

@@ -156,7 +156,7 @@ impl Exec {
 #[async_trait]
 impl Agent for Exec {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        let tell = |failure: Failure| failure.tell(&self.name, self.error_detail);
+        let tell = |failure: Failure| failure.tell(turn, &self.name, self.error_detail);
         let unstarted = |fault: io::Error| tell(Failure::unstarted(&fault));
         let (input, message) = (self.input, turn.message().clone());
         let prefix = self.processes.file_prefix();

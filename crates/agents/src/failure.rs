@@ -2,7 +2,7 @@
 
 use std::{fmt, io, process::ExitStatus};
 
-use herald_engine::AgentError;
+use herald_engine::{AgentError, Turn};
 use herald_protocol::AgentName;
 
 use crate::{process::describe, text::cut};
@@ -62,23 +62,35 @@ impl Failure {
     }
 
     /// Logs everything, and returns what the caller may hear.
-    pub(crate) fn tell(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
-        AgentError::Failed(self.words(agent, detail))
+    pub(crate) fn tell(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> AgentError {
+        AgentError::Failed(self.words(turn, agent, detail))
     }
 
     /// The same, where what does the work is not to be had.
-    pub(crate) fn tell_gone(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
-        AgentError::Unavailable(self.words(agent, detail))
+    pub(crate) fn tell_gone(
+        self,
+        turn: &Turn,
+        agent: &AgentName,
+        detail: ErrorDetail,
+    ) -> AgentError {
+        AgentError::Unavailable(self.words(turn, agent, detail))
     }
 
     /// The same, where what does the work said something that makes no sense.
-    pub(crate) fn tell_broken(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
-        AgentError::Broke(self.words(agent, detail))
+    pub(crate) fn tell_broken(
+        self,
+        turn: &Turn,
+        agent: &AgentName,
+        detail: ErrorDetail,
+    ) -> AgentError {
+        AgentError::Broke(self.words(turn, agent, detail))
     }
 
-    fn words(self, agent: &AgentName, detail: ErrorDetail) -> String {
+    fn words(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> String {
         let said = self.full.as_deref().or(self.message.as_deref());
-        tracing::warn!(%agent, kind = self.kind, said, "the agent failed");
+        // In the line itself: the span of a turn exists only where it is exported or debugged.
+        let task = turn.task_id();
+        tracing::warn!(%task, %agent, kind = self.kind, said, "the agent failed");
         let told = match detail {
             ErrorDetail::Kind => None,
             ErrorDetail::Message => self.message.as_deref().map(|told| cut(told, MESSAGE)),

@@ -39,6 +39,9 @@ const OURS: &str = "HERALD_";
 /// How the names of directories with callers' files begin.
 const FILES: &str = "herald-";
 
+/// The variable that tells a program its task.
+const TASK_ID: &str = "HERALD_TASK_ID";
+
 /// How long a killed program may take to be gone, beyond its grace: the kernel may hold it up.
 pub const STUCK: Duration = Duration::from_secs(3);
 
@@ -72,6 +75,9 @@ pub struct Process {
     pid: i32,
     family: Family,
     grace: Duration,
+    /// The program and its task, for the log.
+    program: PathBuf,
+    task: Option<String>,
     processes: Processes,
     recorded: Option<PathBuf>,
     is_over: bool,
@@ -176,6 +182,8 @@ impl Processes {
             pid,
             family: Family::of_program(&mark, leader),
             grace: program.grace,
+            program: program.path.clone(),
+            task: more.iter().find(|(name, _)| *name == TASK_ID).map(|(_, task)| task.clone()),
             processes: self.clone(),
             recorded: leader.and_then(|leader| self.record(leader)),
             is_over: false,
@@ -232,7 +240,8 @@ impl Process {
         let reaped = timeout(self.grace + STUCK, self.child.wait());
         let (_, gone) = tokio::join!(reaped, self.family.end(self.grace));
         if !gone {
-            tracing::error!("a program cannot be ended; the next start tries again");
+            let (task, program) = (self.task.as_deref(), self.program.display());
+            tracing::error!(task, %program, "a program cannot be ended; the next start tries again");
             self.recorded = None;
         }
         self.over();
@@ -274,7 +283,7 @@ fn remove_files(life: &str) {
 /// What a program that works on a turn finds in its environment.
 pub(crate) fn environment(turn: &Turn) -> Vec<(&'static str, String)> {
     let mut environment = vec![
-        ("HERALD_TASK_ID", turn.task_id().to_string()),
+        (TASK_ID, turn.task_id().to_string()),
         ("HERALD_CONTEXT_ID", turn.context_id().to_string()),
         ("HERALD_MESSAGE_ID", turn.message().message_id.to_string()),
     ];

@@ -175,15 +175,17 @@ impl Sqlite {
 #[async_trait]
 impl Store for Sqlite {
     async fn append(&self, append: Append) -> Result<Seq, StoreError> {
-        self.write(Work::Append(Box::new(append))).await
+        let task = append.key.task.clone();
+        self.write(Work::Append(Box::new(append))).await.map_err(|error| error.of(&task))
     }
 
     async fn load(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
-        self.readers.with(|conn| reader::load(conn, key))
+        self.readers.with(|conn| reader::load(conn, key)).map_err(|error| error.of(&key.task))
     }
 
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {
-        self.readers.with(|conn| reader::read(conn, key, after, limit))
+        let read = self.readers.with(|conn| reader::read(conn, key, after, limit));
+        read.map_err(|error| error.of(&key.task))
     }
 
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError> {
