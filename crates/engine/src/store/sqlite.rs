@@ -8,6 +8,7 @@ mod append;
 mod checkpoint;
 mod error;
 mod feed;
+mod files;
 #[cfg(test)]
 mod growth;
 mod inspect;
@@ -119,10 +120,11 @@ impl Sqlite {
         readers: impl FnOnce(Arc<Mutex<Connection>>) -> Readers,
         mut threads: Vec<JoinHandle<()>>,
     ) -> Result<Self, OpenError> {
-        let Opened { conn, next, secret } = opened;
+        let Opened { conn, next, secret, files } = opened;
         let conn = Arc::new(Mutex::new(conn));
         let metrics = Arc::new(StoreMetrics::default());
-        let writer = Writer::new(Arc::clone(&conn), checkpoints, next, Arc::clone(&metrics));
+        let shared = (Arc::clone(&conn), Arc::clone(&metrics));
+        let writer = Writer::new(shared.0, checkpoints, files, next, shared.1);
         let (jobs, queue) = mpsc::channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("herald-store".into())

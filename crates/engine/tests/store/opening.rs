@@ -4,13 +4,13 @@ use std::{
 };
 
 use herald_engine::store::{
-    Append, Dedup, FeedQuery, Retention, Store,
+    Append, Dedup, FeedQuery, Retention, Store, StoreError,
     sqlite::{OpenError, Options, Sqlite},
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::{has, key, open, task};
+use crate::{has, is_unavailable, key, open, task};
 
 fn place() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -131,6 +131,54 @@ async fn the_files_of_a_database_are_for_their_owner_only() {
     let below = directory.path().join("new/er");
     drop(open(&below.join("herald.db")));
     assert_eq!(mode(&below), 0o700);
+}
+
+#[tokio::test]
+async fn nothing_is_written_to_files_that_were_removed_or_replaced() {
+    fn remove(path: &Path) {
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
+    fn remove_log(path: &Path) {
+        fs::remove_file(path.with_file_name("herald.db-wal")).unwrap();
+    }
+    fn replace(path: &Path) {
+        let copy = path.with_file_name("copy");
+        fs::copy(path, &copy).unwrap();
+        fs::rename(copy, path).unwrap();
+    }
+    for how in ["removed", "without its log", "replaced"] {
+        let (directory, _) = place();
+        let path = directory.path().join("data/herald.db");
+        let store = open(&path);
+        store.append(task("before", vec![])).await.unwrap();
+        assert_eq!(store.probe().await, Ok(()));
+        match how {
+            "removed" => remove(&path),
+            "replaced" => replace(&path),
+            _ => remove_log(&path),
+        }
+        let Err(StoreError::Unavailable(said)) = store.probe().await else {
+            panic!("{how}: it would be lost");
+        };
+        for word in ["herald.db", "removed or replaced", "restart"] {
+            assert!(said.contains(word), "{how}: {said}");
+        }
+        let refused = store.append(task("after", vec![])).await;
+        assert!(is_unavailable(&refused), "{how}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_was_moved_away_and_back_is_written_again() {
+    let (directory, _) = place();
+    let (here, away) = (directory.path().join("data"), directory.path().join("away"));
+    let store = open(&here.join("herald.db"));
+    fs::rename(&here, &away).unwrap();
+    assert!(is_unavailable(&store.probe().await));
+    fs::rename(&away, &here).unwrap();
+    assert_eq!(store.probe().await, Ok(()));
+    store.append(task("one", vec![])).await.unwrap();
+    assert!(has(&store, "one").await);
 }
 
 #[test]

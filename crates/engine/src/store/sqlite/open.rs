@@ -13,6 +13,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 use super::{
     append::Next,
     error::{OpenError, corrupt, refuse, unwritable},
+    files::Files,
 };
 
 refinery::embed_migrations!("src/store/sqlite/migrations");
@@ -55,6 +56,8 @@ pub(super) struct Opened {
     pub(super) conn: Connection,
     pub(super) next: Next,
     pub(super) secret: [u8; 32],
+    /// None in memory.
+    pub(super) files: Option<Files>,
 }
 
 /// Locks the database, or says who is in the way. Creates the directory if there is none. Blocks for
@@ -159,7 +162,10 @@ pub(super) fn file(path: &Path, cap: u64) -> Result<Opened, OpenError> {
     .map_err(failed)?;
     let cap = i64::try_from(cap).unwrap_or(i64::MAX);
     conn.pragma_update_and_check(None, "journal_size_limit", cap, |_| Ok(())).map_err(failed)?;
-    prepare(conn, path)
+    let opened = prepare(conn, path)?;
+    // After the first read, which makes the write-ahead log.
+    let files = Files::of(path).map_err(|error| unwritable(path, &error.to_string()))?;
+    Ok(Opened { files: Some(files), ..opened })
 }
 
 /// Opens a database that lives in memory and dies with its connection.
@@ -207,7 +213,7 @@ fn prepare(mut conn: Connection, path: &Path) -> Result<Opened, OpenError> {
         row: next(&conn, "row", "SELECT max(row) FROM tasks").map_err(failed)?,
         position: next(&conn, "position", "SELECT max(position) FROM events").map_err(failed)?,
     };
-    Ok(Opened { conn, next, secret })
+    Ok(Opened { conn, next, secret, files: None })
 }
 
 /// Settings of every connection; the cache in KiB.
