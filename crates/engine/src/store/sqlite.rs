@@ -90,7 +90,8 @@ impl Sqlite {
     /// Opens or creates a database. No other process can open it until this is dropped.
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
         let lock = open::lock(path)?;
-        let opened = open::file(path, options.log_cap_bytes)?;
+        let opened = open::file(path, options.log_cap_bytes);
+        let opened = opened.map_err(|error| inspect::explain(path, error))?;
         let conn = open::checkpointer(path)?;
         let (checkpoints, thread) = Checkpoints::start(conn, options).map_err(OpenError::Thread)?;
         let idle = Mutex::new(Vec::new());
@@ -107,6 +108,12 @@ impl Sqlite {
     /// `None` if there is none yet. It blocks.
     pub fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspection>, OpenError> {
         inspect::inspect(path, patience)
+    }
+
+    /// Which pages of a database do not fit together, as an error for whoever starts the program;
+    /// `None` if a check of a few seconds finds nothing. It blocks.
+    pub fn damage(path: &Path) -> Option<OpenError> {
+        inspect::damage(path)
     }
 
     /// A database that is gone when it is dropped.

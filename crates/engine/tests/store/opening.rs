@@ -182,6 +182,28 @@ async fn a_directory_that_was_moved_away_and_back_is_written_again() {
 }
 
 #[test]
+fn a_migration_that_is_missing_or_another_is_named() {
+    let cases = [
+        ("DELETE FROM refinery_schema_history WHERE version = 2", "lacks the migration V2"),
+        ("UPDATE refinery_schema_history SET checksum = '7' WHERE version = 2", "another V2"),
+        ("DELETE FROM refinery_schema_history WHERE version = 3", "migration V3"),
+    ];
+    for (change, words) in cases {
+        let (_directory, path) = place();
+        drop(open(&path));
+        let conn = Connection::open(&path).unwrap();
+        conn.execute_batch("UPDATE meta SET value = '0.0.9' WHERE key = 'version'").unwrap();
+        assert_eq!(conn.execute(change, []).unwrap(), 1);
+        drop(conn);
+        let error = refusal(&path).to_string();
+        for word in [words, "herald 0.0.9", "backup"] {
+            assert!(error.contains(word), "{change}: {error}");
+        }
+        assert!(!error.contains("writable"), "{change}: {error}");
+    }
+}
+
+#[test]
 fn a_database_of_a_newer_version_is_left_alone() {
     let (_directory, path) = place();
     drop(open(&path));

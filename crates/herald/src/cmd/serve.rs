@@ -19,7 +19,7 @@ use herald_engine::{
         sqlite::{Options, Sqlite},
     },
 };
-use herald_server::Server;
+use herald_server::{ServeError, Server};
 use serde::Serialize;
 use tokio::{
     io::{stdin, stdout},
@@ -113,7 +113,15 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     if let Some(spans) = spans {
         spans.finish().await;
     }
-    Ok(result?)
+    match (result, &settings.store) {
+        // What the engine could not read at its start is looked for in the file.
+        (Err(fault @ ServeError::Engine(_)), StoreKind::Sqlite(path)) => {
+            let path = path.clone();
+            let damage = tokio::task::spawn_blocking(move || Sqlite::damage(&path)).await;
+            Err(damage.ok().flatten().map_or_else(|| fault.into(), Into::into))
+        }
+        (result, _) => Ok(result?),
+    }
 }
 
 /// Says that there is nothing to reload, for as long as the server runs.

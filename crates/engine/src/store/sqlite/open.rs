@@ -1,6 +1,7 @@
 //! Opening a database: whose it is, whether it is whole, and bringing it up to date.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
@@ -8,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use refinery::{Migration, error::Kind};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 
 use super::{
@@ -288,30 +290,85 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
     }
     // Grouped: a migration and the note that it was made are one transaction.
     let run = migrations::runner().set_grouped(true).run(conn);
-    run.map_err(|error| unwritable(path, &error.to_string()))?;
+    run.map_err(|error| unmigrated(conn, path, &error))?;
     put_meta(conn, "version", env!("CARGO_PKG_VERSION")).map_err(|error| refuse(path, &error))
 }
 
-/// Whether the schema is ours, and not an earlier one. One that is ahead of us is refused.
+/// Why a migration failed: because of the disk, or because of what is in the database.
+fn unmigrated(conn: &Connection, path: &Path, error: &refinery::Error) -> OpenError {
+    let Kind::Connection(_, cause) = error.kind() else {
+        return diverged(conn, path, &error.to_string());
+    };
+    match cause.downcast_ref::<rusqlite::Error>() {
+        // Such as a table that is there already.
+        Some(rusqlite::Error::SqlInputError { msg, .. }) => {
+            let applied = applied(conn).unwrap_or_default();
+            let runner = migrations::runner();
+            let missing = |known: &&Migration| !applied.contains_key(&i64::from(known.version()));
+            let next = runner.get_migrations().iter().filter(missing).min_by_key(|m| m.version());
+            let next = next.map(title).unwrap_or_default();
+            diverged(conn, path, &format!("the migration {next} cannot be made: {msg}"))
+        }
+        Some(error) => refuse(path, error),
+        None => unwritable(path, &error.to_string()),
+    }
+}
+
+/// The migrations that a database has had, by number, with their checksums.
+fn applied(conn: &Connection) -> rusqlite::Result<BTreeMap<i64, String>> {
+    let started = "SELECT count(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
+    if conn.query_row(started, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(BTreeMap::new());
+    }
+    let mut read = conn.prepare("SELECT version, checksum FROM refinery_schema_history")?;
+    let found = read.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    found.collect()
+}
+
+/// A migration as people know it: `V2 (presence)`.
+fn title(migration: &Migration) -> String {
+    format!("V{} ({})", migration.version(), migration.name())
+}
+
+/// A schema that no version of this program makes.
+fn diverged(conn: &Connection, path: &Path, problem: &str) -> OpenError {
+    OpenError::Diverged {
+        path: path.to_owned(),
+        problem: problem.to_owned(),
+        made_by: made_by(conn).unwrap_or("an unknown herald".into()),
+    }
+}
+
+/// The version that wrote the database last.
+fn made_by(conn: &Connection) -> Option<String> {
+    let version: Option<String> = meta(conn, "version").unwrap_or_default();
+    version.map(|number| format!("herald {number}"))
+}
+
+/// Whether the schema is ours, and not an earlier one. One that is ahead of us is refused, and so is
+/// one that did not come about as ours.
 pub(super) fn is_current(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
     let failed = |error| refuse(path, &error);
     let runner = migrations::runner();
-    let ours = runner.get_migrations().iter().map(refinery::Migration::version).max();
-    let ours = i64::from(ours.unwrap_or(0));
-    let started = "SELECT count(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
-    let started: i64 = conn.query_row(started, [], |row| row.get(0)).map_err(failed)?;
-    let theirs: Option<i64> = if started > 0 {
-        let last = "SELECT max(version) FROM refinery_schema_history";
-        conn.query_row(last, [], |row| row.get(0)).map_err(failed)?
-    } else {
-        None
-    };
-    if theirs.is_some_and(|theirs| theirs > ours) {
-        let version: Option<String> = meta(conn, "version").unwrap_or_default();
-        let made_by = version.map_or("a newer herald".into(), |number| format!("herald {number}"));
+    let ours = runner.get_migrations();
+    let newest = ours.iter().map(|migration| i64::from(migration.version())).max();
+    let applied = applied(conn).map_err(failed)?;
+    let last = applied.keys().next_back().copied();
+    if last > newest {
+        let made_by = made_by(conn).unwrap_or("a newer herald".into());
         return Err(OpenError::Newer { path: path.to_owned(), made_by });
     }
-    Ok(theirs == Some(ours))
+    for known in ours.iter().filter(|known| Some(i64::from(known.version())) <= last) {
+        let problem = match applied.get(&i64::from(known.version())) {
+            None => format!("it lacks the migration {} and has a later one", title(known)),
+            Some(checksum) if *checksum != known.checksum().to_string() => {
+                format!("it was made with another {} than this version has", title(known))
+            }
+            Some(_) => continue,
+        };
+        return Err(diverged(conn, path, &problem));
+    }
+    Ok(last == newest)
 }
 
 pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenError> {
