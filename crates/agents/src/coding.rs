@@ -29,7 +29,6 @@ use self::{
 };
 use crate::{
     ErrorDetail, Input,
-    exec::input::Given,
     failure::Failure,
     growing::Growing,
     process::{Processes, Program, STUCK, environment},
@@ -173,9 +172,7 @@ impl Coding {
 
     /// One attempt at a message, with or without the agent's earlier session.
     async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<Done, Cut> {
-        let (message, prefix) = (turn.message().clone(), self.processes.file_prefix());
-        let given = tokio::task::spawn_blocking(move || Input::Text.give(&message, &prefix)).await;
-        let given: Given = given.map_err(io::Error::other).flatten().map_err(unstarted)?;
+        let given = Input::Text.give(turn.message(), &self.processes).await.map_err(unstarted)?;
         let ask = Ask {
             text: String::from_utf8_lossy(&given.stdin).into_owned(),
             session,

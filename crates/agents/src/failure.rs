@@ -5,7 +5,10 @@ use std::{fmt, io, process::ExitStatus};
 use herald_engine::{AgentError, Turn};
 use herald_protocol::AgentName;
 
-use crate::{process::describe, text::cut};
+use crate::{
+    process::{describe, describe_limit, is_exhausted},
+    text::cut,
+};
 
 /// How much of a program's complaints is kept: the end of them.
 pub(crate) const COMPLAINTS: usize = 64 << 10;
@@ -49,6 +52,10 @@ impl Failure {
 
     /// A program did not even start.
     pub(crate) fn unstarted(fault: &io::Error) -> Self {
+        if is_exhausted(fault) {
+            let kind = "could not be started: the server has too few file descriptors";
+            return Self::because(kind, format!("{fault}: {}", describe_limit()));
+        }
         Self::because("could not be started", fault)
     }
 
@@ -101,5 +108,19 @@ impl Failure {
             Some(told) => format!("agent {agent} {kind}: {told}"),
             None => format!("agent {agent} {kind}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_found_no_file_descriptors_is_told_so() {
+        let failure = Failure::unstarted(&io::Error::from_raw_os_error(24));
+        assert!(failure.kind.contains("file descriptors"), "{failure:?}");
+        assert!(failure.full.unwrap().contains("ulimit -n"));
+        let missing = Failure::unstarted(&io::Error::from_raw_os_error(2));
+        assert_eq!(missing.kind, "could not be started");
     }
 }

@@ -1,13 +1,16 @@
 //! Programs that agents run, and what is owed to the machine they run on: none outlives its turn,
 //! none is left when the server goes, however it goes.
 
+mod descriptors;
 mod family;
 mod program;
 mod record;
 
 use std::{
     collections::HashSet,
-    env, fs, io,
+    env, fs,
+    future::ready,
+    io,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{ExitStatus, Stdio},
@@ -32,6 +35,10 @@ use self::{
 };
 
 pub use self::program::{Program, Workdir};
+
+pub(crate) use self::descriptors::{
+    DESCRIPTOR_WAIT, describe_limit, is_exhausted, wait_for_descriptors,
+};
 
 /// Our own variables are not for programs: tokens may be among them.
 const OURS: &str = "HERALD_";
@@ -150,7 +157,8 @@ impl Processes {
         format!("{FILES}{}-", self.inner.life)
     }
 
-    /// Starts a program in a process group of its own, with `more` in its environment.
+    /// Starts a program in a process group of its own, with `more` in its environment. Where no file
+    /// descriptors are free it waits for some, for a bounded time.
     pub async fn spawn(
         &self,
         program: &Program,
@@ -170,7 +178,8 @@ impl Processes {
             .envs(more.iter().map(|(name, value)| (name, value)))
             .env(MARK, &mark);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (mut child, pid) = self.start(command)?;
+        let start = || ready(self.start(&mut command));
+        let (mut child, pid) = wait_for_descriptors(DESCRIPTOR_WAIT, start).await?;
         let leader = Identity::of(pid);
         let pipes = Pipes {
             stdin: child.stdin.take(),
@@ -192,8 +201,10 @@ impl Processes {
     }
 
     /// Starts it so that nobody takes it for an orphan before it is known.
-    fn start(&self, mut command: Command) -> io::Result<(Child, i32)> {
+    fn start(&self, command: &mut Command) -> io::Result<(Child, i32)> {
         let mut children = self.children();
+        // One at a time, or each would take the spare descriptors that another has found.
+        descriptors::check_spare()?;
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let pid = pid.expect("a process that was not waited for has an id");

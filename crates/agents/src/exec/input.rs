@@ -12,6 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::process::{DESCRIPTOR_WAIT, Processes, wait_for_descriptors};
+
 /// How a program wants to read a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Input {
@@ -67,7 +69,17 @@ struct PartOnDisk<'a> {
 
 impl Input {
     /// Writes a message's files to a directory of their own, and the message as it is to be read.
-    pub(crate) fn give(self, message: &Message, prefix: &str) -> io::Result<Given> {
+    pub(crate) async fn give(self, message: &Message, processes: &Processes) -> io::Result<Given> {
+        wait_for_descriptors(DESCRIPTOR_WAIT, || {
+            let (message, prefix) = (message.clone(), processes.file_prefix());
+            let given = tokio::task::spawn_blocking(move || self.write(&message, &prefix));
+            async { given.await.map_err(io::Error::other).flatten() }
+        })
+        .await
+    }
+
+    /// The name of the directory begins with `prefix`.
+    fn write(self, message: &Message, prefix: &str) -> io::Result<Given> {
         let is_file = |part: &Part| matches!(part.content, Content::Raw(_));
         let files = match message.parts.iter().any(is_file) {
             true => {

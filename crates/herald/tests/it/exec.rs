@@ -338,6 +338,35 @@ async fn the_files_of_callers_are_for_the_servers_user_only_and_outlive_no_crash
     assert!(foreign.exists());
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_wait_for_file_descriptors_when_there_are_too_few() {
+    let herald = Herald::start(script("cat; sleep 0.2", "").shell("ulimit -n 64")).await;
+    let mut client = herald.client().await;
+    let mut tasks = Vec::new();
+    for number in 0..40 {
+        let draft = Draft::new(uuid(), format!("number {number}"));
+        let sent = client.call(&Wire::Rest.send("", &draft, true)).await.unwrap();
+        tasks.push(id(&Wire::Rest.sent(&sent).unwrap()).to_owned());
+    }
+    for (number, task) in tasks.iter().enumerate() {
+        let look = async |client: &mut crate::http::Client| {
+            Wire::Rest.result(&client.call(&Wire::Rest.get(task)).await.unwrap()).unwrap()
+        };
+        let deadline = tokio::time::Instant::now() + SOON;
+        let mut found = look(&mut client).await;
+        while !matches!(state(&found).as_str(), "completed" | "failed") {
+            assert!(tokio::time::Instant::now() < deadline, "{found}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            found = look(&mut client).await;
+        }
+        assert_eq!(
+            (state(&found).as_str(), &*printed(&found)),
+            ("completed", &*format!("number {number}"))
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_program_gets_what_it_is_given_and_none_of_the_servers_secrets() {
     let settings = "env = { GIVEN = \"as is\", SECRET = \"env:HERALD_TEST_SECRET\" }";
