@@ -116,6 +116,12 @@ impl Sqlite {
         inspect::damage(path)
     }
 
+    /// Whether another process has the database. A process that is ending is waited for, for at
+    /// most two seconds. It blocks, and makes no file.
+    pub fn check_unused(path: &Path) -> Result<(), OpenError> {
+        open::check_unused(path)
+    }
+
     /// A database that is gone when it is dropped.
     pub fn memory() -> Result<Self, OpenError> {
         Self::start(open::memory()?, None, Readers::Shared, Vec::new())

@@ -19,7 +19,7 @@ use herald_engine::{
         sqlite::{Options, Sqlite},
     },
 };
-use herald_server::{ServeError, Server};
+use herald_server::{ServeError, Server, Tls};
 use serde::Serialize;
 use tokio::{
     io::{stdin, stdout},
@@ -58,22 +58,25 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     if !args.basics.no_discovery {
         passed_over().iter().for_each(|sentence| tracing::warn!("{sentence}"));
     }
-    let engine = build_engine(&settings, open_store(&settings)?)?;
-    // The data directory is ours now, and so is what an earlier life of it left running.
-    let cleared = settings.processes.clear(PROGRAMS_LEFT).await;
-    cleared.context("cannot keep a record of running programs")?;
-    let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
-    let at_work = engine.clone();
-    let mut server = Server::builder(engine).config(settings.server.clone());
-    let tls = settings.tls.as_ref().map(TlsFiles::read).transpose()?;
-    if let Some(tls) = &tls {
-        server = server.tls(tls.clone());
-    }
-    let server = server.build().map_err(|fault| settings.blame(fault))?;
     // Ready to be told before anybody can know that it runs. A hangup without a handler would end the
     // process at once.
     let mut signals = Signals::listen()?;
     let hangup = signal(SignalKind::hangup())?;
+    // Everything that can fail because of the settings comes before the data directory is made.
+    let tls = settings.tls.as_ref().map(TlsFiles::read).transpose()?;
+    let rehearsal = build_engine(&settings, Arc::new(Sqlite::memory()?))?;
+    build(&settings, rehearsal, None)?;
+    if let StoreKind::Sqlite(path) = &settings.store {
+        // Before the port: a server that was killed may hold both for a moment.
+        Sqlite::check_unused(path)?;
+    }
+    let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
+    let engine = build_engine(&settings, open_store(&settings)?)?;
+    // The data directory is ours now, and so is what an earlier life of it left running.
+    let cleared = settings.processes.clear(PROGRAMS_LEFT).await;
+    cleared.context("cannot keep a record of running programs")?;
+    let at_work = engine.clone();
+    let server = build(&settings, engine, tls.clone())?;
     let stopping = CancellationToken::new();
     let stop = stopping.clone().cancelled_owned();
     match &listener {
@@ -221,6 +224,19 @@ fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
         made.with_context(|| format!("cannot make the data directory {}", directory.display()))?;
     }
     Ok(Arc::new(Sqlite::open(path, Options::default())?))
+}
+
+/// The server that the settings make.
+pub(crate) fn build(
+    settings: &Settings,
+    engine: Engine,
+    tls: Option<Tls>,
+) -> anyhow::Result<Server> {
+    let mut server = Server::builder(engine).config(settings.server.clone());
+    if let Some(tls) = tls {
+        server = server.tls(tls);
+    }
+    server.build().map_err(|fault| settings.blame(fault))
 }
 
 pub(crate) fn build_engine(settings: &Settings, store: Arc<dyn Store>) -> anyhow::Result<Engine> {

@@ -502,6 +502,31 @@ async fn a_database_that_lacks_a_migration_is_told_so() {
 }
 
 #[tokio::test]
+async fn a_start_that_fails_leaves_no_data_behind() {
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = other.local_addr().unwrap().port().to_string();
+    let missing = ["--tls-certificate", "/none/cert.pem", "--tls-key", "/none/key.pem"];
+    let starts = [
+        Options::default().no_port().arguments(["--port", &port]),
+        Options::default().arguments(missing),
+        Options::config("[server]\ntls = { certificate = \"/none/c\", key = \"/none/k\" }\n"),
+        Options::config("[server]\npublic_url = \"not a url\"\n"),
+        Options::config("[server]\nallowed_origins = [\"not an origin\"]\n"),
+        Options::config("[nothing]\n"),
+    ];
+    for options in starts {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("data");
+        let refused = options.clone().data(&data).refused().await;
+        assert!(!data.exists(), "{options:?}: {}", refused.stderr);
+        // One that was there is left as it was.
+        fs::create_dir(&data).unwrap();
+        options.clone().data(&data).refused().await;
+        assert_eq!(files(&data), [""; 0], "{options:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_database_of_a_newer_version_is_refused_by_number() {
     let (data, options) = left_behind().await;
     let conn = Connection::open(data.path().join("herald.db")).unwrap();

@@ -75,6 +75,15 @@ pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     Ok(Lock(file))
 }
 
+/// Fails if another process has the database. Makes no file, and keeps no lock.
+pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
+    match File::open(beside(path, ".lock")) {
+        Ok(file) => wait_for_lock(path, || file.try_lock_shared()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(unwritable(path, &error.to_string())),
+    }
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "the kernel wakes only those who wait for a lock without a deadline"
