@@ -253,3 +253,21 @@ async fn an_error_about_a_stored_task_names_it() {
     let error = log.lines().find(|line| line.contains("ERROR")).unwrap_or_default();
     assert!(error.contains(&task), "{log}");
 }
+
+#[tokio::test]
+async fn lines_on_a_terminal_are_coloured_unless_no_color_is_set() {
+    let colours = async |variable: &str| {
+        let home = tempfile::tempdir().unwrap();
+        let herald = env!("CARGO_BIN_EXE_herald");
+        // A terminal of its own, on which the server ends as soon as it has listened.
+        let line = format!("{variable} exec timeout -s TERM 1 {herald} serve --ephemeral --port 0");
+        let mut command = tokio::process::Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).current_dir(home.path()).env_remove("NO_COLOR");
+        let shown = crate::support::ended(command).await.stdout;
+        assert!(shown.contains("listening"), "{shown}");
+        shown.contains('\u{1b}')
+    };
+    assert!(colours("").await);
+    assert!(colours("NO_COLOR=").await, "an empty one does not count");
+    assert!(!colours("NO_COLOR=1").await);
+}
