@@ -152,14 +152,14 @@ impl Upstream {
             client = self.client() => client.map_err(|error| self.failed(&error)),
             () = turn.cancelled().cancelled() => Err(Cut::Turn(Stop::Over)),
         };
-        let client = client.map_err(|cut| self.tell(cut))?;
+        let client = client.map_err(|cut| self.tell(turn, cut))?;
         let mut relay = Relay::new(&self.name, &self.secrets, turn);
         let result = self.converse(turn, &client, passage.metadata(), &mut relay).await;
         let Err(cut) = result else { return Ok(()) };
         if let Some(task) = relay.unfinished().filter(|_| !matches!(cut, Cut::Left)) {
-            self.dismiss(&client, task, turn.cancel_metadata()).await;
+            self.dismiss(&client, turn.task_id(), task, turn.cancel_metadata()).await;
         }
-        Err(self.tell(cut))
+        Err(self.tell(turn, cut))
     }
 
     /// Tells the caller everything that the agent says, until it has nothing more to say.
@@ -258,24 +258,31 @@ impl Upstream {
     }
 
     /// Tells the agent that its task is no longer wanted.
-    async fn dismiss(&self, client: &Client, task: &TaskId, metadata: Option<Metadata>) {
-        let cancel = CancelTask { id: task.clone(), metadata, ..CancelTask::default() };
+    async fn dismiss(
+        &self,
+        client: &Client,
+        task: &TaskId,
+        upstream: &TaskId,
+        metadata: Option<Metadata>,
+    ) {
+        let cancel = CancelTask { id: upstream.clone(), metadata, ..CancelTask::default() };
         let told = timeout(DISMISSAL, client.call(Request::CancelTask(cancel))).await;
         let agent = &self.name;
         match told {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 let fault = self.secrets.redact_sentence(&error.to_string());
-                tracing::info!(%agent, upstream = %task, fault, "the agent does not end its task");
+                tracing::info!(%task, %agent, %upstream, fault, "the agent does not end its task");
             }
             Err(_) => {
-                tracing::warn!(%agent, upstream = %task, "the agent does not say that it ended its task");
+                let silent = "the agent does not say that it ended its task";
+                tracing::warn!(%task, %agent, %upstream, "{silent}");
             }
         }
     }
 
     /// Logs why a turn was cut off, and returns what the caller may hear of it.
-    fn tell(&self, cut: Cut) -> AgentError {
+    fn tell(&self, turn: &Turn, cut: Cut) -> AgentError {
         let discreet = |failure: Failure| Failure {
             message: failure.message.map(|message| self.secrets.redact_sentence(&message)),
             ..failure
@@ -286,11 +293,12 @@ impl Upstream {
                 AgentError::Failed(format!("agent {} was cut off: {reason}", self.name))
             }
             Cut::Left => AgentError::Left,
-            Cut::Failed(failure) => discreet(failure).tell(&self.name, self.error_detail),
-            Cut::Gone(failure) => discreet(failure).tell_gone(&self.name, self.error_detail),
+            Cut::Failed(failure) => discreet(failure).tell(turn, &self.name, self.error_detail),
+            Cut::Gone(failure) => discreet(failure).tell_gone(turn, &self.name, self.error_detail),
             Cut::Broke(what) => {
                 let what = self.secrets.redact_sentence(&what);
-                tracing::warn!(agent = %self.name, what, "the agent broke the protocol");
+                let (task, agent) = (turn.task_id(), &self.name);
+                tracing::warn!(%task, %agent, what, "the agent broke the protocol");
                 AgentError::Broke(format!("agent {} {what}", self.name))
             }
         }
@@ -317,10 +325,11 @@ impl Agent for Upstream {
     async fn dismissed(&self, task: &Task, metadata: Option<Metadata>) {
         let Some(upstream) = Place::of(task).and_then(|place| place.next().1) else { return };
         match self.client().await {
-            Ok(client) => self.dismiss(&client, &upstream, metadata).await,
+            Ok(client) => self.dismiss(&client, &task.id, &upstream, metadata).await,
             Err(error) => {
                 let fault = self.secrets.redact_sentence(&error.to_string());
-                tracing::info!(agent = %self.name, %upstream, fault, "the agent does not end its task");
+                let (task, agent) = (&task.id, &self.name);
+                tracing::info!(%task, %agent, %upstream, fault, "the agent does not end its task");
             }
         }
     }

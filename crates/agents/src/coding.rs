@@ -29,7 +29,6 @@ use self::{
 };
 use crate::{
     ErrorDetail, Input,
-    exec::input::Given,
     failure::Failure,
     growing::Growing,
     process::{Processes, Program, STUCK, environment},
@@ -173,9 +172,7 @@ impl Coding {
 
     /// One attempt at a message, with or without the agent's earlier session.
     async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<Done, Cut> {
-        let message = turn.message().clone();
-        let given = tokio::task::spawn_blocking(move || Input::Text.give(&message)).await;
-        let given: Given = given.map_err(io::Error::other).flatten().map_err(unstarted)?;
+        let given = Input::Text.give(turn.message(), &self.processes).await.map_err(unstarted)?;
         let ask = Ask {
             text: String::from_utf8_lossy(&given.stdin).into_owned(),
             session,
@@ -183,6 +180,8 @@ impl Coding {
             profile: self.profile_name.clone(),
             settings: self.settings.clone(),
             force: self.force,
+            agent: self.name.clone(),
+            task: turn.task_id().clone(),
             directory: self.program.directory().map_err(unstarted)?,
         };
         let dialect = self.preset.dialect(ask);
@@ -205,7 +204,7 @@ impl Coding {
             },
             Ok(None) => Err(Cut::Failed(conversation.broken_off(self.program.grace).await)),
             Err(Cut::Failed(failure)) => {
-                let error = failure.tell(&self.name, self.error_detail);
+                let error = failure.tell(turn, &self.name, self.error_detail);
                 turn.fail_while(&error, conversation.end()).await;
                 Err(Cut::Turn(error))
             }
@@ -379,9 +378,9 @@ impl Agent for Coding {
             Err(Cut::Unanswered) => Ok(()),
             Err(Cut::SessionLost) => {
                 let failure = Failure::new("lost its session");
-                Err(failure.tell(&self.name, self.error_detail))
+                Err(failure.tell(turn, &self.name, self.error_detail))
             }
-            Err(Cut::Failed(failure)) => Err(failure.tell(&self.name, self.error_detail)),
+            Err(Cut::Failed(failure)) => Err(failure.tell(turn, &self.name, self.error_detail)),
             Err(Cut::Turn(error)) => Err(error),
         }
     }

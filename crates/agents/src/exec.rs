@@ -156,13 +156,18 @@ impl Exec {
 #[async_trait]
 impl Agent for Exec {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        let tell = |failure: Failure| failure.tell(&self.name, self.error_detail);
+        let tell = |failure: Failure| failure.tell(turn, &self.name, self.error_detail);
         let unstarted = |fault: io::Error| tell(Failure::unstarted(&fault));
-        let (input, message) = (self.input, turn.message().clone());
-        let given = tokio::task::spawn_blocking(move || input.give(&message)).await;
-        let given = given.map_err(io::Error::other).flatten().map_err(unstarted)?;
-        let process = self.processes.spawn(&self.program, &environment(turn)).await;
-        let (mut process, mut pipes) = process.map_err(unstarted)?;
+        let environment = environment(turn);
+        let started = async {
+            let given = self.input.give(turn.message(), &self.processes).await?;
+            Ok((given, self.processes.spawn(&self.program, &environment).await?))
+        };
+        let started = tokio::select! {
+            started = started => started,
+            () = turn.cancelled().cancelled() => return Err(AgentError::Stopped),
+        };
+        let (given, (mut process, mut pipes)) = started.map_err(unstarted)?;
         let ended = tokio::select! {
             ended = self.converse(turn, &mut process, &mut pipes, &given.stdin) => ended,
             () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),

@@ -2,10 +2,13 @@
 
 use std::{fmt, io, process::ExitStatus};
 
-use herald_engine::AgentError;
+use herald_engine::{AgentError, Turn};
 use herald_protocol::AgentName;
 
-use crate::{process::describe, text::cut};
+use crate::{
+    process::{describe, describe_limit, is_exhausted},
+    text::cut,
+};
 
 /// How much of a program's complaints is kept: the end of them.
 pub(crate) const COMPLAINTS: usize = 64 << 10;
@@ -49,6 +52,10 @@ impl Failure {
 
     /// A program did not even start.
     pub(crate) fn unstarted(fault: &io::Error) -> Self {
+        if is_exhausted(fault) {
+            let kind = "could not be started: the server has too few file descriptors";
+            return Self::because(kind, format!("{fault}: {}", describe_limit()));
+        }
         Self::because("could not be started", fault)
     }
 
@@ -62,23 +69,35 @@ impl Failure {
     }
 
     /// Logs everything, and returns what the caller may hear.
-    pub(crate) fn tell(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
-        AgentError::Failed(self.words(agent, detail))
+    pub(crate) fn tell(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> AgentError {
+        AgentError::Failed(self.words(turn, agent, detail))
     }
 
     /// The same, where what does the work is not to be had.
-    pub(crate) fn tell_gone(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
-        AgentError::Unavailable(self.words(agent, detail))
+    pub(crate) fn tell_gone(
+        self,
+        turn: &Turn,
+        agent: &AgentName,
+        detail: ErrorDetail,
+    ) -> AgentError {
+        AgentError::Unavailable(self.words(turn, agent, detail))
     }
 
     /// The same, where what does the work said something that makes no sense.
-    pub(crate) fn tell_broken(self, agent: &AgentName, detail: ErrorDetail) -> AgentError {
-        AgentError::Broke(self.words(agent, detail))
+    pub(crate) fn tell_broken(
+        self,
+        turn: &Turn,
+        agent: &AgentName,
+        detail: ErrorDetail,
+    ) -> AgentError {
+        AgentError::Broke(self.words(turn, agent, detail))
     }
 
-    fn words(self, agent: &AgentName, detail: ErrorDetail) -> String {
+    fn words(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> String {
         let said = self.full.as_deref().or(self.message.as_deref());
-        tracing::warn!(%agent, kind = self.kind, said, "the agent failed");
+        // In the line itself: the span of a turn exists only where it is exported or debugged.
+        let task = turn.task_id();
+        tracing::warn!(%task, %agent, kind = self.kind, said, "the agent failed");
         let told = match detail {
             ErrorDetail::Kind => None,
             ErrorDetail::Message => self.message.as_deref().map(|told| cut(told, MESSAGE)),
@@ -89,5 +108,19 @@ impl Failure {
             Some(told) => format!("agent {agent} {kind}: {told}"),
             None => format!("agent {agent} {kind}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_found_no_file_descriptors_is_told_so() {
+        let failure = Failure::unstarted(&io::Error::from_raw_os_error(24));
+        assert!(failure.kind.contains("file descriptors"), "{failure:?}");
+        assert!(failure.full.unwrap().contains("ulimit -n"));
+        let missing = Failure::unstarted(&io::Error::from_raw_os_error(2));
+        assert_eq!(missing.kind, "could not be started");
     }
 }

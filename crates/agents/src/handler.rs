@@ -113,7 +113,7 @@ impl Handler {
         if place.is_over {
             return result;
         }
-        let result = result.map_err(|cut| self.explain(cut));
+        let result = result.map_err(|cut| self.explain(turn, cut));
         let put_away = self.dismiss(turn, &mut place);
         match &result {
             Ok(()) => put_away.await,
@@ -123,12 +123,12 @@ impl Handler {
     }
 
     /// What callers hear.
-    fn explain(&self, cut: Cut) -> AgentError {
+    fn explain(&self, turn: &Turn, cut: Cut) -> AgentError {
         match cut {
             Cut::Died(failure) | Cut::Failed(failure) => {
-                failure.tell(&self.name, self.error_detail)
+                failure.tell(turn, &self.name, self.error_detail)
             }
-            Cut::Broke(failure) => failure.tell_broken(&self.name, self.error_detail),
+            Cut::Broke(failure) => failure.tell_broken(turn, &self.name, self.error_detail),
             Cut::Turn(error) => error,
         }
     }
@@ -184,7 +184,7 @@ impl Agent for Handler {
                     attempt += 1;
                     turn.start_over();
                 }
-                Err(cut) => return Err(self.explain(cut)),
+                Err(cut) => return Err(self.explain(turn, cut)),
             }
         }
     }

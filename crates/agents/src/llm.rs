@@ -177,8 +177,12 @@ impl Agent for Llm {
         };
         answered.map_err(|cut| match cut {
             Cut::Turn(error) => error,
-            Cut::Failed(failure) => self.discreet(failure).tell(&self.name, self.error_detail),
-            Cut::Gone(failure) => self.discreet(failure).tell_gone(&self.name, self.error_detail),
+            Cut::Failed(failure) => {
+                self.discreet(failure).tell(turn, &self.name, self.error_detail)
+            }
+            Cut::Gone(failure) => {
+                self.discreet(failure).tell_gone(turn, &self.name, self.error_detail)
+            }
         })
     }
 }

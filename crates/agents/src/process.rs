@@ -1,13 +1,16 @@
 //! Programs that agents run, and what is owed to the machine they run on: none outlives its turn,
 //! none is left when the server goes, however it goes.
 
+mod descriptors;
 mod family;
 mod program;
 mod record;
 
 use std::{
     collections::HashSet,
-    fs, io,
+    env, fs,
+    future::ready,
+    io,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{ExitStatus, Stdio},
@@ -33,8 +36,18 @@ use self::{
 
 pub use self::program::{Program, Workdir};
 
+pub(crate) use self::descriptors::{
+    DESCRIPTOR_WAIT, describe_limit, is_exhausted, wait_for_descriptors,
+};
+
 /// Our own variables are not for programs: tokens may be among them.
 const OURS: &str = "HERALD_";
+
+/// How the names of directories with callers' files begin.
+const FILES: &str = "herald-";
+
+/// The variable that tells a program its task.
+const TASK_ID: &str = "HERALD_TASK_ID";
 
 /// How long a killed program may take to be gone, beyond its grace: the kernel may hold it up.
 pub const STUCK: Duration = Duration::from_secs(3);
@@ -69,6 +82,9 @@ pub struct Process {
     pid: i32,
     family: Family,
     grace: Duration,
+    /// The program and its task, for the log.
+    program: PathBuf,
+    task: Option<String>,
     processes: Processes,
     recorded: Option<PathBuf>,
     is_over: bool,
@@ -118,6 +134,7 @@ impl Processes {
                 tracing::warn!(left, "ends programs that an earlier start left behind");
                 family.end(grace).await;
             }
+            remove_files(&life.id);
             fs::remove_dir_all(path)?;
         }
         Ok(())
@@ -128,13 +145,20 @@ impl Processes {
     pub async fn close(&self, grace: Duration) {
         self.inner.closing.store(true, Ordering::SeqCst);
         let gone = Family::of_life(&self.inner.life, []).end(grace).await;
+        remove_files(&self.inner.life);
         if let (true, Some(records)) = (gone, &self.inner.records) {
             // If it stays, the next start finds nothing in it that runs.
             let _ = fs::remove_dir_all(&records.own);
         }
     }
 
-    /// Starts a program in a process group of its own, with `more` in its environment.
+    /// How the names of directories with callers' files begin, so that a later start finds them.
+    pub(crate) fn file_prefix(&self) -> String {
+        format!("{FILES}{}-", self.inner.life)
+    }
+
+    /// Starts a program in a process group of its own, with `more` in its environment. Where no file
+    /// descriptors are free it waits for some, for a bounded time.
     pub async fn spawn(
         &self,
         program: &Program,
@@ -144,7 +168,7 @@ impl Processes {
         let mark = format!("{}-{}", self.inner.life, Uuid::new_v4().simple());
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).current_dir(program.directory.resolve()?).process_group(0);
-        for (name, _) in std::env::vars_os() {
+        for (name, _) in env::vars_os() {
             if name.as_encoded_bytes().starts_with(OURS.as_bytes()) {
                 command.env_remove(name);
             }
@@ -154,7 +178,8 @@ impl Processes {
             .envs(more.iter().map(|(name, value)| (name, value)))
             .env(MARK, &mark);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (mut child, pid) = self.start(command)?;
+        let start = || ready(self.start(&mut command));
+        let (mut child, pid) = wait_for_descriptors(DESCRIPTOR_WAIT, start).await?;
         let leader = Identity::of(pid);
         let pipes = Pipes {
             stdin: child.stdin.take(),
@@ -166,6 +191,8 @@ impl Processes {
             pid,
             family: Family::of_program(&mark, leader),
             grace: program.grace,
+            program: program.path.clone(),
+            task: more.iter().find(|(name, _)| *name == TASK_ID).map(|(_, task)| task.clone()),
             processes: self.clone(),
             recorded: leader.and_then(|leader| self.record(leader)),
             is_over: false,
@@ -174,8 +201,10 @@ impl Processes {
     }
 
     /// Starts it so that nobody takes it for an orphan before it is known.
-    fn start(&self, mut command: Command) -> io::Result<(Child, i32)> {
+    fn start(&self, command: &mut Command) -> io::Result<(Child, i32)> {
         let mut children = self.children();
+        // One at a time, or each would take the spare descriptors that another has found.
+        descriptors::check_spare()?;
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let pid = pid.expect("a process that was not waited for has an id");
@@ -222,7 +251,8 @@ impl Process {
         let reaped = timeout(self.grace + STUCK, self.child.wait());
         let (_, gone) = tokio::join!(reaped, self.family.end(self.grace));
         if !gone {
-            tracing::error!("a program cannot be ended; the next start tries again");
+            let (task, program) = (self.task.as_deref(), self.program.display());
+            tracing::error!(task, %program, "a program cannot be ended; the next start tries again");
             self.recorded = None;
         }
         self.over();
@@ -249,10 +279,22 @@ impl Drop for Process {
     }
 }
 
+/// Removes the files of callers that one life of the server left behind. Nobody else's have its id in
+/// their name.
+fn remove_files(life: &str) {
+    let prefix = format!("{FILES}{life}-");
+    for entry in fs::read_dir(env::temp_dir()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            // What stays is readable for this user only.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// What a program that works on a turn finds in its environment.
 pub(crate) fn environment(turn: &Turn) -> Vec<(&'static str, String)> {
     let mut environment = vec![
-        ("HERALD_TASK_ID", turn.task_id().to_string()),
+        (TASK_ID, turn.task_id().to_string()),
         ("HERALD_CONTEXT_ID", turn.context_id().to_string()),
         ("HERALD_MESSAGE_ID", turn.message().message_id.to_string()),
     ];

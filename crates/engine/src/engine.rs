@@ -222,7 +222,7 @@ impl Engine {
         if get.history_length.is_none()
             && let Some(snapshot) = stored.snapshot.as_ref().filter(|last| last.seq == stored.head)
         {
-            log::check(snapshot).map_err(refuse)?;
+            log::check(snapshot).map_err(|error| refuse(error.of(&key.task)))?;
             let json = log::whole(&key.task, &stored.header.context, snapshot);
             return Ok(TaskJson(Form::Json(json)));
         }

@@ -100,7 +100,7 @@ pub(crate) fn decode(entry: &Entry) -> Result<Event, StoreError> {
 
 /// What a reader of the stream sees of an accepted message: the status it led to.
 pub(crate) fn received_as_status(task: &TaskId, entry: &Entry) -> Result<Bytes, StoreError> {
-    let Event::Received(received) = decode(entry)? else {
+    let Event::Received(received) = decode(entry).map_err(|error| error.of(task))? else {
         return Err(StoreError::Corrupt(format!("event {} is no message", entry.seq)));
     };
     let context_id = received.message.context_id.unwrap_or_default();
@@ -176,6 +176,11 @@ pub(crate) fn check(snapshot: &Snapshot) -> Result<(), StoreError> {
 
 /// The record of a stored task: its snapshot and every event since.
 pub(crate) fn restore(id: TaskId, stored: Stored) -> Result<Record, StoreError> {
+    let name = id.clone();
+    rebuild(id, stored).map_err(|error| error.of(&name))
+}
+
+fn rebuild(id: TaskId, stored: Stored) -> Result<Record, StoreError> {
     let Stored { header, head, snapshot, since } = stored;
     let mut record = Record::new(id, header.context, header.agent, header.hidden, header.created);
     if let Some(snapshot) = snapshot {

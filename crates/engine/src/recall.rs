@@ -59,7 +59,10 @@ impl Engine {
             match self.restored(id.clone(), stored).await {
                 Ok(record) => earlier.push(record.task),
                 // One that cannot be read must not stand in the way of those to come.
-                Err(error) => tracing::error!(task = %id, %error, "a task cannot be recalled"),
+                Err(error) => {
+                    let agent = &record.agent;
+                    tracing::error!(task = %id, %agent, %error, "a task cannot be recalled");
+                }
             }
         }
         Ok((earlier, place))

@@ -142,7 +142,8 @@ impl Engine {
         let Some(key) = due.find(|key| !post.is_aside(key)) else { return Ok(false) };
         match self.take_up(key.clone(), post, slot).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {
-                tracing::error!(task = %key.task, %error, "a task cannot be read and is set aside");
+                let (task, agent) = (&key.task, &post.profile.name);
+                tracing::error!(%task, %agent, %error, "a task cannot be read and is set aside");
                 post.set_aside(key);
                 Ok(true)
             }
@@ -177,11 +178,12 @@ impl Engine {
                 Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)), None)
             }
         };
-        let task = &live.key.task;
+        let (task, agent) = (&live.key.task, &post.profile.name);
         if let Command::Report(..) = &command {
-            tracing::warn!(%task, "a turn was cut off too often or may not be repeated: it fails");
+            let cut_off = "a turn was cut off too often or may not be repeated: it fails";
+            tracing::warn!(%task, %agent, "{cut_off}");
         } else if again {
-            tracing::info!(%task, "takes up a turn that was cut off");
+            tracing::info!(%task, %agent, "takes up a turn that was cut off");
         }
         let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
         let ends = matches!(command, Command::Report(..));
@@ -274,7 +276,8 @@ impl Engine {
         self.inner.work.spawn(async move {
             let told = caught(post.agent.dismissed(&task, metadata));
             if !matches!(tokio::time::timeout(post.profile.grace, told).await, Ok(Ok(()))) {
-                tracing::warn!(task = %task.id, "the agent could not be told of the end of a task");
+                let (task, agent) = (&task.id, &post.profile.name);
+                tracing::warn!(%task, %agent, "the agent could not be told of the end of a task");
             }
         });
     }
@@ -322,7 +325,8 @@ impl Engine {
             // The claim dies with this process, and the next start takes the turn up.
             Err(error) if error.kind == ErrorKind::Unavailable => return None,
             Err(error) => {
-                tracing::error!(task = %live.key.task, %error, "a turn could not be prepared");
+                let (task, agent) = (&live.key.task, &record.agent);
+                tracing::error!(%task, %agent, %error, "a turn could not be prepared");
                 let failed = failure(AGENT_FAILED, "the turn could not be prepared");
                 self.settle(
                     live,
@@ -352,7 +356,7 @@ impl Engine {
             let outcome = self.supervise(post, &sink, spent, stopper, &turn).await;
             // From here on there is nobody to be stopped.
             live.finished(stopper);
-            self.conclude(live, &sink, outcome).await
+            self.conclude(live, post, &sink, outcome).await
         };
         let last = last.instrument(span.clone()).await;
         post.metrics.turns.took(sink.begun.elapsed());
@@ -434,8 +438,13 @@ impl Engine {
     }
 
     /// Writes how the turn ended, unless the agent already did.
-    async fn conclude(&self, live: &Arc<Live>, sink: &Voice, outcome: Outcome) -> Option<Record> {
-        let task = &live.key.task;
+    async fn conclude(
+        &self,
+        live: &Arc<Live>,
+        post: &Post,
+        sink: &Voice,
+        outcome: Outcome,
+    ) -> Option<Record> {
         let failed = |reason, text: &str| {
             Command::Report(TaskState::Failed, Some(failure(reason, text)), None)
         };
@@ -459,7 +468,8 @@ impl Engine {
             Outcome::Returned(Err(AgentError::Left)) if self.is_draining() => return None,
             Outcome::Returned(Err(error)) => sink.failed(&error),
             Outcome::Panicked(cause) => {
-                tracing::error!(%task, cause, "the agent panicked");
+                let (task, agent) = (&live.key.task, &post.profile.name);
+                tracing::error!(%task, %agent, cause, "the agent panicked");
                 failed(AGENT_CRASHED, "the agent crashed")
             }
             Outcome::Abandoned => sink.failed(&AgentError::Stopped),

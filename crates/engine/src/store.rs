@@ -394,6 +394,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn secret(&self) -> [u8; 32];
 }
 
+impl StoreError {
+    /// The same, with the task that cannot be read.
+    pub(crate) fn of(self, task: &TaskId) -> Self {
+        match self {
+            Self::Corrupt(cause) => Self::Corrupt(format!("task {task}: {cause}")),
+            Self::Unavailable(_) | Self::Moved | Self::Fenced | Self::Duplicate(_) => self,
+        }
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -238,7 +238,7 @@ pub(crate) struct AgentSection {
     /// For `kind = "a2a"`: how the other agent is called.
     #[serde(default, deserialize_with = "choice")]
     pub(crate) binding: Option<Binding>,
-    pub(crate) version: Option<SpokenVersion>,
+    pub(crate) version: Option<CalledVersion>,
     pub(crate) auth: Option<UpstreamAuthSection>,
     pub(crate) tls: Option<UpstreamTlsSection>,
     /// Further origins that the credentials may go to.
@@ -504,6 +504,24 @@ impl<'de> Deserialize<'de> for SpokenVersion {
         let spoken = text.parse().ok().filter(|version| Version::SPOKEN.contains(version));
         spoken.map(Self).ok_or_else(|| {
             let known = Version::SPOKEN.map(|version| format!("`\"{version}\"`")).join(", ");
+            de::Error::custom(format!("unknown version `{text}`, expected one of {known}"))
+        })
+    }
+}
+
+/// A version in which other agents are called. 0.2 is spoken as 0.3.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CalledVersion(pub(crate) Version);
+
+impl<'de> Deserialize<'de> for CalledVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let version = text.parse().ok().map(|version| match version {
+            Version::V0_2 => Version::V0_3,
+            other => other,
+        });
+        version.filter(|version| Version::SPOKEN.contains(version)).map(Self).ok_or_else(|| {
+            let known = "`\"1.0\"`, `\"0.3\"`, `\"0.2\"`, `\"0.1\"`";
             de::Error::custom(format!("unknown version `{text}`, expected one of {known}"))
         })
     }

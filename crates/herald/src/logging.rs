@@ -43,7 +43,9 @@ pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>)
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let layer = match format {
         LogFormat::Text => {
-            let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            // As https://no-color.org says: whatever it is set to, unless that is empty.
+            let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            let colour = !unwanted && std::io::IsTerminal::is_terminal(&std::io::stderr());
             layer.with_ansi(colour).boxed()
         }
         // The innermost span says it all; the list of them would say it again.

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, StatusCode, Version, header, request::Parts, uri::Authority};
+use http::{HeaderMap, HeaderValue, StatusCode, Version, header, request::Parts, uri::Authority};
 
 use crate::{config::Config, refusal::Refusal};
 
@@ -181,8 +181,8 @@ fn without_brackets(host: &str) -> &str {
 
 /// Why the body of a request cannot be JSON, by its headers.
 pub(crate) fn refuse_content(headers: &HeaderMap) -> Option<&'static str> {
-    let encoded = headers.get(header::CONTENT_ENCODING);
-    if encoded.is_some_and(|encoding| encoding != "identity") {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if encodings.any(|encoding| !is_identity(encoding)) {
         return Some("compressed bodies are not taken; send plain JSON");
     }
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
@@ -191,6 +191,23 @@ pub(crate) fn refuse_content(headers: &HeaderMap) -> Option<&'static str> {
         Some(kind) if types.next().is_none() && is_json(kind) => None,
         _ => Some("the body must be JSON: send Content-Type: application/json"),
     }
+}
+
+/// Whether a body is sent in a way that the server does not undo. HTTP has it refused with 501, and
+/// hyper looks only at whether `chunked` comes last.
+pub(crate) fn is_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => false,
+        (Some(only), None) => !only.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => true,
+    }
+}
+
+/// Whether the content codings of a header change nothing.
+fn is_identity(encodings: &HeaderValue) -> bool {
+    let mut each = encodings.as_bytes().split(|byte| *byte == b',');
+    each.all(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"identity"))
 }
 
 fn is_json(content_type: &str) -> bool {
@@ -205,7 +222,7 @@ fn is_json(content_type: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderValue, Request};
+    use http::Request;
 
     use super::*;
 

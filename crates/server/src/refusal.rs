@@ -69,7 +69,7 @@ impl Refusal {
 fn name(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "NOT_FOUND",
-        StatusCode::METHOD_NOT_ALLOWED => "UNIMPLEMENTED",
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => "UNIMPLEMENTED",
         StatusCode::UNAUTHORIZED => "UNAUTHENTICATED",
         StatusCode::FORBIDDEN => "PERMISSION_DENIED",
         StatusCode::REQUEST_TIMEOUT => "DEADLINE_EXCEEDED",

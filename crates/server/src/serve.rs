@@ -36,7 +36,7 @@ pub enum ServeError {
     Open(SocketAddr),
     /// What an earlier run left behind could not be taken up.
     #[error("the engine could not take up its work: {0}")]
-    Engine(#[source] herald_protocol::Error),
+    Engine(herald_protocol::Error),
 }
 
 impl Server {

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use herald_engine::{Engine, Profile, room::Room, store::Owner};
 use herald_protocol::{AgentCard, AgentName, dialect::Entry};
 use http::{
-    HeaderName, HeaderValue, Method, Request, Response, Version, header, request::Parts,
-    uri::Authority,
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
+    request::Parts, uri::Authority,
 };
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::{Span, field::Empty};
@@ -27,7 +27,7 @@ use crate::{
     card,
     config::Config,
     cors,
-    guard::{Door, Guard},
+    guard::{Door, Guard, is_coded},
     health::{self, Pulse},
     limits::Tally,
     metrics::{self, Metrics},
@@ -188,6 +188,10 @@ impl Shared {
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
     {
+        if is_coded(&parts.headers) {
+            let text = "the only transfer coding taken is chunked; send the body without another";
+            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
+        }
         if grpc::is_call(&parts.headers) {
             return Box::pin(grpc::answer(self, id, parts, body, door)).await;
         }

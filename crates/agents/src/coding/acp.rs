@@ -243,7 +243,8 @@ impl Acp {
         match (self.step, self.wishes.front()) {
             (Step::Reopen, _) => {
                 let why = fault.text();
-                tracing::warn!(why, "a session of before cannot be gone on with, a new one begins");
+                let Ask { agent, task, .. } = &self.ask;
+                tracing::warn!(%task, %agent, why, "its session cannot be resumed: a new one begins");
                 self.ask.session = None;
                 self.request(Step::Open, talk);
                 Ok(())

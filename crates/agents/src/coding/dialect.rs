@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt, path::PathBuf};
 
+use herald_protocol::{AgentName, TaskId};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -60,6 +61,9 @@ pub(crate) struct Ask {
     pub(crate) force: bool,
     /// Where it works.
     pub(crate) directory: PathBuf,
+    /// The agent's name and its task's, for the log.
+    pub(crate) agent: AgentName,
+    pub(crate) task: TaskId,
 }
 
 /// What comes of a line.

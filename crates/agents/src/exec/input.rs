@@ -1,10 +1,17 @@
 //! A message as a program reads it.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs::{File, Permissions},
+    io::{self, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
 
 use herald_protocol::{Content, Json, Message, Metadata, Part};
 use serde::Serialize;
 use tempfile::TempDir;
+
+use crate::process::{DESCRIPTOR_WAIT, Processes, wait_for_descriptors};
 
 /// How a program wants to read a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,11 +68,23 @@ struct PartOnDisk<'a> {
 
 impl Input {
     /// Writes a message's files to a directory of their own, and the message as it is to be read.
-    pub(crate) fn give(self, message: &Message) -> io::Result<Given> {
+    pub(crate) async fn give(self, message: &Message, processes: &Processes) -> io::Result<Given> {
+        wait_for_descriptors(DESCRIPTOR_WAIT, || {
+            let (message, prefix) = (message.clone(), processes.file_prefix());
+            let given = tokio::task::spawn_blocking(move || self.write(&message, &prefix));
+            async { given.await.map_err(io::Error::other).flatten() }
+        })
+        .await
+    }
+
+    /// The name of the directory begins with `prefix`.
+    fn write(self, message: &Message, prefix: &str) -> io::Result<Given> {
         let is_file = |part: &Part| matches!(part.content, Content::Raw(_));
         let files = match message.parts.iter().any(is_file) {
-            // Only our own user can look into it.
-            true => Some(tempfile::Builder::new().prefix("herald-").tempdir()?),
+            true => {
+                let private = Permissions::from_mode(0o700);
+                Some(tempfile::Builder::new().prefix(prefix).permissions(private).tempdir()?)
+            }
             false => None,
         };
         let mut paths = Vec::new();
@@ -73,7 +92,7 @@ impl Input {
             let path = match (&part.content, &files) {
                 (Content::Raw(bytes), Some(files)) => {
                     let path = files.path().join(file_name(index, part));
-                    fs::write(&path, bytes)?;
+                    write(&path, bytes)?;
                     Some(path)
                 }
                 _ => None,
@@ -90,6 +109,12 @@ impl Input {
         };
         Ok(Given { stdin, _files: files })
     }
+}
+
+/// Writes a new file that only its owner may read.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
 }
 
 fn line(part: &Part, path: &Option<PathBuf>) -> String {

@@ -8,6 +8,7 @@ mod append;
 mod checkpoint;
 mod error;
 mod feed;
+mod files;
 #[cfg(test)]
 mod growth;
 mod inspect;
@@ -89,7 +90,8 @@ impl Sqlite {
     /// Opens or creates a database. No other process can open it until this is dropped.
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
         let lock = open::lock(path)?;
-        let opened = open::file(path, options.log_cap_bytes)?;
+        let opened = open::file(path, options.log_cap_bytes);
+        let opened = opened.map_err(|error| inspect::explain(path, error))?;
         let conn = open::checkpointer(path)?;
         let (checkpoints, thread) = Checkpoints::start(conn, options).map_err(OpenError::Thread)?;
         let idle = Mutex::new(Vec::new());
@@ -108,6 +110,18 @@ impl Sqlite {
         inspect::inspect(path, patience)
     }
 
+    /// Which pages of a database do not fit together, as an error for whoever starts the program;
+    /// `None` if a check of a few seconds finds nothing. It blocks.
+    pub fn damage(path: &Path) -> Option<OpenError> {
+        inspect::damage(path)
+    }
+
+    /// Whether another process has the database. A process that is ending is waited for, for at
+    /// most two seconds. It blocks, and makes no file.
+    pub fn check_unused(path: &Path) -> Result<(), OpenError> {
+        open::check_unused(path)
+    }
+
     /// A database that is gone when it is dropped.
     pub fn memory() -> Result<Self, OpenError> {
         Self::start(open::memory()?, None, Readers::Shared, Vec::new())
@@ -119,10 +133,11 @@ impl Sqlite {
         readers: impl FnOnce(Arc<Mutex<Connection>>) -> Readers,
         mut threads: Vec<JoinHandle<()>>,
     ) -> Result<Self, OpenError> {
-        let Opened { conn, next, secret } = opened;
+        let Opened { conn, next, secret, files } = opened;
         let conn = Arc::new(Mutex::new(conn));
         let metrics = Arc::new(StoreMetrics::default());
-        let writer = Writer::new(Arc::clone(&conn), checkpoints, next, Arc::clone(&metrics));
+        let shared = (Arc::clone(&conn), Arc::clone(&metrics));
+        let writer = Writer::new(shared.0, checkpoints, files, next, shared.1);
         let (jobs, queue) = mpsc::channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("herald-store".into())
@@ -175,15 +190,17 @@ impl Sqlite {
 #[async_trait]
 impl Store for Sqlite {
     async fn append(&self, append: Append) -> Result<Seq, StoreError> {
-        self.write(Work::Append(Box::new(append))).await
+        let task = append.key.task.clone();
+        self.write(Work::Append(Box::new(append))).await.map_err(|error| error.of(&task))
     }
 
     async fn load(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
-        self.readers.with(|conn| reader::load(conn, key))
+        self.readers.with(|conn| reader::load(conn, key)).map_err(|error| error.of(&key.task))
     }
 
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {
-        self.readers.with(|conn| reader::read(conn, key, after, limit))
+        let read = self.readers.with(|conn| reader::read(conn, key, after, limit));
+        read.map_err(|error| error.of(&key.task))
     }
 
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError> {

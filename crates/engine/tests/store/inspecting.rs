@@ -117,7 +117,7 @@ async fn damage_is_found_and_named() {
         Ok(Some(Inspection { health: Health::Damaged(faults), .. })) => {
             assert!(!faults.is_empty());
         }
-        Err(OpenError::Corrupt { .. }) => {}
+        Err(OpenError::Damaged { .. }) => {}
         other => panic!("{other:?}"),
     }
     fs::write(&path, &whole[..whole.len() / 2]).unwrap();

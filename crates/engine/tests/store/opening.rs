@@ -4,14 +4,14 @@ use std::{
 };
 
 use herald_engine::store::{
-    Append, Dedup, FeedQuery, Holder, Retention, Run, Snapshot, Store,
+    Append, Dedup, FeedQuery, Holder, Retention, Run, Snapshot, Store, StoreError,
     sqlite::{OpenError, Options, Sqlite},
 };
 use herald_protocol::TaskState;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::{has, key, open, task};
+use crate::{has, is_unavailable, key, open, task};
 
 fn place() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -76,6 +76,132 @@ fn a_second_process_is_refused_until_the_first_has_gone() {
     assert!(error.to_string().contains("--data"), "{error}");
     drop(first);
     open(&path);
+}
+
+#[test]
+fn a_lock_that_is_released_within_two_seconds_is_waited_for() {
+    let (_directory, path) = place();
+    // A process between clone and exec holds the lock of the server that was killed.
+    let held = fs::File::create(path.with_file_name("herald.db.lock")).unwrap();
+    held.lock().unwrap();
+    let (opened, wait) = std::sync::mpsc::channel::<()>();
+    let release = std::thread::spawn(move || {
+        // It has the lock for as long as it wants, whatever is opened meanwhile.
+        let is_early = wait.recv_timeout(std::time::Duration::from_millis(300)).is_ok();
+        drop(held);
+        assert!(!is_early, "it was opened while another had the lock");
+    });
+    open(&path);
+    let _ = opened.send(());
+    release.join().unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_files_of_a_database_are_for_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let set = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let files = |path: &Path| {
+        ["", "-wal", "-shm", ".lock"].map(|end| PathBuf::from(format!("{}{end}", path.display())))
+    };
+    let (directory, path) = place();
+    set(directory.path(), 0o755);
+    let store = open(&path);
+    store.append(task("one", vec![])).await.unwrap();
+    for file in files(&path) {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+    assert_eq!(mode(directory.path()), 0o755, "the directory is somebody else's to set");
+    // Files of an earlier version that was killed.
+    let crashed = directory.path().join("crashed.db");
+    for (from, to) in files(&path).iter().zip(files(&crashed)) {
+        fs::copy(from, &to).unwrap();
+        set(&to, 0o644);
+    }
+    drop(store);
+    let store = open(&crashed);
+    assert!(has(&store, "one").await);
+    store.append(task("two", vec![])).await.unwrap();
+    for file in files(&crashed) {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+    // A directory that the store makes itself.
+    let below = directory.path().join("new/er");
+    drop(open(&below.join("herald.db")));
+    assert_eq!(mode(&below), 0o700);
+}
+
+#[tokio::test]
+async fn nothing_is_written_to_files_that_were_removed_or_replaced() {
+    fn remove(path: &Path) {
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
+    fn remove_log(path: &Path) {
+        fs::remove_file(path.with_file_name("herald.db-wal")).unwrap();
+    }
+    fn replace(path: &Path) {
+        let copy = path.with_file_name("copy");
+        fs::copy(path, &copy).unwrap();
+        fs::rename(copy, path).unwrap();
+    }
+    for how in ["removed", "without its log", "replaced"] {
+        let (directory, _) = place();
+        let path = directory.path().join("data/herald.db");
+        let store = open(&path);
+        store.append(task("before", vec![])).await.unwrap();
+        assert_eq!(store.probe().await, Ok(()));
+        match how {
+            "removed" => remove(&path),
+            "replaced" => replace(&path),
+            _ => remove_log(&path),
+        }
+        let Err(StoreError::Unavailable(said)) = store.probe().await else {
+            panic!("{how}: it would be lost");
+        };
+        for word in ["herald.db", "removed or replaced", "restart"] {
+            assert!(said.contains(word), "{how}: {said}");
+        }
+        let refused = store.append(task("after", vec![])).await;
+        assert!(is_unavailable(&refused), "{how}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_was_moved_away_and_back_is_written_again() {
+    let (directory, _) = place();
+    let (here, away) = (directory.path().join("data"), directory.path().join("away"));
+    let store = open(&here.join("herald.db"));
+    fs::rename(&here, &away).unwrap();
+    assert!(is_unavailable(&store.probe().await));
+    fs::rename(&away, &here).unwrap();
+    assert_eq!(store.probe().await, Ok(()));
+    store.append(task("one", vec![])).await.unwrap();
+    assert!(has(&store, "one").await);
+}
+
+#[test]
+fn a_migration_that_is_missing_or_another_is_named() {
+    let cases = [
+        ("DELETE FROM refinery_schema_history WHERE version = 2", "lacks the migration V2"),
+        ("UPDATE refinery_schema_history SET checksum = '7' WHERE version = 2", "another V2"),
+        ("DELETE FROM refinery_schema_history WHERE version = 3", "migration V3"),
+    ];
+    for (change, words) in cases {
+        let (_directory, path) = place();
+        drop(open(&path));
+        let conn = Connection::open(&path).unwrap();
+        conn.execute_batch("UPDATE meta SET value = '0.0.9' WHERE key = 'version'").unwrap();
+        assert_eq!(conn.execute(change, []).unwrap(), 1);
+        drop(conn);
+        let error = refusal(&path).to_string();
+        for word in [words, "herald 0.0.9", "backup"] {
+            assert!(error.contains(word), "{change}: {error}");
+        }
+        assert!(!error.contains("writable"), "{change}: {error}");
+    }
 }
 
 #[test]

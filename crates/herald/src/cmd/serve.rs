@@ -1,6 +1,7 @@
 //! `herald serve`.
 
 use std::{
+    convert::Infallible,
     future::pending,
     io::Write,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -18,7 +19,7 @@ use herald_engine::{
         sqlite::{Options, Sqlite},
     },
 };
-use herald_server::Server;
+use herald_server::{ServeError, Server, Tls};
 use serde::Serialize;
 use tokio::{
     io::{stdin, stdout},
@@ -57,21 +58,25 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     if !args.basics.no_discovery {
         passed_over().iter().for_each(|sentence| tracing::warn!("{sentence}"));
     }
+    // Ready to be told before anybody can know that it runs. A hangup without a handler would end the
+    // process at once.
+    let mut signals = Signals::listen()?;
+    let hangup = signal(SignalKind::hangup())?;
+    // Everything that can fail because of the settings comes before the data directory is made.
+    let tls = settings.tls.as_ref().map(TlsFiles::read).transpose()?;
+    let rehearsal = build_engine(&settings, Arc::new(Sqlite::memory()?))?;
+    build(&settings, rehearsal, None)?;
+    if let StoreKind::Sqlite(path) = &settings.store {
+        // Before the port: a server that was killed may hold both for a moment.
+        Sqlite::check_unused(path)?;
+    }
+    let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
     let engine = build_engine(&settings, open_store(&settings)?)?;
     // The data directory is ours now, and so is what an earlier life of it left running.
     let cleared = settings.processes.clear(PROGRAMS_LEFT).await;
     cleared.context("cannot keep a record of running programs")?;
-    let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
     let at_work = engine.clone();
-    let mut server = Server::builder(engine).config(settings.server.clone());
-    let tls = settings.tls.as_ref().map(TlsFiles::read).transpose()?;
-    if let Some(tls) = &tls {
-        server = server.tls(tls.clone());
-    }
-    let server = server.build().map_err(|fault| settings.blame(fault))?;
-    // Ready to be told before anybody can know that it runs.
-    let mut signals = Signals::listen()?;
-    let hangup = tls.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
+    let server = build(&settings, engine, tls.clone())?;
     let stopping = CancellationToken::new();
     let stop = stopping.clone().cancelled_owned();
     match &listener {
@@ -91,9 +96,9 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         signals.next().await;
     };
     let renewed = async {
-        match (&settings.tls, &tls, hangup) {
-            (Some(files), Some(tls), Some(hangup)) => files.follow(tls, hangup).await,
-            (_, _, _) => pending().await,
+        match (&settings.tls, &tls) {
+            (Some(files), Some(tls)) => files.follow(tls, hangup).await,
+            (_, _) => ignore(hangup).await,
         }
     };
     let result = tokio::select! {
@@ -111,7 +116,25 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     if let Some(spans) = spans {
         spans.finish().await;
     }
-    Ok(result?)
+    match (result, &settings.store) {
+        // What the engine could not read at its start is looked for in the file.
+        (Err(fault @ ServeError::Engine(_)), StoreKind::Sqlite(path)) => {
+            let path = path.clone();
+            let damage = tokio::task::spawn_blocking(move || Sqlite::damage(&path)).await;
+            Err(damage.ok().flatten().map_or_else(|| fault.into(), Into::into))
+        }
+        (result, _) => Ok(result?),
+    }
+}
+
+/// Says that there is nothing to reload, for as long as the server runs.
+async fn ignore(mut hangup: Signal) -> Infallible {
+    while let Some(()) = hangup.recv().await {
+        tracing::info!(
+            "received SIGHUP: nothing is reloaded, there is no certificate; restart for new settings"
+        );
+    }
+    pending().await
 }
 
 /// Says what the end waits for, so that it does not look stuck, and how not to wait.
@@ -201,6 +224,19 @@ fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
         made.with_context(|| format!("cannot make the data directory {}", directory.display()))?;
     }
     Ok(Arc::new(Sqlite::open(path, Options::default())?))
+}
+
+/// The server that the settings make.
+pub(crate) fn build(
+    settings: &Settings,
+    engine: Engine,
+    tls: Option<Tls>,
+) -> anyhow::Result<Server> {
+    let mut server = Server::builder(engine).config(settings.server.clone());
+    if let Some(tls) = tls {
+        server = server.tls(tls);
+    }
+    server.build().map_err(|fault| settings.blame(fault))
 }
 
 pub(crate) fn build_engine(settings: &Settings, store: Arc<dyn Store>) -> anyhow::Result<Engine> {

@@ -21,17 +21,22 @@ const LOOK: Duration = Duration::from_secs(30);
 pub(crate) struct TlsFiles {
     certificate: PathBuf,
     key: PathBuf,
+    /// The flags or keys that name the two files.
+    names: [&'static str; 2],
 }
 
 impl TlsFiles {
     /// Merges what was given. Half of a pair is a mistake.
     pub(crate) fn merge(args: &Serve, config: &Config) -> anyhow::Result<Option<Self>> {
         if let (Some(certificate), Some(key)) = (&args.tls_certificate, &args.tls_key) {
-            return Ok(Some(Self { certificate: certificate.clone(), key: key.clone() }));
+            let (certificate, key) = (certificate.clone(), key.clone());
+            let names = ["--tls-certificate", "--tls-key"];
+            return Ok(Some(Self { certificate, key, names }));
         }
         let Some(section) = &config.server.tls else { return Ok(None) };
         let (certificate, key) = (section.certificate.clone(), section.key.clone());
-        Ok(Some(Self { certificate, key }))
+        let names = ["certificate under [server.tls]", "key under [server.tls]"];
+        Ok(Some(Self { certificate, key, names }))
     }
 
     /// Reads them.
@@ -76,7 +81,9 @@ impl TlsFiles {
     }
 
     fn contents(&self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
-        Ok((read(&self.certificate)?, read(&self.key)?))
+        let named = |file, name| read(file).with_context(|| format!("{name} cannot be used"));
+        let [certificate, key] = self.names;
+        Ok((named(&self.certificate, certificate)?, named(&self.key, key)?))
     }
 
     fn changed(&self) -> [Option<SystemTime>; 2] {

@@ -470,6 +470,73 @@ async fn a_damaged_database_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_damaged_page_is_told_with_its_file_its_table_and_what_to_do() {
+    let (data, options) = left_behind().await;
+    let path = data.path().join("herald.db");
+    let whole = fs::read(&path).unwrap();
+    let conn = Connection::open(&path).unwrap();
+    let number = |sql: &str| -> i64 { conn.query_row(sql, [], |row| row.get(0)).unwrap() };
+    let page_size = usize::try_from(number("PRAGMA page_size")).unwrap();
+    let root = |name: &str| -> usize {
+        let root = format!("SELECT rootpage FROM sqlite_schema WHERE name = '{name}'");
+        usize::try_from(number(&root)).unwrap()
+    };
+    let roots = ["tasks_active", "tasks", "meta", "events"].map(|name| (name, root(name)));
+    drop(conn);
+    for (name, root) in roots {
+        let mut damaged = whole.clone();
+        damaged[(root - 1) * page_size..][..page_size].fill(0xa5);
+        fs::write(&path, &damaged).unwrap();
+        let refused = options.refused().await;
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let herald_db = path.display().to_string();
+        for word in [&*herald_db, name, "damaged", "backup", "herald doctor", ".recover"] {
+            assert!(refused.stderr.contains(word), "{name}: no {word:?} in {}", refused.stderr);
+        }
+        assert!(!refused.stderr.contains("Internal error"), "{name}: {}", refused.stderr);
+    }
+    fs::write(&path, &whole).unwrap();
+    let herald = Herald::start(options).await;
+    assert_eq!(herald.call(&wire::list(None, 1, "")).await.json()["totalSize"], 20);
+}
+
+#[tokio::test]
+async fn a_database_that_lacks_a_migration_is_told_so() {
+    let (data, options) = left_behind().await;
+    let conn = Connection::open(data.path().join("herald.db")).unwrap();
+    conn.execute("DELETE FROM refinery_schema_history WHERE version = 2", []).unwrap();
+    drop(conn);
+    let refused = options.refused().await;
+    says(&refused, &["herald.db", "lacks the migration V2", "backup"]);
+    assert!(!refused.stderr.contains("writable"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_start_that_fails_leaves_no_data_behind() {
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = other.local_addr().unwrap().port().to_string();
+    let missing = ["--tls-certificate", "/none/cert.pem", "--tls-key", "/none/key.pem"];
+    let starts = [
+        Options::default().no_port().arguments(["--port", &port]),
+        Options::default().arguments(missing),
+        Options::config("[server]\ntls = { certificate = \"/none/c\", key = \"/none/k\" }\n"),
+        Options::config("[server]\npublic_url = \"not a url\"\n"),
+        Options::config("[server]\nallowed_origins = [\"not an origin\"]\n"),
+        Options::config("[nothing]\n"),
+    ];
+    for options in starts {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("data");
+        let refused = options.clone().data(&data).refused().await;
+        assert!(!data.exists(), "{options:?}: {}", refused.stderr);
+        // One that was there is left as it was.
+        fs::create_dir(&data).unwrap();
+        options.clone().data(&data).refused().await;
+        assert_eq!(files(&data), [""; 0], "{options:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_database_of_a_newer_version_is_refused_by_number() {
     let (data, options) = left_behind().await;
     let conn = Connection::open(data.path().join("herald.db")).unwrap();

@@ -265,3 +265,47 @@ async fn total(herald: &Herald, state: Option<&str>) -> u64 {
     let page = herald.call(&wire::list(state, 1, "")).await.json();
     page["totalSize"].as_u64().unwrap_or_else(|| panic!("no totalSize: {page}"))
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_data_directory_that_was_removed_or_replaced_is_written_no_more() {
+    for replaced in [false, true] {
+        let herald = Herald::start(Options::agents()).await;
+        let before = herald.call(&Wire::Rest.send("", &draft("before"), false)).await;
+        Wire::Rest.sent(&before).unwrap();
+        herald.ready().await;
+        let data = herald.database().parent().unwrap().to_owned();
+        fs::rename(&data, data.with_file_name("away")).unwrap();
+        if replaced {
+            fs::create_dir(&data).unwrap();
+            for entry in fs::read_dir(data.with_file_name("away")).unwrap().flatten() {
+                if entry.path().is_file() {
+                    fs::copy(entry.path(), data.join(entry.file_name())).unwrap();
+                }
+            }
+        }
+        eventually(BACK, "it is not ready", async || {
+            herald.call(&Call::get("/readyz")).await.status == 503
+        })
+        .await;
+        for wire in Wire::ALL {
+            let answer = herald.call(&wire.send("", &draft("lost"), false)).await;
+            check_fault(wire, &wire.sent(&answer).unwrap_err());
+        }
+        let log = herald.log();
+        for word in ["the store cannot be written", "removed or replaced", "restart"] {
+            assert!(log.contains(word), "no {word:?} in {log}");
+        }
+        assert_eq!(herald.call(&Call::get("/healthz")).await.status, 200);
+        if replaced {
+            fs::remove_dir_all(&data).unwrap();
+        }
+        fs::rename(data.with_file_name("away"), &data).unwrap();
+        eventually(BACK, "it is ready again", async || {
+            herald.call(&Call::get("/readyz")).await.status == 200
+        })
+        .await;
+        let after = herald.call(&Wire::Rest.send("", &draft("after"), false)).await;
+        Wire::Rest.sent(&after).unwrap();
+        assert_eq!(total(&herald, None).await, 2);
+    }
+}

@@ -170,3 +170,48 @@ async fn a_second_signal_stops_it_at_once() {
         assert_eq!(state(&Wire::Rest.result(&answer).unwrap()), "canceled");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hangup_ends_no_server_and_no_task() {
+    let herald = Herald::start(Options::agents()).await;
+    let task = begin(&herald, "tck-cancel").await;
+    eventually(SOON, "it is at work", async || look(&herald, &task).await == "working").await;
+    for count in 1..=2 {
+        herald.signal("HUP").await;
+        eventually(SOON, "the log tells of the signal", async || {
+            herald.log().matches("SIGHUP").count() == count
+        })
+        .await;
+    }
+    assert!(herald.log().contains("nothing is reloaded"), "{}", herald.log());
+    assert_eq!(look(&herald, &task).await, "working");
+    let answer = herald.call(&Wire::Rest.cancel(&task)).await;
+    assert_eq!(state(&Wire::Rest.result(&answer).unwrap()), "canceled");
+}
+
+/// The line of standard input has a reader that hangs up, too.
+#[tokio::test]
+async fn a_hangup_does_not_end_a_server_on_standard_input() {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    let home = tempfile::tempdir().unwrap();
+    let mut child = Options::default().no_port().spawn_stdio(home.path());
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut logged = async |word: &str| loop {
+        let line = timeout(SOON, log.next_line()).await.expect(word).unwrap();
+        if line.unwrap_or_else(|| panic!("it ended before it logged {word}")).contains(word) {
+            return;
+        }
+    };
+    logged("serving standard input").await;
+    let id = child.id().unwrap().to_string();
+    let sent = tokio::process::Command::new("kill").args(["-s", "HUP", &id]).status().await;
+    assert!(sent.unwrap().success());
+    logged("SIGHUP").await;
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ListTasks\"}\n").await.unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let answer = timeout(SOON, output.next_line()).await.unwrap().unwrap();
+    assert!(answer.is_some_and(|answer| answer.contains("totalSize")));
+    drop(input);
+    assert!(timeout(SOON, child.wait()).await.unwrap().unwrap().success());
+}

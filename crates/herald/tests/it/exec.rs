@@ -304,6 +304,69 @@ print(json.dumps({'message': m, 'file': open(m['parts'][2]['path']).read(),
     assert_eq!(message["parts"][3], parts[3]);
 }
 
+/// A message whose only part is a file.
+fn file() -> Call {
+    let parts = json!([{ "raw": "aGVsbG8=", "filename": "note.txt" }]);
+    let message = json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": parts });
+    let body = json!({ "message": message, "configuration": { "returnImmediately": true } });
+    Call::post("/message:send", &body).header("a2a-version", "1.0")
+}
+
+#[tokio::test]
+async fn the_files_of_callers_are_for_the_servers_user_only_and_outlive_no_crash() {
+    let shows = "read -r path; stat -c %a \"$path\" \"${path%/*}\"; echo \"$path\"; \
+                 until [ -e go ]; do sleep 0.05; done";
+    let temporary = tempfile::tempdir().unwrap();
+    let place = temporary.path().to_str().unwrap().to_owned();
+    let options = script(shows, "").environment("TMPDIR", &place).shell("umask 022");
+    let mut herald = Herald::start(options).await;
+    let sent = Wire::Rest.sent(&herald.call(&file()).await).unwrap();
+    let shown = async || printed(&task(&herald, id(&sent)).await);
+    eventually(SOON, "it has shown them", async || shown().await.contains("note.txt\n")).await;
+    let shown = shown().await;
+    let lines: Vec<_> = shown.lines().collect();
+    assert_eq!(lines[..2], ["600", "700"]);
+    let path = Path::new(lines[2]);
+    assert!(path.starts_with(&place) && path.exists(), "{shown}");
+    // Somebody else's, whose name begins in the same way.
+    let foreign = temporary.path().join("herald-foreign");
+    fs::create_dir(&foreign).unwrap();
+    herald.kill9().await;
+    assert!(path.exists(), "nobody was there to remove it");
+    herald.restart().await;
+    assert!(!path.parent().unwrap().exists(), "{shown}");
+    assert!(foreign.exists());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_wait_for_file_descriptors_when_there_are_too_few() {
+    let herald = Herald::start(script("cat; sleep 0.2", "").shell("ulimit -n 64")).await;
+    let mut client = herald.client().await;
+    let mut tasks = Vec::new();
+    for number in 0..40 {
+        let draft = Draft::new(uuid(), format!("number {number}"));
+        let sent = client.call(&Wire::Rest.send("", &draft, true)).await.unwrap();
+        tasks.push(id(&Wire::Rest.sent(&sent).unwrap()).to_owned());
+    }
+    for (number, task) in tasks.iter().enumerate() {
+        let look = async |client: &mut crate::http::Client| {
+            Wire::Rest.result(&client.call(&Wire::Rest.get(task)).await.unwrap()).unwrap()
+        };
+        let deadline = tokio::time::Instant::now() + SOON;
+        let mut found = look(&mut client).await;
+        while !matches!(state(&found).as_str(), "completed" | "failed") {
+            assert!(tokio::time::Instant::now() < deadline, "{found}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            found = look(&mut client).await;
+        }
+        assert_eq!(
+            (state(&found).as_str(), &*printed(&found)),
+            ("completed", &*format!("number {number}"))
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_program_gets_what_it_is_given_and_none_of_the_servers_secrets() {
     let settings = "env = { GIVEN = \"as is\", SECRET = \"env:HERALD_TEST_SECRET\" }";

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::{
     http::Call,
-    support::{Herald, Options, SOON, eventually},
+    support::{Herald, Options, SOON, eventually, uuid},
+    wire::{Draft, Wire, id, state},
 };
 
 /// Sends a message and returns its task once the log has told the whole story.
@@ -144,4 +145,129 @@ async fn the_file_says_how_to_log_where_no_flag_and_no_variable_does() {
         assert!(refused.stderr.contains("line 2: unknown value"), "{refused:?}");
         assert!(refused.stderr.contains(words), "{refused:?}");
     }
+}
+
+/// Agents that fail in every way there is.
+const FAILING: &str = r#"
+[[agents]]
+name = "program"
+kind = "exec"
+command = ["sh", "-c", "echo oops >&2; exit 3"]
+
+[[agents]]
+name = "slow"
+kind = "exec"
+command = ["sleep", "600"]
+timeout = "300ms"
+kill_grace = "100ms"
+
+[[agents]]
+name = "silent"
+kind = "exec"
+command = ["sleep", "600"]
+idle_timeout = "300ms"
+kill_grace = "100ms"
+
+[[agents]]
+name = "steered"
+kind = "conformance"
+
+[[agents]]
+name = "handler"
+kind = "handler"
+command = ["sh", "-c", "read -r line; exit 4"]
+
+[[agents]]
+name = "model"
+kind = "llm"
+url = "http://127.0.0.1:9/v1"
+model = "none"
+
+[[agents]]
+name = "upstream"
+kind = "a2a"
+url = "http://127.0.0.1:9"
+
+[[agents]]
+name = "coder"
+kind = "acp"
+command = ["false"]
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_warning_about_a_task_names_it_and_its_agent_at_every_level() {
+    for (format, level) in
+        [("text", "warn"), ("json", "info"), ("classic", "error"), ("json", "debug")]
+    {
+        let arguments = ["--log-level", level, "--log-format", format];
+        let herald = Herald::start(Options::config(FAILING).arguments(arguments)).await;
+        for agent in
+            ["program", "slow", "silent", "steered", "handler", "model", "upstream", "coder"]
+        {
+            let draft = Draft::new(uuid(), if agent == "steered" { "tck-crash" } else { "x" });
+            let sent =
+                herald.call(&Wire::Rest.send(&format!("/agents/{agent}"), &draft, false)).await;
+            let task = Wire::Rest.sent(&sent).unwrap();
+            assert_eq!(state(&task), "failed", "{agent}: {task}");
+            if level == "error" && agent != "steered" {
+                continue;
+            }
+            let names = |line: &&str| {
+                let bare = line.replace('"', "").replace(": ", "=").replace(':', "=");
+                bare.contains(&format!("task={}", id(&task)))
+                    && bare.contains(&format!("agent={agent}"))
+            };
+            let log = herald.log();
+            let is_loud = |line: &&str| line.contains("WARN") || line.contains("ERROR");
+            let loud: Vec<_> = log.lines().filter(is_loud).filter(names).collect();
+            assert!(
+                !loud.is_empty(),
+                "{format}, {level}: no warning names {agent} and {}: {log}",
+                id(&task)
+            );
+        }
+        // A warning that names no task is about none.
+        for line in
+            herald.log().lines().filter(|line| line.contains("WARN") || line.contains("ERROR"))
+        {
+            let is_about_none =
+                ["the handler is gone", "panicked at"].iter().any(|word| line.contains(word));
+            assert!(line.contains("task") || is_about_none, "{line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_about_a_stored_task_names_it() {
+    let mut herald = Herald::start(Options::default()).await;
+    let sent = herald.call(&Wire::Rest.send("", &Draft::new(uuid(), "x"), false)).await;
+    let task = id(&Wire::Rest.sent(&sent).unwrap()).to_owned();
+    herald.terminate().await;
+    assert!(herald.wait(SOON).await.success());
+    let conn = rusqlite::Connection::open(herald.database()).unwrap();
+    conn.execute("UPDATE tasks SET status = x'00'", []).unwrap();
+    drop(conn);
+    herald.restart().await;
+    assert_eq!(herald.call(&Wire::Rest.get(&task)).await.status, 500);
+    let log = herald.log();
+    let error = log.lines().find(|line| line.contains("ERROR")).unwrap_or_default();
+    assert!(error.contains(&task), "{log}");
+}
+
+#[tokio::test]
+async fn lines_on_a_terminal_are_coloured_unless_no_color_is_set() {
+    let colours = async |variable: &str| {
+        let home = tempfile::tempdir().unwrap();
+        let herald = env!("CARGO_BIN_EXE_herald");
+        // A terminal of its own, on which the server ends as soon as it has listened.
+        let line = format!("{variable} exec timeout -s TERM 1 {herald} serve --ephemeral --port 0");
+        let mut command = tokio::process::Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).current_dir(home.path()).env_remove("NO_COLOR");
+        let shown = crate::support::ended(command).await.stdout;
+        assert!(shown.contains("listening"), "{shown}");
+        shown.contains('\u{1b}')
+    };
+    assert!(colours("").await);
+    assert!(colours("NO_COLOR=").await, "an empty one does not count");
+    assert!(!colours("NO_COLOR=1").await);
 }

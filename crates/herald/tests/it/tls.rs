@@ -80,6 +80,25 @@ async fn a_certificate_that_is_none_is_refused_with_its_file() {
     let refused = options.arguments(["--tls-certificate", file, "--tls-key", file]).refused().await;
     assert!(refused.stderr.contains(file), "{refused:?}");
     assert!(refused.stderr.contains("no certificate in PEM"), "{refused:?}");
+    let config = |key: &str| {
+        let tls = format!("certificate = \"{file}\", key = \"{key}\"");
+        Options::config(format!("[server]\nport = 0\ntls = {{ {tls} }}\n"))
+    };
+    for (options, name) in [
+        (
+            Options::default().arguments(["--tls-certificate", "/none", "--tls-key", file]),
+            "--tls-certificate",
+        ),
+        (
+            Options::default().arguments(["--tls-certificate", file, "--tls-key", "/none"]),
+            "--tls-key",
+        ),
+        (config("/none"), "key under [server.tls]"),
+    ] {
+        let refused = options.refused().await;
+        assert!(refused.stderr.contains("/none"), "{refused:?}");
+        assert!(refused.stderr.contains(name), "no {name} in {refused:?}");
+    }
     let half = Options::default().arguments(["--tls-certificate", file]).refused().await;
     assert!(half.stderr.contains("--tls-key"), "{half:?}");
 }

@@ -33,6 +33,26 @@ const WAYS: [(&str, &str, &str); 7] = [
 const EVERY_INTERFACE: &str =
     "[card]\ninterfaces = [\"jsonrpc\", \"http+json\", \"grpc\", \"websocket\"]\n";
 
+/// An agent that speaks 0.2 is called in the words of 0.3.
+#[tokio::test]
+async fn version_0_2_is_spoken_as_0_3() {
+    let behind = Herald::start(Options::config(STEERED)).await;
+    let agent = passing("old", &url(&behind), "version = \"0.2\"");
+    let before = Herald::start(Options::config(agent)).await;
+    let done = told(&before, "", &draft("tck-complete-task")).await;
+    assert_eq!((&*state(&done), word(&done)), ("completed", "Hello from TCK"));
+    let metrics = behind.call(&Call::get("/metrics")).await;
+    let called = "operation=\"SendMessage\",version=\"0.3\"";
+    let streamed = "operation=\"SendStreamingMessage\",version=\"0.3\"";
+    let text = metrics.text();
+    assert!(text.contains(called) || text.contains(streamed), "{text}");
+    let wrong = Options::config(passing("old", &url(&behind), "version = \"0.4\"")).refused().await;
+    assert!(wrong.stderr.contains("`\"0.2\"`"), "{wrong:?}");
+    let dialect =
+        Options::config(format!("[dialects]\n\"0.2\" = false\n{STEERED}")).refused().await;
+    assert!(dialect.stderr.contains("unknown version"), "{dialect:?}");
+}
+
 const STEERED: &str = "[[agents]]\nname = \"steered\"\nkind = \"conformance\"\n";
 
 fn url(herald: &Herald) -> String {

@@ -287,6 +287,44 @@ async fn requests_that_two_parsers_could_read_differently_are_refused() {
     }
 }
 
+#[tokio::test]
+async fn a_transfer_coding_other_than_chunked_is_not_taken_for_plain() {
+    let hub = quick().await;
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"ListTasks"}"#;
+    let chunked = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    for (framing, status) in [
+        ("Transfer-Encoding: chunked", 200),
+        ("Transfer-Encoding: Chunked ", 200),
+        ("Transfer-Encoding: gzip, chunked", 501),
+        ("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked", 501),
+        ("Transfer-Encoding: identity, chunked", 501),
+    ] {
+        let mut client = hub.client().await;
+        client.write(head("/a2a/jsonrpc", framing)).await;
+        client.write(chunked.clone()).await;
+        assert_eq!(client.head().await.status, status, "{framing}");
+    }
+    works(&hub).await;
+}
+
+#[tokio::test]
+async fn no_content_encoding_of_several_is_overlooked() {
+    let hub = quick().await;
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"ListTasks"}"#;
+    for (encodings, status) in [
+        ("Content-Encoding: Identity\r\nContent-Encoding: identity", 200),
+        ("Content-Encoding: identity\r\nContent-Encoding: gzip", 415),
+        ("Content-Encoding: identity, gzip", 415),
+        ("Content-Encoding: gzip, identity", 415),
+    ] {
+        let mut client = hub.client().await;
+        let framing = format!("{encodings}\r\nContent-Length: {}", body.len());
+        client.write(head("/a2a/jsonrpc", &framing)).await;
+        client.write(body).await;
+        assert_eq!(client.head().await.status, status, "{encodings}");
+    }
+}
+
 /// The connection ends without a second answer.
 async fn only_answer(mut client: Client, case: &str) {
     let mut rest = Vec::new();

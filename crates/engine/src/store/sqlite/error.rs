@@ -31,7 +31,34 @@ pub enum OpenError {
         /// Which version that was.
         made_by: String,
     },
-    /// It is damaged, or something else.
+    /// Its schema came about in another way than this version's.
+    #[error(
+        "{} cannot be used: {problem} (last written by {made_by}, this is herald {}); restore it \
+         from a backup, start it with the build that wrote it, or point --data elsewhere",
+        path.display(), env!("CARGO_PKG_VERSION")
+    )]
+    Diverged {
+        /// The database.
+        path: PathBuf,
+        /// Which migration is missing or another.
+        problem: String,
+        /// Which version wrote it last.
+        made_by: String,
+    },
+    /// Some of its pages are damaged.
+    #[error(
+        "{} cannot be read, it is damaged: {found}; restore it from a backup (`herald \
+         doctor` checks a file, `sqlite3 {} .recover` prints what can be saved as SQL), or move \
+         it away to start with an empty one",
+        path.display(), path.display()
+    )]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// SQLite's words, and which tables it is about.
+        found: String,
+    },
+    /// It is only a part of a database, or something else.
     #[error(
         "{} cannot be read: {problem}; restore it from a backup, or move it away to start with an \
          empty one", path.display()
@@ -62,7 +89,7 @@ pub enum OpenError {
 pub(super) fn refuse(path: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => corrupt(path, "it is no database"),
-        Some(ErrorCode::DatabaseCorrupt) | None => corrupt(path, "it is damaged"),
+        Some(ErrorCode::DatabaseCorrupt) | None => damaged(path, &error.to_string()),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             unwritable(path, "another program is writing to it")
         }
@@ -76,6 +103,10 @@ pub(super) fn refuse(path: &Path, error: &rusqlite::Error) -> OpenError {
 
 pub(super) fn corrupt(path: &Path, problem: &str) -> OpenError {
     OpenError::Corrupt { path: path.to_owned(), problem: problem.to_owned() }
+}
+
+pub(super) fn damaged(path: &Path, found: &str) -> OpenError {
+    OpenError::Damaged { path: path.to_owned(), found: found.to_owned() }
 }
 
 pub(super) fn unwritable(path: &Path, problem: &str) -> OpenError {

@@ -1,7 +1,6 @@
 //! Looking at a database from outside, beside whoever has it open, without changing a byte of it.
 
 use std::{
-    ffi::OsString,
     fs::{self, File, TryLockError},
     io,
     path::Path,
@@ -13,12 +12,15 @@ use herald_protocol::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
 
 use super::{
-    error::{OpenError, refuse, unwritable},
-    open,
+    error::{OpenError, damaged, refuse, unwritable},
+    open::{self, beside},
 };
 
 /// Faults that are worth reading.
 const FAULTS: u8 = 5;
+
+/// How long a start that has failed looks for the cause.
+const EXPLANATION: Duration = Duration::from_secs(5);
 
 /// What a database looks like from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +111,29 @@ pub(super) fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspecti
     }))
 }
 
+/// The damage that a short check finds, if any.
+pub(super) fn damage(path: &Path) -> Option<OpenError> {
+    match inspect(path, EXPLANATION) {
+        Ok(Some(Inspection { health: Health::Damaged(faults), .. })) => {
+            Some(damaged(path, &faults.join(", ")))
+        }
+        Ok(_) => None,
+        Err(error @ OpenError::Damaged { .. }) => Some(explain(path, error)),
+        Err(error @ OpenError::Corrupt { .. }) => Some(error),
+        Err(_) => None,
+    }
+}
+
+/// Adds to an error about damage which tables it is in.
+pub(super) fn explain(path: &Path, error: OpenError) -> OpenError {
+    let OpenError::Damaged { found, .. } = &error else { return error };
+    let faults = connect(path, &Manner::Shared).and_then(|conn| check(&conn, EXPLANATION));
+    match faults {
+        Ok(Health::Damaged(faults)) => damaged(path, &format!("{found}, {}", faults.join(", "))),
+        Ok(Health::Whole | Health::SoFar) | Err(_) => error,
+    }
+}
+
 fn connect(path: &Path, manner: &Manner) -> rusqlite::Result<Connection> {
     // In a URI these three have a meaning of their own.
     let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
@@ -143,21 +168,45 @@ fn check(conn: &Connection, patience: Duration) -> rusqlite::Result<Health> {
             pause = Duration::from_millis(1);
         }
     });
-    let faults: rusqlite::Result<Vec<String>> = conn
-        .prepare(&format!("PRAGMA quick_check({FAULTS})"))
-        .and_then(|mut check| check.query_map([], |row| row.get(0))?.collect());
+    let mut faults = Vec::new();
+    let read = read_faults(conn, &mut faults);
     drop(done);
     watch.join().expect("the watch does nothing that could panic");
-    match faults {
-        Ok(faults) if faults == ["ok"] => Ok(Health::Whole),
-        Ok(faults) => Ok(Health::Damaged(faults)),
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-            Ok(Health::SoFar)
-        }
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
-            Ok(Health::Damaged(vec![error.to_string()]))
-        }
+    let is = |code| read.as_ref().is_err_and(|error| error.sqlite_error_code() == Some(code));
+    if is(ErrorCode::DatabaseCorrupt) && faults.is_empty() {
+        faults.extend(read.as_ref().err().map(ToString::to_string));
+    }
+    let faults: Vec<_> = faults.iter().flat_map(|fault| fault.lines()).collect();
+    let faults = faults.into_iter().filter(|fault| !fault.starts_with("***") && *fault != "ok");
+    let faults: Vec<_> = faults.map(|fault| named(conn, fault)).collect();
+    match read {
+        _ if !faults.is_empty() => Ok(Health::Damaged(faults)),
+        Ok(()) => Ok(Health::Whole),
+        Err(_) if is(ErrorCode::OperationInterrupted) => Ok(Health::SoFar),
         Err(error) => Err(error),
+    }
+}
+
+/// Reads as many faults as there are, up to an error.
+fn read_faults(conn: &Connection, faults: &mut Vec<String>) -> rusqlite::Result<()> {
+    let mut check = conn.prepare(&format!("PRAGMA quick_check({FAULTS})"))?;
+    let mut rows = check.query([])?;
+    while let Some(row) = rows.next()? {
+        faults.push(row.get(0)?);
+    }
+    Ok(())
+}
+
+/// A fault with the name of its table or index, of which SQLite says only the number: `Tree 7 page …`.
+fn named(conn: &Connection, fault: &str) -> String {
+    let Some((number, rest)) = fault.strip_prefix("Tree ").and_then(|rest| rest.split_once(' '))
+    else {
+        return fault.to_owned();
+    };
+    let name = "SELECT type || ' ' || name FROM sqlite_schema WHERE rootpage = ?1";
+    match conn.query_row(name, [number], |row| row.get::<_, String>(0)) {
+        Ok(name) => format!("{name}: {rest}"),
+        Err(_) => fault.to_owned(),
     }
 }
 
@@ -174,12 +223,6 @@ fn is_locked(path: &Path) -> Result<bool, OpenError> {
         Err(TryLockError::WouldBlock) => Ok(true),
         Err(TryLockError::Error(error)) => Err(unwritable(path, &error.to_string())),
     }
-}
-
-fn beside(path: &Path, ending: &str) -> OsString {
-    let mut name = path.to_owned().into_os_string();
-    name.push(ending);
-    name
 }
 
 fn size(path: impl AsRef<Path>) -> u64 {

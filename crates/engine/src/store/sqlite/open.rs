@@ -1,17 +1,21 @@
 //! Opening a database: whose it is, whether it is whole, and bringing it up to date.
 
 use std::{
-    fs::{self, File, TryLockError},
+    collections::BTreeMap,
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read},
-    path::Path,
-    time::Duration,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
+use refinery::{Migration, error::Kind};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 
 use super::{
     append::Next,
     error::{OpenError, corrupt, refuse, unwritable},
+    files::Files,
 };
 
 refinery::embed_migrations!("src/store/sqlite/migrations");
@@ -21,6 +25,13 @@ const APPLICATION: i64 = 0x4852_4c44;
 
 /// A program that only looks at the live file may make us wait so long; more, and it fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A lock is waited for this long: between clone and exec, a child of a server that was killed still
+/// holds the server's lock.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// The pause between two attempts at a lock.
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// Tables without which nothing works.
 const TABLES: [&str; 11] = [
@@ -47,32 +58,95 @@ pub(super) struct Opened {
     pub(super) conn: Connection,
     pub(super) next: Next,
     pub(super) secret: [u8; 32],
+    /// None in memory.
+    pub(super) files: Option<Files>,
 }
 
-/// Locks the database, or says who is in the way. Creates the directory if there is none.
+/// Locks the database, or says who is in the way. Creates the directory if there is none. Blocks for
+/// at most [`LOCK_WAIT`].
 pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).map_err(unwritable)?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(directory).map_err(unwritable)?;
     }
-    let mut beside = path.to_owned().into_os_string();
-    beside.push(".lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(beside)
-        .map_err(unwritable)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Lock(file)),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(error)) => Err(unwritable(error)),
+    let file = private().open(beside(path, ".lock")).map_err(unwritable)?;
+    wait_for_lock(path, || file.try_lock())?;
+    Ok(Lock(file))
+}
+
+/// Fails if another process has the database. Makes no file, and keeps no lock.
+pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
+    match File::open(beside(path, ".lock")) {
+        Ok(file) => wait_for_lock(path, || file.try_lock_shared()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(unwritable(path, &error.to_string())),
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kernel wakes only those who wait for a lock without a deadline"
+)]
+fn wait_for_lock(
+    path: &Path,
+    attempt: impl Fn() -> Result<(), TryLockError>,
+) -> Result<(), OpenError> {
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match attempt() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(LOCK_RETRY);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse { path: path.to_owned() });
+            }
+            Err(TryLockError::Error(error)) => return Err(unwritable(path, &error.to_string())),
+        }
+    }
+}
+
+/// How files are opened that SQLite must not make: it would leave them readable for everybody.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    options
+}
+
+/// Makes the files of a database readable for their owner only. SQLite gives new files beside the
+/// database the mode of the database.
+fn protect(path: &Path) -> Result<(), OpenError> {
+    let unwritable = |error: io::Error| unwritable(path, &error.to_string());
+    private().open(path).map_err(unwritable)?;
+    for file in ["", "-wal", "-shm", ".lock"].map(|ending| beside(path, ending)) {
+        let mode = match fs::metadata(&file) {
+            Ok(found) => found.permissions().mode() & 0o777,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(unwritable(error)),
+        };
+        if mode & 0o077 == 0 {
+            continue;
+        }
+        // A file of another user, which this one may write, is for that user to protect.
+        if let Err(error) = fs::set_permissions(&file, Permissions::from_mode(mode & 0o700)) {
+            let file = file.display();
+            tracing::warn!(%file, %error, "other users may read this file; run chmod 600 on it");
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(ending);
+    name.into()
 }
 
 /// Opens a file whose lock we hold. A write-ahead log that had to grow past `cap` is cut back to it.
 pub(super) fn file(path: &Path, cap: u64) -> Result<Opened, OpenError> {
     inspect(path)?;
+    protect(path)?;
     let failed = |error| refuse(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
@@ -99,7 +173,10 @@ pub(super) fn file(path: &Path, cap: u64) -> Result<Opened, OpenError> {
     .map_err(failed)?;
     let cap = i64::try_from(cap).unwrap_or(i64::MAX);
     conn.pragma_update_and_check(None, "journal_size_limit", cap, |_| Ok(())).map_err(failed)?;
-    prepare(conn, path)
+    let opened = prepare(conn, path)?;
+    // After the first read, which makes the write-ahead log.
+    let files = Files::of(path).map_err(|error| unwritable(path, &error.to_string()))?;
+    Ok(Opened { files: Some(files), ..opened })
 }
 
 /// Opens a database that lives in memory and dies with its connection.
@@ -147,7 +224,7 @@ fn prepare(mut conn: Connection, path: &Path) -> Result<Opened, OpenError> {
         row: next(&conn, "row", "SELECT max(row) FROM tasks").map_err(failed)?,
         position: next(&conn, "position", "SELECT max(position) FROM events").map_err(failed)?,
     };
-    Ok(Opened { conn, next, secret })
+    Ok(Opened { conn, next, secret, files: None })
 }
 
 /// Settings of every connection; the cache in KiB.
@@ -171,9 +248,7 @@ pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(unwritable(error)),
     };
-    let mut log = path.to_owned().into_os_string();
-    log.push("-wal");
-    let logged = fs::metadata(log).map_or(0, |log| log.len());
+    let logged = fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
     if length == 0 {
         // New, or abandoned before anything was in it; but a log without a database was its log.
         let problem = "its file is empty but its write-ahead log is not";
@@ -224,30 +299,85 @@ fn migrate(conn: &mut Connection, path: &Path) -> Result<(), OpenError> {
     }
     // Grouped: a migration and the note that it was made are one transaction.
     let run = migrations::runner().set_grouped(true).run(conn);
-    run.map_err(|error| unwritable(path, &error.to_string()))?;
+    run.map_err(|error| unmigrated(conn, path, &error))?;
     put_meta(conn, "version", env!("CARGO_PKG_VERSION")).map_err(|error| refuse(path, &error))
 }
 
-/// Whether the schema is ours, and not an earlier one. One that is ahead of us is refused.
+/// Why a migration failed: because of the disk, or because of what is in the database.
+fn unmigrated(conn: &Connection, path: &Path, error: &refinery::Error) -> OpenError {
+    let Kind::Connection(_, cause) = error.kind() else {
+        return diverged(conn, path, &error.to_string());
+    };
+    match cause.downcast_ref::<rusqlite::Error>() {
+        // Such as a table that is there already.
+        Some(rusqlite::Error::SqlInputError { msg, .. }) => {
+            let applied = applied(conn).unwrap_or_default();
+            let runner = migrations::runner();
+            let missing = |known: &&Migration| !applied.contains_key(&i64::from(known.version()));
+            let next = runner.get_migrations().iter().filter(missing).min_by_key(|m| m.version());
+            let next = next.map(title).unwrap_or_default();
+            diverged(conn, path, &format!("the migration {next} cannot be made: {msg}"))
+        }
+        Some(error) => refuse(path, error),
+        None => unwritable(path, &error.to_string()),
+    }
+}
+
+/// The migrations that a database has had, by number, with their checksums.
+fn applied(conn: &Connection) -> rusqlite::Result<BTreeMap<i64, String>> {
+    let started = "SELECT count(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
+    if conn.query_row(started, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(BTreeMap::new());
+    }
+    let mut read = conn.prepare("SELECT version, checksum FROM refinery_schema_history")?;
+    let found = read.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    found.collect()
+}
+
+/// A migration as people know it: `V2 (presence)`.
+fn title(migration: &Migration) -> String {
+    format!("V{} ({})", migration.version(), migration.name())
+}
+
+/// A schema that no version of this program makes.
+fn diverged(conn: &Connection, path: &Path, problem: &str) -> OpenError {
+    OpenError::Diverged {
+        path: path.to_owned(),
+        problem: problem.to_owned(),
+        made_by: made_by(conn).unwrap_or("an unknown herald".into()),
+    }
+}
+
+/// The version that wrote the database last.
+fn made_by(conn: &Connection) -> Option<String> {
+    let version: Option<String> = meta(conn, "version").unwrap_or_default();
+    version.map(|number| format!("herald {number}"))
+}
+
+/// Whether the schema is ours, and not an earlier one. One that is ahead of us is refused, and so is
+/// one that did not come about as ours.
 pub(super) fn is_current(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
     let failed = |error| refuse(path, &error);
     let runner = migrations::runner();
-    let ours = runner.get_migrations().iter().map(refinery::Migration::version).max();
-    let ours = i64::from(ours.unwrap_or(0));
-    let started = "SELECT count(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
-    let started: i64 = conn.query_row(started, [], |row| row.get(0)).map_err(failed)?;
-    let theirs: Option<i64> = if started > 0 {
-        let last = "SELECT max(version) FROM refinery_schema_history";
-        conn.query_row(last, [], |row| row.get(0)).map_err(failed)?
-    } else {
-        None
-    };
-    if theirs.is_some_and(|theirs| theirs > ours) {
-        let version: Option<String> = meta(conn, "version").unwrap_or_default();
-        let made_by = version.map_or("a newer herald".into(), |number| format!("herald {number}"));
+    let ours = runner.get_migrations();
+    let newest = ours.iter().map(|migration| i64::from(migration.version())).max();
+    let applied = applied(conn).map_err(failed)?;
+    let last = applied.keys().next_back().copied();
+    if last > newest {
+        let made_by = made_by(conn).unwrap_or("a newer herald".into());
         return Err(OpenError::Newer { path: path.to_owned(), made_by });
     }
-    Ok(theirs == Some(ours))
+    for known in ours.iter().filter(|known| Some(i64::from(known.version())) <= last) {
+        let problem = match applied.get(&i64::from(known.version())) {
+            None => format!("it lacks the migration {} and has a later one", title(known)),
+            Some(checksum) if *checksum != known.checksum().to_string() => {
+                format!("it was made with another {} than this version has", title(known))
+            }
+            Some(_) => continue,
+        };
+        return Err(diverged(conn, path, &problem));
+    }
+    Ok(last == newest)
 }
 
 pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenError> {

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use herald_protocol::AgentName;
@@ -18,6 +18,7 @@ use crate::{
 use super::{
     append::{Batch, Memory, Next},
     checkpoint::Checkpoints,
+    files::Files,
     names::Totals,
     prepared::Prepared,
     rows::{Fault, run},
@@ -28,6 +29,9 @@ use super::{
 /// Jobs in one transaction, and bytes after which no further one is taken into it.
 const BATCH_JOBS: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
+
+/// How often writes look whether the files are still there. A look costs two calls of the system.
+const CHECK_FILES: Duration = Duration::from_millis(100);
 
 /// Bytes of the pages that a job touches, however little it writes.
 const PAGES: usize = 48 << 10;
@@ -59,6 +63,10 @@ pub(super) struct Writer {
     conn: Arc<Mutex<Connection>>,
     /// None in memory.
     checkpoints: Option<Checkpoints>,
+    /// None in memory.
+    files: Option<Files>,
+    /// When the files were last looked at.
+    checked: Instant,
     memory: Memory,
     next: Next,
     metrics: Arc<StoreMetrics>,
@@ -71,10 +79,12 @@ impl Writer {
     pub(super) fn new(
         conn: Arc<Mutex<Connection>>,
         checkpoints: Option<Checkpoints>,
+        files: Option<Files>,
         next: Next,
         metrics: Arc<StoreMetrics>,
     ) -> Self {
-        Self { conn, checkpoints, memory: Memory::default(), next, metrics, failing: false }
+        let (memory, checked) = (Memory::default(), Instant::now());
+        Self { conn, checkpoints, files, checked, memory, next, metrics, failing: false }
     }
 
     /// Serves until every sender is gone and the queue is empty.
@@ -143,6 +153,7 @@ impl Writer {
         jobs: &[Job],
     ) -> Result<Vec<Result<u64, StoreError>>, Fault> {
         let failing = self.failing;
+        self.check_files(jobs)?;
         // Rolls back when it is dropped, and so on every early return.
         let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut batch = Batch {
@@ -170,6 +181,20 @@ impl Writer {
             self.memory.names.forget();
         }
         Ok(outcomes)
+    }
+}
+
+impl Writer {
+    /// Fails if what is written now could be found by nobody. Every probe looks, and so does every
+    /// write while they fail.
+    fn check_files(&mut self, jobs: &[Job]) -> Result<(), Fault> {
+        let Some(files) = &self.files else { return Ok(()) };
+        let is_probe = jobs.iter().any(|job| matches!(job.work, Work::Probe));
+        if self.failing || is_probe || self.checked.elapsed() >= CHECK_FILES {
+            files.check()?;
+            self.checked = Instant::now();
+        }
+        Ok(())
     }
 }
 
@@ -247,7 +272,7 @@ mod tests {
     fn a_spoiled_task_fails_no_other_in_its_transaction() {
         let opened = open::memory().unwrap();
         let conn = Arc::new(Mutex::new(opened.conn));
-        let mut writer = Writer::new(Arc::clone(&conn), None, opened.next, Arc::default());
+        let mut writer = Writer::new(Arc::clone(&conn), None, None, opened.next, Arc::default());
         let mut conn = conn.lock().unwrap();
         assert_eq!(writer.commit(&mut conn, &[job("spoiled", 0, 1)]).unwrap(), [Ok(1)]);
         conn.execute_batch("UPDATE tasks SET unread = 'x'; UPDATE dedup SET position = 77")

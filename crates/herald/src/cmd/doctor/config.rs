@@ -37,8 +37,7 @@ async fn build(args: &Serve) -> anyhow::Result<Subject> {
     let packaged = packages(&args.basics).await?;
     let settings = Settings::merge(args, packaged)?;
     let engine = serve::build_engine(&settings, Arc::new(Sqlite::memory()?))?;
-    let server = Server::builder(engine).config(settings.server.clone()).build();
-    let server = server.map_err(|fault| settings.blame(fault))?;
+    let server = serve::build(&settings, engine, None)?;
     Ok(Subject { settings, server })
 }
 
