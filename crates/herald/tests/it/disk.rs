@@ -283,7 +283,7 @@ async fn a_data_directory_that_was_removed_or_replaced_is_written_no_more() {
                 }
             }
         }
-        eventually(BACK, "it is not ready", async || {
+        eventually(SOON, "it is not ready", async || {
             herald.call(&Call::get("/readyz")).await.status == 503
         })
         .await;
@@ -300,7 +300,7 @@ async fn a_data_directory_that_was_removed_or_replaced_is_written_no_more() {
             fs::remove_dir_all(&data).unwrap();
         }
         fs::rename(data.with_file_name("away"), &data).unwrap();
-        eventually(BACK, "it is ready again", async || {
+        eventually(SOON, "it is ready again", async || {
             herald.call(&Call::get("/readyz")).await.status == 200
         })
         .await;

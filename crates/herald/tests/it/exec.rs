@@ -1,6 +1,6 @@
 //! Programs as agents: real ones, run by the real binary, well-behaved and not.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinSet};
