@@ -66,8 +66,12 @@ impl Call {
     }
 
     pub(crate) fn post(path: impl Into<String>, body: &Value) -> Self {
+        Self::post_text(path, body.to_string())
+    }
+
+    pub(crate) fn post_text(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
         let mut call = Self::new("POST", path).header("content-type", "application/json");
-        call.body = body.to_string().into();
+        call.body = body.into();
         call
     }
 

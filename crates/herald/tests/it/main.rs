@@ -52,6 +52,7 @@ mod faults;
 mod handler;
 mod llm;
 mod logs;
+mod memory;
 mod pages;
 mod python;
 mod resume;
