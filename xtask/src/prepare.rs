@@ -58,12 +58,15 @@ pub(crate) fn coding() -> anyhow::Result<PathBuf> {
     let (source, installed) = (root().join("tests/coding"), target().join("coding"));
     need("npm", &["nodejs", "npm"])?;
     javascript(&source, &installed)?;
-    // These two put their program in its place with a script of their own.
-    let unfinished = !succeeds(installed.join("node_modules/.bin/claude"), &["--version"]);
-    if unfinished {
+    // These put their program in its place with a script of their own. Claude Code is there twice.
+    let claude = ["@anthropic-ai/claude-code", "claude-code-newest"];
+    let program = |name: &str| installed.join("node_modules").join(name).join("bin/claude.exe");
+    if !claude.iter().all(|name| succeeds(program(name), &["--version"])) {
         execute(
             Command::new("npm")
-                .args(["rebuild", "--silent", "@anthropic-ai/claude-code", "opencode-ai"])
+                .args(["rebuild", "--silent"])
+                .args(claude)
+                .arg("opencode-ai")
                 .current_dir(&installed),
         )?;
     }

@@ -284,6 +284,10 @@ impl Coding {
                 Some(Event::Approval(approval)) => {
                     self.settle(turn, conversation, &approval).await?;
                 }
+                Some(Event::Background(tasks)) => {
+                    let tasks = format!("Background work goes on: {}", tasks.join(", "));
+                    turn.progress(cut(&tasks, SHOWN)).await?;
+                }
                 Some(Event::Done { summary, stats }) => return Ok(Some(Done { summary, stats })),
                 Some(Event::Error(text)) => {
                     let failure = Failure { message: Some(text), ..Failure::new("failed") };

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, convert::Infallible, io, process::ExitStatus, t
 use tokio::{
     io::AsyncWriteExt,
     process::{ChildStderr, ChildStdin, ChildStdout},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::dialect::{Approval, Choice, Dialect, Event, Talk};
@@ -21,6 +21,10 @@ const LINE: usize = 8 << 20;
 
 /// How long an agent may take to hear that its work is to stop, before it is ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long an agent that seems to be done must be silent to be taken for done. A turn that is due
+/// begins within milliseconds, even if a busy machine makes that seconds.
+const REST: Duration = Duration::from_secs(10);
 
 /// A coding agent that runs. Dropped, it is killed.
 #[derive(Debug)]
@@ -84,6 +88,11 @@ impl Conversation {
                 },
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
                 () = self.complaints.read() => {}
+                () = sleep(REST), if self.dialect.is_resting() => {
+                    let mut talk = Talk::default();
+                    self.dialect.rest(&mut talk);
+                    self.take(talk);
+                }
             }
             self.close_when_told();
         }

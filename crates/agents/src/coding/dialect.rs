@@ -37,6 +37,14 @@ pub(crate) trait Dialect: fmt::Debug + Send {
     /// The work is to stop. The agent has a moment to hear of it before it is ended.
     fn cancel(&mut self, _talk: &mut Talk) {}
 
+    /// Whether the agent seems to be done without having said so, so that its silence has to tell.
+    fn is_resting(&self) -> bool {
+        false
+    }
+
+    /// The agent was silent for a while when it seemed to be done.
+    fn rest(&mut self, _talk: &mut Talk) {}
+
     /// Whether the agent serves until it is ended, so that its exit code says nothing.
     fn is_served(&self) -> bool {
         false
@@ -87,6 +95,8 @@ pub(crate) enum Event {
     Retry { attempt: u64, most: Option<u64> },
     /// It wants to be allowed something, and waits.
     Approval(Approval),
+    /// It has answered, and goes on in the background: what runs there, in its words.
+    Background(Vec<String>),
     /// It is done.
     Done { summary: Option<String>, stats: Map<String, Value> },
     /// It failed, in its own words.

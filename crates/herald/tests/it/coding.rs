@@ -31,9 +31,14 @@ fn script(kind: &str, script: &str, settings: &str) -> Options {
 
 /// Where the coding agents are that the tests run.
 pub(crate) fn installed(name: &str) -> PathBuf {
+    package(".bin").join(name)
+}
+
+/// Where a package of theirs is, for those that are there in several versions.
+pub(crate) fn package(name: &str) -> PathBuf {
     let directory = env::var_os("HERALD_TEST_CODING");
     let directory = directory.expect("`cargo xtask test` installs them and says where");
-    PathBuf::from(directory).join("node_modules/.bin").join(name)
+    PathBuf::from(directory).join("node_modules").join(name)
 }
 
 /// What the model says, and has finished.
