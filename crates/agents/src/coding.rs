@@ -172,7 +172,7 @@ impl Coding {
     }
 
     /// One attempt at a message, with or without the agent's earlier session.
-    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<Done, Cut> {
+    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<(), Cut> {
         let message = turn.message().clone();
         let given = tokio::task::spawn_blocking(move || Input::Text.give(&message)).await;
         let given: Given = given.map_err(io::Error::other).flatten().map_err(unstarted)?;
@@ -199,10 +199,11 @@ impl Coding {
             () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
         };
         match heard {
-            Ok(Some(done)) => match conversation.finish(self.program.grace).await {
-                None => Ok(done),
-                Some(failure) => Err(Cut::Failed(failure)),
-            },
+            // The caller need not wait for the process. Whoever is next in the conversation must.
+            Ok(Some(done)) => {
+                let ended = conversation.finish(self.program.grace);
+                Ok(tokio::join!(done.tell(turn), ended).0?)
+            }
             Ok(None) => Err(Cut::Failed(conversation.broken_off(self.program.grace).await)),
             Err(Cut::Failed(failure)) => {
                 let error = failure.tell(&self.name, self.error_detail);
@@ -370,15 +371,7 @@ impl Agent for Coding {
             done => done,
         };
         match done {
-            Ok(Done { summary: None, stats }) if stats.is_empty() => Ok(()),
-            Ok(Done { summary, stats }) => {
-                let mut data = Map::new();
-                data.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-                if !stats.is_empty() {
-                    data.insert("stats".to_owned(), stats.into());
-                }
-                Ok(turn.complete_with(artifact(RESULT, Content::Data(data.into()))).await?)
-            }
+            Ok(()) => Ok(()),
             // The question stands, and an answer finds the agent's session again.
             Err(Cut::Unanswered) => Ok(()),
             Err(Cut::SessionLost) => {
@@ -388,6 +381,21 @@ impl Agent for Coding {
             Err(Cut::Failed(failure)) => Err(failure.tell(&self.name, self.error_detail)),
             Err(Cut::Turn(error)) => Err(error),
         }
+    }
+}
+
+impl Done {
+    /// Completes the task.
+    async fn tell(self, turn: &Turn) -> Result<(), Stop> {
+        let mut data = Map::new();
+        data.extend(self.summary.map(|summary| ("summary".to_owned(), summary.into())));
+        if !self.stats.is_empty() {
+            data.insert("stats".to_owned(), self.stats.into());
+        }
+        if data.is_empty() {
+            return turn.report(TaskState::Completed, Vec::new()).await;
+        }
+        turn.complete_with(artifact(RESULT, Content::Data(data.into()))).await
     }
 }
 

@@ -459,10 +459,6 @@ impl Dialect for Acp {
         self.ask_next(talk);
     }
 
-    fn is_served(&self) -> bool {
-        true
-    }
-
     fn cancel(&mut self, talk: &mut Talk) {
         for wanted in self.permissions.drain(..) {
             talk.line(Reply::Result { outcome: Outcome::Cancelled }.line(&wanted.id));

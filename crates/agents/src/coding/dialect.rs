@@ -44,11 +44,6 @@ pub(crate) trait Dialect: fmt::Debug + Send {
 
     /// The agent was silent for a while when it seemed to be done.
     fn rest(&mut self, _talk: &mut Talk) {}
-
-    /// Whether the agent serves until it is ended, so that its exit code says nothing.
-    fn is_served(&self) -> bool {
-        false
-    }
 }
 
 /// What a coding agent is asked to do.

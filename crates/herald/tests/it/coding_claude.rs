@@ -352,7 +352,8 @@ async fn a_second_message_of_a_context_goes_on_in_its_session(cli: Cli) {
     assert_ne!(session(&first), session(&other));
     assert_eq!(bench.asked_with("cobalt"), [0, 1]);
 
-    // A session that is gone is begun anew.
+    // A session that is gone is begun anew. The program writes to it until it has ended.
+    eventually(PATIENCE, "no agent is left", async || bench.agents().is_empty()).await;
     fs::remove_dir_all(bench.home.path().join(".claude/projects")).unwrap();
     let context = other["contextId"].as_str().unwrap().to_owned();
     let lost = Draft { context: Some(context), ..Draft::new(uuid(), "And now?") };

@@ -195,6 +195,7 @@ async fn a_session_that_codex_no_longer_has_is_begun_anew() {
     let bench = Bench::start(vec![text("One."), text("Two.")], "").await;
     let first = bench.begun("Count").await;
     let first = bench.reached(&first, "completed").await;
+    bench.is_left().await;
     let codex = bench.home.path().join("codex");
     for entry in fs::read_dir(&codex).unwrap().flatten() {
         let path = entry.path();
