@@ -116,6 +116,23 @@ async fn the_wait_for_the_caller_is_not_the_agents_time() {
 }
 
 #[tokio::test]
+async fn a_question_is_answered_with_data_also_where_messages_are_text() {
+    let (gone, watched) = oneshot::channel();
+    let bench = Bench::new(asking(gone)).await;
+    let task = paused(&bench).await;
+    let mut data = answer(&task, "yes");
+    data.parts.push(Part::new(Content::Data(Value::Bool(true))));
+    let mut file = data.clone();
+    file.message_id = "file".into();
+    file.parts.push(Part::new(Content::Raw(b"x".to_vec())));
+    let error = bench.send(file).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::ContentTypeNotSupported);
+    let done = bench.send(data).await.unwrap();
+    assert_eq!(done.status.state, TaskState::Completed);
+    watched.await.unwrap_err();
+}
+
+#[tokio::test]
 async fn what_was_said_before_a_question_is_no_answer_to_it() {
     let (gate, waited) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (opened, begun) = (Arc::clone(&gate), Arc::clone(&waited));

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use crate::{
     coding::{PATIENCE, PATIENTLY, artifact, package, running_with, text},
     exec::{begun, ended, failure, none_runs, task, told},
+    http::Call,
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
     wire::{Draft, Frame, Wire, id, state},
@@ -120,6 +121,16 @@ impl Bench {
     fn asked_with(&self, text: &str) -> Vec<usize> {
         let asked = self.asked().into_iter().enumerate();
         asked.filter(|(_, asked)| asked.contains(text)).map(|(number, _)| number).collect()
+    }
+
+    /// Sends a message of these parts, to a task if there is one, and waits likewise.
+    async fn send(&self, parts: Value, task: Option<&str>) -> Value {
+        let message = json!({
+            "messageId": uuid(), "role": "ROLE_USER", "parts": parts, "taskId": task,
+        });
+        let call = Call::post("/message:send", &json!({ "message": message }));
+        let answer = self.herald.call(&call.header("a2a-version", "1.0")).await;
+        Wire::Rest.sent(&answer).unwrap()
     }
 
     /// Sends a message and waits until the task is done, or waits itself.
@@ -301,7 +312,9 @@ async fn what_is_denied_is_not_done(cli: Cli) {
     assert_eq!(state(&asked), "input-required");
     let unclear = bench.say(&Draft::new(uuid(), "perhaps").to(id(&asked))).await;
     assert_eq!(state(&unclear), "input-required");
-    let denied = bench.say(&Draft::new(uuid(), "no").to(id(&asked))).await;
+    // As programs answer: with the data of a choice.
+    let choice = json!({ "data": { "choice": "deny" } });
+    let denied = bench.send(json!([choice]), Some(id(&asked))).await;
     assert_eq!(state(&denied), "completed", "{denied}");
     assert_eq!(artifact(&denied, "assistant-response"), "As you like.");
     assert!(!bench.has_run());
