@@ -163,6 +163,8 @@ impl Coding {
         // What it has done to the files cannot be done again.
         profile.recovery = Recovery::Fail;
         profile.concurrency = 4;
+        // Each holds a process of some hundred megabytes while it waits.
+        profile.max_waiting = 8;
         // The agent's session of a conversation is found in its earlier tasks, and has one user.
         profile.memory = 8;
         profile.serial = true;

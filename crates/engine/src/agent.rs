@@ -110,6 +110,9 @@ pub struct Profile {
     pub recovery: Recovery,
     /// How many of its turns run at once.
     pub concurrency: usize,
+    /// How many of its turns may wait for their callers beside those that run; see
+    /// [`Turn::answered`]. Further ones keep their place among those that run while they wait.
+    pub max_waiting: usize,
     /// Whether its turns in one conversation of one caller run one after the other, in the order in
     /// which their messages were accepted.
     pub serial: bool,
@@ -179,6 +182,7 @@ impl Profile {
             waits: false,
             recovery: Recovery::Fail,
             concurrency: 1024,
+            max_waiting: 0,
             serial: false,
             memory: 0,
             timeout: None,
