@@ -15,8 +15,9 @@ mod opencode;
 use std::{collections::VecDeque, io, time::Duration};
 
 use async_trait::async_trait;
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Stop, Turn};
-use herald_protocol::{AgentName, Artifact, Content, Part, Task, TaskState};
+use herald_protocol::{AgentName, Artifact, Content, Message, Part, Task, TaskState};
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 
@@ -25,7 +26,7 @@ use self::{
     claude::Claude,
     codex::Codex,
     conversation::Conversation,
-    dialect::{Approval, Ask, Choice, Dialect, Event},
+    dialect::{Approval, Ask, Choice, Dialect, Event, Image},
 };
 use crate::{
     ErrorDetail, Input,
@@ -44,6 +45,10 @@ const SESSION: usize = 512;
 
 /// How much is told of a model's or a tool's name, and of a tool's output.
 const SHOWN: usize = 200;
+
+/// The images that models take, and how large: 5 MB in base64 is what most take. Others are files.
+const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const MAX_IMAGE: usize = 3_750_000;
 
 /// The artifact that grows with the answer.
 const ANSWER: &str = "assistant-response";
@@ -140,6 +145,8 @@ impl Coding {
         let mut profile = Profile::new(self.name.clone(), self.preset.description());
         profile.title = format!("coding-agent-a2a ({})", self.preset.name());
         profile.version = Some("0.1.0".to_owned());
+        // The card stays that of coding-agent-a2a, which took text alone.
+        profile.further_input_modes = vec!["*/*".to_owned()];
         profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
         profile.skills = vec![Skill {
             id: "code-task".to_owned(),
@@ -176,10 +183,16 @@ impl Coding {
     /// One attempt at a message, with or without the agent's earlier session.
     async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<(), Cut> {
         let message = turn.message().clone();
-        let given = tokio::task::spawn_blocking(move || Input::Text.give(&message)).await;
-        let given: Given = given.map_err(io::Error::other).flatten().map_err(unstarted)?;
+        let given = tokio::task::spawn_blocking(move || {
+            let given = Input::Text.give(&message)?;
+            let images = images(&message, &given);
+            Ok((given, images))
+        });
+        let given = given.await.map_err(io::Error::other).flatten();
+        let (given, images): (Given, _) = given.map_err(unstarted)?;
         let ask = Ask {
             text: String::from_utf8_lossy(&given.stdin).into_owned(),
+            images,
             session,
             model: self.model.clone(),
             profile: self.profile_name.clone(),
@@ -467,6 +480,18 @@ async fn listen_on(conversation: &mut Conversation, early: &mut VecDeque<Event>)
             Err(failure) => return failure,
         }
     }
+}
+
+/// The images of a message that a model can be shown.
+fn images(message: &Message, given: &Given) -> Vec<Image> {
+    let parts = message.parts.iter().zip(&given.paths);
+    let images = parts.filter_map(|(part, path)| {
+        let (Content::Raw(bytes), Some(path)) = (&part.content, path) else { return None };
+        let media_type = part.media_type.clone()?;
+        let is_shown = IMAGES.contains(&media_type.as_str()) && bytes.len() <= MAX_IMAGE;
+        is_shown.then(|| Image { media_type, path: path.clone(), data: BASE64.encode(bytes) })
+    });
+    images.collect()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]

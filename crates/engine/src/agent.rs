@@ -97,6 +97,8 @@ pub struct Profile {
     pub skills: Vec<Skill>,
     /// Media types it takes. `*/*` and `text/*` work as patterns.
     pub input_modes: Vec<String>,
+    /// Media types it takes that its card does not name.
+    pub further_input_modes: Vec<String>,
     /// Media types it produces.
     pub output_modes: Vec<String>,
     /// Extensions it knows.
@@ -176,6 +178,7 @@ impl Profile {
             version: None,
             skills: vec![skill],
             input_modes: vec!["text/plain".to_owned()],
+            further_input_modes: Vec::new(),
             output_modes: vec!["text/plain".to_owned()],
             extensions: Vec::new(),
             streaming: true,
@@ -195,12 +198,14 @@ impl Profile {
     /// Whether the agent takes parts of this media type.
     pub fn takes(&self, media_type: &str) -> bool {
         let essence = media_type.split(';').next().unwrap_or_default().trim();
-        self.input_modes.iter().any(|mode| match mode.split_once('/') {
-            Some(("*", "*")) => true,
-            Some((kind, "*")) => essence
-                .split_once('/')
-                .is_some_and(|(essence_kind, _)| essence_kind.eq_ignore_ascii_case(kind)),
-            _ => mode.eq_ignore_ascii_case(essence),
+        self.input_modes.iter().chain(&self.further_input_modes).any(|mode| {
+            match mode.split_once('/') {
+                Some(("*", "*")) => true,
+                Some((kind, "*")) => essence
+                    .split_once('/')
+                    .is_some_and(|(essence_kind, _)| essence_kind.eq_ignore_ascii_case(kind)),
+                _ => mode.eq_ignore_ascii_case(essence),
+            }
         })
     }
 }

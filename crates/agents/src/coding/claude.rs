@@ -14,7 +14,7 @@ use self::{
     end::{Outcome, State, Task, Work},
     request::{Permission, Request, Response},
 };
-use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk, json, plain};
+use super::dialect::{Approval, Ask, Choice, Dialect, Event, Image, Talk, json, plain};
 
 /// One conversation with Claude Code.
 #[derive(Debug)]
@@ -158,7 +158,21 @@ enum Told<'a> {
 #[derive(Serialize)]
 struct Prompt<'a> {
     role: &'a str,
-    content: &'a str,
+    content: Vec<Shown<'a>>,
+}
+
+/// A piece of a message to it.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Shown<'a> {
+    Text { text: &'a str },
+    Image { source: Source<'a> },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Source<'a> {
+    Base64 { media_type: &'a str, data: &'a str },
 }
 
 #[derive(Serialize)]
@@ -256,8 +270,13 @@ impl Dialect for Claude {
     }
 
     fn open(&mut self, talk: &mut Talk) {
-        let message = Prompt { role: "user", content: &plain(&self.ask.text) };
-        Told::User { message }.say(talk);
+        let text = plain(&self.ask.text);
+        let images = self.ask.images.iter().map(|image| {
+            let Image { media_type, data, .. } = image;
+            Shown::Image { source: Source::Base64 { media_type, data } }
+        });
+        let content = [Shown::Text { text: &text }].into_iter().chain(images).collect();
+        Told::User { message: Prompt { role: "user", content } }.say(talk);
     }
 
     fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {

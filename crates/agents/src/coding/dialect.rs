@@ -51,6 +51,8 @@ pub(crate) trait Dialect: fmt::Debug + Send {
 pub(crate) struct Ask {
     /// The message, as text.
     pub(crate) text: String,
+    /// The images of the message, whose paths are in the text, too.
+    pub(crate) images: Vec<Image>,
     /// The agent's own session that this goes on with.
     pub(crate) session: Option<String>,
     /// The model to use, if not the agent's own choice.
@@ -63,6 +65,15 @@ pub(crate) struct Ask {
     pub(crate) force: bool,
     /// Where it works.
     pub(crate) directory: PathBuf,
+}
+
+/// An image that agents can show to their model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) media_type: String,
+    pub(crate) path: PathBuf,
+    /// Its bytes in base64.
+    pub(crate) data: String,
 }
 
 /// What comes of a line.

@@ -50,6 +50,7 @@ with_both! {
     with_force_it_asks_nobody,
     what_it_may_not_do_unasked_waits_for_its_caller,
     what_is_denied_is_not_done,
+    images_are_shown_to_the_model_and_other_files_are_at_a_path,
     what_nobody_answers_is_denied,
     a_cancel_in_the_middle_leaves_no_process,
     a_second_message_of_a_context_goes_on_in_its_session,
@@ -319,6 +320,35 @@ async fn what_is_denied_is_not_done(cli: Cli) {
     assert_eq!(artifact(&denied, "assistant-response"), "As you like.");
     assert!(!bench.has_run());
 }
+
+async fn images_are_shown_to_the_model_and_other_files_are_at_a_path(cli: Cli) {
+    let bench = Bench::start(cli, [text("I see.")], "").await;
+    let parts = json!([
+        { "text": "What is this?" },
+        { "raw": PIXEL, "mediaType": "image/png", "filename": "pixel.png" },
+        { "raw": "JVBERi0=", "mediaType": "application/pdf", "filename": "paper.pdf" },
+        { "text": "# Notes", "mediaType": "text/markdown" },
+        { "data": { "colour": "cobalt" } },
+        { "url": "https://example.org/page", "mediaType": "text/html" },
+    ]);
+    let done = bench.send(parts, None).await;
+    assert_eq!(artifact(&done, "assistant-response"), "I see.");
+    let asked = &bench.asked()[0];
+    for said in [
+        "What is this?",
+        r#""media_type":"image/png""#,
+        "1-pixel.png",
+        "2-paper.pdf",
+        "# Notes",
+        "cobalt",
+        "https://example.org/page",
+    ] {
+        assert!(asked.contains(said), "{said}: {asked}");
+    }
+}
+
+/// A PNG of one pixel.
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 async fn what_nobody_answers_is_denied(cli: Cli) {
     let steps = [command(), text("Nobody there.")];
