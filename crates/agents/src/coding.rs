@@ -15,8 +15,9 @@ mod opencode;
 use std::{collections::VecDeque, io, time::Duration};
 
 use async_trait::async_trait;
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use herald_engine::{Agent, AgentError, Profile, Recovery, Skill, Stop, Turn};
-use herald_protocol::{AgentName, Artifact, Content, Part, Task, TaskState};
+use herald_protocol::{AgentName, Artifact, Content, Message, Part, Task, TaskState};
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 
@@ -25,10 +26,11 @@ use self::{
     claude::Claude,
     codex::Codex,
     conversation::Conversation,
-    dialect::{Approval, Ask, Choice, Dialect, Event},
+    dialect::{Approval, Ask, Choice, Dialect, Event, Image},
 };
 use crate::{
     ErrorDetail, Input,
+    exec::input::Given,
     failure::Failure,
     growing::Growing,
     process::{Processes, Program, STUCK, environment},
@@ -43,6 +45,10 @@ const SESSION: usize = 512;
 
 /// How much is told of a model's or a tool's name, and of a tool's output.
 const SHOWN: usize = 200;
+
+/// The images that models take, and how large: 5 MB in base64 is what most take. Others are files.
+const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const MAX_IMAGE: usize = 3_750_000;
 
 /// The artifact that grows with the answer.
 const ANSWER: &str = "assistant-response";
@@ -139,6 +145,8 @@ impl Coding {
         let mut profile = Profile::new(self.name.clone(), self.preset.description());
         profile.title = format!("coding-agent-a2a ({})", self.preset.name());
         profile.version = Some("0.1.0".to_owned());
+        // The card stays that of coding-agent-a2a, which took text alone.
+        profile.further_input_modes = vec!["*/*".to_owned()];
         profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
         profile.skills = vec![Skill {
             id: "code-task".to_owned(),
@@ -162,6 +170,8 @@ impl Coding {
         // What it has done to the files cannot be done again.
         profile.recovery = Recovery::Fail;
         profile.concurrency = 4;
+        // Each holds a process of some hundred megabytes while it waits.
+        profile.max_waiting = 8;
         // The agent's session of a conversation is found in its earlier tasks, and has one user.
         profile.memory = 8;
         profile.serial = true;
@@ -171,10 +181,12 @@ impl Coding {
     }
 
     /// One attempt at a message, with or without the agent's earlier session.
-    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<Done, Cut> {
+    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<(), Cut> {
         let given = Input::Text.give(turn.message(), &self.processes).await.map_err(unstarted)?;
+        let images = images(turn.message(), &given);
         let ask = Ask {
             text: String::from_utf8_lossy(&given.stdin).into_owned(),
+            images,
             session,
             model: self.model.clone(),
             profile: self.profile_name.clone(),
@@ -198,10 +210,11 @@ impl Coding {
             () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
         };
         match heard {
-            Ok(Some(done)) => match conversation.finish(self.program.grace).await {
-                None => Ok(done),
-                Some(failure) => Err(Cut::Failed(failure)),
-            },
+            // The caller need not wait for the process. Whoever is next in the conversation must.
+            Ok(Some(done)) => {
+                let ended = conversation.finish(self.program.grace);
+                Ok(tokio::join!(done.tell(turn), ended).0?)
+            }
             Ok(None) => Err(Cut::Failed(conversation.broken_off(self.program.grace).await)),
             Err(Cut::Failed(failure)) => {
                 let error = failure.tell(turn, &self.name, self.error_detail);
@@ -282,6 +295,10 @@ impl Coding {
                 }
                 Some(Event::Approval(approval)) => {
                     self.settle(turn, conversation, &approval).await?;
+                }
+                Some(Event::Background(tasks)) => {
+                    let tasks = format!("Background work goes on: {}", tasks.join(", "));
+                    turn.progress(cut(&tasks, SHOWN)).await?;
                 }
                 Some(Event::Done { summary, stats }) => return Ok(Some(Done { summary, stats })),
                 Some(Event::Error(text)) => {
@@ -365,15 +382,7 @@ impl Agent for Coding {
             done => done,
         };
         match done {
-            Ok(Done { summary: None, stats }) if stats.is_empty() => Ok(()),
-            Ok(Done { summary, stats }) => {
-                let mut data = Map::new();
-                data.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-                if !stats.is_empty() {
-                    data.insert("stats".to_owned(), stats.into());
-                }
-                Ok(turn.complete_with(artifact(RESULT, Content::Data(data.into()))).await?)
-            }
+            Ok(()) => Ok(()),
             // The question stands, and an answer finds the agent's session again.
             Err(Cut::Unanswered) => Ok(()),
             Err(Cut::SessionLost) => {
@@ -383,6 +392,21 @@ impl Agent for Coding {
             Err(Cut::Failed(failure)) => Err(failure.tell(turn, &self.name, self.error_detail)),
             Err(Cut::Turn(error)) => Err(error),
         }
+    }
+}
+
+impl Done {
+    /// Completes the task.
+    async fn tell(self, turn: &Turn) -> Result<(), Stop> {
+        let mut data = Map::new();
+        data.extend(self.summary.map(|summary| ("summary".to_owned(), summary.into())));
+        if !self.stats.is_empty() {
+            data.insert("stats".to_owned(), self.stats.into());
+        }
+        if data.is_empty() {
+            return turn.report(TaskState::Completed, Vec::new()).await;
+        }
+        turn.complete_with(artifact(RESULT, Content::Data(data.into()))).await
     }
 }
 
@@ -452,6 +476,18 @@ async fn listen_on(conversation: &mut Conversation, early: &mut VecDeque<Event>)
             Err(failure) => return failure,
         }
     }
+}
+
+/// The images of a message that a model can be shown.
+fn images(message: &Message, given: &Given) -> Vec<Image> {
+    let parts = message.parts.iter().zip(&given.paths);
+    let images = parts.filter_map(|(part, path)| {
+        let (Content::Raw(bytes), Some(path)) = (&part.content, path) else { return None };
+        let media_type = part.media_type.clone()?;
+        let is_shown = IMAGES.contains(&media_type.as_str()) && bytes.len() <= MAX_IMAGE;
+        is_shown.then(|| Image { media_type, path: path.clone(), data: BASE64.encode(bytes) })
+    });
+    images.collect()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]

@@ -62,7 +62,8 @@ impl Engine {
             None => via.agent.as_ref().unwrap_or(&self.inner.default.profile.name),
         };
         let post = self.post(agent)?;
-        check_message(&post.profile, &send)?;
+        let is_answer = existing.as_ref().is_some_and(|record| record.state().is_interrupted());
+        check_message(&post.profile, &send, is_answer)?;
         if operation.is_streaming() {
             self.check_streaming(agent)?;
         }
@@ -234,7 +235,7 @@ impl Engine {
 }
 
 /// What the agent takes of a message's parts.
-fn check_message(profile: &Profile, send: &SendMessage) -> Result<(), Error> {
+fn check_message(profile: &Profile, send: &SendMessage, is_answer: bool) -> Result<(), Error> {
     if send.configuration.task_push_notification_config.is_some() {
         return Err(no_push());
     }
@@ -245,6 +246,10 @@ fn check_message(profile: &Profile, send: &SendMessage) -> Result<(), Error> {
         return Err(Error::field("Idempotency-Key", text));
     }
     for part in &send.message.parts {
+        // A question says itself what it takes: choices are answered with data.
+        if is_answer && matches!(part.content, Content::Text(_) | Content::Data(_)) {
+            continue;
+        }
         let media_type = media_type(part);
         if !profile.takes(media_type) {
             let text = format!("content type {media_type:?} is not supported by this agent");

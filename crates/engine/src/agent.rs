@@ -97,6 +97,8 @@ pub struct Profile {
     pub skills: Vec<Skill>,
     /// Media types it takes. `*/*` and `text/*` work as patterns.
     pub input_modes: Vec<String>,
+    /// Media types it takes that its card does not name.
+    pub further_input_modes: Vec<String>,
     /// Media types it produces.
     pub output_modes: Vec<String>,
     /// Extensions it knows.
@@ -110,6 +112,9 @@ pub struct Profile {
     pub recovery: Recovery,
     /// How many of its turns run at once.
     pub concurrency: usize,
+    /// How many of its turns may wait for their callers beside those that run; see
+    /// [`Turn::answered`]. Further ones keep their place among those that run while they wait.
+    pub max_waiting: usize,
     /// Whether its turns in one conversation of one caller run one after the other, in the order in
     /// which their messages were accepted.
     pub serial: bool,
@@ -173,12 +178,14 @@ impl Profile {
             version: None,
             skills: vec![skill],
             input_modes: vec!["text/plain".to_owned()],
+            further_input_modes: Vec::new(),
             output_modes: vec!["text/plain".to_owned()],
             extensions: Vec::new(),
             streaming: true,
             waits: false,
             recovery: Recovery::Fail,
             concurrency: 1024,
+            max_waiting: 0,
             serial: false,
             memory: 0,
             timeout: None,
@@ -191,12 +198,14 @@ impl Profile {
     /// Whether the agent takes parts of this media type.
     pub fn takes(&self, media_type: &str) -> bool {
         let essence = media_type.split(';').next().unwrap_or_default().trim();
-        self.input_modes.iter().any(|mode| match mode.split_once('/') {
-            Some(("*", "*")) => true,
-            Some((kind, "*")) => essence
-                .split_once('/')
-                .is_some_and(|(essence_kind, _)| essence_kind.eq_ignore_ascii_case(kind)),
-            _ => mode.eq_ignore_ascii_case(essence),
+        self.input_modes.iter().chain(&self.further_input_modes).any(|mode| {
+            match mode.split_once('/') {
+                Some(("*", "*")) => true,
+                Some((kind, "*")) => essence
+                    .split_once('/')
+                    .is_some_and(|(essence_kind, _)| essence_kind.eq_ignore_ascii_case(kind)),
+                _ => mode.eq_ignore_ascii_case(essence),
+            }
         })
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Post {
     pub(crate) profile: Profile,
     pub(crate) agent: Arc<dyn Agent>,
     slots: Arc<Semaphore>,
+    /// Permits of turns that wait for their caller, beside those that work.
+    pauses: Arc<Semaphore>,
     waiting: Notify,
     pub(crate) metrics: PostMetrics,
     /// Tasks that cannot be taken up, because what is stored of them cannot be read.
@@ -31,11 +33,20 @@ pub(crate) struct Post {
 /// Room for one turn, until dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    _slot: OwnedSemaphorePermit,
+    permit: Arc<Permit>,
     /// The place of what the turn holds in memory, if that is not small.
     memory: Option<Place>,
     /// The conversation that the turn has to itself.
     floor: Option<Floor>,
+}
+
+/// A turn's permit: to work or, while it waits for its caller, only to wait. Both are bounded, so
+/// that the turns under way, and what they hold, are bounded by their sum.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    slots: Arc<Semaphore>,
+    pauses: Arc<Semaphore>,
+    held: Mutex<OwnedSemaphorePermit>,
 }
 
 /// A conversation in which one turn speaks at a time, until dropped. Then the next one may.
@@ -45,7 +56,31 @@ pub(crate) struct Floor {
     conversation: Conversation,
 }
 
+impl Permit {
+    /// Gives the slot to another turn while this one waits, if one more may wait.
+    pub(crate) fn pause(&self) {
+        self.exchange(&self.pauses);
+    }
+
+    /// Takes a slot again. If none is free the turn goes on without: its caller has answered and
+    /// is there, and others may hold their slots for long.
+    pub(crate) fn resume(&self) {
+        self.exchange(&self.slots);
+    }
+
+    fn exchange(&self, wanted: &Arc<Semaphore>) {
+        if let Ok(permit) = Arc::clone(wanted).try_acquire_owned() {
+            *self.held.lock().expect("nothing panics while it holds this lock") = permit;
+        }
+    }
+}
+
 impl Slot {
+    /// The permit, for the turn itself.
+    pub(crate) fn permit(&self) -> Arc<Permit> {
+        Arc::clone(&self.permit)
+    }
+
     /// The same with a place in memory.
     pub(crate) fn with(self, memory: Option<Place>) -> Self {
         Self { memory: memory.or(self.memory), ..self }
@@ -67,10 +102,12 @@ impl Drop for Floor {
 impl Post {
     pub(crate) fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
         let slots = profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
+        let pauses = profile.max_waiting.min(Semaphore::MAX_PERMITS);
         Self {
             profile,
             agent,
             slots: Arc::new(Semaphore::new(slots)),
+            pauses: Arc::new(Semaphore::new(pauses)),
             waiting: Notify::new(),
             metrics: PostMetrics::default(),
             unreadable: Mutex::default(),
@@ -80,20 +117,27 @@ impl Post {
 
     /// Room for a turn, if there is some now.
     pub(crate) fn try_take(&self) -> Option<Slot> {
-        let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        Some(Slot { _slot: slot, memory: None, floor: None })
+        Some(self.slot(Arc::clone(&self.slots).try_acquire_owned().ok()?))
     }
 
     /// Room for a turn, when there is some.
     pub(crate) async fn take(&self) -> Slot {
         let slot = Arc::clone(&self.slots).acquire_owned().await;
-        Slot { _slot: slot.expect("the slots are never closed"), memory: None, floor: None }
+        self.slot(slot.expect("the slots are never closed"))
     }
 
-    /// How many turns run now.
+    fn slot(&self, held: OwnedSemaphorePermit) -> Slot {
+        let (slots, pauses) = (Arc::clone(&self.slots), Arc::clone(&self.pauses));
+        let permit = Arc::new(Permit { slots, pauses, held: Mutex::new(held) });
+        Slot { permit, memory: None, floor: None }
+    }
+
+    /// How many turns are under way now.
     pub(crate) fn running(&self) -> usize {
         let slots = self.profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
-        slots.saturating_sub(self.slots.available_permits())
+        let pauses = self.profile.max_waiting.min(Semaphore::MAX_PERMITS);
+        let working = slots.saturating_sub(self.slots.available_permits());
+        working + pauses.saturating_sub(self.pauses.available_permits())
     }
 
     /// Leaves a task alone from now on, so that it does not stand in the way of the others.

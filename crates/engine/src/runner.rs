@@ -298,7 +298,7 @@ impl Engine {
         self.inner.work.spawn(Box::pin(async move {
             let mut next = Some((record, received));
             while let Some((record, received)) = next.take() {
-                next = engine.turn(&live, &post, &stopper, record, received).await;
+                next = engine.turn(&live, &post, &slot, &stopper, record, received).await;
             }
             live.finished(&stopper);
             drop(slot);
@@ -310,6 +310,7 @@ impl Engine {
         &self,
         live: &Arc<Live>,
         post: &Arc<Post>,
+        slot: &Slot,
         stopper: &Stopper,
         record: Record,
         received: Option<Received>,
@@ -338,8 +339,9 @@ impl Engine {
             }
         };
         let closes = !record.hidden && post.agent.answers_directly(&assignment.message);
+        let (epoch, permit) = (record.run.epoch, slot.permit());
         let patience = post.profile.paused_timeout;
-        let sink = Voice::new(self.clone(), Arc::clone(live), record.run.epoch, closes, patience);
+        let sink = Voice::new(self.clone(), Arc::clone(live), epoch, permit, closes, patience);
         let sink = Arc::new(sink);
         // A cancel that came before the stopper was in place has already closed the task.
         if now.is_none_or(|record| record.is_closed()) {

@@ -16,6 +16,7 @@ use crate::{
     agent::AgentError,
     engine::Engine,
     live::Live,
+    post::Permit,
     rules::Command,
     runner::{AGENT_FAILED, AGENT_UNAVAILABLE, BROKE_PROTOCOL, failure, is_passing, until},
     store::Epoch,
@@ -35,6 +36,7 @@ pub(crate) struct Voice {
     /// Milliseconds since `begun` of the last word.
     spoke: AtomicU64,
     pub(crate) begun: Instant,
+    permit: Arc<Permit>,
     broke: AtomicBool,
     /// Whether the agent waits for its caller, and how long it has done so until now.
     pause: Mutex<Pause>,
@@ -119,6 +121,7 @@ impl Sink for Voice {
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
+        self.0.permit.resume();
         self.0.heard();
         self.0.pace(|pause| {
             pause.total += pause.since.take().map_or(Duration::ZERO, |since| since.elapsed());
@@ -133,6 +136,7 @@ impl Voice {
         engine: Engine,
         live: Arc<Live>,
         epoch: Epoch,
+        permit: Arc<Permit>,
         closes: bool,
         patience: Option<Duration>,
     ) -> Self {
@@ -143,6 +147,7 @@ impl Voice {
             closes,
             spoke: AtomicU64::new(0),
             begun: Instant::now(),
+            permit,
             broke: AtomicBool::new(false),
             pause: Mutex::default(),
             paused: Notify::new(),
@@ -182,6 +187,7 @@ impl Voice {
     }
 
     fn pause(&self) -> Paused<'_> {
+        self.permit.pause();
         self.pace(|pause| pause.since = Some(Instant::now()));
         Paused(self)
     }

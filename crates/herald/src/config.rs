@@ -256,6 +256,8 @@ pub(crate) struct AgentSection {
     pub(crate) start_timeout: Option<Span>,
     /// How long its questions wait for an answer before that is no.
     pub(crate) approval_timeout: Option<Span>,
+    /// How many of its questions may be open beside the turns that run.
+    pub(crate) max_waiting: Option<usize>,
     /// The rest is for `kind = "llm"`.
     pub(crate) api_key: Option<Secret>,
     pub(crate) system: Option<String>,

@@ -469,6 +469,7 @@ fn build(
     }
     profile.streaming = section.streaming.unwrap_or(profile.streaming);
     profile.concurrency = section.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
+    profile.max_waiting = section.max_waiting.unwrap_or(profile.max_waiting);
     profile.serial = section.serial.unwrap_or(profile.serial);
     // A kind that remembers nothing of itself has no use for it.
     if section.memory.is_some() && profile.memory == 0 {

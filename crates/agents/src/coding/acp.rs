@@ -14,7 +14,7 @@ use self::wire::{
     Block, Content, Fault, Initialized, Line, NOT_SIGNED_IN, Notice, OfferKind, Opened, Outcome,
     Permission, Reply, Stopped, Told, ToolCall, UNKNOWN, UNREADABLE, Update, Us,
 };
-use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk, plain};
+use super::dialect::{Approval, Ask, Choice, Dialect, Event, Image, Talk, plain};
 use crate::failure::Failure;
 
 /// The version that is spoken here.
@@ -48,6 +48,8 @@ pub(crate) struct Acp {
     number: u64,
     /// How it goes on with a session of before.
     way: Option<Way>,
+    /// Whether prompts may have images.
+    shows_images: bool,
     /// The ways to sign in, in the agent's words.
     sign_ins: Vec<String>,
     /// The agent's own name for all that it was told and has said.
@@ -114,6 +116,7 @@ impl Acp {
             step: Step::Initialize,
             number: 0,
             way: None,
+            shows_images: false,
             sign_ins: Vec::new(),
             session: String::new(),
             model: None,
@@ -160,7 +163,13 @@ impl Acp {
             }
             Step::Prompt => {
                 let text = plain(&self.ask.text);
-                Told::Prompt { session_id, prompt: [Block::Text { text }] }
+                let images = self.ask.images.iter().filter(|_| self.shows_images);
+                let images = images.map(|Image { media_type, data, .. }| Block::Image {
+                    mime_type: media_type,
+                    data,
+                });
+                let prompt = [Block::Text { text }].into_iter().chain(images).collect();
+                Told::Prompt { session_id, prompt }
             }
             Step::Over => return,
         };
@@ -195,6 +204,7 @@ impl Acp {
                     return Err(Failure::new(kind));
                 }
                 let can = agent.agent_capabilities;
+                self.shows_images = can.prompt_capabilities.image;
                 self.way = match (can.session_capabilities.resume, can.load_session) {
                     (Some(_), _) => Some(Way::Resume),
                     (None, true) => Some(Way::Load),
@@ -458,10 +468,6 @@ impl Dialect for Acp {
     fn answer(&mut self, _: &Approval, choice: &Choice, talk: &mut Talk) {
         self.decide(choice, talk);
         self.ask_next(talk);
-    }
-
-    fn is_served(&self) -> bool {
-        true
     }
 
     fn cancel(&mut self, talk: &mut Talk) {

@@ -57,6 +57,11 @@ impl Approval {
                 .iter()
                 .find(|choice| choice.names().iter().any(|known| known.eq_ignore_ascii_case(name)))
         };
+        // Nobody would look at a file that comes along.
+        let is_file = |part: &Part| matches!(part.content, Content::Raw(_) | Content::Url(_));
+        if answer.parts.iter().any(is_file) {
+            return None;
+        }
         for part in &answer.parts {
             if let Content::Data(data) = &part.content
                 && let Some(name) = data.get::<String>("choice")
@@ -210,5 +215,7 @@ mod tests {
         let mut answer = Message::user("m", "yes");
         answer.parts.push(Part::new(Content::Data(object([("choice", "no".into())]).into())));
         assert_eq!(approval().chosen(&answer).unwrap().id, "no");
+        answer.parts.push(Part::new(Content::Raw(b"a file".to_vec())));
+        assert_eq!(approval().chosen(&answer), None);
     }
 }

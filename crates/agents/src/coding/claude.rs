@@ -1,16 +1,20 @@
 //! Claude Code: JSON lines both ways. What it may not do unasked, it asks for in the same lines.
 
+mod end;
 mod request;
 
 use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::failure::Failure;
 
-use self::request::{Permission, Request, Response};
-use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk, json, plain};
+use self::{
+    end::{Outcome, State, Task, Work},
+    request::{Permission, Request, Response},
+};
+use super::dialect::{Approval, Ask, Choice, Dialect, Event, Image, Talk, json, plain};
 
 /// One conversation with Claude Code.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub(crate) struct Claude {
     block: String,
     /// What it waits for. The caller has been asked the first.
     requests: VecDeque<Request>,
+    /// How far the work is.
+    work: Work,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +72,16 @@ enum System {
     ApiRetry {
         attempt: Option<Value>,
         max_retries: Option<Value>,
+    },
+    SessionStateChanged {
+        state: Option<Value>,
+    },
+    BackgroundTasksChanged {
+        tasks: Option<Value>,
+    },
+    TaskStarted(Value),
+    TaskNotification {
+        task_id: Option<Value>,
     },
     #[serde(other)]
     Other,
@@ -130,29 +146,6 @@ enum Control {
     Other,
 }
 
-/// How it ended.
-#[derive(Deserialize)]
-struct Outcome {
-    #[serde(default)]
-    is_error: bool,
-    result: Option<String>,
-    #[serde(default)]
-    errors: Vec<String>,
-    duration_ms: Option<u64>,
-    num_turns: Option<u64>,
-    total_cost_usd: Option<f64>,
-    #[serde(default)]
-    usage: Usage,
-}
-
-#[derive(Deserialize, Default)]
-struct Usage {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-}
-
 /// What it is told.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -165,7 +158,21 @@ enum Told<'a> {
 #[derive(Serialize)]
 struct Prompt<'a> {
     role: &'a str,
-    content: &'a str,
+    content: Vec<Shown<'a>>,
+}
+
+/// A piece of a message to it.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Shown<'a> {
+    Text { text: &'a str },
+    Image { source: Source<'a> },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Source<'a> {
+    Base64 { media_type: &'a str, data: &'a str },
 }
 
 #[derive(Serialize)]
@@ -176,8 +183,8 @@ enum Demand {
 
 impl Claude {
     pub(crate) fn new(ask: Ask) -> Self {
-        let (block, requests) = (String::new(), VecDeque::new());
-        Self { ask, is_begun: false, has_told: false, block, requests }
+        let (block, requests, work) = (String::new(), VecDeque::new(), Work::default());
+        Self { ask, is_begun: false, has_told: false, block, requests, work }
     }
 
     /// Tells more of a block of text. Blocks are paragraphs of the answer.
@@ -226,6 +233,15 @@ impl Claude {
         self.block.clear();
     }
 
+    /// Tells what came of the work. After its end there is nothing more to read.
+    fn conclude(&mut self, event: Option<Event>, talk: &mut Talk) {
+        let Some(event) = event else { return };
+        if !matches!(event, Event::Background(_)) {
+            talk.close();
+        }
+        talk.event(event);
+    }
+
     fn ask_caller(&self, talk: &mut Talk) {
         if let Some(request) = self.requests.front() {
             talk.event(Event::Approval(request.approval()));
@@ -247,16 +263,20 @@ impl Dialect for Claude {
     }
 
     fn variables(&self) -> &'static [(&'static str, &'static str)] {
+        const STATE: (&str, &str) = ("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1");
         // A message that says `@/etc/passwd` would have it read, wherever that is and unasked.
-        match self.ask.force {
-            true => &[],
-            false => &[("CLAUDE_CODE_DISABLE_ATTACHMENTS", "1")],
-        }
+        const UNATTACHED: (&str, &str) = ("CLAUDE_CODE_DISABLE_ATTACHMENTS", "1");
+        if self.ask.force { &[STATE] } else { &[STATE, UNATTACHED] }
     }
 
     fn open(&mut self, talk: &mut Talk) {
-        let message = Prompt { role: "user", content: &plain(&self.ask.text) };
-        Told::User { message }.say(talk);
+        let text = plain(&self.ask.text);
+        let images = self.ask.images.iter().map(|image| {
+            let Image { media_type, data, .. } = image;
+            Shown::Image { source: Source::Base64 { media_type, data } }
+        });
+        let content = [Shown::Text { text: &text }].into_iter().chain(images).collect();
+        Told::User { message: Prompt { role: "user", content } }.say(talk);
     }
 
     fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {
@@ -265,7 +285,28 @@ impl Dialect for Claude {
             Line::System(System::Init { model, session_id, agents }) => {
                 let agents = agents.as_ref().and_then(Value::as_array);
                 let names = agents.and_then(|all| all.iter().map(Value::as_str).collect());
+                self.work.begin();
                 self.begin(model, session_id, names, talk)?;
+            }
+            Line::System(System::SessionStateChanged { state }) => {
+                let state = state.and_then(known::<State>);
+                let event = state.and_then(|state| self.work.change(state));
+                self.conclude(event, talk);
+            }
+            Line::System(System::BackgroundTasksChanged { tasks }) => {
+                if let Some(tasks) = tasks.and_then(known::<Vec<Task>>) {
+                    self.work.list(tasks);
+                }
+            }
+            Line::System(System::TaskStarted(task)) => {
+                if let Some(task) = known::<Task>(task) {
+                    self.work.start(task);
+                }
+            }
+            Line::System(System::TaskNotification { task_id }) => {
+                if let Some(task) = task_id.as_ref().and_then(Value::as_str) {
+                    self.work.stop(task);
+                }
             }
             Line::System(System::ApiRetry { attempt, max_retries }) => {
                 if let Some(attempt) = attempt.as_ref().and_then(Value::as_u64) {
@@ -317,8 +358,9 @@ impl Dialect for Claude {
             Line::Result(outcome) => {
                 // Before it has begun, there is nothing to fail at but its session.
                 let is_lost = outcome.is_error && !self.is_begun && self.ask.session.is_some();
-                talk.event(if is_lost { Event::SessionLost } else { outcome.into_event() });
-                talk.close();
+                let event =
+                    if is_lost { Some(Event::SessionLost) } else { self.work.result(outcome) };
+                self.conclude(event, talk);
             }
             Line::StreamEvent { parent_tool_use_id: Some(_), .. }
             | Line::Assistant { error: Some(_), .. }
@@ -337,9 +379,23 @@ impl Dialect for Claude {
         self.ask_caller(talk);
     }
 
+    fn is_resting(&self) -> bool {
+        self.work.is_resting()
+    }
+
+    fn rest(&mut self, talk: &mut Talk) {
+        let event = self.work.end();
+        self.conclude(event, talk);
+    }
+
     fn cancel(&mut self, talk: &mut Talk) {
         Told::ControlRequest { request_id: "cancel", request: Demand::Interrupt }.say(talk);
     }
+}
+
+/// What it says about itself, if it is said in a way that is known.
+fn known<T: DeserializeOwned>(said: Value) -> Option<T> {
+    T::deserialize(said).ok()
 }
 
 /// What a text has beyond what was told of it, if that is its beginning. Where a piece ended in the
@@ -381,28 +437,6 @@ impl Content {
     }
 }
 
-impl Outcome {
-    fn into_event(self) -> Event {
-        if self.is_error {
-            let said = self.result.filter(|said| !said.is_empty());
-            let said = said.unwrap_or_else(|| self.errors.join("; "));
-            return Event::Error(said);
-        }
-        let figures = [
-            ("durationMs", self.duration_ms.map(Value::from)),
-            ("turns", self.num_turns.map(Value::from)),
-            ("costUsd", self.total_cost_usd.map(Value::from)),
-            ("inputTokens", self.usage.input_tokens.map(Value::from)),
-            ("outputTokens", self.usage.output_tokens.map(Value::from)),
-            ("cacheReadTokens", self.usage.cache_read_input_tokens.map(Value::from)),
-            ("cacheWriteTokens", self.usage.cache_creation_input_tokens.map(Value::from)),
-        ];
-        let figures = figures.into_iter();
-        let stats = figures.filter_map(|(name, figure)| Some((name.to_owned(), figure?)));
-        Event::Done { summary: self.result, stats: stats.collect() }
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "json! is how tests write values")]
 mod tests {
@@ -416,6 +450,12 @@ mod tests {
     const REFUSED: &str = include_str!("recorded/claude-error.jsonl");
     const LOST: &str = include_str!("recorded/claude-lost.jsonl");
     const RETRY: &str = include_str!("recorded/claude-retry.jsonl");
+    const BACKGROUND: &str = include_str!("recorded/claude-background-2.1.197.jsonl");
+    // And from 2.1.325: a command that ends after the turn that started it, one that ends within
+    // it, and a message after a process that was killed while such a command ran.
+    const LISTED: &str = include_str!("recorded/claude-background.jsonl");
+    const ENDED_WITHIN: &str = include_str!("recorded/claude-background-fast.jsonl");
+    const STALE: &str = include_str!("recorded/claude-stale.jsonl");
 
     /// What is told to whom when it says these lines and each question gets the same answer.
     fn played(ask: Ask, lines: &str, choice: usize) -> (Vec<Event>, Vec<Value>) {
@@ -457,7 +497,11 @@ mod tests {
         let ask = Ask { profile: Some("reviewer".to_owned()), ..Ask::default() };
         let lines = r#"{"type":"system","subtype":"init","session_id":"s","agents":[{"name":"reviewer"}]}
             {"type":"system","subtype":"api_retry","attempt":"first"}
-            {"type":"system","subtype":"api_retry"}"#;
+            {"type":"system","subtype":"api_retry"}
+            {"type":"system","subtype":"session_state_changed","state":{"is":"idle"}}
+            {"type":"system","subtype":"background_tasks_changed","tasks":{"one":"task"}}
+            {"type":"system","subtype":"task_started","task_id":7}
+            {"type":"system","subtype":"task_notification","task_id":7}"#;
         let begun = Event::Init { model: None, session: Some("s".to_owned()) };
         assert_eq!(played(ask, lines, 0).0, [begun]);
     }
@@ -528,6 +572,57 @@ mod tests {
         let response = &said[0]["response"]["response"];
         assert_eq!(response["updatedInput"]["answers"], json!({ "Which color?": "always" }));
         assert_eq!(response["updatedPermissions"], json!([]));
+    }
+
+    #[test]
+    fn the_work_ends_with_the_turn_after_its_last_background_task() {
+        for lines in [BACKGROUND, LISTED, ENDED_WITHIN] {
+            let (mut claude, mut talk) = (Claude::new(Ask::default()), Talk::default());
+            for line in lines.lines() {
+                assert!(!talk.is_closed, "before {line}");
+                claude.hear(line, &mut talk).unwrap();
+            }
+            let ends = |event: &&Event| matches!(event, Event::Done { .. });
+            assert_eq!(talk.events.iter().filter(ends).count(), 1);
+            let Some(Event::Done { summary, stats }) = talk.events.last() else {
+                panic!("{:?}", talk.events)
+            };
+            assert_eq!(summary.as_deref(), Some("Notified: all is done."));
+            assert_eq!((&stats["turns"], &stats["outputTokens"]), (&json!(3), &json!(60)));
+            assert!(talk.is_closed);
+        }
+    }
+
+    #[test]
+    fn a_result_about_earlier_work_does_not_answer_the_message() {
+        let session = Some("c29277ad-1b20-400a-9e4e-f4343e8782ff".to_owned());
+        let (events, _) = played(Ask { session, ..Ask::default() }, STALE, 0);
+        let ends = |event: &&Event| matches!(event, Event::Done { .. });
+        assert_eq!(events.iter().filter(ends).count(), 1);
+        let Some(Event::Done { summary, stats }) = events.last() else { panic!("{events:?}") };
+        assert_eq!(summary.as_deref(), Some("Notified: all is done."));
+        assert_eq!(stats["turns"], 1);
+    }
+
+    #[test]
+    fn silence_ends_the_work_where_no_turn_follows_a_background_task() {
+        let (mut claude, mut talk) = (Claude::new(Ask::default()), Talk::default());
+        for line in LISTED.lines() {
+            if claude.is_resting() {
+                break;
+            }
+            claude.hear(line, &mut talk).unwrap();
+        }
+        assert_eq!(talk.events.last(), Some(&Event::Background(vec!["bg".to_owned()])));
+        claude.rest(&mut talk);
+        let Some(Event::Done { summary, .. }) = talk.events.last() else { panic!() };
+        assert_eq!(summary.as_deref(), Some("First result: launched."));
+        // The next turn would have begun here, and is not cut off.
+        let mut claude = Claude::new(Ask::default());
+        for line in LISTED.lines().take_while(|line| !line.contains("Notified")) {
+            claude.hear(line, &mut talk).unwrap();
+        }
+        assert!(!claude.is_resting());
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Codex {
                 self.thread = thread.id;
                 let session = Some(self.thread.clone());
                 talk.event(Event::Init { model: Some(model), session });
-                talk.line(Call::turn(&self.thread, &self.ask.text));
+                talk.line(Call::turn(&self.thread, &self.ask.text, &self.ask.images));
             }
             Call::Turn => self.turn = wire::read::<TurnReply>(result)?.turn.id,
             Call::Interrupt => {}

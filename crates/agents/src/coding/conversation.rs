@@ -5,7 +5,7 @@ use std::{collections::VecDeque, convert::Infallible, io, process::ExitStatus, t
 use tokio::{
     io::AsyncWriteExt,
     process::{ChildStderr, ChildStdin, ChildStdout},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::dialect::{Approval, Choice, Dialect, Event, Talk};
@@ -21,6 +21,10 @@ const LINE: usize = 8 << 20;
 
 /// How long an agent may take to hear that its work is to stop, before it is ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long an agent that seems to be done must be silent to be taken for done. A turn that is due
+/// begins within milliseconds, even if a busy machine makes that seconds.
+const REST: Duration = Duration::from_secs(10);
 
 /// A coding agent that runs. Dropped, it is killed.
 #[derive(Debug)]
@@ -84,6 +88,11 @@ impl Conversation {
                 },
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
                 () = self.complaints.read() => {}
+                () = sleep(REST), if self.dialect.is_resting() => {
+                    let mut talk = Talk::default();
+                    self.dialect.rest(&mut talk);
+                    self.take(talk);
+                }
             }
             self.close_when_told();
         }
@@ -103,25 +112,15 @@ impl Conversation {
         }
     }
 
-    /// Waits until it has ended, and says how if that means anything: one that serves is ended now.
-    pub(super) async fn finish(mut self, grace: Duration) -> Option<Failure> {
+    /// Lets it end by itself, and ends it where it does not in time. Its work is done, so its exit
+    /// code says nothing.
+    pub(super) async fn finish(mut self, grace: Duration) {
         self.stdin = None;
-        if self.dialect.is_served() {
-            let _ = timeout(grace, self.drained()).await;
-            self.process.end().await;
-            return None;
-        }
-        let status = tokio::select! {
-            status = timeout(grace, self.process.wait()) => status,
+        tokio::select! {
+            _ = timeout(grace, self.process.wait()) => {}
             never = hush(&mut self.lines, &mut self.complaints) => match never {},
-        };
-        let failure = match status {
-            Ok(Ok(status)) if status.success() => None,
-            Ok(Ok(status)) => Some(self.failure(status).await),
-            Ok(Err(_)) | Err(_) => Some(Failure::new("did not end when its work was done")),
-        };
+        }
         self.process.end().await;
-        failure
     }
 
     /// Why it ended in the middle of its work.

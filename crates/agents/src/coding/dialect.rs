@@ -38,10 +38,13 @@ pub(crate) trait Dialect: fmt::Debug + Send {
     /// The work is to stop. The agent has a moment to hear of it before it is ended.
     fn cancel(&mut self, _talk: &mut Talk) {}
 
-    /// Whether the agent serves until it is ended, so that its exit code says nothing.
-    fn is_served(&self) -> bool {
+    /// Whether the agent seems to be done without having said so, so that its silence has to tell.
+    fn is_resting(&self) -> bool {
         false
     }
+
+    /// The agent was silent for a while when it seemed to be done.
+    fn rest(&mut self, _talk: &mut Talk) {}
 }
 
 /// What a coding agent is asked to do.
@@ -49,6 +52,8 @@ pub(crate) trait Dialect: fmt::Debug + Send {
 pub(crate) struct Ask {
     /// The message, as text.
     pub(crate) text: String,
+    /// The images of the message, whose paths are in the text, too.
+    pub(crate) images: Vec<Image>,
     /// The agent's own session that this goes on with.
     pub(crate) session: Option<String>,
     /// The model to use, if not the agent's own choice.
@@ -64,6 +69,15 @@ pub(crate) struct Ask {
     /// The agent's name and its task's, for the log.
     pub(crate) agent: AgentName,
     pub(crate) task: TaskId,
+}
+
+/// An image that agents can show to their model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) media_type: String,
+    pub(crate) path: PathBuf,
+    /// Its bytes in base64.
+    pub(crate) data: String,
 }
 
 /// What comes of a line.
@@ -91,6 +105,8 @@ pub(crate) enum Event {
     Retry { attempt: u64, most: Option<u64> },
     /// It wants to be allowed something, and waits.
     Approval(Approval),
+    /// It has answered, and goes on in the background: what runs there, in its words.
+    Background(Vec<String>),
     /// It is done.
     Done { summary: Option<String>, stats: Map<String, Value> },
     /// It failed, in its own words.

@@ -28,6 +28,8 @@ pub enum Input {
 #[derive(Debug)]
 pub(crate) struct Given {
     pub(crate) stdin: Vec<u8>,
+    /// Where the file of each part is, for those that are files.
+    pub(crate) paths: Vec<Option<PathBuf>>,
     _files: Option<TempDir>,
 }
 
@@ -107,7 +109,7 @@ impl Input {
             }
             Self::Json => serde_json::to_vec(&on_disk(message, parts.collect()))?,
         };
-        Ok(Given { stdin, _files: files })
+        Ok(Given { stdin, paths, _files: files })
     }
 }
 

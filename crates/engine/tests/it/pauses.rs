@@ -119,6 +119,77 @@ async fn the_wait_for_the_caller_is_not_the_agents_time() {
 }
 
 #[tokio::test]
+async fn turns_that_wait_leave_their_slots_to_others_up_to_a_limit() {
+    let agent = Script::new(|turn| {
+        Box::pin(async move {
+            if turn.message().text() == "ask" {
+                turn.ask("may I?").await?;
+                let answered = tokio::select! {
+                    answered = turn.answered() => answered,
+                    () = turn.cancelled().cancelled() => false,
+                };
+                if answered {
+                    turn.take_answer().await?;
+                }
+            }
+            if turn.message().text() == "hang" {
+                turn.cancelled().cancelled().await;
+            }
+            Ok::<(), AgentError>(())
+        })
+    });
+    let limited = Profile { concurrency: 1, max_waiting: 2, ..profile() };
+    let bench = Bench::with(agent, limited, Settings::default()).await;
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        asked.push(bench.send(say("ask")).await.unwrap());
+        let other = bench.send(say("work")).await.unwrap();
+        assert_eq!(other.status.state, TaskState::Completed, "the slot is free");
+    }
+    let turns = || bench.engine.at_work().into_iter().map(|(_, turns)| turns).sum::<usize>();
+    eventually(|| async { turns() == 2 }).await;
+
+    // No third one may wait beside them: it keeps the slot.
+    asked.push(bench.send(say("ask")).await.unwrap());
+    let queued = bench.post(say("work")).await.unwrap();
+    assert_eq!(turns(), 3);
+    assert_eq!(bench.get(&queued.id).await.unwrap().status.state, TaskState::Submitted);
+    // It has been answered, and the slot is free again.
+    assert_eq!(answered(&bench, &asked[2]).await, TaskState::Completed);
+    eventually(|| async { bench.get(&queued.id).await.unwrap().status.state.is_terminal() }).await;
+
+    // An answer is heard also while all slots are taken.
+    let hangs = bench.post(say("hang")).await.unwrap();
+    assert_eq!(answered(&bench, &asked[0]).await, TaskState::Completed);
+    assert_eq!(answered(&bench, &asked[1]).await, TaskState::Completed);
+    bench.cancel(&hangs.id).await.unwrap();
+    eventually(|| async { turns() == 0 }).await;
+}
+
+/// The state of a task after it was answered.
+async fn answered(bench: &Bench, task: &Task) -> TaskState {
+    assert_eq!(task.status.state, TaskState::InputRequired);
+    bench.send(answer(task, "yes")).await.unwrap().status.state
+}
+
+#[tokio::test]
+async fn a_question_is_answered_with_data_also_where_messages_are_text() {
+    let (gone, watched) = oneshot::channel();
+    let bench = Bench::new(asking(gone)).await;
+    let task = paused(&bench).await;
+    let mut data = answer(&task, "yes");
+    data.parts.push(Part::new(Content::Data(true.into())));
+    let mut file = data.clone();
+    file.message_id = "file".into();
+    file.parts.push(Part::new(Content::Raw(b"x".to_vec())));
+    let error = bench.send(file).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::ContentTypeNotSupported);
+    let done = bench.send(data).await.unwrap();
+    assert_eq!(done.status.state, TaskState::Completed);
+    watched.await.unwrap_err();
+}
+
+#[tokio::test]
 async fn what_was_said_before_a_question_is_no_answer_to_it() {
     let (gate, waited) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (opened, begun) = (Arc::clone(&gate), Arc::clone(&waited));

@@ -37,6 +37,7 @@ pub(super) fn check(section: &AgentSection, kind: Kind) -> Result<(), Mistake> {
         ("force", section.force.is_some(), &[CODING]),
         ("start_timeout", section.start_timeout.is_some(), &[CODING]),
         ("approval_timeout", section.approval_timeout.is_some(), &[CODING]),
+        ("max_waiting", section.max_waiting.is_some(), &[CODING]),
         ("api_key", section.api_key.is_some(), &["llm"]),
         ("system", section.system.is_some(), &["llm"]),
         ("images", section.images.is_some(), &["llm"]),

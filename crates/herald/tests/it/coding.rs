@@ -6,10 +6,10 @@ use std::{env, fs, path::PathBuf, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    exec::{failure, runs, told},
+    exec::{ended, failure, runs, told},
     model::Step,
-    support::{Herald, Options},
-    wire::state,
+    support::{Herald, Options, uuid},
+    wire::{Draft, Wire, id, state},
 };
 
 /// Coding agents take seconds to start, and much longer where everything runs at once.
@@ -31,9 +31,14 @@ fn script(kind: &str, script: &str, settings: &str) -> Options {
 
 /// Where the coding agents are that the tests run.
 pub(crate) fn installed(name: &str) -> PathBuf {
+    package(".bin").join(name)
+}
+
+/// Where a package of theirs is, for those that are there in several versions.
+pub(crate) fn package(name: &str) -> PathBuf {
     let directory = env::var_os("HERALD_TEST_CODING");
     let directory = directory.expect("`cargo xtask test` installs them and says where");
-    PathBuf::from(directory).join("node_modules/.bin").join(name)
+    PathBuf::from(directory).join("node_modules").join(name)
 }
 
 /// What the model says, and has finished.
@@ -64,8 +69,8 @@ pub(crate) fn artifact(task: &Value, name: &str) -> Value {
     }
 }
 
-#[tokio::test]
-async fn half_a_character_is_no_reason_to_lose_the_others() {
+/// What agents of each dialect say when they answer with half a character, and what becomes of it.
+fn answers() -> [(&'static str, &'static str, &'static str); 4] {
     let claude = r#"
 {"type":"system","subtype":"init","session_id":"s","model":"m"}
 {"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"a\ud83e"}}}
@@ -89,18 +94,55 @@ async fn half_a_character_is_no_reason_to_lose_the_others() {
 {"method":"session/update","params":{"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a\ud83e"}}}}
 {"method":"session/update","params":{"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"\udd80b"}}}}
 {"id":3,"result":{"stopReason":"end_turn"}}"#;
-    for (kind, lines, text) in [
+    [
         ("claude-code", claude, "a\u{fffd}\u{fffd}b"),
         ("cursor", cursor, "a🦀\u{fffd}\u{fffd}b"),
         ("codex", codex, "a\u{fffd}\u{fffd}b"),
         ("acp", acp, "a\u{fffd}\u{fffd}b"),
-    ] {
+    ]
+}
+
+#[tokio::test]
+async fn half_a_character_is_no_reason_to_lose_the_others() {
+    for (kind, lines, text) in answers() {
         let says = format!("cat <<\"END\"{lines}\nEND\ncat > /dev/null");
-        let force = if kind == "cursor" { "force = true" } else { "" };
-        let herald = Herald::start(script(kind, &says, force)).await;
+        let herald = Herald::start(script(kind, &says, unasked(kind))).await;
         let done = told(&herald, "hello").await;
         assert_eq!(state(&done), "completed", "{kind}: {done}");
         assert_eq!(artifact(&done, "assistant-response"), text, "{kind}");
+    }
+}
+
+/// What Cursor's agent needs to print, as it does in the tests.
+fn unasked(kind: &str) -> &'static str {
+    if kind == "cursor" { "force = true" } else { "" }
+}
+
+#[tokio::test]
+async fn a_task_is_completed_before_its_process_is_gone_and_the_next_message_waits_for_that() {
+    for (kind, lines, _) in answers() {
+        let home = tempfile::tempdir().unwrap();
+        let (notes, gate) = (home.path().join("notes"), home.path().join("gate"));
+        let says = format!(
+            "echo begins >> {notes:?}; cat <<\"END\"{lines}\nEND\ncat > /dev/null; trap \"\" TERM\n\
+             until [ -e {gate:?} ]; do sleep 0.05; done; echo ends >> {notes:?}; exit 3"
+        );
+        // It ends neither by itself nor when it is asked to.
+        let settings = format!("kill_grace = \"1h\"\n{}", unasked(kind));
+        let herald = Herald::start(script(kind, &says, &settings)).await;
+        let done = told(&herald, "hello").await;
+        assert_eq!(state(&done), "completed", "{kind}: {done}");
+        assert_eq!(fs::read_to_string(&notes).unwrap(), "begins\n", "{kind}");
+
+        let context = done["contextId"].as_str().unwrap();
+        let next = Draft::new(uuid(), "And now?").within(context);
+        let answer = herald.call(&Wire::Rest.send("", &next, true)).await;
+        let next = id(&Wire::Rest.sent(&answer).unwrap()).to_owned();
+        fs::write(&gate, "").unwrap();
+        let done = ended(&herald, &next).await;
+        assert_eq!(state(&done), "completed", "{kind}: {done}");
+        let notes = fs::read_to_string(&notes).unwrap();
+        assert!(notes.starts_with("begins\nends\nbegins\n"), "{kind}: {notes}");
     }
 }
 

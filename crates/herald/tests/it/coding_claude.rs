@@ -1,17 +1,68 @@
-//! Claude Code itself, behind a server, with a model that the test plays.
+//! Claude Code itself in two versions, behind a server, with a model that the test plays.
 
-use std::fs;
+use std::{env, fs};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    coding::{PATIENCE, PATIENTLY, artifact, installed, running_with, text},
+    coding::{PATIENCE, PATIENTLY, artifact, package, running_with, text},
     exec::{begun, ended, failure, none_runs, task, told},
+    http::Call,
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
     wire::{Draft, Frame, Wire, id, state},
 };
+
+/// A version of Claude Code, by the name of its package in `tests/coding/package.json`, which has the
+/// numbers.
+#[derive(Clone, Copy)]
+struct Cli(&'static str);
+
+const PINNED: Cli = Cli("@anthropic-ai/claude-code");
+const NEWEST: Cli = Cli("claude-code-newest");
+
+/// How long background work takes in the tests, in seconds: longer than `kill_grace`.
+fn background_seconds() -> u64 {
+    let given = env::var("HERALD_BACKGROUND_SECONDS");
+    given.map_or(7, |given| given.parse().expect("HERALD_BACKGROUND_SECONDS is a number"))
+}
+
+/// A command that takes that long. Claude Code refuses a long `sleep` in the foreground.
+fn takes_long() -> String {
+    format!("timeout {} tail -f /dev/null; touch made", background_seconds())
+}
+
+/// Runs these tests with both versions.
+macro_rules! with_both {
+    ($($test:ident,)*) => {
+        mod pinned {
+            $(#[tokio::test] async fn $test() { super::$test(super::PINNED).await; })*
+        }
+        mod newest {
+            $(#[tokio::test] async fn $test() { super::$test(super::NEWEST).await; })*
+        }
+    };
+}
+
+with_both! {
+    its_answer_grows_and_its_result_comes_before_the_end,
+    with_force_it_asks_nobody,
+    what_it_may_not_do_unasked_waits_for_its_caller,
+    what_is_denied_is_not_done,
+    images_are_shown_to_the_model_and_other_files_are_at_a_path,
+    what_nobody_answers_is_denied,
+    a_cancel_in_the_middle_leaves_no_process,
+    a_second_message_of_a_context_goes_on_in_its_session,
+    time_and_silence_end_it,
+    its_death_fails_the_task_with_a_reason_and_the_context_goes_on,
+    why_it_failed_is_told_in_its_own_words,
+    a_model_that_does_not_answer_is_told_of,
+    it_works_as_the_agent_of_the_settings_and_as_no_other,
+    a_message_is_no_command_and_reads_no_file,
+    background_work_is_waited_for_and_each_later_message_has_its_own_answer,
+    a_message_after_background_work_was_cut_off_has_its_own_answer,
+}
 
 /// A server with Claude Code as its agent, and the model that it asks.
 struct Bench {
@@ -22,12 +73,17 @@ struct Bench {
 }
 
 impl Bench {
-    async fn start(steps: impl IntoIterator<Item = Step>, settings: &str) -> Self {
-        Self::retrying(0, steps, settings).await
+    async fn start(cli: Cli, steps: impl IntoIterator<Item = Step>, settings: &str) -> Self {
+        Self::retrying(cli, 0, steps, settings).await
     }
 
     /// It asks its model again so many times.
-    async fn retrying(retries: u32, steps: impl IntoIterator<Item = Step>, settings: &str) -> Self {
+    async fn retrying(
+        cli: Cli,
+        retries: u32,
+        steps: impl IntoIterator<Item = Step>,
+        settings: &str,
+    ) -> Self {
         let model = Model::start(steps.into_iter().collect()).await;
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("repo")).unwrap();
@@ -36,7 +92,7 @@ impl Bench {
              command = [{:?}]\nworkdir = {:?}\n{PATIENTLY}\n{settings}\n\
              [agents.env]\nHOME = {:?}\nANTHROPIC_BASE_URL = {:?}\nANTHROPIC_API_KEY = \"none\"\n\
              CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC = \"1\"\nCLAUDE_CODE_MAX_RETRIES = \"{retries}\"\n",
-            installed("claude"),
+            package(cli.0).join("bin/claude.exe"),
             home.path().join("repo"),
             home.path(),
             format!("http://{}", model.address),
@@ -68,6 +124,16 @@ impl Bench {
         asked.filter(|(_, asked)| asked.contains(text)).map(|(number, _)| number).collect()
     }
 
+    /// Sends a message of these parts, to a task if there is one, and waits likewise.
+    async fn send(&self, parts: Value, task: Option<&str>) -> Value {
+        let message = json!({
+            "messageId": uuid(), "role": "ROLE_USER", "parts": parts, "taskId": task,
+        });
+        let call = Call::post("/message:send", &json!({ "message": message }));
+        let answer = self.herald.call(&call.header("a2a-version", "1.0")).await;
+        Wire::Rest.sent(&answer).unwrap()
+    }
+
     /// Sends a message and waits until the task is done, or waits itself.
     async fn say(&self, draft: &Draft) -> Value {
         let answer = self.herald.call(&Wire::OldRpc.send("", draft, false)).await;
@@ -87,9 +153,86 @@ fn words(frames: &[Frame]) -> Vec<&str> {
     texts.filter_map(Value::as_str).collect()
 }
 
+/// A command that goes on in the background.
+fn background(command: &str) -> Step {
+    let arguments =
+        json!({ "command": command, "description": "Sleeps", "run_in_background": true });
+    Step::Tool { name: "Bash".to_owned(), arguments }
+}
+
+/// Sends five messages to a context and expects the answers to them, in order.
+async fn five_answers(bench: &Bench, context: &str) {
+    for answer in FIVE {
+        let said = Draft::new(uuid(), format!("Say {answer}")).within(context);
+        let done = bench.say(&said).await;
+        assert_eq!(state(&done), "completed", "{done}");
+        assert_eq!(artifact(&done, "assistant-response"), answer, "{done}");
+        assert_eq!(artifact(&done, "result")["summary"], answer, "{done}");
+    }
+}
+
+const FIVE: [&str; 5] = ["One.", "Two.", "Three.", "Four.", "Five."];
+
+async fn background_work_is_waited_for_and_each_later_message_has_its_own_answer(cli: Cli) {
+    let steps = [background(&takes_long()), text("It runs."), text("It has ended.")];
+    let steps = steps.into_iter().chain(FIVE.map(text));
+    let bench = Bench::start(cli, steps, "force = true").await;
+    let task = begun(&bench.herald, "Sleep").await;
+    eventually(PATIENCE, "the command ends", async || bench.has_run()).await;
+    let done = ended(&bench.herald, &task).await;
+    assert_eq!(state(&done), "completed", "{done}");
+    assert_eq!(artifact(&done, "assistant-response"), "It runs.\n\nIt has ended.");
+    let result = artifact(&done, "result");
+    assert_eq!(result["summary"], "It has ended.");
+    assert_eq!(result["stats"]["turns"], 3, "the turns of both results: {result}");
+    let context = done["contextId"].as_str().unwrap();
+    five_answers(&bench, context).await;
+}
+
+async fn a_message_after_background_work_was_cut_off_has_its_own_answer(cli: Cli) {
+    let steps = [background("sleep 600"), text("It runs.")].into_iter().chain(FIVE.map(text));
+    let bench = Bench::start(cli, steps, "force = true").await;
+    let client = bench.herald.client().await;
+    let draft = Draft::new(uuid(), "Sleep");
+    let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
+    let frame = loop {
+        let frame = Wire::OldRpc.frame(&stream.next().await.unwrap().unwrap());
+        if words(std::slice::from_ref(&frame)) == ["Background work goes on: Sleeps"] {
+            break frame;
+        }
+    };
+    let agents = bench.agents();
+    bench.herald.call(&Wire::Rest.cancel(&frame.task)).await;
+    none_runs(&agents).await;
+    five_answers(&bench, frame.body["contextId"].as_str().unwrap()).await;
+}
+
+// The pinned version waits for its subagents in the foreground.
 #[tokio::test]
-async fn its_answer_grows_and_its_result_comes_before_the_end() {
-    let bench = Bench::start([text("It is well.")], "").await;
+async fn a_subagent_is_waited_for_and_asks_the_caller_like_its_parent() {
+    let arguments = json!({
+        "description": "Sleeps", "prompt": "You are beside", "subagent_type": "general-purpose",
+    });
+    let subagent = Step::Tool { name: "Agent".to_owned(), arguments };
+    let steps = [subagent, text("It runs."), text("It has ended.")];
+    let bench = Bench::start(NEWEST, steps.into_iter().chain(FIVE.map(text)), "").await;
+    let arguments = json!({ "command": takes_long(), "description": "Sleeps" });
+    let command = Step::Tool { name: "Bash".to_owned(), arguments };
+    bench.model.beside("You are beside", [command, text("Made.")]);
+    let asked = bench.say(&Draft::new(uuid(), "Sleep")).await;
+    assert_eq!(state(&asked), "input-required", "{asked}");
+    let answer = Draft::new(uuid(), "y").to(id(&asked));
+    bench.herald.call(&Wire::Rest.send("", &answer, true)).await;
+    eventually(PATIENCE, "the command ends", async || bench.has_run()).await;
+    let done = ended(&bench.herald, id(&asked)).await;
+    assert_eq!(state(&done), "completed", "{done}");
+    assert_eq!(artifact(&done, "assistant-response"), "It runs.\n\nIt has ended.");
+    assert_eq!(artifact(&done, "result")["summary"], "It has ended.");
+    five_answers(&bench, done["contextId"].as_str().unwrap()).await;
+}
+
+async fn its_answer_grows_and_its_result_comes_before_the_end(cli: Cli) {
+    let bench = Bench::start(cli, [text("It is well.")], "").await;
     let draft = Draft::new(uuid(), "Explain the main function");
     let client = bench.herald.client().await;
     let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
@@ -114,9 +257,8 @@ async fn its_answer_grows_and_its_result_comes_before_the_end() {
     assert_eq!(bench.asked_with("Explain the main function"), [0]);
 }
 
-#[tokio::test]
-async fn with_force_it_asks_nobody() {
-    let bench = Bench::start([command(), text("Done.")], "force = true").await;
+async fn with_force_it_asks_nobody(cli: Cli) {
+    let bench = Bench::start(cli, [command(), text("Done.")], "force = true").await;
     let draft = Draft::new(uuid(), "Count");
     let client = bench.herald.client().await;
     let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
@@ -130,10 +272,9 @@ async fn with_force_it_asks_nobody() {
     assert_eq!(frames.last().unwrap().state().as_deref(), Some("completed"));
 }
 
-#[tokio::test]
-async fn what_it_may_not_do_unasked_waits_for_its_caller() {
+async fn what_it_may_not_do_unasked_waits_for_its_caller(cli: Cli) {
     let steps = [command(), text("Counted.")];
-    let bench = Bench::start(steps, "").await;
+    let bench = Bench::start(cli, steps, "").await;
     let draft = Draft::new(uuid(), "Count");
     let client = bench.herald.client().await;
     let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
@@ -166,23 +307,52 @@ async fn what_it_may_not_do_unasked_waits_for_its_caller() {
     assert_eq!(rest.last().unwrap().body["final"], true);
 }
 
-#[tokio::test]
-async fn what_is_denied_is_not_done() {
-    let bench = Bench::start([command(), text("As you like.")], "").await;
+async fn what_is_denied_is_not_done(cli: Cli) {
+    let bench = Bench::start(cli, [command(), text("As you like.")], "").await;
     let asked = bench.say(&Draft::new(uuid(), "Count")).await;
     assert_eq!(state(&asked), "input-required");
     let unclear = bench.say(&Draft::new(uuid(), "perhaps").to(id(&asked))).await;
     assert_eq!(state(&unclear), "input-required");
-    let denied = bench.say(&Draft::new(uuid(), "no").to(id(&asked))).await;
+    // As programs answer: with the data of a choice.
+    let choice = json!({ "data": { "choice": "deny" } });
+    let denied = bench.send(json!([choice]), Some(id(&asked))).await;
     assert_eq!(state(&denied), "completed", "{denied}");
     assert_eq!(artifact(&denied, "assistant-response"), "As you like.");
     assert!(!bench.has_run());
 }
 
-#[tokio::test]
-async fn what_nobody_answers_is_denied() {
+async fn images_are_shown_to_the_model_and_other_files_are_at_a_path(cli: Cli) {
+    let bench = Bench::start(cli, [text("I see.")], "").await;
+    let parts = json!([
+        { "text": "What is this?" },
+        { "raw": PIXEL, "mediaType": "image/png", "filename": "pixel.png" },
+        { "raw": "JVBERi0=", "mediaType": "application/pdf", "filename": "paper.pdf" },
+        { "text": "# Notes", "mediaType": "text/markdown" },
+        { "data": { "colour": "cobalt" } },
+        { "url": "https://example.org/page", "mediaType": "text/html" },
+    ]);
+    let done = bench.send(parts, None).await;
+    assert_eq!(artifact(&done, "assistant-response"), "I see.");
+    let asked = &bench.asked()[0];
+    for said in [
+        "What is this?",
+        r#""media_type":"image/png""#,
+        "1-pixel.png",
+        "2-paper.pdf",
+        "# Notes",
+        "cobalt",
+        "https://example.org/page",
+    ] {
+        assert!(asked.contains(said), "{said}: {asked}");
+    }
+}
+
+/// A PNG of one pixel.
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+async fn what_nobody_answers_is_denied(cli: Cli) {
     let steps = [command(), text("Nobody there.")];
-    let bench = Bench::start(steps, "approval_timeout = \"1s\"").await;
+    let bench = Bench::start(cli, steps, "approval_timeout = \"1s\"").await;
     let task = begun(&bench.herald, "Count").await;
     let unanswered = ended(&bench.herald, &task).await;
     assert_eq!(state(&unanswered), "completed", "{unanswered}");
@@ -190,9 +360,8 @@ async fn what_nobody_answers_is_denied() {
     assert!(!bench.has_run());
 }
 
-#[tokio::test]
-async fn a_cancel_in_the_middle_leaves_no_process() {
-    let bench = Bench::start([Step::Hang, command()], "").await;
+async fn a_cancel_in_the_middle_leaves_no_process(cli: Cli) {
+    let bench = Bench::start(cli, [Step::Hang, command()], "").await;
     let task = begun(&bench.herald, "Take your time").await;
     eventually(PATIENCE, "the model is asked", async || !bench.asked().is_empty()).await;
     let agents = bench.agents();
@@ -211,10 +380,9 @@ async fn a_cancel_in_the_middle_leaves_no_process() {
     none_runs(&agents).await;
 }
 
-#[tokio::test]
-async fn a_second_message_of_a_context_goes_on_in_its_session() {
+async fn a_second_message_of_a_context_goes_on_in_its_session(cli: Cli) {
     let steps = ["Blue.", "You said blue.", "Red?", "Fresh."].map(text);
-    let mut bench = Bench::start(steps, "").await;
+    let mut bench = Bench::start(cli, steps, "").await;
     let first = bench.say(&Draft::new(uuid(), "My colour is cobalt")).await;
     let context = first["contextId"].as_str().unwrap().to_owned();
     bench.herald.restart_cleanly().await;
@@ -227,7 +395,8 @@ async fn a_second_message_of_a_context_goes_on_in_its_session() {
     assert_ne!(session(&first), session(&other));
     assert_eq!(bench.asked_with("cobalt"), [0, 1]);
 
-    // A session that is gone is begun anew.
+    // A session that is gone is begun anew. The program writes to it until it has ended.
+    eventually(PATIENCE, "no agent is left", async || bench.agents().is_empty()).await;
     fs::remove_dir_all(bench.home.path().join(".claude/projects")).unwrap();
     let context = other["contextId"].as_str().unwrap().to_owned();
     let lost = Draft { context: Some(context), ..Draft::new(uuid(), "And now?") };
@@ -236,17 +405,15 @@ async fn a_second_message_of_a_context_goes_on_in_its_session() {
     assert_ne!(session(&lost), session(&other));
 }
 
-#[tokio::test]
-async fn time_and_silence_end_it() {
-    let bench = Bench::start([Step::Hang], "timeout = \"5s\"").await;
+async fn time_and_silence_end_it(cli: Cli) {
+    let bench = Bench::start(cli, [Step::Hang], "timeout = \"5s\"").await;
     let task = told(&bench.herald, "Take your time").await;
     assert_eq!(failure(&task).1, "TIMED_OUT");
     eventually(PATIENCE, "no agent is left", async || bench.agents().is_empty()).await;
 }
 
-#[tokio::test]
-async fn its_death_fails_the_task_with_a_reason_and_the_context_goes_on() {
-    let bench = Bench::start([Step::Hang, command(), text("Here again.")], "").await;
+async fn its_death_fails_the_task_with_a_reason_and_the_context_goes_on(cli: Cli) {
+    let bench = Bench::start(cli, [Step::Hang, command(), text("Here again.")], "").await;
     let task = begun(&bench.herald, "Take your time").await;
     eventually(PATIENCE, "the model is asked", async || !bench.asked().is_empty()).await;
     kill(&bench.agents()).await;
@@ -266,18 +433,16 @@ async fn its_death_fails_the_task_with_a_reason_and_the_context_goes_on() {
     assert_eq!(artifact(&bench.say(&next).await, "assistant-response"), "Here again.");
 }
 
-#[tokio::test]
-async fn why_it_failed_is_told_in_its_own_words() {
-    let bench = Bench::start([Step::Status(401)], "").await;
+async fn why_it_failed_is_told_in_its_own_words(cli: Cli) {
+    let bench = Bench::start(cli, [Step::Status(401)], "").await;
     let task = told(&bench.herald, "Hello").await;
     let (text, reason) = failure(&task);
     assert_eq!(reason, "AGENT_FAILED");
     assert!(text.contains("the model says 401"), "{text}");
 }
 
-#[tokio::test]
-async fn a_model_that_does_not_answer_is_told_of() {
-    let bench = Bench::retrying(2, [Step::Status(503), text("Here again.")], "").await;
+async fn a_model_that_does_not_answer_is_told_of(cli: Cli) {
+    let bench = Bench::retrying(cli, 2, [Step::Status(503), text("Here again.")], "").await;
     let client = bench.herald.client().await;
     let draft = Draft::new(uuid(), "Hello");
     let mut stream = client.open(&Wire::OldRpc.stream("", &draft)).await.unwrap();
@@ -286,19 +451,17 @@ async fn a_model_that_does_not_answer_is_told_of() {
     assert_eq!(frames.last().unwrap().state().as_deref(), Some("completed"));
 }
 
-#[tokio::test]
-async fn it_works_as_the_agent_of_the_settings_and_as_no_other() {
-    let bench = Bench::start([text("A plan.")], "profile = \"Plan\"").await;
+async fn it_works_as_the_agent_of_the_settings_and_as_no_other(cli: Cli) {
+    let bench = Bench::start(cli, [text("A plan.")], "profile = \"Plan\"").await;
     let done = told(&bench.herald, "Hello").await;
     assert_eq!(artifact(&done, "assistant-response"), "A plan.");
-    let bench = Bench::start([text("No plan.")], "profile = \"plain\"").await;
+    let bench = Bench::start(cli, [text("No plan.")], "profile = \"plain\"").await;
     let failed = told(&bench.herald, "Hello").await;
     assert_eq!(failure(&failed).0, "agent coder has no agent `plain` of its own");
 }
 
-#[tokio::test]
-async fn a_message_is_no_command_and_reads_no_file() {
-    let bench = Bench::start(["Plain.", "Unread."].map(text), "").await;
+async fn a_message_is_no_command_and_reads_no_file(cli: Cli) {
+    let bench = Bench::start(cli, ["Plain.", "Unread."].map(text), "").await;
     let told = bench.say(&Draft::new(uuid(), "/context")).await;
     assert_eq!(artifact(&told, "assistant-response"), "Plain.");
     let secret = bench.home.path().join("secret");

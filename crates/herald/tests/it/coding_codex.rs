@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use crate::{
     coding::{PATIENCE, PATIENTLY, artifact, installed, running_with, text},
     exec::{failure, task},
+    http::Call,
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
     wire::{Draft, Frame, Wire, id, is_terminal, state},
@@ -195,6 +196,7 @@ async fn a_session_that_codex_no_longer_has_is_begun_anew() {
     let bench = Bench::start(vec![text("One."), text("Two.")], "").await;
     let first = bench.begun("Count").await;
     let first = bench.reached(&first, "completed").await;
+    bench.is_left().await;
     let codex = bench.home.path().join("codex");
     for entry in fs::read_dir(&codex).unwrap().flatten() {
         let path = entry.path();
@@ -253,6 +255,20 @@ async fn what_is_allowed_is_done() {
     let done = bench.reached(&id, "completed").await;
     assert_eq!(artifact(&done, "assistant-response"), "Both are there.");
     assert!(bench.made("written"));
+}
+
+#[tokio::test]
+async fn images_are_shown_to_the_model() {
+    let bench = Bench::start(vec![text("I see.")], "").await;
+    let pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let parts = json!([{ "text": "What is this?" }, { "raw": pixel, "mediaType": "image/png" }]);
+    let message = json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": parts });
+    let call = Call::post("/message:send", &json!({ "message": message }));
+    let sent = bench.herald.call(&call.header("a2a-version", "1.0")).await;
+    let done = bench.reached(id(&Wire::Rest.sent(&sent).unwrap()), "completed").await;
+    assert_eq!(artifact(&done, "assistant-response"), "I see.");
+    let asked = bench.model.asked()[0].body["input"].to_string();
+    assert!(asked.contains("data:image/png;base64,"), "{asked}");
 }
 
 #[tokio::test]

@@ -67,6 +67,8 @@ pub(crate) struct Model {
 #[derive(Debug, Default)]
 struct Script {
     steps: Mutex<VecDeque<Step>>,
+    /// Steps of conversations that begin with a text: see [`Model::beside`].
+    beside: Mutex<Vec<(String, VecDeque<Step>)>>,
     asked: Mutex<Vec<Asked>>,
     /// How many callers hung up while it said nothing.
     left: Mutex<usize>,
@@ -128,6 +130,13 @@ impl Model {
         format!("http://{}/v1", self.address)
     }
 
+    /// Gives conversations whose first message has this text steps of their own, so that several at
+    /// once do not take each other's.
+    pub(crate) fn beside(&self, text: &str, steps: impl IntoIterator<Item = Step>) {
+        let steps = steps.into_iter().collect();
+        self.script.beside.lock().unwrap().push((text.to_owned(), steps));
+    }
+
     /// Lets one that waits go on, or the next one that would.
     pub(crate) fn go(&self) {
         self.script.going.notify_one();
@@ -150,8 +159,14 @@ impl Model {
 }
 
 impl Script {
-    fn next(&self) -> Step {
-        let next = self.steps.lock().unwrap().pop_front();
+    fn next(&self, body: &Value) -> Step {
+        let first = body["messages"][0].to_string();
+        let mut beside = self.beside.lock().unwrap();
+        let own = beside.iter_mut().find(|(text, _)| first.contains(text.as_str()));
+        let next = match own {
+            Some((_, steps)) => steps.pop_front(),
+            None => self.steps.lock().unwrap().pop_front(),
+        };
         next.unwrap_or(Step::Status(500))
     }
 
@@ -167,7 +182,7 @@ impl Script {
         };
         let (mut is_begun, mut said) = (false, String::new());
         loop {
-            let step = self.next();
+            let step = self.next(&body);
             let speaks = matches!(step, Step::Say(_) | Step::Text(_) | Step::Tool { .. });
             if speaks && !is_begun {
                 is_begun = true;

@@ -71,6 +71,28 @@ fn at_work(ask: Ask) -> Acp {
 }
 
 #[test]
+fn an_image_goes_to_agents_that_take_some() {
+    let image = Image {
+        media_type: "image/png".to_owned(),
+        path: "/tmp/0-a.png".into(),
+        data: "iVBORw0KGgo=".to_owned(),
+    };
+    for (takes, blocks) in [(true, 2), (false, 1)] {
+        let mut acp = gemini::dialect(Ask { images: vec![image.clone()], ..ask() });
+        acp.open(&mut Talk::default());
+        let can = GEMINI.replace(r#""image":true"#, &format!(r#""image":{takes}"#));
+        hear(&mut acp, &[&can, GEMINI_SESSION]);
+        let (told, _) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+        let prompt = told[0]["params"]["prompt"].as_array().unwrap();
+        assert_eq!(prompt.len(), blocks, "{prompt:?}");
+        if takes {
+            let shown = json!({ "type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo=" });
+            assert_eq!(prompt[1], shown);
+        }
+    }
+}
+
+#[test]
 fn a_turn_of_gemini_cli_with_an_approval_is_told() {
     let mut acp = gemini::dialect(ask());
     let mut talk = Talk::default();

@@ -35,7 +35,7 @@ pub(super) enum Told<'a> {
     #[serde(rename = "session/set_config_option")]
     SetOption { session_id: &'a str, config_id: &'a str, value: &'a str },
     #[serde(rename = "session/prompt")]
-    Prompt { session_id: &'a str, prompt: [Block<'a>; 1] },
+    Prompt { session_id: &'a str, prompt: Vec<Block<'a>> },
     #[serde(rename = "session/cancel")]
     Cancel { session_id: &'a str },
 }
@@ -50,9 +50,10 @@ pub(super) struct Us {
 
 /// A piece of a prompt.
 #[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(super) enum Block<'a> {
     Text { text: Cow<'a, str> },
+    Image { mime_type: &'a str, data: &'a str },
 }
 
 /// An answer to what the agent asked.
@@ -111,7 +112,14 @@ pub(super) struct Initialized {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Capabilities {
     pub(super) load_session: bool,
+    pub(super) prompt_capabilities: PromptCapabilities,
     pub(super) session_capabilities: SessionCapabilities,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PromptCapabilities {
+    pub(super) image: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

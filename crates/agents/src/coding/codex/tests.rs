@@ -49,6 +49,7 @@ fn approvals(talk: &Talk) -> Vec<&Approval> {
         | Event::ToolResult { .. }
         | Event::Retry { .. }
         | Event::Done { .. }
+        | Event::Background(_)
         | Event::Error(_) => None,
     });
     approvals.collect()

@@ -6,6 +6,7 @@ use std::{borrow::Cow, path::Path};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
+use super::super::dialect::Image;
 use crate::failure::Failure;
 
 /// Notifications that tell nothing we pass on, and would be the longest lines.
@@ -298,19 +299,22 @@ impl Call {
     }
 
     /// The line that gives a thread something to do.
-    pub(super) fn turn(thread_id: &str, text: &str) -> String {
+    pub(super) fn turn(thread_id: &str, text: &str, images: &[Image]) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Params<'a> {
             thread_id: &'a str,
-            input: [Input<'a>; 1],
+            input: Vec<Input<'a>>,
         }
         #[derive(Serialize)]
         #[serde(tag = "type", rename_all = "camelCase")]
         enum Input<'a> {
             Text { text: &'a str },
+            LocalImage { path: &'a Path },
         }
-        Self::Turn.line(&Params { thread_id, input: [Input::Text { text }] })
+        let images = images.iter().map(|image| Input::LocalImage { path: &image.path });
+        let input = [Input::Text { text }].into_iter().chain(images).collect();
+        Self::Turn.line(&Params { thread_id, input })
     }
 
     /// The line that ends a turn before its time.
