@@ -3,10 +3,7 @@
 use std::{fs, time::Duration};
 
 use serde_json::Value;
-use tokio::{
-    task::JoinSet,
-    time::sleep,
-};
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     http::{Call, Client},
