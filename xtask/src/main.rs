@@ -16,6 +16,8 @@ use std::{
 
 use anyhow::{Context, bail};
 
+use self::test::Verdict;
+
 const USAGE: &str = "usage: cargo xtask <command>
   test [filter…]     set up what the chosen tests need and run them; see --help
   bench [options]    measure Herald beside the floor and the official SDKs; see --help
@@ -28,7 +30,12 @@ fn main() -> ExitCode {
     let (command, rest) =
         arguments.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let result = match command {
-        "test" => test::run(rest),
+        "test" => match test::run(rest) {
+            // The totals are the last line.
+            Ok(Verdict::Red) => return ExitCode::FAILURE,
+            Ok(Verdict::Green) => Ok(()),
+            Err(error) => Err(error),
+        },
         "bench" => bench::run(rest),
         "generate" => generate(),
         "requirements" => requirements::run(rest),

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, io::Write, time::Instant};
 
 use anyhow::{bail, ensure};
 
-pub(crate) use self::needs::Need;
+pub(crate) use self::{needs::Need, outcome::Verdict};
 use self::{
     outcome::Outcome,
     suites::{Chosen, Suite},
@@ -31,10 +31,10 @@ struct Options {
     is_quick: bool,
 }
 
-pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<Verdict> {
     let Some(options) = Options::parse(arguments)? else {
         writeln!(std::io::stdout(), "{USAGE}")?;
-        return Ok(());
+        return Ok(Verdict::Green);
     };
     let begun = Instant::now();
     let steps = Steps::default();
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         ));
     }
     say(format!("took {}", time(begun.elapsed())));
-    outcome.finish(&mut std::io::stdout())
+    Ok(outcome.finish(&mut std::io::stdout())?)
 }
 
 impl Options {
