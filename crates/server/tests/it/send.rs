@@ -212,6 +212,58 @@ async fn a_retry_runs_nothing_twice() {
     assert_ne!(one["task"]["id"], two["task"]["id"]);
 }
 
+#[tokio::test]
+async fn a_retry_in_another_spelling_is_the_same_send() {
+    let hub = Hub::start().await;
+    let id = Uuid::new_v4();
+    let send = |parts: &str| {
+        let body = format!(
+            r#"{{"message":{{"messageId":"{id}","role":"ROLE_USER","parts":[{{"text":"hi"}},{parts}]}}}}"#
+        );
+        Call::new("POST", "/agents/files/message:send")
+            .header("content-type", "application/json")
+            .body(body)
+            .v1()
+    };
+    let plain = r#"{"data":{"a":[1,"é"],"b":{"c":null,"d":2}}}"#;
+    let first = hub.call(send(plain)).await.json();
+    assert!(first["task"]["id"].is_string(), "{first}");
+    for same in [
+        "{ \"data\" : {\"b\":{\"d\":2,\"c\":null},\n\t\"a\": [1,\"\\u00e9\"]} }",
+        r#"{"data":{"a":"before","b":{"c":null,"d":2},"a":[1,"\u00E9"]}}"#,
+    ] {
+        let again = hub.call(send(same)).await.json();
+        assert_eq!(again["task"]["id"], first["task"]["id"], "{same}");
+    }
+    for other in [r#"{"data":{"a":["é",1],"b":{"c":null,"d":2}}}"#, r#"{"data":{"a":[1,"é"]}}"#] {
+        assert_eq!(hub.call(send(other)).await.status(), 409, "{other}");
+    }
+}
+
+#[tokio::test]
+async fn an_array_is_no_object_at_any_level() {
+    let hub = Hub::start().await;
+    for params in [
+        r#"[{"messageId":"m","role":"ROLE_USER","parts":[{"text":"x"}]}]"#,
+        r#"{"message":["m",null,null,"ROLE_USER",[{"text":"x"}]]}"#,
+        r#"{"message":{"messageId":"m","role":"ROLE_USER","parts":[["x"]]}}"#,
+        r#"{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"x"}]},"configuration":[]}"#,
+    ] {
+        let body =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{params}}}"#);
+        let answer = hub.call(Call::rpc("SendMessage", &json!({})).body(body)).await;
+        assert_eq!(answer.error().0, -32602, "{params}");
+        assert!(!answer.text().contains("with 7 elements"), "{}", answer.text());
+        let answer = hub.call(Binding::Rest.send(&json!({})).body(params)).await;
+        assert_eq!(answer.status(), 400, "{params}");
+    }
+    let six = format!("[{}]", [r#"{"jsonrpc":"2.0","id":1,"method":"ListTasks"}"#; 6].join(","));
+    for body in [r#"["2.0",1,"ListTasks",{},null]"#, &six] {
+        let answer = hub.call(Call::rpc("ListTasks", &json!({})).body(body)).await;
+        assert_eq!(answer.error().0, -32600, "{body}");
+    }
+}
+
 // proves: SEND-027
 #[tokio::test]
 async fn a_caller_that_hangs_up_changes_nothing() {
