@@ -6,17 +6,22 @@
 
 mod growth;
 mod install;
+mod instructions;
 mod load;
+mod memory;
 mod probe;
 mod profile;
 mod programs;
 mod report;
 mod rounds;
 mod server;
+mod turns;
 
 use std::{
     fmt::Display,
+    fs,
     io::{self, Write},
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -31,15 +36,29 @@ const USAGE: &str = "usage: cargo xtask bench [options]
   --only A,B     some of herald, floor, official-rust, python, js
   --growth       instead: what a request costs with few stored tasks and with many
   --tasks N      how many is many (100000)
-  --programs     instead: what a program costs as an agent, beside running it";
+  --programs     instead: what a program costs as an agent, beside running it
+  --instructions instead: instructions per send, get and stream, with text and with data (callgrind)
+  --baseline P   with --instructions: another herald to measure in the same run, as the state before
+  --memory       instead: memory for large messages of every shape over every binding
+  --turns        instead: bytes written and time per turn of one long task";
 
 pub(crate) struct Options {
     rounds: usize,
     quick: bool,
     subjects: Vec<Subject>,
-    growth: bool,
+    mode: Mode,
     tasks: u64,
-    programs: bool,
+    baseline: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Rounds,
+    Growth,
+    Programs,
+    Instructions,
+    Memory,
+    Turns,
 }
 
 /// Runs the benchmark and prints its table. A missed budget is a printed result; an error means that
@@ -49,18 +68,24 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
         return print(USAGE);
     };
     let bench = Bench::prepare(&crate::root(), &options.subjects)?;
-    if options.growth {
-        return growth::run(&bench, &options);
+    match options.mode {
+        Mode::Rounds => rounds(&bench, &options),
+        Mode::Growth => growth::run(&bench, &options),
+        Mode::Programs => programs::run(&bench, &options),
+        Mode::Instructions => instructions::run(&bench, &options),
+        Mode::Memory => memory::run(&bench, &options),
+        Mode::Turns => turns::run(&bench),
     }
-    if options.programs {
-        return programs::run(&bench, &options);
-    }
-    let results = rounds::run(&bench, &options)?;
-    let report = Report::new(&bench, &options, &results);
+}
+
+/// Herald beside the floor and the official SDKs.
+fn rounds(bench: &Bench, options: &Options) -> anyhow::Result<()> {
+    let results = rounds::run(bench, options)?;
+    let report = Report::new(bench, options, &results);
     print(&report)?;
     report.save(&bench.file("result.json"))?;
     for case in report.missed() {
-        print(profile::of(&bench, &options, &results, case)?)?;
+        print(profile::of(bench, options, &results, case)?)?;
     }
     let wrong = results.wrong_answers();
     ensure!(wrong.is_empty(), "these figures do not count, for there were errors:\n{wrong}");
@@ -74,9 +99,12 @@ impl Options {
             rounds: 3,
             quick: false,
             subjects: Subject::ALL.to_vec(),
-            growth: false,
+            mode: Mode::Rounds,
             tasks: 100_000,
-            programs: false,
+            baseline: None,
+        };
+        let alone = |options: &mut Self, mode| {
+            (options.mode, options.subjects) = (mode, vec![Subject::Herald]);
         };
         let mut words = args.iter();
         while let Some(word) = words.next() {
@@ -85,9 +113,16 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse().context("--rounds: a number")?,
                 "--quick" => (options.quick, options.rounds) = (true, 1),
                 "--only" => options.subjects = subjects(value()?)?,
-                "--growth" => options.growth = true,
-                "--programs" => {
-                    (options.programs, options.subjects) = (true, vec![Subject::Herald]);
+                "--growth" => options.mode = Mode::Growth,
+                "--programs" => alone(&mut options, Mode::Programs),
+                "--instructions" => alone(&mut options, Mode::Instructions),
+                "--memory" => alone(&mut options, Mode::Memory),
+                "--turns" => alone(&mut options, Mode::Turns),
+                "--baseline" => {
+                    let path = value()?;
+                    let path =
+                        fs::canonicalize(path).with_context(|| format!("--baseline {path}"))?;
+                    options.baseline = Some(path);
                 }
                 "--tasks" => options.tasks = value()?.parse().context("--tasks: a number")?,
                 "-h" | "--help" => return Ok(None),
@@ -95,6 +130,10 @@ impl Options {
             }
         }
         ensure!(options.rounds > 0, "--rounds must be at least 1");
+        if let Some(baseline) = &options.baseline {
+            ensure!(options.mode == Mode::Instructions, "--baseline needs --instructions");
+            ensure!(baseline.is_file(), "--baseline {} is not a file", baseline.display());
+        }
         Ok(Some(options))
     }
 }

@@ -14,10 +14,16 @@ const USAGE: &str = "usage: load MODE --url http://HOST:PORT/PATH --requests N -
   list    reads the first page of 50 tasks
   stream  streams of 10 chunks
   open    opens N streams, says so, and holds them until standard input ends
+  large   N messages of --bytes bytes and of one --shape, all at once; with a path that ends in
+          message:send over REST
+  turns   N turns of one task, each with --bytes bytes of text
   A URL that begins with grpc:// sends and gets over gRPC, all on one connection, as its clients do;
   with grpc-each:// each of those at once has a connection to itself.
   A URL that begins with ws:// sends and opens over WebSockets, one stream on each.
-  --ids FILE   send and fill append the ids of the tasks they made; get reads them";
+  --ids FILE   send and fill append the ids of the tasks they made; get reads them
+  --data N     send, fill and stream add a data part of about N bytes to each message
+  --shape S    objects, arrays, numbers, strings, nested, metadata or parts
+  --bytes N    the size of a large message or of the text of a turn";
 
 pub(crate) struct Args {
     pub(crate) mode: Mode,
@@ -25,6 +31,9 @@ pub(crate) struct Args {
     pub(crate) requests: u64,
     pub(crate) concurrency: u64,
     pub(crate) ids: Option<PathBuf>,
+    pub(crate) data: usize,
+    pub(crate) shape: Option<String>,
+    pub(crate) bytes: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -33,12 +42,17 @@ pub(crate) enum Mode {
     Exchange(Kind),
     /// Streams that stay open.
     Open,
+    /// Large messages, all at once.
+    Large,
+    /// Turns of one task.
+    Turns,
 }
 
 impl Args {
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let mode = Mode::parse(&words.next().context(USAGE)?)?;
-        let (mut url, mut ids) = (None, None);
+        let (mut url, mut ids, mut shape) = (None, None, None);
+        let (mut data, mut bytes) = (0, 4 << 20);
         let (mut requests, mut concurrency) = (1000, 1);
         while let Some(word) = words.next() {
             let value = words.next().with_context(|| format!("{word} needs a value"))?;
@@ -49,10 +63,14 @@ impl Args {
                     concurrency = value.parse().context("--concurrency is not a number")?;
                 }
                 "--ids" => ids = Some(value.into()),
+                "--data" => data = value.parse().context("--data is not a number")?,
+                "--shape" => shape = Some(value),
+                "--bytes" => bytes = value.parse().context("--bytes is not a number")?,
                 _ => bail!("unknown option {word}\n{USAGE}"),
             }
         }
-        Ok(Self { mode, url: url.context("--url is missing")?, requests, concurrency, ids })
+        let url = url.context("--url is missing")?;
+        Ok(Self { mode, url, requests, concurrency, ids, data, shape, bytes })
     }
 }
 
@@ -64,6 +82,8 @@ impl Mode {
             "list" => Self::Exchange(Kind::List),
             "stream" => Self::Exchange(Kind::Stream),
             "open" => Self::Open,
+            "large" => Self::Large,
+            "turns" => Self::Turns,
             _ => bail!("unknown mode {word}\n{USAGE}"),
         })
     }

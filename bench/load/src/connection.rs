@@ -89,7 +89,7 @@ impl Connection {
     }
 }
 
-fn is_grpc(url: &Uri) -> bool {
+pub(crate) fn is_grpc(url: &Uri) -> bool {
     matches!(url.scheme_str(), Some("grpc" | "grpc-each"))
 }
 

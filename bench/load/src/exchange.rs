@@ -61,31 +61,32 @@ impl Kind {
         }
     }
 
-    /// `n` is unique among the requests of this run; `target` is the task to get.
+    /// `n` is unique among the requests of this run; `target` is the task to get; `data` goes along with messages.
     pub(crate) async fn once(
         self,
         connection: &mut Connection,
         n: u64,
         target: Option<&str>,
+        data: &str,
     ) -> anyhow::Result<Sample> {
         let start = Instant::now();
         let (first, task) = match self {
-            Self::Send => (None, Some(send(connection, n).await?)),
+            Self::Send => (None, Some(send(connection, n, data).await?)),
             Self::Get => (None, get(connection, n, target.context("no task to get")?).await?),
             Self::List => (None, list(connection, n).await?),
-            Self::Stream => (Some(stream(connection, n, start).await?), None),
+            Self::Stream => (Some(stream(connection, n, data, start).await?), None),
         };
         Ok(Sample { total: start.elapsed(), first, task })
     }
 }
 
-async fn send(connection: &mut Connection, n: u64) -> anyhow::Result<String> {
+async fn send(connection: &mut Connection, n: u64, data: &str) -> anyhow::Result<String> {
     // Different in every request: an answer to somebody else's message is a wrong answer.
     let text = format!("measure {n} of this server, which says it again as it was said");
     if let Some(grpc) = connection.grpc() {
         return grpc.send(&text).await;
     }
-    let answer = connection.call(wire::message("SendMessage", n, &text)).await?;
+    let answer = connection.call(wire::message("SendMessage", n, &text, data)).await?;
     let Sent { task } = wire::result(n, &answer)?;
     ensure!(task.is_completed(), "the task is {}", task.status.state);
     ensure!(task.says(&text), "the answer does not contain the question");
@@ -113,11 +114,17 @@ async fn list(connection: &mut Connection, n: u64) -> anyhow::Result<Option<Stri
 }
 
 /// Returns when the first frame came, having read all of them.
-async fn stream(connection: &mut Connection, n: u64, start: Instant) -> anyhow::Result<Duration> {
+async fn stream(
+    connection: &mut Connection,
+    n: u64,
+    data: &str,
+    start: Instant,
+) -> anyhow::Result<Duration> {
     let body = wire::message(
         "SendStreamingMessage",
         n,
         &format!("tck-stream-chunked chunks={CHUNKS} n={n}"),
+        data,
     );
     let mut frames = Frames::new(connection.post(body, "text/event-stream").await?);
     let mut heard = Heard::default();

@@ -99,7 +99,7 @@ impl Grpc {
             parts: vec![Part { text: text.to_owned() }],
         };
         let request = SendMessageRequest { message: Some(message) };
-        let answer = self.call("SendMessage", &request).await?;
+        let answer = self.call("SendMessage", &request.encode_to_vec()).await?;
         let task = SendMessageResponse::decode(answer)?.task.context("an answer without a task")?;
         task.check()?;
         let mut parts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
@@ -108,17 +108,19 @@ impl Grpc {
     }
 
     pub(crate) async fn get(&mut self, id: &str) -> anyhow::Result<()> {
-        let answer = self.call("GetTask", &GetTaskRequest { id: id.to_owned() }).await?;
+        let request = GetTaskRequest { id: id.to_owned() };
+        let answer = self.call("GetTask", &request.encode_to_vec()).await?;
         let task = Task::decode(answer)?;
         ensure!(task.id == id, "asked for {id}, got {}", task.id);
         task.check()
     }
 
-    async fn call(&mut self, method: &str, message: &impl prost::Message) -> anyhow::Result<Bytes> {
-        let mut body = BytesMut::with_capacity(PREFIX + message.encoded_len());
+    /// Calls a method with an encoded message and returns the encoded answer.
+    pub(crate) async fn call(&mut self, method: &str, message: &[u8]) -> anyhow::Result<Bytes> {
+        let mut body = BytesMut::with_capacity(PREFIX + message.len());
         body.put_u8(0);
-        body.put_u32(u32::try_from(message.encoded_len())?);
-        message.encode(&mut body)?;
+        body.put_u32(u32::try_from(message.len())?);
+        body.put(message);
         self.sender.ready().await?;
         let request = Request::builder()
             .method(Method::POST)

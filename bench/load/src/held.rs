@@ -78,7 +78,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
 /// the server does not wait for the end before it sends.
 async fn open(args: &Args, n: u64) -> anyhow::Result<Held> {
     let opening = async {
-        let body = wire::message("SendStreamingMessage", n, &format!("tck-cancel {n}"));
+        let body = wire::message("SendStreamingMessage", n, &format!("tck-cancel {n}"), "");
         let mut held = if is_socket(&args.url) {
             let mut socket = Box::new(Socket::open(&args.url).await?);
             socket.send(&body).await?;

@@ -9,8 +9,12 @@ mod connection;
 mod exchange;
 mod grpc;
 mod held;
+mod large;
 mod plan;
+mod protobuf;
+mod shapes;
 mod socket;
+mod turns;
 mod wire;
 
 use tokio::{runtime, task::LocalSet};
@@ -24,6 +28,8 @@ fn main() -> anyhow::Result<()> {
         match args.mode {
             Mode::Exchange(kind) => plan::run(kind, &args).await,
             Mode::Open => held::run(&args).await,
+            Mode::Large => large::run(&args).await,
+            Mode::Turns => turns::run(&args).await,
         }
     })
 }

@@ -19,6 +19,7 @@ use crate::{
     args::Args,
     connection::Connection,
     exchange::{Kind, Sample},
+    wire,
 };
 
 /// A server that takes longer than this has failed the request.
@@ -33,6 +34,7 @@ struct Plan {
     requests: u64,
     started: Cell<u64>,
     targets: Vec<String>,
+    data: String,
     keep_ids: bool,
     shared: Mutex<Option<Connection>>,
 }
@@ -115,6 +117,7 @@ impl Plan {
             started: Cell::new(0),
             shared: Mutex::default(),
             targets,
+            data: wire::data(args.data),
             keep_ids: matches!(kind, Kind::Send) && args.ids.is_some(),
         })
     }
@@ -132,7 +135,7 @@ impl Plan {
             Some(connection) => connection,
             None => self.open().await?,
         };
-        let sample = self.kind.once(&mut connection, n, self.target(n)).await?;
+        let sample = self.kind.once(&mut connection, n, self.target(n), &self.data).await?;
         *slot = Some(connection);
         Ok(sample)
     }

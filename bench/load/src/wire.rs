@@ -71,16 +71,29 @@ pub(crate) struct StatusUpdate {
     pub(crate) status: Status,
 }
 
-/// A message that no server has seen before. `text` must need no escapes.
-pub(crate) fn message(method: &str, id: u64, text: &str) -> Bytes {
+/// A message that no server has seen before. `text` must need no escapes; `data` is JSON or empty.
+pub(crate) fn message(method: &str, id: u64, text: &str, data: &str) -> Bytes {
     let message_id = Uuid::new_v4();
+    let data = if data.is_empty() { String::new() } else { format!(r#",{{"data":{data}}}"#) };
     request(
         method,
         id,
         &format!(
-            r#"{{"message":{{"messageId":"{message_id}","role":"ROLE_USER","parts":[{{"text":"{text}"}}]}}}}"#
+            r#"{{"message":{{"messageId":"{message_id}","role":"ROLE_USER","parts":[{{"text":"{text}"}}{data}]}}}}"#
         ),
     )
+}
+
+/// About so many bytes of JSON as programs send it to each other: a list of small objects. Empty for 0.
+pub(crate) fn data(bytes: usize) -> String {
+    let item = |n: usize| {
+        format!(
+            r#"{{"id":{n},"name":"item {n}","price":{n}.25,"tags":["new","in stock"],"sold":false}}"#
+        )
+    };
+    let count = bytes / item(10).len();
+    let items: Vec<_> = (0..count).map(item).collect();
+    if items.is_empty() { String::new() } else { format!(r#"{{"items":[{}]}}"#, items.join(",")) }
 }
 
 pub(crate) fn request(method: &str, id: u64, params: &str) -> Bytes {

@@ -1,7 +1,7 @@
 //! Builds what is ours, installs what is theirs, and finds out how to pin processes.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs,
     io::ErrorKind,
     path::{Path, PathBuf},
@@ -88,10 +88,24 @@ impl Bench {
         command
     }
 
+    /// The release build.
+    pub(crate) fn herald(&self) -> PathBuf {
+        self.root.join("target/release/herald")
+    }
+
+    /// A build of herald under another program, such as a profiler that becomes it.
+    pub(crate) fn wrapped(&self, wrapper: &[OsString], herald: &Path) -> Command {
+        let words: Vec<_> =
+            wrapper.iter().map(OsString::as_os_str).chain([herald.as_os_str()]).collect();
+        let mut command = self.pinned(Core::Server, words[0]);
+        command.args(&words[1..]);
+        command
+    }
+
     /// How to run a server, up to its own options.
     pub(crate) fn program(&self, subject: Subject) -> Command {
         match subject {
-            Subject::Herald => self.pinned(Core::Server, self.root.join("target/release/herald")),
+            Subject::Herald => self.pinned(Core::Server, self.herald()),
             Subject::Floor | Subject::OfficialRust => {
                 self.pinned(Core::Server, self.file("release").join(subject.name()))
             }
@@ -116,7 +130,20 @@ impl Bench {
         if subjects.contains(&Subject::Herald) {
             self.cargo(&["-p", "herald", "--target-dir", "target"])?;
         }
-        self.cargo(&["--manifest-path", "bench/Cargo.toml", "--target-dir", "target/bench"])
+        let mut args = vec![
+            "--manifest-path",
+            "bench/Cargo.toml",
+            "--target-dir",
+            "target/bench",
+            "-p",
+            "load",
+        ];
+        for subject in [Subject::Floor, Subject::OfficialRust] {
+            if subjects.contains(&subject) {
+                args.extend(["-p", subject.name()]);
+            }
+        }
+        self.cargo(&args)
     }
 
     fn cargo(&self, args: &[&str]) -> anyhow::Result<()> {

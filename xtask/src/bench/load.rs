@@ -39,6 +39,9 @@ pub(crate) enum Kind {
 pub(crate) struct Case {
     pub(crate) kind: Kind,
     pub(crate) concurrency: u64,
+    /// Bytes of a data part that goes along with each message.
+    #[serde(skip)]
+    data: usize,
 }
 
 /// What the load generator prints.
@@ -82,7 +85,26 @@ struct Alive {
 
 impl Case {
     pub(crate) const fn new(kind: Kind, concurrency: u64) -> Self {
-        Self { kind, concurrency }
+        Self { kind, concurrency, data: 0 }
+    }
+
+    pub(crate) const fn with_data(self, data: usize) -> Self {
+        Self { data, ..self }
+    }
+
+    /// Runs the load alone. Sends append the tasks that they made to `ids`.
+    pub(crate) fn answers(
+        self,
+        bench: &Bench,
+        server: &Running,
+        requests: u64,
+        ids: &Path,
+    ) -> anyhow::Result<Outcome> {
+        let mut command = self.command(bench, server, requests, ids);
+        if self.kind == Kind::Send {
+            command.arg("--ids").arg(ids);
+        }
+        json(&mut command)
     }
 
     /// `ids` is where gets find the tasks they read.
@@ -112,6 +134,9 @@ impl Case {
             .args(["--concurrency", &self.concurrency.to_string()]);
         if self.kind.mode() == "get" {
             load.arg("--ids").arg(ids);
+        }
+        if self.data > 0 {
+            load.args(["--data", &self.data.to_string()]);
         }
         load
     }
@@ -193,7 +218,7 @@ pub(crate) fn fill(
     Ok(outcome)
 }
 
-fn json<T: for<'a> Deserialize<'a>>(command: &mut Command) -> anyhow::Result<T> {
+pub(crate) fn json<T: for<'a> Deserialize<'a>>(command: &mut Command) -> anyhow::Result<T> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     ensure!(output.status.success(), "the load generator failed: {}", output.status);
     serde_json::from_slice(&output.stdout).context("the load generator printed no result")

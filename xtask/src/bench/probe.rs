@@ -54,8 +54,17 @@ impl Cpu {
 
 /// Resident memory in kilobytes of 1,024 bytes.
 pub(crate) fn resident(pid: u32) -> anyhow::Result<f64> {
+    memory(pid, "VmRSS:")
+}
+
+/// The most that was ever resident, in the same unit.
+pub(crate) fn peak(pid: u32) -> anyhow::Result<f64> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, name: &str) -> anyhow::Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let Some(kilobytes) = line.and_then(|line| line.split_whitespace().next()) else {
         bail!("process {pid} has no memory: it has ended");
     };

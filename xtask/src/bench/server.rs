@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 
 use super::{install::Bench, pause};
@@ -134,9 +134,17 @@ impl Drop for Data {
 impl Running {
     /// Returns when the server has served its card.
     pub(crate) fn start(bench: &Bench, subject: Subject, data: &Data) -> anyhow::Result<Self> {
+        Self::launch(bench.program(subject), subject, data)
+    }
+
+    /// The same with a command of one's own, up to the server's options.
+    pub(crate) fn launch(
+        mut command: Command,
+        subject: Subject,
+        data: &Data,
+    ) -> anyhow::Result<Self> {
         let port = free_port()?;
         let log = data.file("server.log");
-        let mut command = bench.program(subject);
         configure(&mut command, subject, port, data)?;
         let output = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
@@ -150,6 +158,21 @@ impl Running {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Asks the server to stop and waits until it has.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        let asked = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status()?;
+        ensure!(asked.success(), "the server has ended before it was asked to");
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                ensure!(status.success(), "the server ended with {status}");
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "the server did not stop within {PATIENCE:?}");
+            pause(Duration::from_millis(10));
+        }
     }
 
     pub(crate) fn url(&self) -> String {

@@ -140,20 +140,26 @@ pub(crate) fn doc_tests(
     // The same as the build of the tests, or the libraries would be built once more.
     command.arg("--workspace").env("CARGO_INCREMENTAL", "0").env("CARGO_TERM_COLOR", "never");
     if !packages.is_empty() {
-        let others = crate_names()?.into_iter().filter(|name| !packages.contains(name));
-        command.args(others.flat_map(|name| ["--exclude".to_owned(), name]));
+        let (wanted, others): (Vec<_>, Vec<_>) =
+            crates()?.into_iter().partition(|(name, _)| packages.contains(name));
+        // Cargo refuses to run the doc tests of programs alone.
+        if !wanted.iter().any(|(_, directory)| directory.join("src/lib.rs").exists()) {
+            return Ok(());
+        }
+        command.args(others.into_iter().flat_map(|(name, _)| ["--exclude".to_owned(), name]));
     }
     command.arg("--").args(filters).stdin(Stdio::null());
     say("doc tests");
     watch(&mut command, "doc tests", "crates/", outcome)
 }
 
-/// The packages of the workspace.
-fn crate_names() -> anyhow::Result<Vec<String>> {
+/// The packages of the workspace and their directories.
+fn crates() -> anyhow::Result<Vec<(String, PathBuf)>> {
     let directories = std::fs::read_dir(root().join("crates"))?;
     let directories = directories.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     let others = ["xtask", "xtask/generate"].map(|path| root().join(path));
-    directories.iter().chain(&others).map(|directory| package(directory)).collect()
+    let named = |directory: PathBuf| Ok((package(&directory)?, directory));
+    directories.into_iter().chain(others).map(named).collect()
 }
 
 fn package(directory: &Path) -> anyhow::Result<String> {
