@@ -28,6 +28,12 @@ fn collect(directory: &Path, tests: &mut BTreeMap<String, BTreeSet<String>>) {
         let mut lines = text.lines().map(str::trim_start);
         let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
         while let Some(line) = lines.next() {
+            // Functions that a macro makes tests of, for example one for each version of a program.
+            if line == "with_both! {" {
+                let names = lines.by_ref().map_while(|line| line.strip_suffix(','));
+                tests.entry(stem.clone()).or_default().extend(names.map(str::to_owned));
+                continue;
+            }
             if !line.starts_with("#[test]") && !line.starts_with("#[tokio::test") {
                 continue;
             }

@@ -121,7 +121,7 @@ async fn a_broken_frame_is_refused_and_the_connection_lives() {
         (plain(&good[..good.len() - 1]), "3", "decode"),
         (plain(b"\xff\xff\xff\xff"), "3", "decode"),
         (plain(&[0x12, 0x03, 0x0a, 0x01, 0xff]), "3", "UTF-8"),
-        (plain(&nested), "3", "recursion"),
+        (plain(&nested), "3", "nested too deeply"),
     ] {
         let answer = raw.post(body).await;
         assert_eq!(answer.status(), status, "{says}: {}", answer.message());
