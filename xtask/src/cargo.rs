@@ -17,7 +17,7 @@ pub(crate) struct Artifact {
     pub(crate) executable: PathBuf,
     /// The directory of its package.
     pub(crate) directory: PathBuf,
-    /// Whether it is a test binary.
+    /// True if it is a test binary.
     pub(crate) is_test: bool,
     pub(crate) target: Target,
 }

@@ -105,19 +105,19 @@ impl Options {
         Ok((chosen, unmet))
     }
 
-    /// Whether doc tests are among the chosen: to find them takes as long as to compile every crate.
+    /// True if doc tests are among the chosen: to find them takes as long as to compile every crate.
     fn wants_doc_tests(&self) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| filter.contains('/'))
     }
 
-    /// Whether the filters name this test.
+    /// True if the filters name this test.
     fn names(&self, package: &str, test: &str) -> bool {
         let is_named = |filter: &String| test.contains(filter.as_str());
         (self.packages.is_empty() || self.packages.iter().any(|wanted| wanted == package))
             && (self.filters.is_empty() || self.filters.iter().any(is_named))
     }
 
-    /// Whether a test that is named is not left out by `--quick`.
+    /// True if a test that is named is not left out by `--quick`.
     fn may_run(&self, package: &str, test: &str) -> bool {
         !self.is_quick || needs::of(package, test).iter().all(|need| need.is_quick())
     }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// One level of JSON is up to three of protobuf, whose readers allow 100.
 const GRPC_DEPTH: usize = 24;
 
-/// What is printed.
+/// The printed table.
 #[derive(Serialize)]
 struct Report {
     /// Of one request on the wire.

@@ -48,7 +48,7 @@ struct Tally {
     first_error: Option<String>,
 }
 
-/// What is printed. Latencies are in microseconds; those of failed requests are not among them.
+/// The printed table. Latencies are in microseconds; those of failed requests are not among them.
 #[derive(Serialize)]
 struct Report<'a> {
     mode: &'a str,

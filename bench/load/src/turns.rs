@@ -14,7 +14,7 @@ use crate::{
 
 const PAUSED: &str = "TASK_STATE_INPUT_REQUIRED";
 
-/// What is printed. Times are medians in microseconds.
+/// The printed tables. Times are medians in microseconds.
 #[derive(Serialize)]
 struct Report {
     sent_bytes: usize,

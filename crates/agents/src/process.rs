@@ -285,7 +285,7 @@ fn remove_files(life: &str) {
     let prefix = format!("{FILES}{life}-");
     for entry in fs::read_dir(env::temp_dir()).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            // What stays is readable for this user only.
+            // Files that stay are readable for this user only.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -176,7 +176,7 @@ mod tests {
             (r"cut: a\/b c%41\", "cut: …"),
             ("no: a/b", "no: a/b"),
             ("no: a/b c%42\\x-canary", "no: a/b c%42\\x-canary"),
-            // What docs/agents.md says is not recognized.
+            // Forms that docs/agents.md lists as not recognized.
             ("no: a&#x2F;b c%41\\x-canary", "no: a&#x2F;b c%41\\x-canary"),
             ("no: YS9iIGMlNDFceC1jYW5hcnk=", "no: YS9iIGMlNDFceC1jYW5hcnk="),
             ("no: 612f6220632534315c782d63616e617279", "no: 612f6220632534315c782d63616e617279"),

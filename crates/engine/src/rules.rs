@@ -206,25 +206,25 @@ impl Record {
         }
     }
 
-    /// Whether the turn that is held has asked its question or given its result, so that only its
+    /// True if the turn that is held has asked its question or given its result, so that only its
     /// release is missing. A hidden log has no states to tell by.
     pub fn has_settled(&self) -> bool {
         self.run.holder.is_some() && !self.hidden && self.state() != TaskState::Working
     }
 
-    /// Whether a message that `living` receives now can begin the next turn in the same write.
+    /// True if a message that `living` receives now can begin the next turn in the same write.
     pub fn is_free(&self, living: Holder) -> bool {
         let held = self.run.holder.is_some() && !self.is_left_behind(living);
         self.run.unread.is_empty() && !held
     }
 
-    /// Whether a process died after its turn had settled and before the turn was released. To run
+    /// True if a process died after its turn had settled and before the turn was released. To run
     /// that turn again would do its work twice.
     fn is_left_behind(&self, living: Holder) -> bool {
         self.has_settled() && self.run.holder != Some(living)
     }
 
-    /// Whether a pause is worth a snapshot. Each is paid for by the events since the one before, so
+    /// True if a pause is worth a snapshot. Each is paid for by the events since the one before, so
     /// that all of them together take no more than 4/3 of the log, however often a task pauses; a
     /// reader of a paused task reads at most four times what the snapshot has.
     pub fn is_due_for_snapshot(&self) -> bool {

@@ -43,7 +43,7 @@ pub(crate) struct Contact {
     secrets: Secrets,
     /// Whether there is a name to log in with, given or kept.
     can_log_in: bool,
-    /// Whether a kept login is used with whatever secret and scopes it was made.
+    /// True if a kept login is used with whatever secret and scopes it was made.
     pub(crate) takes_any_login: bool,
     /// The task that the verb is about, as soon as it is known: who stops waiting can go on later.
     seen: RefCell<Option<TaskId>>,

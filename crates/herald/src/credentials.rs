@@ -70,7 +70,7 @@ impl Login {
         }
     }
 
-    /// Whether calls with these arguments may use it. A token that a secret was exchanged for is used
+    /// True if calls with these arguments may use it. A token that a secret was exchanged for is used
     /// with the same secret and the same scopes alone, or with none given: a secret that was withdrawn
     /// must not seem to work because of a token from before.
     pub(crate) fn fits(&self, args: &LoginArgs) -> bool {

@@ -75,12 +75,12 @@ impl Json {
         writer.finish()
     }
 
-    /// Whether it is `null`.
+    /// True if it is `null`.
     pub fn is_null(&self) -> bool {
         self.as_str() == "null"
     }
 
-    /// Whether it is an object.
+    /// True if it is an object.
     pub fn is_object(&self) -> bool {
         self.as_str().starts_with('{')
     }
@@ -90,7 +90,7 @@ impl Json {
         if self.is_object() { Ok(Metadata(self)) } else { Err(self) }
     }
 
-    /// Whether it nests too deeply to be read again once it is wrapped.
+    /// True if it nests too deeply to be read again once it is wrapped.
     pub(crate) fn is_too_deep(&self) -> bool {
         self.depth > MAX_DEPTH
     }
@@ -112,7 +112,7 @@ impl Metadata {
         self.0.as_str()
     }
 
-    /// Whether it has no members.
+    /// True if it has no members.
     pub fn is_empty(&self) -> bool {
         self.as_str() == "{}"
     }
@@ -192,7 +192,7 @@ impl Metadata {
         self.0 = writer.finish();
     }
 
-    /// Whether a member nests too deeply to be read again once it is wrapped.
+    /// True if a member nests too deeply to be read again once it is wrapped.
     pub(crate) fn is_too_deep(&self) -> bool {
         self.0.depth > MAX_DEPTH + 1
     }

@@ -193,7 +193,7 @@ pub(crate) fn refuse_content(headers: &HeaderMap) -> Option<&'static str> {
     }
 }
 
-/// Whether a body is sent in a way that the server does not undo. HTTP has it refused with 501, and
+/// True if a body is sent in a way that the server does not undo. HTTP has it refused with 501, and
 /// hyper looks only at whether `chunked` comes last.
 pub(crate) fn is_coded(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
@@ -204,7 +204,7 @@ pub(crate) fn is_coded(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Whether the content codings of a header change nothing.
+/// True if the content codings of a header change nothing.
 fn is_identity(encodings: &HeaderValue) -> bool {
     let mut each = encodings.as_bytes().split(|byte| *byte == b',');
     each.all(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"identity"))

@@ -5,7 +5,7 @@ use std::{
     process::ExitStatus,
 };
 
-/// Whether everything passed.
+/// True if everything passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Green,

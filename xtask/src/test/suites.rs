@@ -83,7 +83,7 @@ impl Suite {
         command
     }
 
-    /// Whether a test needs something that could not be installed.
+    /// True if a test needs something that could not be installed.
     pub(crate) fn lacks(&self, test: &str, unmet: &BTreeSet<Need>) -> bool {
         !needs::of(&self.package, test).is_disjoint(unmet)
     }

@@ -48,7 +48,7 @@ pub(crate) struct Acp {
     number: u64,
     /// How it goes on with a session of before.
     way: Option<Way>,
-    /// Whether prompts may have images.
+    /// True if prompts may have images.
     shows_images: bool,
     /// The ways to sign in, in the agent's words.
     sign_ins: Vec<String>,

@@ -393,7 +393,7 @@ impl Dialect for Claude {
     }
 }
 
-/// What it says about itself, if it is said in a way that is known.
+/// The agent's own description of the event, if its form is known.
 fn known<T: DeserializeOwned>(said: Value) -> Option<T> {
     T::deserialize(said).ok()
 }

@@ -38,7 +38,7 @@ pub(crate) trait Dialect: fmt::Debug + Send {
     /// The work is to stop. The agent has a moment to hear of it before it is ended.
     fn cancel(&mut self, _talk: &mut Talk) {}
 
-    /// Whether the agent seems to be done without having said so, so that its silence has to tell.
+    /// True if the agent seems to be done without having said so, so that its silence has to tell.
     fn is_resting(&self) -> bool {
         false
     }

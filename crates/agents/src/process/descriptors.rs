@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// while it runs; the others are for connections, the database and the process tree in `/proc`.
 const SPARE: usize = 16;
 
-/// Whether a call failed because the process or the system has no descriptors left.
+/// True if a call failed because the process or the system has no descriptors left.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::MFILE | Errno::NFILE))

@@ -116,7 +116,7 @@ impl Sqlite {
         inspect::damage(path)
     }
 
-    /// Whether another process has the database. A process that is ending is waited for, for at
+    /// True if another process has the database. A process that is ending is waited for, for at
     /// most two seconds. It blocks, and makes no file.
     pub fn check_unused(path: &Path) -> Result<(), OpenError> {
         open::check_unused(path)

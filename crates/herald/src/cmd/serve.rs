@@ -117,7 +117,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         spans.finish().await;
     }
     match (result, &settings.store) {
-        // What the engine could not read at its start is looked for in the file.
+        // The check names the page that the engine could not read at its start.
         (Err(fault @ ServeError::Engine(_)), StoreKind::Sqlite(path)) => {
             let path = path.clone();
             let damage = tokio::task::spawn_blocking(move || Sqlite::damage(&path)).await;

@@ -190,7 +190,7 @@ pub(super) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     found.expect("canonical text of an object")
 }
 
-/// Whether a member has a certain name.
+/// True if a member has a certain name.
 struct Is<'n>(&'n str);
 
 impl<'de> DeserializeSeed<'de> for Is<'_> {

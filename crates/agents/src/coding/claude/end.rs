@@ -15,16 +15,16 @@ use super::super::dialect::Event;
 /// How a result names the turn after a background task.
 const NOTIFICATION: &str = "task-notification";
 
-/// What is known of the work on one message.
+/// State of the work on one message.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// The results from the one of the message on, added up.
     outcome: Option<Outcome>,
     /// Descriptions of the background tasks that run, by id.
     running: BTreeMap<String, String>,
-    /// Whether all that run are listed with each change. Starts and ends then add nothing.
+    /// True if all that run are listed with each change. Starts and ends then add nothing.
     lists: bool,
-    /// Whether the state is reported. Without it a result is the last sign of a turn.
+    /// True if the state is reported. Without it a result is the last sign of a turn.
     reports: bool,
     is_in_turn: bool,
 }
@@ -135,7 +135,7 @@ impl Work {
         if self.reports { None } else { self.end() }
     }
 
-    /// Whether nothing is left to do as far as can be told. Only a turn after the last background
+    /// True if nothing is left to do as far as can be told. Only a turn after the last background
     /// task could follow, and there is none after every task.
     pub(super) fn is_resting(&self) -> bool {
         self.outcome.is_some() && self.running.is_empty() && !self.is_in_turn

@@ -354,7 +354,7 @@ fn made_by(conn: &Connection) -> Option<String> {
     version.map(|number| format!("herald {number}"))
 }
 
-/// Whether the schema is ours, and not an earlier one. One that is ahead of us is refused, and so is
+/// True if the schema is ours, and not an earlier one. One that is ahead of us is refused, and so is
 /// one that did not come about as ours.
 pub(super) fn is_current(conn: &Connection, path: &Path) -> Result<bool, OpenError> {
     let failed = |error| refuse(path, &error);
