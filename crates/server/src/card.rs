@@ -58,7 +58,7 @@ pub(crate) fn build(
     }
 }
 
-/// What the card of `profile` lists: the chosen interfaces in their order, newest version first. A
+/// Interfaces that the card of `profile` lists: the chosen ones in their order, newest version first. A
 /// client of REST adds `/message:send` to the URL, and one of 0.3 `/v1/message:send`, so both have
 /// the same.
 fn interfaces(

@@ -44,7 +44,7 @@ pub(crate) struct Case {
     data: usize,
 }
 
-/// What the load generator prints.
+/// The output of the load generator.
 #[derive(Clone, Deserialize, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) requests: u64,

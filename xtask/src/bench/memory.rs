@@ -49,7 +49,7 @@ enum Binding {
     Grpc,
 }
 
-/// What the load generator prints.
+/// The output of the load generator.
 #[derive(Deserialize)]
 struct Sent {
     bytes: usize,

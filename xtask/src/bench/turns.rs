@@ -20,7 +20,7 @@ const LIMIT: f64 = 6.0;
 /// The last quarter of the turns may take this multiple of the first.
 const FLAT: f64 = 1.5;
 
-/// What the load generator prints.
+/// The output of the load generator.
 #[derive(Deserialize)]
 struct Turns {
     sent_bytes: f64,

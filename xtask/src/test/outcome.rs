@@ -17,7 +17,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Outcome {
     passed: usize,
     failed: usize,
-    /// What failed, and the line that runs it again.
+    /// Failed tests, each with the line that runs it again.
     failures: Vec<(String, String)>,
 }
 

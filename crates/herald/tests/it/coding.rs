@@ -69,7 +69,7 @@ pub(crate) fn artifact(task: &Value, name: &str) -> Value {
     }
 }
 
-/// What agents of each dialect say when they answer with half a character, and what becomes of it.
+/// Answers that break off in the middle of a character, for each dialect, and the text that callers read.
 fn answers() -> [(&'static str, &'static str, &'static str); 4] {
     let claude = r#"
 {"type":"system","subtype":"init","session_id":"s","model":"m"}

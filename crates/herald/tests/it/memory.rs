@@ -10,7 +10,7 @@ use crate::{
 /// Bytes of each message, just below the limit of a body.
 const SIZE: usize = 4_000_000;
 
-/// What a message may take at its peak, as a multiple of its bytes. The budget is 12; a debug build
+/// Limit of the memory for one message at its peak, as a multiple of its bytes. The budget is 12; a debug build
 /// and the noise of an allocator get some more.
 const MULTIPLE: u64 = 16;
 

@@ -257,7 +257,7 @@ fn an_error_is_a_status_with_the_details_of_rest() {
     assert_eq!(bad.field_violations[0].field, "message.parts");
 }
 
-/// What the crate of well-known types writes, as our messages hold it.
+/// A message of the crate of well-known types, in the encoded form that our messages hold.
 fn as_open(message: &impl prost::Message) -> Open {
     Open::decode(&*message.encode_to_vec()).unwrap()
 }
