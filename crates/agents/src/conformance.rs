@@ -184,7 +184,7 @@ fn wanted(turn: &Turn) -> Option<Behaviour> {
     let first = turn.task().history.as_ref().and_then(|history| history.first());
     let remembered = || {
         let goes_on = |behaviour: &Behaviour| matches!(behaviour, B::MultiTurn | B::AuthRequired);
-        first.filter(|_| !is_first(turn)).and_then(word).filter(goes_on)
+        first.filter(|_| !is_first(turn)).and_then(|first| word(first)).filter(goes_on)
     };
     word(turn.message()).or_else(remembered)
 }

@@ -9,21 +9,21 @@ use herald_protocol::{
 
 use crate::{
     agent::Profile,
+    budget::Reservation,
     caller::{Caller, Via},
     engine::{Engine, no_push, refuse, taken},
     idempotency,
     live::Live,
     post::Post,
-    room::{Place, SMALL},
     rules::{Command, Record},
     store::{ListQuery, Original},
     trace,
     write::{Refusal, Write},
 };
 
-/// How much memory a turn takes for each byte of its task: the task, its message, and what is
-/// written.
-const TURN_WEIGHT: u64 = 4;
+/// Memory that a turn takes for each byte of its task: the task, its message, and the events and
+/// snapshots that it writes.
+const BYTES_PER_TASK_BYTE: u64 = 4;
 
 /// A message that is in the log.
 pub(crate) struct Accepted {
@@ -82,14 +82,17 @@ impl Engine {
             return Err(Error::field(field, "is not the context of the task"));
         }
         let content = dedup.as_ref().map(|dedup| dedup.content);
-        let fresh = existing.is_none().then(|| self.fresh(&post, &send));
-        let id = existing.as_ref().or(fresh.as_ref()).map(|record| record.task.id.clone());
-        let live = self.inner.lives.get(&caller.key(id.unwrap_or_default()));
-        let hidden = fresh.as_ref().is_some_and(|record| record.hidden);
-        let before = existing.as_ref().map_or(0, |record| record.bytes);
-        let bytes = before.saturating_add(size(&send.message) as u64);
+        let is_new = existing.is_none();
+        let record = existing.unwrap_or_else(|| self.fresh(&post, &send));
+        let live = self.inner.lives.get(&caller.key(record.task.id.clone()));
+        let hidden = is_new && record.hidden;
+        let bytes = record.bytes.saturating_add(size(&send.message) as u64);
+        // Named here, so that the rules do not have to copy the message to do it.
+        let mut message = send.message;
+        message.task_id = Some(record.task.id.clone());
+        message.context_id = Some(record.task.context_id.clone());
         let mut commands = vec![Command::Receive {
-            message: send.message,
+            message: message.into(),
             accepted_output_modes: send.configuration.accepted_output_modes,
             metadata: send.metadata,
             trace: send.trace,
@@ -97,24 +100,27 @@ impl Engine {
         }];
         // A task with a turn under way is taken up again by that turn's own end, and where turns have
         // an order only the dispatcher knows whose turn it is.
-        let idle = existing.as_ref().is_none_or(|record| record.is_free(self.inner.holder));
+        let idle = is_new || record.is_free(self.inner.holder);
         let slot = if idle && !post.profile.serial { post.try_take() } else { None };
         // Without room it waits in the store, where it costs no memory.
-        let slot = slot.and_then(|slot| Some(slot.with(self.try_place_turn(bytes)?)));
+        let slot = slot.and_then(|slot| {
+            let reservation = self.inner.turns.try_reserve(turn_size(bytes))?;
+            Some(slot.with(reservation))
+        });
         if slot.is_some() {
             commands.push(Command::Begin(self.inner.holder));
         }
         let keep_first = operation.is_streaming();
+        // The write would copy a task that is held here as well.
+        let fresh = is_new.then_some(record);
         let write = Write { fence: None, commands, dedup, fresh, keep_first };
-        // The write would copy a task that somebody else still has.
-        let is_new = existing.is_none();
-        drop(existing);
         let engine = self.clone();
         let started = Arc::clone(&live);
         let written = self
-            .shielded(Arc::clone(&live), write, move |written, received| match slot {
+            .shielded(Arc::clone(&live), write, move |written| match slot {
                 Some(slot) if written.claimed => {
-                    engine.start(started, &post, slot, written.record.clone(), received);
+                    let (record, received) = (written.record.clone(), written.received.take());
+                    engine.start(started, &post, slot, record, received);
                 }
                 Some(_) | None => post.wake(),
             })
@@ -133,20 +139,9 @@ impl Engine {
         }
     }
 
-    /// A place for a turn over a task of so many bytes, if it needs one; `None` if there is none.
-    fn try_place_turn(&self, bytes: u64) -> Option<Option<Place>> {
-        match turn_size(bytes) {
-            0 => Some(None),
-            size => self.inner.turns.try_take(size).map(Some),
-        }
-    }
-
-    /// The same, once there is one.
-    pub(crate) async fn place_turn(&self, bytes: u64) -> Option<Place> {
-        match turn_size(bytes) {
-            0 => None,
-            size => Some(self.inner.turns.take(size).await),
-        }
+    /// Reserves the memory of a turn over a task of so many bytes.
+    pub(crate) async fn reserve_turn(&self, bytes: u64) -> Reservation {
+        self.inner.turns.reserve(turn_size(bytes)).await
     }
 
     /// The door of the agent that a send names, if it names one.
@@ -272,12 +267,9 @@ fn size(message: &Message) -> usize {
     parts.sum()
 }
 
-/// What a turn over a task of so many bytes takes up, or nothing if the task is small.
+/// The memory of a turn over a task of so many bytes.
 fn turn_size(bytes: u64) -> usize {
-    match bytes <= SMALL as u64 {
-        true => 0,
-        false => usize::try_from(bytes.saturating_mul(TURN_WEIGHT)).unwrap_or(usize::MAX),
-    }
+    usize::try_from(bytes.saturating_mul(BYTES_PER_TASK_BYTE)).unwrap_or(usize::MAX)
 }
 
 fn media_type(part: &Part) -> &str {

@@ -33,7 +33,7 @@ pub enum Sent {
     /// The task that the message led to.
     Task(TaskJson),
     /// A direct answer.
-    Message(Message),
+    Message(Arc<Message>),
 }
 
 impl Sent {
@@ -49,7 +49,7 @@ impl Sent {
     pub fn decode(self) -> Result<SendResult, Error> {
         match self {
             Self::Task(task) => task.decode().map(SendResult::Task),
-            Self::Message(message) => Ok(SendResult::Message(message)),
+            Self::Message(message) => Ok(SendResult::Message(Arc::unwrap_or_clone(message))),
         }
     }
 }

@@ -8,26 +8,28 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agent::{Agent, Profile},
+    budget::{MemoryBudget, Payer, Quota},
     clock::Clock,
-    engine::{Engine, Inner},
+    engine::{BYTES_PER_READ_BYTE, Engine, Inner},
     live::Lives,
     post::Post,
-    room::{Party, Room},
     rules::Limits,
     store::{Holder, Store},
 };
 
-/// Callers that would have to fill their share of the room for requests before it is full.
+/// Callers that would have to exhaust their quotas before the budget of requests is exhausted.
 const SENDERS: usize = 4;
 
 /// How the engine behaves.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How large one task may grow.
+    /// How large one task may grow. Its bytes are at most a third of `memory`, so that every task can
+    /// be read again.
     pub limits: Limits,
     /// About how many bytes of tasks are held in memory: a fourth by requests on their way into the
-    /// log, half by turns and what they remember, and a fourth at hand for whoever asks. Requests and turns beyond that
-    /// wait, and everything else is read when it is needed. Small ones are not counted.
+    /// log, a fourth by turns, an eighth by the earlier tasks that they are given, an eighth by large
+    /// tasks while they are read, and a fourth for the tasks that were used last. Requests and turns
+    /// beyond that wait; everything else is read when it is needed.
     pub memory: u64,
     /// How long a blocking send waits before it returns the unsettled task.
     pub send_wait: Duration,
@@ -128,20 +130,25 @@ impl EngineBuilder {
         let Some(default) = posts.get(&default).cloned() else {
             return Err(BuildError::Unknown(default));
         };
+        let mut settings = self.settings;
+        // A task that could not be read again would be lost to its caller.
+        let readable = settings.memory / BYTES_PER_READ_BYTE;
+        settings.limits.bytes = settings.limits.bytes.min(readable);
         let secret = self.store.secret();
-        let memory = usize::try_from(self.settings.memory).unwrap_or(usize::MAX);
+        let memory = usize::try_from(settings.memory).unwrap_or(usize::MAX);
         Ok(Engine {
             inner: Arc::new(Inner {
                 store: self.store,
                 posts,
                 default,
-                lives: Arc::new(Lives::new(self.settings.memory / 4)),
-                requests: Room::new(memory / 4, SENDERS),
-                turns: Room::new(memory / 8 * 3, 1).share(Party::Connection(0)),
-                memories: Room::new(memory / 8, 1).share(Party::Connection(0)),
+                lives: Arc::new(Lives::new(settings.memory / 4)),
+                requests: MemoryBudget::with_small_pool(memory / 4, SENDERS),
+                turns: all_of(MemoryBudget::with_small_pool(memory / 4, 1)),
+                memories: all_of(MemoryBudget::with_small_pool(memory / 8, 1)),
+                reads: all_of(MemoryBudget::new(memory / 8, 1)),
                 bells: Arc::default(),
                 looking_back: Semaphore::new(1),
-                settings: self.settings,
+                settings,
                 clock: self.clock,
                 holder: Holder(uuid::Uuid::new_v4().as_u128()),
                 work: TaskTracker::new(),
@@ -150,6 +157,11 @@ impl EngineBuilder {
             }),
         })
     }
+}
+
+/// A quota of the whole budget, for what has no payers.
+fn all_of(budget: Arc<MemoryBudget>) -> Arc<Quota> {
+    budget.quota(Payer::Connection(0))
 }
 
 /// What is wrong with an engine's make-up.

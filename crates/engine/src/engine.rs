@@ -14,6 +14,7 @@ use crate::{
     accept::Accepted,
     agent::Profile,
     answer::{Form, Reply, Sent, TaskJson, shown},
+    budget::{MemoryBudget, Quota, Reservation, SMALL},
     builder::Settings,
     caller::{Caller, Via},
     clock::Clock,
@@ -21,7 +22,6 @@ use crate::{
     live::{Live, Lives},
     log,
     post::Post,
-    room::{Place, Room, SMALL, Share},
     rules::{self, Command, Record},
     store::{Holder, Key, ListQuery, Page, Store, StoreError, Stored},
     subscription::{Subscription, Until},
@@ -32,8 +32,8 @@ use crate::{
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
 const LARGE: usize = 256 << 10;
 
-/// How much memory a request takes for each of its bytes, as it came, decoded, and as it is stored.
-pub const WEIGHT: usize = 4;
+/// Memory that reading a stored task takes for each of its bytes: as stored, decoded, and as an answer.
+pub const BYTES_PER_READ_BYTE: u64 = 3;
 
 /// A cheap handle; clones share one engine.
 #[derive(Debug, Clone)]
@@ -51,13 +51,15 @@ pub(crate) struct Inner {
     pub(crate) bells: Arc<Bells>,
     /// For feeds that begin far back, one step at a time.
     pub(crate) looking_back: Semaphore,
-    /// Where requests that are not small have their place until they are in the log.
-    pub(crate) requests: Arc<Room>,
-    /// Where turns over tasks that are not small have theirs.
-    pub(crate) turns: Arc<Share>,
-    /// Where what turns remember has its place. A room of its own, because a turn that is in the
-    /// other one waits for it.
-    pub(crate) memories: Arc<Share>,
+    /// Memory of requests until they are in the log.
+    pub(crate) requests: Arc<MemoryBudget>,
+    /// Memory of the tasks that turns work on.
+    pub(crate) turns: Arc<Quota>,
+    /// Memory of the earlier tasks that turns are given. A budget of its own, because a turn that
+    /// holds a reservation of the other one waits for it.
+    pub(crate) memories: Arc<Quota>,
+    /// Memory of large stored tasks while they are read and decoded.
+    pub(crate) reads: Arc<Quota>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     /// This life of this process.
@@ -90,9 +92,9 @@ impl Engine {
         self.inner.store.probe().await.map_err(refuse)
     }
 
-    /// Where a request that is not small has its place while it is read, decoded and stored: about
-    /// [`WEIGHT`] times its size.
-    pub fn requests(&self) -> &Arc<Room> {
+    /// The memory budget of requests while they are read, decoded and stored: each reserves
+    /// [`budget::BYTES_PER_REQUEST_BYTE`](crate::budget::BYTES_PER_REQUEST_BYTE) times its size.
+    pub fn requests(&self) -> &Arc<MemoryBudget> {
         &self.inner.requests
     }
 
@@ -108,7 +110,7 @@ impl Engine {
         caller: &Caller,
         via: &Via,
         request: Request,
-        place: Option<Place>,
+        place: Option<Reservation>,
     ) -> Result<Reply, Error> {
         let operation = request.operation();
         caller.authorise(operation)?;
@@ -141,7 +143,7 @@ impl Engine {
         caller: &Caller,
         via: &Via,
         send: Box<SendMessage>,
-        place: Option<Place>,
+        place: Option<Reservation>,
     ) -> Result<Sent, Error> {
         let history = send.configuration.history_length;
         let immediately = send.configuration.return_immediately;
@@ -168,7 +170,7 @@ impl Engine {
     }
 
     /// Whether the task's agent waits for its caller within its turn.
-    async fn waits(&self, live: &Live) -> Result<bool, Error> {
+    async fn waits(&self, live: &Arc<Live>) -> Result<bool, Error> {
         let record = self.record(live).await?.ok_or_else(Error::task_not_found)?;
         Ok(self.post(&record.agent)?.profile.waits)
     }
@@ -215,7 +217,7 @@ impl Engine {
             let record = record.ok_or_else(Error::task_not_found)?;
             return Ok(TaskJson::of(record, &live, get.history_length));
         }
-        let stored = self.inner.store.load(&key).await.map_err(refuse)?;
+        let (stored, _reservation) = self.load(&key).await?;
         let stored =
             stored.filter(|stored| !stored.header.hidden && via.leads_to(&stored.header.agent));
         let stored = stored.ok_or_else(Error::task_not_found)?;
@@ -282,7 +284,7 @@ impl Engine {
         let commands = vec![Command::Cancel { metadata: cancel.metadata }];
         let write = Write { commands, ..Write::default() };
         let (engine, stopped) = (self.clone(), Arc::clone(&live));
-        let told = move |written: &Written, _| {
+        let told = move |written: &mut Written| {
             if !stopped.stop(metadata.clone()) {
                 engine.dismiss(&written.record, metadata);
             }
@@ -355,7 +357,7 @@ impl Engine {
     }
 
     /// The record as it is now, from memory where it is there.
-    pub(crate) async fn record(&self, live: &Live) -> Result<Option<Record>, Error> {
+    pub(crate) async fn record(&self, live: &Arc<Live>) -> Result<Option<Record>, Error> {
         let mut slot = live.record.lock().await;
         if let Some(record) = &*slot {
             return Ok(Some(record.clone()));
@@ -368,11 +370,33 @@ impl Engine {
     }
 
     pub(crate) async fn stored(&self, key: &Key) -> Result<Option<Record>, Error> {
-        let stored = self.inner.store.load(key).await.map_err(refuse)?;
+        let (stored, _reservation) = self.load(key).await?;
         match stored {
             Some(stored) => self.restored(key.task.clone(), stored).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Reads a task from the store. A large one is read once there is memory for it, and not at all
+    /// if it takes more than all of it: one task must not end the server.
+    async fn load(&self, key: &Key) -> Result<(Option<Stored>, Option<Reservation>), Error> {
+        let bytes = match self.inner.store.load(key, LARGE as u64).await {
+            Err(StoreError::TooLarge(bytes)) => bytes,
+            read => return Ok((read.map_err(refuse)?, None)),
+        };
+        let needed = bytes.saturating_mul(BYTES_PER_READ_BYTE);
+        let memory = self.inner.settings.memory;
+        if needed > memory {
+            let text = format!(
+                "the task has {bytes} bytes, and reading it takes more memory than the server may \
+                 use: raise [limits] memory above {needed} bytes"
+            );
+            return Err(Error::new(ErrorKind::LimitExceeded, text));
+        }
+        let needed = usize::try_from(needed).unwrap_or(usize::MAX);
+        let reservation = self.inner.reads.reserve(needed).await;
+        let stored = self.inner.store.load(key, u64::MAX).await.map_err(refuse)?;
+        Ok((stored, Some(reservation)))
     }
 
     pub(crate) async fn restored(&self, id: TaskId, stored: Stored) -> Result<Record, Error> {
@@ -403,7 +427,7 @@ impl Engine {
 
     /// The task as it stood after one of its events, rebuilt from its log.
     async fn task_at(&self, key: &Key, seq: Seq) -> Result<Arc<Task>, Error> {
-        let stored = self.inner.store.load(key).await.map_err(refuse)?;
+        let (stored, _reservation) = self.load(key).await?;
         let header = stored.ok_or_else(Error::task_not_found)?.header;
         let id = key.task.clone();
         let mut record =
@@ -507,5 +531,6 @@ pub(crate) fn refuse(error: StoreError) -> Error {
             internal(&error.to_string())
         }
         StoreError::Corrupt(cause) => internal(&cause),
+        StoreError::TooLarge(_) => internal(&error.to_string()),
     }
 }

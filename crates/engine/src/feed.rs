@@ -11,10 +11,10 @@ use herald_protocol::{ArtifactId, Error, Operation, TaskId};
 use tokio::sync::watch;
 
 use crate::{
+    budget::{Quota, Reservation, SMALL},
     caller::{Caller, Via},
     engine::{Engine, Inner, refuse},
     log,
-    room::{Place, SMALL, Share},
     store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Owner, Position},
     subscription::Until,
 };
@@ -43,7 +43,7 @@ pub struct FeedItem {
     pub closing: bool,
     /// Its place, if it is not small and there is a room for such items: to be kept for as long as
     /// it waits to be read.
-    pub place: Option<Place>,
+    pub place: Option<Reservation>,
 }
 
 /// A reader of all tasks of a caller.
@@ -56,7 +56,7 @@ pub struct Feed {
     end: Position,
     ready: VecDeque<FeedEntry>,
     /// Where items that are not small have their place.
-    share: Option<Arc<Share>>,
+    share: Option<Arc<Quota>>,
     ear: Ear,
 }
 
@@ -113,7 +113,7 @@ impl Feed {
     /// Gives items that are not small a place in this share, and waits for it where there is none.
     /// While it waits, nothing of them is held.
     #[must_use]
-    pub fn within(mut self, share: Arc<Share>) -> Self {
+    pub fn within(mut self, share: Arc<Quota>) -> Self {
         self.share = Some(share);
         self
     }
@@ -143,12 +143,12 @@ impl Feed {
                 && place.is_none()
                 && let Some(share) = &self.share
             {
-                place = share.try_take(size);
+                place = share.try_reserve(size);
                 if place.is_none() {
                     // It is in the store, and is not held while it has no place.
                     self.ready.clear();
                     self.query.after = Some(self.cursor);
-                    place = Some(share.take(size).await);
+                    place = Some(share.reserve(size).await);
                 }
             }
             if let Some(entry) = self.ready.pop_front() {

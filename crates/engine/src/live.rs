@@ -8,7 +8,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -25,9 +25,8 @@ use crate::{
 const TAIL_ENTRIES: usize = 64;
 const TAIL_BYTES: usize = 64 << 10;
 
-/// Tasks up to this size stay in memory whatever the others take: turning one out would save little
-/// and cost a read with every word of its agent.
-const SMALL: u64 = 64 << 10;
+/// Paused tasks that stay in memory after their turn, while the budget allows.
+const RECENT: usize = 1024;
 
 /// Every live task, by name.
 #[derive(Debug)]
@@ -36,6 +35,9 @@ pub(crate) struct Lives {
     /// Bytes of log whose tasks are held in memory, and how many there may be.
     held: AtomicU64,
     budget: u64,
+    /// Paused tasks, longest ago first. A long conversation would otherwise be read from the store
+    /// with each of its messages.
+    recent: Mutex<VecDeque<Arc<Live>>>,
 }
 
 /// One live task.
@@ -51,6 +53,8 @@ pub(crate) struct Live {
     bell: watch::Sender<()>,
     /// Its part of [`Lives::held`].
     held: AtomicU64,
+    /// True if it is among [`Lives::recent`].
+    is_recent: AtomicBool,
     lives: Weak<Lives>,
 }
 
@@ -78,7 +82,7 @@ struct Tail {
 impl Lives {
     /// Holds tasks of up to about `budget` bytes of log in memory.
     pub(crate) fn new(budget: u64) -> Self {
-        Self { tasks: Mutex::default(), held: AtomicU64::new(0), budget }
+        Self { tasks: Mutex::default(), held: AtomicU64::new(0), budget, recent: Mutex::default() }
     }
 
     /// The live task of this name.
@@ -94,6 +98,7 @@ impl Lives {
             tail: Mutex::default(),
             bell: watch::Sender::new(()),
             held: AtomicU64::new(0),
+            is_recent: AtomicBool::new(false),
             lives: Arc::downgrade(self),
         });
         tasks.insert(key.clone(), Arc::downgrade(&live));
@@ -111,6 +116,37 @@ impl Lives {
         for live in lives {
             live.bell.send_replace(());
         }
+    }
+
+    /// Keeps a paused task in memory until the budget or [`RECENT`] newer ones displace it.
+    fn keep_recent(&self, live: Arc<Live>) {
+        let mut recent = self.recent();
+        if live.is_recent.swap(true, Ordering::Relaxed) {
+            recent.retain(|known| !Arc::ptr_eq(known, &live));
+        }
+        recent.push_back(live);
+        drop(recent);
+        if self.recent().len() > RECENT {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget(&self, live: &Arc<Live>) {
+        if live.is_recent.swap(false, Ordering::Relaxed) {
+            self.recent().retain(|known| !Arc::ptr_eq(known, live));
+        }
+    }
+
+    fn forget_oldest(&self) -> bool {
+        let oldest = self.recent().pop_front();
+        if let Some(oldest) = &oldest {
+            oldest.is_recent.store(false, Ordering::Relaxed);
+        }
+        oldest.is_some()
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Live>>> {
+        self.recent.lock().expect("nothing panics while it holds the recent tasks")
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Weak<Live>>> {
@@ -133,22 +169,44 @@ impl Drop for Live {
     }
 }
 
+impl Tail {
+    /// Leaves the entries to the store.
+    fn forget_entries(&mut self) {
+        self.entries.clear();
+        self.bytes = 0;
+        self.snapshot = None;
+    }
+}
+
 impl Live {
-    /// Puts the record back for the next writer, unless memory is short: then that one reads it
-    /// from the store again, which is slower and just as right.
-    pub(crate) fn keep(&self, slot: &mut Option<Record>, record: Record) {
-        *slot = self.hold(record.bytes).then_some(record);
+    /// Puts the record back for the next writer, unless memory is short: then that one and the
+    /// readers go to the store again, which is slower and just as right. A paused task stays after
+    /// its last user.
+    pub(crate) fn keep(self: &Arc<Self>, slot: &mut Option<Record>, record: Record) {
+        let Some(lives) = self.lives.upgrade() else { return };
+        let is_paused = record.state().is_interrupted() && record.run.holder.is_none();
+        let kept = self.hold(&lives, record.bytes + self.tail().bytes as u64);
+        if !kept {
+            self.tail().forget_entries();
+        }
+        *slot = kept.then_some(record);
+        if kept && is_paused {
+            lives.keep_recent(Arc::clone(self));
+        } else if self.is_closed() {
+            lives.forget(self);
+        }
     }
 
-    /// Accounts for so many bytes. Returns whether there is room for them.
-    fn hold(&self, bytes: u64) -> bool {
-        let Some(lives) = self.lives.upgrade() else { return false };
-        let before = self.held.swap(bytes, Ordering::Relaxed);
-        let others = lives.held.fetch_sub(before, Ordering::Relaxed) - before;
-        if bytes > SMALL && others + bytes > lives.budget {
-            self.held.store(0, Ordering::Relaxed);
-            return false;
+    /// Accounts for so many bytes. Returns true if the budget has them.
+    fn hold(&self, lives: &Lives, bytes: u64) -> bool {
+        let before = self.held.swap(0, Ordering::Relaxed);
+        lives.held.fetch_sub(before, Ordering::Relaxed);
+        while lives.held.load(Ordering::Relaxed) + bytes > lives.budget {
+            if bytes > lives.budget || !lives.forget_oldest() {
+                return false;
+            }
         }
+        self.held.store(bytes, Ordering::Relaxed);
         lives.held.fetch_add(bytes, Ordering::Relaxed);
         true
     }
@@ -162,8 +220,7 @@ impl Live {
             || entries.first().is_some_and(|first| first.seq == 1);
         if !follows {
             // Something was committed past this tail; what it holds is no longer the end.
-            tail.entries.clear();
-            tail.bytes = 0;
+            tail.forget_entries();
         }
         for entry in entries {
             tail.bytes += entry.body.len();

@@ -89,11 +89,11 @@ pub(crate) fn decode(entry: &Entry) -> Result<Event, StoreError> {
     match serde_json::from_slice(&entry.body).map_err(|fault| corrupt(&fault.to_string()))? {
         StreamEvent::StatusUpdate(update) => Ok(Event::Status(update.status, update.metadata)),
         StreamEvent::ArtifactUpdate(update) => Ok(Event::Artifact(Chunk {
-            artifact: update.artifact,
+            artifact: update.artifact.into(),
             append: update.append,
             last: update.last_chunk,
         })),
-        StreamEvent::Message(message) => Ok(Event::Reply(message)),
+        StreamEvent::Message(message) => Ok(Event::Reply(message.into())),
         StreamEvent::Task(_) => Err(corrupt("a task is not an event")),
     }
 }
@@ -103,7 +103,7 @@ pub(crate) fn received_as_status(task: &TaskId, entry: &Entry) -> Result<Bytes, 
     let Event::Received(received) = decode(entry).map_err(|error| error.of(task))? else {
         return Err(StoreError::Corrupt(format!("event {} is no message", entry.seq)));
     };
-    let context_id = received.message.context_id.unwrap_or_default();
+    let context_id = received.message.context_id.clone().unwrap_or_default();
     let status = TaskStatus { state: received.state, message: None, timestamp: Some(received.at) };
     let names = Names { task_id: task, context_id: &context_id };
     Ok(json(&Wire::StatusUpdate(StatusBody { names, status: &status, metadata: None })))
@@ -315,7 +315,7 @@ impl<'a> From<&'a Received> for StoredReceived<'a> {
 impl StoredReceived<'_> {
     fn into_received(self, state: TaskState) -> Received {
         Received {
-            message: self.message.into_owned(),
+            message: self.message.into_owned().into(),
             accepted_output_modes: self.accepted_output_modes.into_owned(),
             metadata: self.metadata.map(Cow::into_owned),
             trace: self.trace.map(Cow::into_owned),

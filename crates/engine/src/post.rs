@@ -9,8 +9,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     agent::{Agent, Profile},
+    budget::Reservation,
     metrics::PostMetrics,
-    room::Place,
     store::{Conversation, Key},
 };
 
@@ -34,8 +34,8 @@ pub(crate) struct Post {
 #[derive(Debug)]
 pub(crate) struct Slot {
     permit: Arc<Permit>,
-    /// The place of what the turn holds in memory, if that is not small.
-    memory: Option<Place>,
+    /// The memory of the turn, once it is reserved.
+    _memory: Option<Reservation>,
     /// The conversation that the turn has to itself.
     floor: Option<Floor>,
 }
@@ -81,9 +81,9 @@ impl Slot {
         Arc::clone(&self.permit)
     }
 
-    /// The same with a place in memory.
-    pub(crate) fn with(self, memory: Option<Place>) -> Self {
-        Self { memory: memory.or(self.memory), ..self }
+    /// The same with reserved memory.
+    pub(crate) fn with(self, memory: Reservation) -> Self {
+        Self { _memory: Some(memory), ..self }
     }
 
     /// The same with a conversation to itself.
@@ -129,7 +129,7 @@ impl Post {
     fn slot(&self, held: OwnedSemaphorePermit) -> Slot {
         let (slots, pauses) = (Arc::clone(&self.slots), Arc::clone(&self.pauses));
         let permit = Arc::new(Permit { slots, pauses, held: Mutex::new(held) });
-        Slot { permit, memory: None, floor: None }
+        Slot { permit, _memory: None, floor: None }
     }
 
     /// How many turns are under way now.

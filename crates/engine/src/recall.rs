@@ -6,9 +6,9 @@ use herald_protocol::{Error, ErrorKind, Task};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    budget::Reservation,
     engine::{Engine, refuse},
     post::Post,
-    room::{Place, SMALL},
     rules::Record,
     runner::is_passing,
     store::{Key, RecallQuery},
@@ -29,7 +29,7 @@ impl Engine {
         post: &Post,
         record: &Record,
         stop: &CancellationToken,
-    ) -> Result<(Vec<Arc<Task>>, Option<Place>), Error> {
+    ) -> Result<(Vec<Arc<Task>>, Option<Reservation>), Error> {
         if post.profile.memory == 0 {
             return Ok((Vec::new(), None));
         }
@@ -43,10 +43,10 @@ impl Engine {
         let read = || async { self.inner.store.recall(query.clone()).await.map_err(refuse) };
         let found = self.patiently(read, is_passing).await?;
         let size: usize = found.iter().map(|(_, stored)| stored.size()).sum();
-        let place = match size <= SMALL {
-            true => None,
-            false => tokio::select! {
-                place = self.inner.memories.take(size * WEIGHT) => Some(place),
+        let place = match size {
+            0 => None,
+            _ => tokio::select! {
+                place = self.inner.memories.reserve(size * WEIGHT) => Some(place),
                 // Whoever is told to stop needs no memory.
                 () = stop.cancelled() => return Ok((Vec::new(), None)),
                 () = self.inner.draining.cancelled() => {

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use herald_protocol::{
-    AgentName, Artifact, ContextId, Error, ErrorKind, Message, Metadata, Part, Role, Seq, Task,
-    TaskId, TaskState, TaskStatus, Timestamp, TraceContext, is_too_deep,
+    AgentName, Artifact, ContextId, Error, ErrorKind, MAX_PARTS, Message, Metadata, Part, Role,
+    Seq, Task, TaskId, TaskState, TaskStatus, Timestamp, TraceContext, is_too_deep,
 };
 
 use crate::store::{Header, Holder, Run};
@@ -31,7 +31,7 @@ pub struct Record {
     /// Whether it is the hidden log of a direct answer.
     pub hidden: bool,
     /// The direct answer, once given.
-    pub reply: Option<Message>,
+    pub reply: Option<Arc<Message>>,
     /// What remains to be done.
     pub run: Run,
 }
@@ -56,14 +56,14 @@ pub enum Event {
     /// An artifact grew or was replaced.
     Artifact(Chunk),
     /// The agent answered directly.
-    Reply(Message),
+    Reply(Arc<Message>),
 }
 
 /// An accepted message and what its turn needs to know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Received {
     /// The message, with its task and context filled in.
-    pub message: Message,
+    pub message: Arc<Message>,
     /// Media types the caller can use; empty means any.
     pub accepted_output_modes: Vec<String>,
     /// The metadata of the send, beside the message's own.
@@ -80,7 +80,7 @@ pub struct Received {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunk {
     /// The artifact; its parts are the piece.
-    pub artifact: Artifact,
+    pub artifact: Arc<Artifact>,
     /// Whether the parts go after those already there.
     pub append: bool,
     /// Whether the artifact is complete with this.
@@ -93,7 +93,7 @@ pub enum Command {
     /// Take a message.
     Receive {
         /// The message; its task and context are filled in by the decision.
-        message: Message,
+        message: Arc<Message>,
         /// Media types the caller can use.
         accepted_output_modes: Vec<String>,
         /// The metadata of the send.
@@ -117,13 +117,13 @@ pub enum Command {
     Take(Seq),
     /// Say where the task stands, in which words, and what else is to be known about it. Every state
     /// but `working` ends the turn.
-    Report(TaskState, Option<Message>, Option<Metadata>),
+    Report(TaskState, Option<Arc<Message>>, Option<Metadata>),
     /// Ask the caller and keep the turn until the answer is there.
-    Ask(TaskState, Option<Message>, Option<Metadata>),
+    Ask(TaskState, Option<Arc<Message>>, Option<Metadata>),
     /// Add to the results.
     Write(Chunk),
     /// Answer directly.
-    Reply(Message),
+    Reply(Arc<Message>),
     /// Let go of the turn without a word.
     Release,
 }
@@ -318,8 +318,8 @@ pub fn decide(
             }
             let message = message.map(|message| placed(message, &record.task));
             let words = message.as_ref().map(|words| (&words.parts[..], words.metadata.as_ref()));
-            shallow(words.unwrap_or_default())?;
-            shallow((&[], metadata.as_ref()))?;
+            check_content(words.unwrap_or_default())?;
+            check_content((&[], metadata.as_ref()))?;
             Some(Event::Status(status(state, message, now), metadata))
         }
         Command::Write(chunk) => {
@@ -330,7 +330,7 @@ pub fn decide(
             if !record.hidden {
                 return Err(broken("a task cannot be answered by a direct message"));
             }
-            shallow((&message.parts, message.metadata.as_ref()))?;
+            check_content((&message.parts, message.metadata.as_ref()))?;
             run = ended(run);
             Some(Event::Reply(spoken(message, &record.task)))
         }
@@ -389,11 +389,12 @@ fn retire_status(task: &mut Task, next: TaskStatus) {
     }
 }
 
-fn merge(artifacts: &mut Vec<Artifact>, chunk: Chunk) {
+fn merge(artifacts: &mut Vec<Arc<Artifact>>, chunk: Chunk) {
     let Chunk { artifact, append, .. } = chunk;
     let known = artifacts.iter_mut().find(|known| known.artifact_id == artifact.artifact_id);
     match known {
         Some(known) if append => {
+            let (known, artifact) = (Arc::make_mut(known), Arc::unwrap_or_clone(artifact));
             known.parts.extend(artifact.parts);
             if let Some(metadata) = artifact.metadata {
                 known.metadata.get_or_insert_default().extend(&metadata);
@@ -464,7 +465,7 @@ fn checked(record: &Record, mut chunk: Chunk) -> Result<Chunk, Error> {
     if chunk.artifact.artifact_id.is_empty() || chunk.artifact.parts.is_empty() {
         return Err(broken("an artifact needs an id and at least one part"));
     }
-    shallow((&chunk.artifact.parts, chunk.artifact.metadata.as_ref()))?;
+    check_content((&chunk.artifact.parts, chunk.artifact.metadata.as_ref()))?;
     chunk.append = chunk.append && record.has_artifact(&chunk.artifact);
     Ok(chunk)
 }
@@ -475,7 +476,7 @@ fn working(record: &Record, now: Timestamp) -> Option<Event> {
     (!record.hidden).then_some(Event::Status(status, None))
 }
 
-fn status(state: TaskState, message: Option<Message>, now: Timestamp) -> TaskStatus {
+fn status(state: TaskState, message: Option<Arc<Message>>, now: Timestamp) -> TaskStatus {
     TaskStatus { state, message, timestamp: Some(now) }
 }
 
@@ -492,27 +493,45 @@ fn ended(mut run: Run) -> Run {
     run
 }
 
-/// A message of a task carries the task's names.
-fn placed(mut message: Message, task: &Task) -> Message {
-    message.task_id = Some(task.id.clone());
-    message.context_id = Some(task.context_id.clone());
+/// A message of a task carries the task's names. One that carries them already is not copied.
+fn placed(mut message: Arc<Message>, task: &Task) -> Arc<Message> {
+    let named = message.task_id.as_ref() == Some(&task.id)
+        && message.context_id.as_ref() == Some(&task.context_id);
+    if !named {
+        let message = Arc::make_mut(&mut message);
+        message.task_id = Some(task.id.clone());
+        message.context_id = Some(task.context_id.clone());
+    }
     message
 }
 
 /// A direct answer belongs to a conversation but to no task.
-fn spoken(mut message: Message, task: &Task) -> Message {
-    message.role = Role::Agent;
-    message.task_id = None;
-    message.context_id = Some(task.context_id.clone());
+fn spoken(mut message: Arc<Message>, task: &Task) -> Arc<Message> {
+    let named = message.role == Role::Agent
+        && message.task_id.is_none()
+        && message.context_id.as_ref() == Some(&task.context_id);
+    if !named {
+        let message = Arc::make_mut(&mut message);
+        message.role = Role::Agent;
+        message.task_id = None;
+        message.context_id = Some(task.context_id.clone());
+    }
     message
 }
 
-/// What is in the log must be readable again.
-fn shallow((parts, metadata): (&[Part], Option<&Metadata>)) -> Result<(), Error> {
-    match is_too_deep(parts, metadata) {
-        true => Err(broken("what the agent says is nested too deeply")),
-        false => Ok(()),
+/// Refuses content that could not be read again, or that takes far more memory than bytes.
+fn check_content((parts, metadata): (&[Part], Option<&Metadata>)) -> Result<(), Error> {
+    if parts.len() > MAX_PARTS {
+        let text = format!(
+            "the agent sent {} parts at once; at most {MAX_PARTS} are allowed",
+            parts.len()
+        );
+        return Err(broken(&text));
     }
+    if is_too_deep(parts, metadata) {
+        return Err(broken("what the agent says is nested too deeply"));
+    }
+    Ok(())
 }
 
 fn broken(text: &str) -> Error {

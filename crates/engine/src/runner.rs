@@ -189,7 +189,7 @@ impl Engine {
         let ends = matches!(command, Command::Report(..));
         let slot = match runs {
             true => tokio::select! {
-                memory = self.place_turn(record.bytes) => slot.with(memory),
+                memory = self.reserve_turn(record.bytes) => slot.with(memory),
                 () = self.inner.draining.cancelled() => return Ok(()),
             },
             false => slot,
@@ -206,7 +206,7 @@ impl Engine {
         let write = Write { fence, commands: vec![command], ..Write::default() };
         let (engine, at_post, started) = (self.clone(), Arc::clone(post), Arc::clone(&live));
         let written = self
-            .shielded(live, write, move |written, _| {
+            .shielded(live, write, move |written| {
                 if runs && written.claimed {
                     engine.start(started, &at_post, slot, written.record.clone(), None);
                 } else if ends {
@@ -261,7 +261,7 @@ impl Engine {
         let report = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
         let write = Write { commands: vec![report], ..Write::default() };
         let engine = self.clone();
-        let told = move |written: &Written, _| engine.dismiss(&written.record, None);
+        let told = move |written: &mut Written| engine.dismiss(&written.record, None);
         let failed = self.shielded(live, write, told).await;
         if let Err(refusal) = &failed {
             tracing::debug!(task = %key.task, ?refusal, "the task could not be failed");
@@ -378,7 +378,7 @@ impl Engine {
             return None;
         }
         let begin = Write { commands: vec![Command::Begin(self.inner.holder)], ..Write::default() };
-        match self.shielded(Arc::clone(live), begin, |_, _| {}).await {
+        match self.shielded(Arc::clone(live), begin, |_| {}).await {
             Ok(written) if written.claimed => Some((written.record, None)),
             // The message is in the log and nobody is at it: the dispatcher finds it there.
             Ok(_) | Err(_) => {
@@ -485,7 +485,7 @@ impl Engine {
     }
 
     /// The record, as soon as it can be read.
-    async fn readable(&self, live: &Live) -> Result<Option<Record>, Error> {
+    async fn readable(&self, live: &Arc<Live>) -> Result<Option<Record>, Error> {
         self.patiently(|| self.record(live), is_passing).await
     }
 
@@ -526,7 +526,7 @@ impl Engine {
         let attempt = || {
             let fence = Some(epoch);
             let write = Write { fence, commands: commands.clone(), ..Write::default() };
-            self.shielded(Arc::clone(live), write, |_, _| {})
+            self.shielded(Arc::clone(live), write, |_| {})
         };
         let passes = |refusal: &Refusal| match refusal {
             Refusal::Error(error) => is_passing(error),
@@ -592,11 +592,11 @@ pub(crate) fn is_passing(error: &Error) -> bool {
 }
 
 /// What a failed task says, to people and to programs.
-pub(crate) fn failure(reason: &str, text: &str) -> Message {
+pub(crate) fn failure(reason: &str, text: &str) -> Arc<Message> {
     let mut message = Message::agent(uuid::Uuid::now_v7().to_string(), text);
     let reason = ("reason".to_owned(), Value::String(reason.to_owned()));
     message.metadata = Some(Metadata::from_iter([reason]));
-    message
+    message.into()
 }
 
 /// Why a task failed, as [`failure`] wrote it.

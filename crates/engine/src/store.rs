@@ -308,6 +308,8 @@ pub enum StoreError {
     Unavailable(String),
     /// What is stored cannot be read. The text is for the log.
     Corrupt(String),
+    /// The task has so many bytes, which is more than the caller has memory for.
+    TooLarge(u64),
 }
 
 /// Durable tasks. Whatever [`Store::append`] returned `Ok` for survives a power cut.
@@ -317,8 +319,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// `expect` and the claim still stands. The only write of task state. Returns the new head.
     async fn append(&self, append: Append) -> Result<Seq, StoreError>;
 
-    /// Everything stored of one task.
-    async fn load(&self, key: &Key) -> Result<Option<Stored>, StoreError>;
+    /// Everything stored of one task. A task whose log has more than `limit` bytes is not read:
+    /// [`StoreError::TooLarge`] tells how many, so that the caller can reserve memory first.
+    async fn load(&self, key: &Key, limit: u64) -> Result<Option<Stored>, StoreError>;
 
     /// Events strictly after `after`, in order; empty and closed for an unknown task. A page of big
     /// events may end before `limit`: only `closed` says that nothing follows.
@@ -399,7 +402,11 @@ impl StoreError {
     pub(crate) fn of(self, task: &TaskId) -> Self {
         match self {
             Self::Corrupt(cause) => Self::Corrupt(format!("task {task}: {cause}")),
-            Self::Unavailable(_) | Self::Moved | Self::Fenced | Self::Duplicate(_) => self,
+            Self::Unavailable(_)
+            | Self::Moved
+            | Self::Fenced
+            | Self::Duplicate(_)
+            | Self::TooLarge(_) => self,
         }
     }
 }
@@ -412,6 +419,7 @@ impl fmt::Display for StoreError {
             Self::Duplicate(_) => f.write_str("the idempotency key is taken"),
             Self::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
             Self::Corrupt(cause) => write!(f, "the store is corrupt: {cause}"),
+            Self::TooLarge(bytes) => write!(f, "the task has {bytes} bytes"),
         }
     }
 }

@@ -8,10 +8,10 @@ use herald_protocol::{ArtifactId, Error, Seq, Task, TaskState};
 use tokio::sync::watch;
 
 use crate::{
+    budget::{Quota, Reservation, SMALL},
     engine::{Engine, refuse},
     live::Live,
     log,
-    room::{Place, SMALL, Share},
     store::{Entry, Kind},
 };
 
@@ -42,7 +42,7 @@ pub struct Item {
     pub closing: bool,
     /// Its place, if it is not small and there is a room for such items: to be kept for as long as
     /// it waits to be read.
-    pub place: Option<Place>,
+    pub place: Option<Reservation>,
 }
 
 /// A reader of one log.
@@ -58,7 +58,7 @@ pub struct Subscription {
     direct: bool,
     ready: VecDeque<Entry>,
     /// Where items that are not small have their place.
-    share: Option<Arc<Share>>,
+    share: Option<Arc<Quota>>,
     done: bool,
 }
 
@@ -93,7 +93,7 @@ impl Subscription {
     /// Gives items that are not small a place in this share, and waits for it where there is none.
     /// While it waits, nothing of them is held.
     #[must_use]
-    pub fn within(mut self, share: Arc<Share>) -> Self {
+    pub fn within(mut self, share: Arc<Quota>) -> Self {
         self.share = Some(share);
         self
     }
@@ -149,7 +149,7 @@ impl Subscription {
                 First::Task(body) => (body.clone(), None),
                 First::Later { bytes, history } => {
                     let place = match self.share_for(*bytes) {
-                        Some(share) => Some(share.take(*bytes).await),
+                        Some(share) => Some(share.reserve(*bytes).await),
                         None => None,
                     };
                     let task = self.engine.task_after(&self.live.key, self.cursor, *history);
@@ -176,20 +176,20 @@ impl Subscription {
     }
 
     /// Waits for the next entry and, if it needs one, for its place.
-    async fn admit(&mut self) -> Result<Option<Place>, Error> {
+    async fn admit(&mut self) -> Result<Option<Reservation>, Error> {
         self.fill().await?;
         let size = self.ready.front().map_or(0, |entry| entry.body.len());
         let Some(share) = self.share_for(size) else { return Ok(None) };
-        if let Some(place) = share.try_take(size) {
+        if let Some(place) = share.try_reserve(size) {
             return Ok(Some(place));
         }
         // It is in the log, and is not held while it has no place.
         self.ready.clear();
-        Ok(Some(share.take(size).await))
+        Ok(Some(share.reserve(size).await))
     }
 
     /// Where so many bytes have to have a place, if they have to.
-    fn share_for(&self, bytes: usize) -> Option<Arc<Share>> {
+    fn share_for(&self, bytes: usize) -> Option<Arc<Quota>> {
         if bytes > SMALL { self.share.clone() } else { None }
     }
 

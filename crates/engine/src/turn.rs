@@ -30,13 +30,13 @@ pub enum Stop {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Say {
     /// Where the task stands, in which words, and what else is to be kept with it.
-    Status(TaskState, Option<Message>, Option<Metadata>),
+    Status(TaskState, Option<Arc<Message>>, Option<Metadata>),
     /// The same, as a question whose answer this turn waits for.
-    Question(TaskState, Option<Message>, Option<Metadata>),
+    Question(TaskState, Option<Arc<Message>>, Option<Metadata>),
     /// A result, or the next piece of one.
     Artifact(Chunk),
     /// A direct answer.
-    Reply(Message),
+    Reply(Arc<Message>),
     /// The turn failed, and why.
     Failed(AgentError),
 }
@@ -52,7 +52,7 @@ pub trait Sink: fmt::Debug + Send + Sync {
     async fn answered(&self) -> bool;
 
     /// Takes up what the caller said.
-    async fn take_answer(&self) -> Result<Message, Stop>;
+    async fn take_answer(&self) -> Result<Arc<Message>, Stop>;
 
     /// Waits until the server is about to stop and what is unfinished outlives it.
     async fn leaving(&self);
@@ -68,7 +68,7 @@ pub struct Assignment {
     /// What was said before in the conversation, if the agent has a memory; see [`Turn::earlier`].
     pub earlier: Vec<Arc<Task>>,
     /// The message to answer, which is also in the task's history.
-    pub message: Message,
+    pub message: Arc<Message>,
     /// Its place in the log.
     pub seq: Seq,
     /// Media types the caller can use; empty means any.
@@ -188,7 +188,7 @@ impl Turn {
 
     /// Says where the task stands, in whatever words; no parts are no words.
     pub async fn report(&self, state: TaskState, parts: Vec<Part>) -> Result<(), Stop> {
-        let message = (!parts.is_empty()).then(|| Message { parts, ..self.words("") });
+        let message = (!parts.is_empty()).then(|| self.message_of(parts));
         self.say(Say::Status(state, message, None)).await
     }
 
@@ -197,16 +197,16 @@ impl Turn {
     pub async fn relay(
         &self,
         state: TaskState,
-        message: Option<Message>,
+        message: Option<Arc<Message>>,
         metadata: Option<Metadata>,
     ) -> Result<(), Stop> {
-        let message = message.map(|message| Message { role: Role::Agent, ..message });
+        let message = message.map(|message| self.named(message));
         self.say(Say::Status(state, message, metadata)).await
     }
 
     /// Says that the work goes on, and how.
     pub async fn progress(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
-        let message = self.words(text);
+        let message = self.message_of(vec![Part::text(text)]);
         self.say(Say::Status(TaskState::Working, Some(message), None)).await
     }
 
@@ -231,7 +231,7 @@ impl Turn {
     /// Asks the caller for something. The turn then ends, and the answer starts the next one. If a
     /// message came in meanwhile, the next turn starts with that at once, and the task does not pause.
     pub async fn ask(&self, question: impl Into<String> + Send) -> Result<(), Stop> {
-        let message = self.words(question);
+        let message = self.message_of(vec![Part::text(question)]);
         self.say(Say::Status(TaskState::InputRequired, Some(message), None)).await
     }
 
@@ -239,7 +239,7 @@ impl Turn {
     /// caller who waits for the task is told, also one whose message is still unread, because that
     /// message is not read before the answer.
     pub async fn ask_within_turn(&self, parts: Vec<Part>) -> Result<(), Stop> {
-        let message = Message { parts, ..self.words("") };
+        let message = self.message_of(parts);
         self.say(Say::Question(TaskState::InputRequired, Some(message), None)).await
     }
 
@@ -247,10 +247,10 @@ impl Turn {
     pub async fn relay_within_turn(
         &self,
         state: TaskState,
-        message: Option<Message>,
+        message: Option<Arc<Message>>,
         metadata: Option<Metadata>,
     ) -> Result<(), Stop> {
-        let message = message.map(|message| Message { role: Role::Agent, ..message });
+        let message = message.map(|message| self.named(message));
         self.say(Say::Question(state, message, metadata)).await
     }
 
@@ -263,7 +263,7 @@ impl Turn {
     }
 
     /// Goes on with the caller's answer, once it is there.
-    pub async fn take_answer(&self) -> Result<Message, Stop> {
+    pub async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
         self.sink.take_answer().await
     }
 
@@ -277,13 +277,13 @@ impl Turn {
 
     /// Says that the work needs credentials, and which.
     pub async fn require_auth(&self, explanation: impl Into<String> + Send) -> Result<(), Stop> {
-        let message = self.words(explanation);
+        let message = self.message_of(vec![Part::text(explanation)]);
         self.say(Say::Status(TaskState::AuthRequired, Some(message), None)).await
     }
 
     /// Refuses the task.
     pub async fn reject(&self, reason: impl Into<String> + Send) -> Result<(), Stop> {
-        let message = self.words(reason);
+        let message = self.message_of(vec![Part::text(reason)]);
         self.say(Say::Status(TaskState::Rejected, Some(message), None)).await
     }
 
@@ -296,7 +296,7 @@ impl Turn {
 
     /// Completes the task with a closing word.
     pub async fn complete(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
-        let message = self.words(text);
+        let message = self.message_of(vec![Part::text(text)]);
         self.say(Say::Status(TaskState::Completed, Some(message), None)).await
     }
 
@@ -318,8 +318,9 @@ impl Turn {
 
     /// Answers directly. Only for messages the agent declared so, and nothing may follow.
     pub async fn reply(&self, parts: Vec<Part>) -> Result<(), Stop> {
-        let message = Message { parts, ..self.words("") };
-        self.say(Say::Reply(message)).await
+        let context_id = Some(self.context_id().clone());
+        let message = Message { context_id, parts, ..Message::agent(new_id(), "") };
+        self.say(Say::Reply(message.into())).await
     }
 
     async fn say(&self, say: Say) -> Result<(), Stop> {
@@ -329,13 +330,26 @@ impl Turn {
     fn chunk(&self, artifact: Artifact, append: bool, last: bool) -> Chunk {
         let mut written = self.written.lock().expect("nothing panics while it holds this lock");
         let known = !written.insert(artifact.artifact_id.clone());
-        Chunk { artifact, append: append && known, last }
+        Chunk { artifact: artifact.into(), append: append && known, last }
     }
 
     /// A message of the agent under a fresh id.
-    fn words(&self, text: impl Into<String>) -> Message {
-        Message::agent(uuid::Uuid::now_v7().to_string(), text)
+    fn message_of(&self, parts: Vec<Part>) -> Arc<Message> {
+        self.named(Message { parts, ..Message::agent(new_id(), "") }.into())
     }
+
+    /// The message with the names of its task, so that the log does not have to copy it to add them.
+    fn named(&self, mut shared: Arc<Message>) -> Arc<Message> {
+        let message = Arc::make_mut(&mut shared);
+        message.role = Role::Agent;
+        message.task_id = Some(self.task_id().clone());
+        message.context_id = Some(self.context_id().clone());
+        shared
+    }
+}
+
+fn new_id() -> String {
+    uuid::Uuid::now_v7().to_string()
 }
 
 impl fmt::Display for Stop {

@@ -102,7 +102,7 @@ impl Sink for Voice {
         }
     }
 
-    async fn take_answer(&self) -> Result<Message, Stop> {
+    async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
         let take = vec![Command::Take(self.asked.load(Ordering::Relaxed))];
         let taken = self.engine.persist(&self.live, self.epoch, take).await;
         let seq = taken.map_err(|refusal| self.refused(refusal))?.record.run.turn;

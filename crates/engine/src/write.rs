@@ -7,11 +7,11 @@ use herald_protocol::{Error, Seq, Task};
 use tracing::Instrument;
 
 use crate::{
+    budget::SMALL,
     engine::{Engine, internal, refuse, taken},
     live::Live,
     log, narration,
-    room::SMALL,
-    rules::{self, Command, Extent, Record},
+    rules::{self, Command, Event, Extent, Received, Record},
     store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
 };
 
@@ -37,6 +37,8 @@ pub(crate) struct Written {
     pub(crate) first: Option<Arc<Task>>,
     /// Whether the write claimed a turn.
     pub(crate) claimed: bool,
+    /// The message of the claimed turn, if this write received it. Another one has to be read.
+    pub(crate) received: Option<Received>,
     /// The record after all of them.
     pub(crate) record: Record,
 }
@@ -60,12 +62,12 @@ impl Engine {
         &self,
         live: Arc<Live>,
         write: Write,
-        then: impl FnOnce(&Written, Option<rules::Received>) + Send + 'static,
+        then: impl FnOnce(&mut Written) + Send + 'static,
     ) -> Result<Written, Refusal> {
         let engine = self.clone();
         let work = async move {
-            let written = engine.execute(&live, &write).await?;
-            then(&written, written_message(&write, &written));
+            let mut written = engine.execute(&live, write).await?;
+            then(&mut written);
             Ok(written)
         };
         // What is logged of it names the request that led to it.
@@ -76,28 +78,28 @@ impl Engine {
     }
 
     /// Decides, appends and wakes readers; decides again if another writer was first.
-    async fn execute(&self, live: &Arc<Live>, write: &Write) -> Result<Written, Refusal> {
+    async fn execute(&self, live: &Arc<Live>, mut write: Write) -> Result<Written, Refusal> {
         let mut slot = live.record.lock().await;
         let mut expected = write.fresh.is_none();
+        let agent = write.fresh.as_ref().map(|fresh| fresh.agent.clone());
         loop {
             let found = match slot.take() {
                 Some(record) => Some(record),
                 None if !expected => None,
                 None => self.stored(&live.key).await?,
             };
-            let mut record = match (found, &write.fresh) {
+            let mut record = match found {
                 // Another send with the same id, which its caller made, was first.
-                (Some(record), Some(fresh)) if record.agent != fresh.agent => {
+                Some(record) if agent.as_ref().is_some_and(|agent| *agent != record.agent) => {
                     *slot = Some(record);
                     return Err(taken().into());
                 }
-                (Some(record), _) => record,
-                (None, Some(fresh)) => fresh.clone(),
-                (None, None) => return Err(Error::task_not_found().into()),
+                Some(record) => record,
+                None => write.fresh.take().ok_or_else(Error::task_not_found)?,
             };
             let (before, epoch) = (record.head, record.run.epoch);
             let state = (before > 0).then(|| record.state());
-            let (mut events, mut first) = (Vec::new(), None);
+            let (mut events, mut first, mut received) = (Vec::new(), None, None);
             let mut encoder = log::Encoder::new();
             for (index, command) in write.commands.iter().enumerate() {
                 let now = self.now();
@@ -122,6 +124,9 @@ impl Engine {
                 record.run = decision.run;
                 record.hidden &= !decision.unhide;
                 if let (Some(event), Some((kind, body))) = (decision.event, encoded) {
+                    if let Event::Received(message) = &event {
+                        received = Some(message.clone());
+                    }
                     rules::apply(&mut record, event, body.len());
                     events.push((kind, body));
                     if write.keep_first && first.is_none() && record.bytes <= SMALL as u64 {
@@ -158,7 +163,8 @@ impl Engine {
                     self.inner.bells.ring(&live.key.owner);
                     live.keep(&mut slot, record.clone());
                     let claimed = record.run.epoch != epoch;
-                    return Ok(Written { before, first, claimed, record });
+                    let received = received.filter(|_| record.run.turn == before + 1);
+                    return Ok(Written { before, first, claimed, received, record });
                 }
                 Err(StoreError::Moved) => {
                     // The task exists after all, or another process wrote: look again.
@@ -166,34 +172,16 @@ impl Engine {
                 }
                 Err(StoreError::Fenced) => return Err(Refusal::Fenced),
                 Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),
-                Err(error @ (StoreError::Unavailable(_) | StoreError::Corrupt(_))) => {
+                Err(
+                    error @ (StoreError::Unavailable(_)
+                    | StoreError::Corrupt(_)
+                    | StoreError::TooLarge(_)),
+                ) => {
                     return Err(refuse(error).into());
                 }
             }
         }
     }
-}
-
-/// The message of a write that took one and began its turn, as it now stands in the log. A turn
-/// that began with an older message has to read that one.
-fn written_message(write: &Write, written: &Written) -> Option<rules::Received> {
-    let Some(Command::Receive { accepted_output_modes, metadata, trace, .. }) =
-        write.commands.first()
-    else {
-        return None;
-    };
-    if written.record.run.turn != written.before + 1 {
-        return None;
-    }
-    let message = written.record.task.history.as_ref()?.last()?.clone();
-    Some(rules::Received {
-        message,
-        accepted_output_modes: accepted_output_modes.clone(),
-        metadata: metadata.clone(),
-        trace: trace.clone(),
-        state: written.record.state(),
-        at: written.record.created,
-    })
 }
 
 fn numbered(before: Seq, events: Vec<(Kind, Bytes)>) -> Vec<Entry> {

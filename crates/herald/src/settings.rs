@@ -105,7 +105,7 @@ impl Settings {
         let address = address(args, &config)?;
         let store = store(args, &config)?;
         let tls = TlsFiles::merge(args, &config)?;
-        let mut engine = engine_settings(&config);
+        let mut engine = engine_settings(&config)?;
         let trace = TraceSettings::merge(&config.trace)?;
         engine.trace = trace.as_ref().map(|trace| trace.sample);
         let log_level = args.basics.log_level.or(config.log.level).unwrap_or_default();
@@ -318,12 +318,20 @@ fn store(args: &Serve, config: &Config) -> Result<StoreKind, Fault> {
     }
 }
 
-fn engine_settings(config: &Config) -> herald_engine::Settings {
+fn engine_settings(config: &Config) -> anyhow::Result<herald_engine::Settings> {
     let mut settings = herald_engine::Settings::default();
     let limits = &config.limits;
     settings.limits.events = limits.task_events.unwrap_or(settings.limits.events);
     settings.limits.bytes = limits.task_bytes.map_or(settings.limits.bytes, |size| size.0);
     settings.memory = limits.memory.map_or(settings.memory, |size| size.0);
+    let largest = settings.memory / herald_engine::BYTES_PER_READ_BYTE;
+    if limits.task_bytes.is_some_and(|size| size.0 > largest) {
+        let text = format!(
+            "[limits] task_bytes must be at most a third of memory, {largest} bytes here: reading a \
+             task takes three times its size"
+        );
+        return Err(config.source.fault(&text).into());
+    }
     settings.send_wait = limits.send_wait.map_or(settings.send_wait, |span| span.0);
     settings.repeat_cancel = config.protocol.repeated_cancel == RepeatedCancel::Return;
     let retention = &config.store.retention;
@@ -337,7 +345,7 @@ fn engine_settings(config: &Config) -> herald_engine::Settings {
     if let Some(size) = retention.bytes {
         settings.keep_bytes = Some(size.0).filter(|bytes| *bytes > 0);
     }
-    settings
+    Ok(settings)
 }
 
 fn tokens(config: &Config, ip: IpAddr) -> anyhow::Result<Vec<Token>> {

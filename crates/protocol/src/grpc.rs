@@ -11,6 +11,8 @@ mod v03;
 mod v1;
 mod value;
 
+use std::sync::Arc;
+
 use prost::Message as _;
 
 pub use value::Open;
@@ -240,4 +242,9 @@ pub(crate) fn filled(text: String) -> Option<String> {
 /// An id or another text of a type of its own that is there.
 fn named<T: From<String>>(text: String) -> Option<T> {
     filled(text).map(T::from)
+}
+
+/// The protobuf message of a shared value.
+fn owned<T: Clone, M: From<T>>(shared: Arc<T>) -> M {
+    Arc::unwrap_or_clone(shared).into()
 }

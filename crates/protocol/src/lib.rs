@@ -33,7 +33,7 @@ pub use card::AgentCard;
 pub use dialect::{Dialect, MissingVersion};
 pub use error::{Error, ErrorKind, Violation};
 pub use id::{AgentName, ArtifactId, ContextId, MessageId, PushConfigId, TaskId, TenantId};
-pub use message::{Content, Message, Part, Role, is_too_deep};
+pub use message::{Content, MAX_PARTS, Message, Part, Role, is_too_deep};
 pub use open::{Json, Metadata};
 pub use reply::Reply;
 pub use request::{Operation, Request, Seq};

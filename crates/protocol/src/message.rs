@@ -158,12 +158,28 @@ impl Validate for Message {
         if self.parts.is_empty() {
             at.add("parts", "must hold at least one part");
         }
-        check_depth(self, at);
+        check_content(self, at);
     }
 }
 
-/// Refuses open data that could not be read again once it is wrapped.
-pub(crate) fn check_depth(message: &Message, at: &mut Violations<'_>) {
+/// Parts of one message or of one piece of an artifact. Each takes memory of its own beside its bytes.
+pub const MAX_PARTS: usize = 10_000;
+
+/// Entries of the other lists of a message.
+const MAX_NAMES: usize = 1_000;
+
+/// Refuses lists that are too long, and open data that could not be read again once it is wrapped.
+pub(crate) fn check_content(message: &Message, at: &mut Violations<'_>) {
+    if message.parts.len() > MAX_PARTS {
+        return at.add("parts", format!("must hold at most {MAX_PARTS} parts"));
+    }
+    let names = [
+        ("referenceTaskIds", message.reference_task_ids.len()),
+        ("extensions", message.extensions.len()),
+    ];
+    for (field, _) in names.into_iter().filter(|(_, count)| *count > MAX_NAMES) {
+        at.add(field, format!("must hold at most {MAX_NAMES} entries"));
+    }
     if message.metadata.as_ref().is_some_and(Metadata::is_too_deep) {
         at.add("metadata", "is nested too deeply");
     }

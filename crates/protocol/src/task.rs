@@ -1,6 +1,6 @@
 //! Tasks, what they produce, and what is said about them while they run.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -46,7 +46,7 @@ pub struct TaskStatus {
     pub state: TaskState,
     /// What the agent says about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<Message>,
+    pub message: Option<Arc<Message>>,
     /// Since when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
@@ -78,6 +78,9 @@ pub struct Artifact {
 }
 
 /// A unit of work and everything known about it.
+///
+/// Messages and artifacts are shared, so that a copy of a task costs the same however long its
+/// conversation is.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
@@ -93,10 +96,10 @@ pub struct Task {
     pub status: TaskStatus,
     /// What it produced. `None` leaves the member out, an empty list shows it empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub artifacts: Option<Vec<Artifact>>,
+    pub artifacts: Option<Vec<Arc<Artifact>>>,
     /// The messages, oldest first. `None` leaves the member out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub history: Option<Vec<Message>>,
+    pub history: Option<Vec<Arc<Message>>>,
     /// Open data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
@@ -286,7 +289,7 @@ impl Task {
     /// The text of all artifacts. Where there is none, what the status says.
     pub fn text(&self) -> String {
         let artifacts = self.artifacts.as_deref().unwrap_or_default();
-        let mut texts = artifacts.iter().filter_map(Artifact::text).peekable();
+        let mut texts = artifacts.iter().filter_map(|artifact| artifact.text()).peekable();
         match (texts.peek(), &self.status.message) {
             (None, Some(message)) => message.text(),
             (Some(_), _) | (None, None) => texts.collect::<Vec<_>>().join("\n"),
@@ -296,7 +299,7 @@ impl Task {
     /// Why the task failed or was refused; `None` if it was not.
     pub fn error(&self) -> Option<String> {
         let failed = matches!(self.status.state, TaskState::Failed | TaskState::Rejected);
-        failed.then(|| self.status.message.as_ref().map(Message::text).unwrap_or_default())
+        failed.then(|| self.status.message.as_deref().map(Message::text).unwrap_or_default())
     }
 }
 

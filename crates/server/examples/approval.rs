@@ -9,7 +9,7 @@ use std::{env, sync::Arc};
 
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Engine, Profile, Turn, store::sqlite::Sqlite};
-use herald_protocol::{Artifact, Message, Part};
+use herald_protocol::{Artifact, Part};
 use herald_server::Server;
 use tokio::net::TcpListener;
 
@@ -20,7 +20,7 @@ struct Approval;
 impl Agent for Approval {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         let history = turn.task().history.as_deref().unwrap_or_default();
-        let order = history.first().map(Message::text).unwrap_or_default();
+        let order = history.first().map(|message| message.text()).unwrap_or_default();
         if history.len() == 1 {
             turn.ask(format!("Shall I {order}? Say yes or no.")).await?;
             return Ok(());

@@ -19,7 +19,7 @@ use std::{borrow::Cow, sync::Arc};
 use bytes::Bytes;
 use herald_engine::{
     Caller, Reply, Subscription, Via,
-    room::{Party, Place, Share},
+    budget::{MemoryBudget, Payer, Quota, Reservation},
     store::Owner,
 };
 use herald_protocol::{
@@ -149,20 +149,20 @@ impl Exchange<'_> {
     }
 
     /// What the caller may have waiting to be read.
-    pub(crate) fn share(&self, caller: &Caller) -> Arc<Share> {
-        self.shared.responses.share(self.party(caller))
+    pub(crate) fn share(&self, caller: &Caller) -> Arc<Quota> {
+        self.shared.responses.quota(self.payer(caller))
     }
 
-    /// What the caller's requests may take up until they are stored.
-    pub(crate) fn upload_share(&self, caller: &Caller) -> Arc<Share> {
-        self.shared.engine.requests().share(self.party(caller))
+    /// The memory budget of requests until they are stored.
+    pub(crate) fn uploads(&self) -> &Arc<MemoryBudget> {
+        self.shared.engine.requests()
     }
 
-    /// Whose share it is: one without a name has nothing to do with those on other connections.
-    fn party(&self, caller: &Caller) -> Party {
+    /// The payer of the caller's reservations. Callers without credentials pay per connection.
+    pub(crate) fn payer(&self, caller: &Caller) -> Payer {
         match caller.is_anonymous() {
-            true => Party::Connection(self.door.connection()),
-            false => Party::Owner(caller.owner().clone()),
+            true => Payer::Connection(self.door.connection()),
+            false => Payer::Owner(caller.owner().clone()),
         }
     }
 
@@ -172,7 +172,7 @@ impl Exchange<'_> {
         caller: &Caller,
         dialect: Dialect,
         request: Request,
-        place: Option<Place>,
+        place: Option<Reservation>,
     ) -> Result<Outcome, Error> {
         let (reply, slot) = self.call(caller, dialect, request, place).await?;
         Ok(match reply {
@@ -199,7 +199,7 @@ impl Exchange<'_> {
         caller: &Caller,
         dialect: Dialect,
         request: Request,
-        place: Option<Place>,
+        place: Option<Reservation>,
     ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
         let operation = request.operation();
         let called = self.called(caller, dialect, request, place).await;
@@ -212,7 +212,7 @@ impl Exchange<'_> {
         caller: &Caller,
         dialect: Dialect,
         mut request: Request,
-        place: Option<Place>,
+        place: Option<Reservation>,
     ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
         let named;
         let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use herald_engine::{Clock, Engine, room::Room};
+use herald_engine::{Clock, Engine, budget::MemoryBudget};
 use herald_protocol::Version;
 use http::{Uri, uri::Authority};
 
@@ -113,7 +113,7 @@ impl ServerBuilder {
         let streams = Tally::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
-        let responses = Room::new(config.limits.responses, READERS);
+        let responses = MemoryBudget::new(config.limits.responses, READERS);
         let pulse = Pulse::default();
         let shared = Shared {
             engine,

@@ -9,9 +9,8 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use herald_engine::{
-    WEIGHT,
-    room::{self, Place, Share},
+use herald_engine::budget::{
+    self, BYTES_PER_REQUEST_BYTE, MemoryBudget, Payer, Quota, Reservation,
 };
 use herald_protocol::{Error, ErrorKind};
 use http_body::Body;
@@ -27,18 +26,20 @@ pub(crate) enum Unread {
     TooSlow,
     /// The connection broke off.
     Broken,
-    /// Others took up the room for as long as it may take.
-    NoRoom,
+    /// The memory budget was exhausted for as long as it may take.
+    NoMemory,
 }
 
-/// Reads a whole body. One that declares too great a length is not read at all, and one that is not
-/// small waits for its place before most of it is read: the peer keeps what we do not take.
+/// Reads a whole body and reserves the memory that it takes until it is stored. One that declares too
+/// great a length is not read at all, and one that is not small waits for its reservation before most
+/// of it is read: the peer keeps what we do not take.
 pub(crate) async fn read_body<B>(
     body: B,
     limit: usize,
     wait: Duration,
-    share: impl FnOnce() -> Arc<Share>,
-) -> Result<(Bytes, Option<Place>), Unread>
+    budget: &Arc<MemoryBudget>,
+    payer: impl FnOnce() -> Payer,
+) -> Result<(Bytes, Option<Reservation>), Unread>
 where
     B: Body<Data = Bytes>,
 {
@@ -48,7 +49,7 @@ where
     let mut body = pin!(body);
     let declared = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
     let mut deadline = Instant::now() + wait;
-    let (mut share, mut place) = (Some(share), None);
+    let (mut payer, mut reservation) = (Some(payer), None);
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     loop {
@@ -58,13 +59,14 @@ where
         if first.len() + rest.len() + data.len() > limit {
             return Err(Unread::TooLarge);
         }
-        if first.len() + rest.len() + data.len() > room::SMALL
-            && let Some(share) = share.take()
+        if first.len() + rest.len() + data.len() > budget::SMALL
+            && let Some(payer) = payer.take()
         {
             // What does not say how large it is may be as large as anything.
-            let size = declared.unwrap_or(limit).saturating_mul(WEIGHT);
+            let size = declared.unwrap_or(limit).saturating_mul(BYTES_PER_REQUEST_BYTE);
             let begun = Instant::now();
-            place = Some(timeout(wait, share().take(size)).await.map_err(|_| Unread::NoRoom)?);
+            let reserved = timeout(wait, budget.quota(payer()).reserve(size)).await;
+            reservation = Some(reserved.map_err(|_| Unread::NoMemory)?);
             // It is not the peer who let us wait.
             deadline += begun.elapsed();
         }
@@ -79,16 +81,22 @@ where
             (true, false) => rest.extend_from_slice(&data),
         }
     }
-    Ok((if rest.is_empty() { first } else { rest.freeze() }, place))
+    let body = if rest.is_empty() { first } else { rest.freeze() };
+    if reservation.is_none() && !body.is_empty() {
+        let size = body.len() * BYTES_PER_REQUEST_BYTE;
+        let reserved = timeout(wait, budget.reserve_small(size)).await;
+        reservation = Some(reserved.map_err(|_| Unread::NoMemory)?);
+    }
+    Ok((body, reservation))
 }
 
 /// A body that has a place among those on their way out for as long as any of it is here: what is
 /// not read must not pile up without end.
-pub(crate) fn hold(body: Bytes, share: impl FnOnce() -> Arc<Share>) -> Result<Bytes, Error> {
-    if body.len() <= room::SMALL {
+pub(crate) fn hold(body: Bytes, share: impl FnOnce() -> Arc<Quota>) -> Result<Bytes, Error> {
+    if body.len() <= budget::SMALL {
         return Ok(body);
     }
-    let place = share().try_take(body.len()).ok_or_else(|| {
+    let place = share().try_reserve(body.len()).ok_or_else(|| {
         let text = "too much is waiting to be read from this server; try again later";
         Error::new(ErrorKind::Unavailable, text)
     })?;
@@ -96,10 +104,10 @@ pub(crate) fn hold(body: Bytes, share: impl FnOnce() -> Arc<Share>) -> Result<By
 }
 
 /// Bytes that keep their place.
-pub(crate) fn held(bytes: Bytes, place: Place) -> Bytes {
+pub(crate) fn held(bytes: Bytes, place: Reservation) -> Bytes {
     struct Held {
         bytes: Bytes,
-        _place: Place,
+        _place: Reservation,
     }
     impl AsRef<[u8]> for Held {
         fn as_ref(&self) -> &[u8] {
@@ -119,18 +127,18 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     pub(crate) fn new(bytes: Bytes) -> Self {
-        Self { many: bytes.len() > room::SMALL, rest: bytes }
+        Self { many: bytes.len() > budget::SMALL, rest: bytes }
     }
 
     /// The next one. The last of many is a copy, so that all of it makes room before that is taken.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         match (self.rest.len(), self.many) {
             (0, _) => None,
-            (1..=room::SMALL, false) => Some(std::mem::take(&mut self.rest)),
-            (1..=room::SMALL, true) => {
+            (1..=budget::SMALL, false) => Some(std::mem::take(&mut self.rest)),
+            (1..=budget::SMALL, true) => {
                 Some(Bytes::copy_from_slice(&std::mem::take(&mut self.rest)))
             }
-            (_, _) => Some(self.rest.split_to(room::SMALL)),
+            (_, _) => Some(self.rest.split_to(budget::SMALL)),
         }
     }
 
@@ -141,7 +149,7 @@ impl Pieces {
 }
 
 /// What a caller hears whose body does not fit in beside the others.
-pub(crate) fn no_room() -> Error {
+pub(crate) fn no_memory() -> Error {
     let text = "too much is being sent to this server right now; try again later";
     Error::new(ErrorKind::Unavailable, text)
 }
@@ -196,28 +204,30 @@ impl<K: Hash + Eq> Drop for Slot<K> {
 
 #[cfg(test)]
 mod tests {
-    use herald_engine::room::{Party, Room};
     use http_body_util::{Full, StreamBody};
 
     use super::*;
 
     #[test]
     fn responses_that_nobody_reads_do_not_pile_up() {
-        let room = Room::new(800 << 10, 4);
-        let share = || room.share(Party::Connection(1));
+        let budget = MemoryBudget::new(800 << 10, 4);
+        let share = || budget.quota(Payer::Connection(1));
         let body = || Bytes::from(vec![b'x'; 120 << 10]);
         let first = hold(body(), share).unwrap();
         assert_eq!(first, body());
         let mut first = Pieces::new(first);
         assert_eq!(hold(body(), share).unwrap_err().kind, ErrorKind::Unavailable);
-        assert!(hold(body(), || room.share(Party::Connection(2))).is_ok(), "others have their own");
+        assert!(
+            hold(body(), || budget.quota(Payer::Connection(2))).is_ok(),
+            "others have their own"
+        );
         assert!(hold(Bytes::from_static(b"small"), share).is_ok());
         let (mut pieces, mut count) = (vec![first.next().unwrap()], 1);
-        while first.len() > room::SMALL {
+        while first.len() > budget::SMALL {
             pieces = vec![first.next().unwrap()];
             count += 1;
         }
-        assert_eq!((count, first.len()), (14, room::SMALL));
+        assert_eq!((count, first.len()), (14, budget::SMALL));
         assert!(hold(body(), share).is_err(), "it is still on its way");
         pieces.push(first.next().unwrap());
         assert!(first.next().is_none());
@@ -225,11 +235,14 @@ mod tests {
         let last = pieces.pop().unwrap();
         drop(pieces);
         assert!(hold(body(), share).is_ok(), "only the last is left, which is a copy");
-        assert_eq!(last, body()[..room::SMALL]);
+        assert_eq!(last, body()[..budget::SMALL]);
     }
 
-    fn share() -> Arc<Share> {
-        Room::new(1 << 20, 1).share(Party::Connection(1))
+    /// Reads a body in a budget of 1 MiB.
+    async fn read<B: Body<Data = Bytes>>(body: B, limit: usize) -> Result<Bytes, Unread> {
+        let budget = MemoryBudget::with_small_pool(1 << 20, 1);
+        let read = read_body(body, limit, SECOND, &budget, || Payer::Connection(1)).await;
+        read.map(|(body, _)| body)
     }
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -237,8 +250,8 @@ mod tests {
     #[tokio::test]
     async fn a_declared_length_over_the_limit_is_refused_unread() {
         let body = Full::new(Bytes::from_static(b"12345"));
-        assert_eq!(read_body(body.clone(), 4, SECOND, share).await.unwrap_err(), Unread::TooLarge);
-        assert_eq!(read_body(body, 5, SECOND, share).await.unwrap().0, "12345");
+        assert_eq!(read(body.clone(), 4).await.unwrap_err(), Unread::TooLarge);
+        assert_eq!(read(body, 5).await.unwrap(), "12345");
     }
 
     #[tokio::test(start_paused = true)]
@@ -254,22 +267,32 @@ mod tests {
                 std::task::Poll::Pending
             }
         }
-        assert_eq!(read_body(Silent, 5, SECOND, share).await.unwrap_err(), Unread::TooSlow);
+        assert_eq!(read(Silent, 5).await.unwrap_err(), Unread::TooSlow);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_large_body_waits_for_its_place_and_is_refused_without_one() {
-        let room = Room::new(1 << 20, 1);
-        let share = || room.share(Party::Connection(1));
-        let body = || Full::new(Bytes::from(vec![b'x'; 200 << 10]));
-        let (first, place) = read_body(body(), 1 << 20, SECOND, share).await.unwrap();
-        assert_eq!(first.len(), 200 << 10);
-        let second = read_body(body(), 1 << 20, SECOND, share).await;
-        assert_eq!(second.unwrap_err(), Unread::NoRoom, "it is us who took too long");
-        let small = Full::new(Bytes::from_static(b"small"));
-        assert!(read_body(small, 1 << 20, SECOND, share).await.unwrap().1.is_none());
-        drop(place);
-        assert!(read_body(body(), 1 << 20, SECOND, share).await.unwrap().1.is_some());
+    async fn a_body_waits_for_its_reservation_and_is_refused_without_one() {
+        let budget = MemoryBudget::with_small_pool(1 << 20, 1);
+        let body = |size| Full::new(Bytes::from(vec![b'x'; size]));
+        let read = async |size| {
+            read_body(body(size), 1 << 20, SECOND, &budget, || Payer::Connection(1)).await
+        };
+        let (first, large) = read(230 << 10).await.unwrap();
+        assert_eq!(first.len(), 230 << 10);
+        assert_eq!(
+            read(200 << 10).await.unwrap_err(),
+            Unread::NoMemory,
+            "it is us who took too long"
+        );
+        // An eighth of the budget is for small bodies: four of 8 KiB, and each counts four times.
+        let mut small = Vec::new();
+        for _ in 0..4 {
+            small.push(read(budget::SMALL).await.unwrap());
+        }
+        assert_eq!(read(budget::SMALL).await.unwrap_err(), Unread::NoMemory, "small ones count");
+        drop((small, large));
+        assert!(read(200 << 10).await.is_ok());
+        assert!(read(budget::SMALL).await.is_ok());
     }
 
     #[tokio::test]
@@ -278,11 +301,11 @@ mod tests {
             let mut texts = texts.iter();
             StreamBody::new(Parts(move || texts.next().copied()))
         };
-        let read = read_body(pieces(&["ab", "c", "", "de"]), 5, SECOND, share).await;
-        assert_eq!(read.unwrap().0, "abcde");
-        let read = read_body(pieces(&["ab", "c", "def"]), 5, SECOND, share).await;
-        assert_eq!(read.unwrap_err(), Unread::TooLarge);
-        assert_eq!(read_body(pieces(&[]), 5, SECOND, share).await.unwrap().0, "");
+        let joined = read(pieces(&["ab", "c", "", "de"]), 5).await;
+        assert_eq!(joined.unwrap(), "abcde");
+        let refused = read(pieces(&["ab", "c", "def"]), 5).await;
+        assert_eq!(refused.unwrap_err(), Unread::TooLarge);
+        assert_eq!(read(pieces(&[]), 5).await.unwrap(), "");
     }
 
     struct Parts<F>(F);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Engine, Profile, room::Room, store::Owner};
+use herald_engine::{Engine, Profile, budget::MemoryBudget, store::Owner};
 use herald_protocol::{AgentCard, AgentName, dialect::Entry};
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     /// Bytes of messages on WebSockets that may be on their way in at once.
     pub(crate) bodies: Semaphore,
     /// Bytes of responses that may be on their way out at once.
-    pub(crate) responses: Arc<Room>,
+    pub(crate) responses: Arc<MemoryBudget>,
     /// The public URL without a slash at its end.
     pub(crate) public_url: Option<String>,
     /// When the server was made, which is when its cards last changed.

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
 };
 
 use herald_client::{Client, Events, Secrets, StreamEvent};
@@ -69,7 +70,7 @@ impl<'a> Relay<'a> {
             continued: None,
             is_noted: false,
             artifacts: artifacts.collect(),
-            said: messages.map(message_print).collect(),
+            said: messages.map(|message| message_print(message)).collect(),
             metadata: task.metadata.clone().unwrap_or_default(),
             end: None,
             state: TaskState::Working,
@@ -146,7 +147,7 @@ impl<'a> Relay<'a> {
             }
             StreamEvent::Message(message) => {
                 self.place.context = message.context_id.clone().or(self.place.context.take());
-                let message = self.discreet(message);
+                let message = self.discreet(message.into());
                 let (state, message) = match self.place.task {
                     // The answer itself, where the agent makes no task of it.
                     None => (TaskState::Completed, Some(message)),
@@ -158,7 +159,8 @@ impl<'a> Relay<'a> {
     }
 
     /// A message without what we prove ourselves with, which agents like to repeat when they fail.
-    fn discreet(&self, mut message: Message) -> Message {
+    fn discreet(&self, mut shared: Arc<Message>) -> Arc<Message> {
+        let message = Arc::make_mut(&mut shared);
         for part in &mut message.parts {
             match &mut part.content {
                 Content::Text(text) | Content::Url(text) => {
@@ -175,7 +177,7 @@ impl<'a> Relay<'a> {
             self.redact(part.metadata.as_mut());
         }
         self.redact(message.metadata.as_mut());
-        message
+        shared
     }
 
     fn redact(&self, metadata: Option<&mut Metadata>) {
@@ -230,7 +232,7 @@ impl<'a> Relay<'a> {
             && message.as_ref().is_some_and(|message| self.said.contains(&message_print(message)));
         for artifact in task.artifacts.into_iter().flatten() {
             self.note().await?;
-            self.reconcile(artifact, state.is_terminal()).await?;
+            self.reconcile(Arc::unwrap_or_clone(artifact), state.is_terminal()).await?;
         }
         match is_answered {
             true => self.note().await,
@@ -322,16 +324,18 @@ impl<'a> Relay<'a> {
     async fn say(
         &mut self,
         state: TaskState,
-        message: Option<Message>,
+        mut message: Option<Arc<Message>>,
         metadata: Option<Metadata>,
     ) -> Result<(), Cut> {
         let mut metadata = metadata.unwrap_or_default();
         if !self.is_noted {
             self.place.write(&mut metadata);
         }
-        self.said.extend(message.iter().map(message_print));
+        self.said.extend(message.iter().map(|message| message_print(message)));
         // They are names of the agent's.
-        let message = message.map(|message| Message { reference_task_ids: Vec::new(), ..message });
+        if let Some(message) = &mut message {
+            Arc::make_mut(message).reference_task_ids.clear();
+        }
         let metadata = Some(metadata).filter(|metadata| !metadata.is_empty());
         if state == TaskState::AuthRequired {
             self.turn.relay_within_turn(state, message, metadata).await?;
@@ -354,16 +358,16 @@ impl<'a> Relay<'a> {
     }
 
     /// Why the agent failed, in its own words if it has any, and with a reason for programs.
-    fn explained(&self, message: Option<Message>) -> Message {
-        let mut message = message.unwrap_or_else(|| {
+    fn explained(&self, message: Option<Arc<Message>>) -> Arc<Message> {
+        let mut shared = message.unwrap_or_else(|| {
             let text = format!("agent {} failed and did not say why", self.agent);
-            Message::agent(uuid::Uuid::now_v7().to_string(), text)
+            Message::agent(uuid::Uuid::now_v7().to_string(), text).into()
         });
-        let metadata = message.metadata.get_or_insert_default();
+        let metadata = Arc::make_mut(&mut shared).metadata.get_or_insert_default();
         if metadata.get::<Json>("reason").is_none() {
             metadata.insert("reason", "AGENT_FAILED");
         }
-        message
+        shared
     }
 }
 

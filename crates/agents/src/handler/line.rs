@@ -1,5 +1,7 @@
 //! The line protocol: one JSON object per line, both ways. docs/handler-protocol.md describes it.
 
+use std::sync::Arc;
+
 use herald_engine::Turn;
 use herald_protocol::{Artifact, Message, Metadata, Part, TaskState};
 use serde::{Deserialize, Serialize};
@@ -34,8 +36,8 @@ pub(super) struct Begin<'a> {
     context_id: &'a str,
     attempt: u32,
     message: &'a Message,
-    history: &'a [Message],
-    artifacts: &'a [Artifact],
+    history: &'a [Arc<Message>],
+    artifacts: &'a [Arc<Artifact>],
     accepted_output_modes: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a Metadata>,

@@ -113,13 +113,13 @@ impl Store for Flaky {
         self.store.append(append).await
     }
 
-    async fn load(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
+    async fn load(&self, key: &Key, limit: u64) -> Result<Option<Stored>, StoreError> {
         let left = self.loads_fail.load(Ordering::Relaxed);
         if left > 0 {
             self.loads_fail.store(left - 1, Ordering::Relaxed);
             return Err(StoreError::Unavailable("the disk is gone".into()));
         }
-        self.store.load(key).await
+        self.store.load(key, limit).await
     }
 
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {

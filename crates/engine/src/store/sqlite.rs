@@ -48,7 +48,7 @@ pub use inspect::{Form, Health, Inspection};
 
 use checkpoint::Checkpoints;
 use open::Opened;
-use reader::Readers;
+use reader::{Loaded, Readers};
 use rows::Fault;
 use writer::{Job, Work, Writer};
 
@@ -194,8 +194,12 @@ impl Store for Sqlite {
         self.write(Work::Append(Box::new(append))).await.map_err(|error| error.of(&task))
     }
 
-    async fn load(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
-        self.readers.with(|conn| reader::load(conn, key)).map_err(|error| error.of(&key.task))
+    async fn load(&self, key: &Key, limit: u64) -> Result<Option<Stored>, StoreError> {
+        let load = self.readers.with(|conn| reader::load(conn, key, limit));
+        match load.map_err(|error| error.of(&key.task))? {
+            Loaded::Task(task) => Ok(task),
+            Loaded::TooLarge(bytes) => Err(StoreError::TooLarge(bytes)),
+        }
     }
 
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {

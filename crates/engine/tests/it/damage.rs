@@ -9,7 +9,7 @@ use herald_protocol::{
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 
-use crate::support::{Bench, Script, eventually, file, profile, say, text};
+use crate::support::{Bench, Script, eventually, failure_reason, file, profile, say, text};
 
 /// Ways to spoil the task `?1` that is over.
 const SPOILED: [&str; 6] = [
@@ -188,10 +188,7 @@ fn the_tasks_of_an_agent_that_is_gone_fail_except_what_is_spoiled() {
         for task in &tasks[1..] {
             let status = bench.get(&task.id).await.unwrap().status;
             assert_eq!(status.state, TaskState::Failed);
-            assert_eq!(
-                status.message.unwrap().metadata.unwrap().get::<String>("reason").unwrap(),
-                "AGENT_GONE"
-            );
+            assert_eq!(failure_reason(&status), "AGENT_GONE");
         }
     });
 }

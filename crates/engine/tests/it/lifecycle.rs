@@ -382,7 +382,8 @@ async fn what_an_agent_says_beside_its_status_stays_with_the_task_and_what_a_can
             turn.relay(TaskState::Working, None, Some(note("first", 1))).await?;
             turn.relay(TaskState::Working, None, Some(note("second", 2))).await?;
             let words = Message::agent("theirs", "nearly");
-            turn.relay(TaskState::InputRequired, Some(words), Some(note("first", 3))).await?;
+            turn.relay(TaskState::InputRequired, Some(words.into()), Some(note("first", 3)))
+                .await?;
             Ok(())
         })
     });

@@ -5,7 +5,9 @@ use herald_protocol::{ErrorKind, TaskState, Timestamp};
 
 use tokio::sync::Semaphore;
 
-use crate::support::{Bench, Script, eventually, profile, say, text};
+use crate::support::{
+    Bench, Script, answer, eventually, failure_reason, profile, reopened, say, text,
+};
 
 #[tokio::test]
 async fn a_flooding_agent_fails_its_task_at_the_limit() {
@@ -77,10 +79,7 @@ async fn old_tasks_go_and_their_keys_with_them_but_waiting_ones_stay_until_their
     clock.set(Timestamp::from_millis(2_100_000));
     bench.engine.sweep().await.unwrap();
     let failed = bench.get(&waiting.id).await.unwrap();
-    assert_eq!(
-        failed.status.message.unwrap().metadata.unwrap().get::<String>("reason").unwrap(),
-        "UNANSWERED"
-    );
+    assert_eq!(failure_reason(&failed.status), "UNANSWERED");
 }
 
 #[tokio::test]
@@ -93,11 +92,48 @@ async fn with_memory_short_everything_still_works() {
             Ok(())
         })
     });
-    let settings = Settings { memory: 1, ..Settings::default() };
+    // A quarter of it for tasks in memory, and the task has more than that.
+    let settings = Settings { memory: 1 << 20, ..Settings::default() };
     let bench = Bench::with(agent, profile(), settings).await;
     let task = bench.send(say("go")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(crate::support::artifact_text(&task, "out").len(), 40 * 8000);
+}
+
+#[tokio::test]
+async fn a_task_that_memory_cannot_hold_is_refused_alone_and_with_a_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let agent = || {
+        Script::new(|turn| {
+            Box::pin(async move {
+                turn.ask("more?").await?;
+                Ok(())
+            })
+        })
+    };
+    let start = async |memory| {
+        let store = reopened(directory.path()).await;
+        let settings = Settings { memory, ..Settings::default() };
+        Bench::on(store, agent(), profile(), settings, Clock::system()).await
+    };
+    let bench = start(256 << 20).await;
+    let large = bench.send(say(&"x".repeat(1 << 20))).await.unwrap();
+    let small = bench.send(say("small")).await.unwrap();
+    bench.engine.drain(Duration::from_secs(5)).await;
+    drop(bench);
+    let bench = start(2 << 20).await;
+    let refused = bench.get(&large.id).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::LimitExceeded);
+    assert!(refused.message.contains("[limits] memory"), "{}", refused.message);
+    let refused = bench.send(answer(&large, "go on")).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::LimitExceeded);
+    assert_eq!(bench.get(&small.id).await.unwrap().status.state, TaskState::InputRequired);
+    assert_eq!(bench.send(say("new")).await.unwrap().status.state, TaskState::InputRequired);
+    bench.engine.drain(Duration::from_secs(5)).await;
+    drop(bench);
+    let bench = start(256 << 20).await;
+    let answered = bench.send(answer(&large, "go on")).await.unwrap();
+    assert_eq!(answered.status.state, TaskState::InputRequired, "nothing of it is lost");
 }
 
 #[tokio::test]

@@ -125,7 +125,7 @@ async fn what_is_too_large_to_be_remembered_is_forgotten_from_the_oldest() {
     assert_eq!(last(&told), ["two=TWO", "three=THREE"]);
     // Much, but not too much, is remembered also when there is little room for it.
     let told = Told::default();
-    let settings = Settings { memory: 1 << 20, ..Settings::default() };
+    let settings = Settings { memory: 2 << 20, ..Settings::default() };
     let bench = Bench::with(rememberer(&told), with_memory(9), settings).await;
     let long = "w".repeat(200 << 10);
     for _ in 0..3 {

@@ -70,7 +70,7 @@ async fn a_turn_waits_until_its_task_can_be_read() {
         })
     });
     // Too large to be held in memory, so that the turn begins with a look at the store.
-    let settings = Settings { memory: 1, ..Settings::default() };
+    let settings = Settings { memory: 400_000, ..Settings::default() };
     let on = Arc::clone(&store);
     let bench = Bench::on(on, agent, profile(), settings, Clock::system()).await;
     store.fail_loads(2);

@@ -56,7 +56,7 @@ async fn open(gate: &Semaphore, bench: &Bench, task: &Task, text: &str) {
 }
 
 fn words(task: &Task) -> (TaskState, String) {
-    (task.status.state, task.status.message.as_ref().map(Message::text).unwrap_or_default())
+    (task.status.state, task.status.message.as_deref().map(Message::text).unwrap_or_default())
 }
 
 /// The last event of a stream.
@@ -86,7 +86,7 @@ async fn a_send_to_a_task_at_work_gets_the_outcome_of_its_own_message() {
         assert_eq!(words(&sent), own, "{first}");
         let (seq, state, text) = last(stream).await;
         assert_eq!((state, text), own, "{first}");
-        let said: Vec<_> = sent.history.unwrap().iter().map(Message::text).collect();
+        let said: Vec<_> = sent.history.unwrap().iter().map(|message| message.text()).collect();
         for question in ["about streamed?", "streamed", "sent"] {
             assert!(said.iter().any(|said| said == question), "{first}: {said:?}");
         }

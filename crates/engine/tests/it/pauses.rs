@@ -10,7 +10,9 @@ use herald_protocol::{Content, ErrorKind, Part, Task, TaskState, Timestamp};
 use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::support::{Bench, Script, answer, artifact_text, eventually, profile, say, text};
+use crate::support::{
+    Bench, Script, answer, artifact_text, eventually, failure_reason, profile, say, text,
+};
 
 /// Asks, and goes on with the answer. `held` is dropped with its turn.
 fn asking(held: oneshot::Sender<()>) -> Script {
@@ -78,10 +80,7 @@ async fn a_turn_that_waits_ends_with_a_task_that_nobody_answered() {
     })
     .await;
     let task = bench.get(&task.id).await.unwrap();
-    assert_eq!(
-        task.status.message.unwrap().metadata.unwrap().get::<String>("reason").unwrap(),
-        "UNANSWERED"
-    );
+    assert_eq!(failure_reason(&task.status), "UNANSWERED");
 }
 
 #[tokio::test]

@@ -10,7 +10,8 @@ use herald_engine::{AgentError, Clock, Profile, Recovery, Settings};
 use herald_protocol::{Metadata, Task, TaskState};
 
 use crate::support::{
-    Bench, Script, answer, artifact_text, crashed, eventually, file, profile, reopened, say, text,
+    Bench, Script, answer, artifact_text, crashed, eventually, failure_reason, file, profile,
+    reopened, say, text,
 };
 
 /// Runs an agent that hangs after its first words, pulls the plug, and starts again.
@@ -159,8 +160,7 @@ async fn a_turn_that_may_not_be_repeated_fails_and_says_why() {
     for recovery in [Recovery::Fail, Recovery::Rerun(1)] {
         let (task, runs) = crash(recovery).await;
         assert_eq!(task.status.state, TaskState::Failed);
-        let message = task.status.message.unwrap();
-        assert_eq!(message.metadata.unwrap().get::<String>("reason").unwrap(), "INTERRUPTED");
+        assert_eq!(failure_reason(&task.status), "INTERRUPTED");
         assert_eq!(runs, 1);
     }
 }
@@ -244,10 +244,7 @@ async fn a_silent_turn_and_a_long_one_both_end_with_a_reason() {
     for (profile, reason) in [(idle, "IDLE"), (long, "TIMED_OUT")] {
         let task = hanging(profile).await;
         assert_eq!(task.status.state, TaskState::Failed);
-        assert_eq!(
-            task.status.message.unwrap().metadata.unwrap().get::<String>("reason").unwrap(),
-            reason
-        );
+        assert_eq!(failure_reason(&task.status), reason);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::support::{say, text};
 
 fn receive(living: Holder) -> Command {
     Command::Receive {
-        message: say("x"),
+        message: say("x").into(),
         accepted_output_modes: Vec::new(),
         metadata: None,
         trace: None,
@@ -111,9 +111,13 @@ fn command() -> impl Strategy<Value = Command> {
             if stays { Command::Ask(state, None, None) } else { Command::Report(state, None, None) }
         }),
         (any::<bool>(), 0..3_u8).prop_map(|(append, id)| {
-            Command::Write(Chunk { artifact: text(&id.to_string(), "x"), append, last: false })
+            Command::Write(Chunk {
+                artifact: text(&id.to_string(), "x").into(),
+                append,
+                last: false,
+            })
         }),
-        any::<bool>().prop_map(|_| Command::Reply(say("x"))),
+        any::<bool>().prop_map(|_| Command::Reply(say("x").into())),
         any::<bool>().prop_map(|_| Command::Release),
     ]
 }

@@ -13,6 +13,7 @@ use herald_engine::{
 };
 use herald_protocol::{
     Artifact, Error, Message, Part, Request, Role, SendResult, StreamEvent, Task, TaskId,
+    TaskStatus,
     request::{CancelTask, GetTask, SendMessage, SubscribeToTask},
 };
 
@@ -235,4 +236,10 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(mut condition: impl FnM
     while !condition().await {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
+}
+
+/// The reason for programs in the status of a failed task.
+pub(crate) fn failure_reason(status: &TaskStatus) -> String {
+    let metadata = status.message.as_ref().unwrap().metadata.as_ref().unwrap();
+    metadata.get("reason").unwrap()
 }

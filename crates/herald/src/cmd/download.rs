@@ -5,6 +5,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use herald_protocol::{Artifact, Content, Part, Task};
@@ -83,7 +84,8 @@ async fn write(task: &Task, args: &TaskDownload) -> Result<Vec<(PathBuf, usize)>
 /// What there is to save. Texts that follow each other are one, as a stream sends one text in pieces.
 fn pieces(task: &Task, wanted: Option<&str>) -> Result<Vec<Piece>, Fault> {
     let artifacts = task.artifacts.as_deref().unwrap_or_default();
-    let wanted = |artifact: &&Artifact| wanted.is_none_or(|id| artifact.artifact_id.as_str() == id);
+    let wanted =
+        |artifact: &&Arc<Artifact>| wanted.is_none_or(|id| artifact.artifact_id.as_str() == id);
     let mut chosen = artifacts.iter().filter(wanted).peekable();
     if chosen.peek().is_none() {
         let ids: Vec<_> = artifacts.iter().map(|one| one.artifact_id.as_str()).collect();

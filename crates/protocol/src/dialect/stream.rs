@@ -3,7 +3,7 @@
 use super::{Dialect, v01};
 use crate::{
     id::ArtifactId,
-    task::{ArtifactUpdate, StatusUpdate, StreamEvent, Task},
+    task::{Artifact, ArtifactUpdate, StatusUpdate, StreamEvent, Task},
 };
 
 /// Writes the items of one stream.
@@ -65,7 +65,7 @@ impl StreamWriter {
             let update = ArtifactUpdate {
                 task_id: task.id.clone(),
                 context_id: task.context_id.clone(),
-                artifact: artifact.clone(),
+                artifact: Artifact::clone(artifact),
                 ..ArtifactUpdate::default()
             };
             bodies.push(v01::piece(&update, index));

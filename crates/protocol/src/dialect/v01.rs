@@ -1,6 +1,8 @@
 //! A2A 0.1: method names, sends, and what else it has of its own. Clients name their tasks, every
 //! answer is a task, and artifacts have numbers.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 
 use super::{
@@ -132,7 +134,7 @@ pub(super) struct Numbered<'a> {
 
 impl<'a> Numbered<'a> {
     /// The artifacts of a task.
-    pub(super) fn all(artifacts: &'a [Artifact]) -> Vec<Self> {
+    pub(super) fn all(artifacts: &'a [Arc<Artifact>]) -> Vec<Self> {
         artifacts.iter().enumerate().map(|(index, artifact)| Self::whole(artifact, index)).collect()
     }
 
@@ -201,7 +203,7 @@ pub(super) fn answered(message: &Message) -> Task {
         context_id: message.context_id.clone().unwrap_or_default(),
         status: crate::task::TaskStatus {
             state: TaskState::Completed,
-            message: Some(message.clone()),
+            message: Some(Arc::new(message.clone())),
             timestamp: None,
         },
         artifacts: None,

@@ -456,7 +456,7 @@ fn take(metadata: &mut Option<Metadata>, key: &str) -> Option<Json> {
 impl TaskStatus {
     fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::TaskStatus {
         let message =
-            self.message.map(|message| at.within("message", |at| message.read(shape, at)));
+            self.message.map(|message| at.within("message", |at| message.read(shape, at).into()));
         task::TaskStatus { state: self.state, message, timestamp: self.timestamp }
     }
 }
@@ -482,12 +482,12 @@ impl Task {
     pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Task {
         let status = at.within("status", |at| self.status.read(shape, at));
         let mut artifact = |(index, artifact): (usize, Artifact)| {
-            at.within(&format!("artifacts[{index}]"), |at| artifact.read(shape, at))
+            at.within(&format!("artifacts[{index}]"), |at| artifact.read(shape, at).into())
         };
         let artifacts =
             self.artifacts.map(|all| all.into_iter().enumerate().map(&mut artifact).collect());
         let mut message = |(index, message): (usize, Message)| {
-            at.within(&format!("history[{index}]"), |at| message.read(shape, at))
+            at.within(&format!("history[{index}]"), |at| message.read(shape, at).into())
         };
         let history =
             self.history.map(|all| all.into_iter().enumerate().map(&mut message).collect());

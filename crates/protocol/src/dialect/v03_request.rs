@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     id::{ContextId, PushConfigId, TaskId},
     json,
-    message::{Message, check_depth},
+    message::{Message, check_content},
     open::Metadata,
     push::{PushAuthentication, PushConfig, PushConfigPage},
     request::{
@@ -222,7 +222,7 @@ pub(super) fn sent(
         at.optional_id("messageId", id);
         at.optional_id("contextId", message.context_id.as_ref().map(ContextId::as_str));
         at.optional_id("taskId", message.task_id.as_ref().map(TaskId::as_str));
-        check_depth(&message, at);
+        check_content(&message, at);
         if message.parts.is_empty() {
             at.add(shape.parts(), "must hold at least one part");
         }

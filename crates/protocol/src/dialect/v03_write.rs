@@ -1,6 +1,6 @@
 //! Objects of the generations before 1.0, written in any of their JSON shapes.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -56,6 +56,15 @@ where
     }
 }
 
+impl<'a, T> Serialize for Out<'a, [Arc<T>]>
+where
+    Out<'a, T>: Serialize,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.1.iter().map(|item| Out(self.0, &**item)))
+    }
+}
+
 impl Serialize for Out<'_, Task> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, task) = *self;
@@ -87,7 +96,7 @@ impl Serialize for Out<'_, TaskStatus> {
         let Self(shape, status) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("state", state_name(shape, status.state))?;
-        map.some("message", status.message.as_ref().map(|message| Out(shape, message)).as_ref())?;
+        map.some("message", status.message.as_deref().map(|message| Out(shape, message)).as_ref())?;
         map.some("timestamp", status.timestamp.as_ref())?;
         map.end()
     }

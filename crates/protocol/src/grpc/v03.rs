@@ -6,7 +6,7 @@ use prost::Message as _;
 use super::{
     filled,
     generated::v03::{self as wire, file_part, part, send_message_response, stream_response},
-    named, parse,
+    named, owned, parse,
     v1::nothing,
     value::{moment, object, open, timestamp},
 };
@@ -16,7 +16,7 @@ use crate::{
     },
     error::Error,
     id::{ContextId, PushConfigId, TaskId},
-    message::{Content, Message, Part, Role, check_depth, decode_base64_text, encode_base64},
+    message::{Content, Message, Part, Role, check_content, decode_base64_text, encode_base64},
     open::Metadata,
     push::{PushAuthentication, PushConfig, PushConfigPage},
     request::{
@@ -205,7 +205,7 @@ impl wire::Message {
         at.required_id("messageId", message.message_id.as_str());
         at.optional_id("contextId", message.context_id.as_ref().map(ContextId::as_str));
         at.optional_id("taskId", message.task_id.as_ref().map(TaskId::as_str));
-        check_depth(&message, at);
+        check_content(&message, at);
         if message.parts.is_empty() {
             at.add("content", "must hold at least one part");
         }
@@ -273,8 +273,8 @@ impl wire::Part {
 
 impl wire::Task {
     fn read(self, at: &mut Violations<'_>) -> Task {
-        let artifacts: Vec<_> = self.artifacts.into_iter().map(|one| one.read(at)).collect();
-        let history: Vec<_> = self.history.into_iter().map(|one| one.read(at)).collect();
+        let artifacts: Vec<_> = self.artifacts.into_iter().map(|one| one.read(at).into()).collect();
+        let history: Vec<_> = self.history.into_iter().map(|one| one.read(at).into()).collect();
         Task {
             id: self.id.into(),
             context_id: self.context_id.into(),
@@ -294,7 +294,7 @@ impl wire::TaskStatus {
         }
         TaskStatus {
             state: state.unwrap_or_default(),
-            message: self.update.map(|message| message.read(at)),
+            message: self.update.map(|message| message.read(at).into()),
             timestamp: moment(self.timestamp, "timestamp", at),
         }
     }
@@ -513,8 +513,8 @@ impl From<Task> for wire::Task {
             id: task.id.to_string(),
             context_id: task.context_id.to_string(),
             status: Some(task.status.into()),
-            artifacts: task.artifacts.into_iter().flatten().map(From::from).collect(),
-            history: task.history.into_iter().flatten().map(From::from).collect(),
+            artifacts: task.artifacts.into_iter().flatten().map(owned).collect(),
+            history: task.history.into_iter().flatten().map(owned).collect(),
             metadata: task.metadata.as_ref().map(object),
         }
     }
@@ -524,7 +524,7 @@ impl From<TaskStatus> for wire::TaskStatus {
     fn from(status: TaskStatus) -> Self {
         Self {
             state: i32::from(status.state.number()),
-            update: status.message.map(From::from),
+            update: status.message.map(owned),
             timestamp: status.timestamp.map(timestamp),
         }
     }

@@ -5,7 +5,7 @@ use prost::Message as _;
 use super::{
     filled,
     generated::v1::{self as wire, part, send_message_response, stream_response},
-    named, parse,
+    named, owned, parse,
     value::{moment, object, open, timestamp, value},
 };
 use crate::{
@@ -213,8 +213,8 @@ impl wire::Part {
 
 impl wire::Task {
     fn read(self, at: &mut Violations<'_>) -> Task {
-        let artifacts: Vec<_> = self.artifacts.into_iter().map(|one| one.read(at)).collect();
-        let history: Vec<_> = self.history.into_iter().map(|one| one.read(at)).collect();
+        let artifacts: Vec<_> = self.artifacts.into_iter().map(|one| one.read(at).into()).collect();
+        let history: Vec<_> = self.history.into_iter().map(|one| one.read(at).into()).collect();
         Task {
             id: self.id.into(),
             context_id: self.context_id.into(),
@@ -230,7 +230,7 @@ impl wire::TaskStatus {
     fn read(self, at: &mut Violations<'_>) -> TaskStatus {
         TaskStatus {
             state: state(self.state, "state", at),
-            message: self.message.map(|message| message.read(at)),
+            message: self.message.map(|message| message.read(at).into()),
             timestamp: moment(self.timestamp, "timestamp", at),
         }
     }
@@ -455,8 +455,8 @@ impl From<Task> for wire::Task {
             id: task.id.to_string(),
             context_id: task.context_id.to_string(),
             status: Some(task.status.into()),
-            artifacts: task.artifacts.into_iter().flatten().map(From::from).collect(),
-            history: task.history.into_iter().flatten().map(From::from).collect(),
+            artifacts: task.artifacts.into_iter().flatten().map(owned).collect(),
+            history: task.history.into_iter().flatten().map(owned).collect(),
             metadata: task.metadata.as_ref().map(object),
         }
     }
@@ -466,7 +466,7 @@ impl From<TaskStatus> for wire::TaskStatus {
     fn from(status: TaskStatus) -> Self {
         Self {
             state: i32::from(status.state.number()),
-            message: status.message.map(From::from),
+            message: status.message.map(owned),
             timestamp: status.timestamp.map(timestamp),
         }
     }

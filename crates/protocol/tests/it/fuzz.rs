@@ -4,7 +4,10 @@
 //! Raw bytes hardly ever get past the first brace, so most targets also take the bytes as a
 //! recipe for JSON made of the protocol's own member names.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use bolero::check;
 use herald_protocol::{
@@ -249,10 +252,12 @@ fn writable_event(dialect: Dialect, mut event: StreamEvent) -> StreamEvent {
         let messages: Vec<&mut herald_protocol::Message> = match &mut event {
             StreamEvent::Task(task) => {
                 let history = task.history.iter_mut().flatten();
-                history.chain(task.status.message.as_mut()).collect()
+                history.chain(task.status.message.as_mut()).map(Arc::make_mut).collect()
             }
             StreamEvent::Message(message) => vec![message],
-            StreamEvent::StatusUpdate(update) => update.status.message.iter_mut().collect(),
+            StreamEvent::StatusUpdate(update) => {
+                update.status.message.iter_mut().map(Arc::make_mut).collect()
+            }
             StreamEvent::ArtifactUpdate(_) => vec![],
         };
         messages.into_iter().for_each(|message| message.reference_task_ids.clear());

@@ -1,5 +1,7 @@
 //! The protobuf messages: round trips, what is refused, and errors.
 
+use std::sync::Arc;
+
 use herald_protocol::{
     Artifact, Content, Dialect, Error, ErrorKind, Json, Message, Metadata, Operation, Part,
     Request, SendResult, StreamEvent, Task, TaskPage, TaskStatus, Violation, failure,
@@ -25,8 +27,8 @@ use crate::{
 /// Values as protobuf can tell them apart: numbers are doubles, and what is empty is absent.
 mod plain {
     use super::{
-        Artifact, Content, Json, Message, Metadata, Part, PushConfig, Request, StreamEvent, Task,
-        TaskStatus, Value,
+        Arc, Artifact, Content, Json, Message, Metadata, Part, PushConfig, Request, StreamEvent,
+        Task, TaskStatus, Value,
     };
 
     pub(super) fn value(value: &mut Value) {
@@ -71,7 +73,7 @@ mod plain {
     }
 
     fn status(status: &mut TaskStatus) {
-        status.message.iter_mut().for_each(message);
+        status.message.iter_mut().map(Arc::make_mut).for_each(message);
     }
 
     fn artifact(artifact: &mut Artifact) {
@@ -85,8 +87,8 @@ mod plain {
         status(&mut task.status);
         task.artifacts.take_if(|artifacts| artifacts.is_empty());
         task.history.take_if(|history| history.is_empty());
-        task.artifacts.iter_mut().flatten().for_each(artifact);
-        task.history.iter_mut().flatten().for_each(message);
+        task.artifacts.iter_mut().flatten().map(Arc::make_mut).for_each(artifact);
+        task.history.iter_mut().flatten().map(Arc::make_mut).for_each(message);
         metadata(&mut task.metadata);
     }
 

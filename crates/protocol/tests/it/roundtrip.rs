@@ -1,5 +1,7 @@
 //! Values of any content, through every dialect and back.
 
+use std::sync::Arc;
+
 use herald_protocol::{
     Artifact, ArtifactUpdate, Content, Dialect, Message, Metadata, Part, Request, Role, SendResult,
     StatusUpdate, StreamEvent, Task, TaskPage, TaskState, TaskStatus, Timestamp,
@@ -80,8 +82,10 @@ fn message() -> impl Strategy<Value = Message> {
 fn status() -> impl Strategy<Value = TaskStatus> {
     let state = (0u64..9).prop_map(|number| TaskState::from_number(number).unwrap());
     let moment = any::<i64>().prop_map(Timestamp::from_millis);
-    (state, option::of(message()), option::of(moment))
-        .prop_map(|(state, message, timestamp)| TaskStatus { state, message, timestamp })
+    (state, option::of(message()), option::of(moment)).prop_map(|(state, message, timestamp)| {
+        let message = message.map(Arc::new);
+        TaskStatus { state, message, timestamp }
+    })
 }
 
 fn artifact() -> impl Strategy<Value = Artifact> {
@@ -99,8 +103,8 @@ fn artifact() -> impl Strategy<Value = Artifact> {
 }
 
 pub(crate) fn task() -> impl Strategy<Value = Task> {
-    let artifacts = option::of(vec(artifact(), 0..2));
-    let history = option::of(vec(message(), 0..2));
+    let artifacts = option::of(vec(artifact().prop_map(Arc::new), 0..2));
+    let history = option::of(vec(message().prop_map(Arc::new), 0..2));
     (id(), id(), status(), artifacts, history, metadata()).prop_map(
         |(id, context_id, status, artifacts, history, metadata)| Task {
             id,
@@ -203,8 +207,8 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
 /// What a dialect cannot say, taken out of what went in.
 pub(crate) mod lossy {
     use super::{
-        Artifact, Content, Dialect, Message, Part, PushConfig, Request, SendResult, StatusUpdate,
-        StreamEvent, Task, TaskState, TaskStatus,
+        Arc, Artifact, Content, Dialect, Message, Part, PushConfig, Request, SendResult,
+        StatusUpdate, StreamEvent, Task, TaskState, TaskStatus,
     };
 
     fn part(part: &mut Part) {
@@ -235,7 +239,7 @@ pub(crate) mod lossy {
     }
 
     fn status(dialect: Dialect, status: &mut TaskStatus) {
-        status.message.iter_mut().for_each(|one| message(dialect, one));
+        status.message.iter_mut().for_each(|one| message(dialect, Arc::make_mut(one)));
         if dialect == Dialect::V01 {
             status.state = match status.state {
                 TaskState::Rejected => TaskState::Failed,
@@ -258,8 +262,9 @@ pub(crate) mod lossy {
     pub(crate) fn task(dialect: Dialect, task: &mut Task) {
         status(dialect, &mut task.status);
         let artifacts = task.artifacts.iter_mut().flatten().enumerate();
-        artifacts.for_each(|(index, one)| artifact(dialect, index, one));
-        task.history.iter_mut().flatten().for_each(|one| message(dialect, one));
+        artifacts.for_each(|(index, one)| artifact(dialect, index, Arc::make_mut(one)));
+        let history = task.history.iter_mut().flatten();
+        history.for_each(|one| message(dialect, Arc::make_mut(one)));
     }
 
     pub(crate) fn event(dialect: Dialect, event: &mut StreamEvent) {
@@ -314,7 +319,7 @@ pub(crate) mod lossy {
             context_id: message.context_id.clone().unwrap_or_default(),
             status: TaskStatus {
                 state: TaskState::Completed,
-                message: Some(message.clone()),
+                message: Some(message.clone().into()),
                 timestamp: None,
             },
             ..Task::default()

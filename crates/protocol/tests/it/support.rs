@@ -1,6 +1,6 @@
 //! Values with every member set, and the small doors through which the tests look.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::Arc};
 
 use herald_protocol::{
     Artifact, ArtifactUpdate, Content, Dialect, Error, Message, Metadata, Operation, Part, Request,
@@ -72,7 +72,7 @@ pub(crate) fn send_of(request: Request) -> herald_protocol::request::SendMessage
 pub(crate) fn reply_of(result: SendResult) -> Message {
     match result {
         SendResult::Message(message) => message,
-        SendResult::Task(task) => task.status.message.unwrap(),
+        SendResult::Task(task) => Arc::unwrap_or_clone(task.status.message.unwrap()),
     }
 }
 
@@ -119,11 +119,14 @@ pub(crate) fn message() -> Message {
 pub(crate) fn status(state: TaskState) -> TaskStatus {
     TaskStatus {
         state,
-        message: Some(Message {
-            context_id: Some("c-1".into()),
-            task_id: Some("t-1".into()),
-            ..Message::agent("m-2", "nearly there")
-        }),
+        message: Some(
+            Message {
+                context_id: Some("c-1".into()),
+                task_id: Some("t-1".into()),
+                ..Message::agent("m-2", "nearly there")
+            }
+            .into(),
+        ),
         timestamp: Some("2026-01-31T12:00:00.250Z".parse().unwrap()),
     }
 }
@@ -144,8 +147,8 @@ pub(crate) fn task(state: TaskState) -> Task {
         id: "t-1".into(),
         context_id: "c-1".into(),
         status: status(state),
-        artifacts: Some(vec![artifact()]),
-        history: Some(vec![message()]),
+        artifacts: Some(vec![artifact().into()]),
+        history: Some(vec![message().into()]),
         metadata: metadata(r#"{"owner":"me"}"#),
     }
 }

@@ -221,7 +221,7 @@ fn states_that_0_1_lacks_are_told_by_what_they_mean() {
 fn a_stream_holds_only_status_and_artifact_events_under_the_tasks_id() {
     let mut writer = StreamWriter::new(V01, Vec::new());
     let whole = Task {
-        artifacts: Some(vec![artifact("a", "one"), artifact("b", "two")]),
+        artifacts: Some(vec![artifact("a", "one").into(), artifact("b", "two").into()]),
         ..task(TaskState::Working)
     };
     let shown = bodies(&writer.write(&StreamEvent::Task(whole), false));

@@ -616,7 +616,7 @@ fn on_rest_the_path_chooses_and_the_version_must_agree() {
 #[test]
 fn a_task_looks_the_same_through_every_dialect() {
     let plain = Task {
-        history: Some(vec![Message { reference_task_ids: vec![], ..message() }]),
+        history: Some(vec![Message { reference_task_ids: vec![], ..message() }.into()]),
         ..task(TaskState::InputRequired)
     };
     for dialect in [Dialect::V1, Dialect::V03, Dialect::V03Rest] {

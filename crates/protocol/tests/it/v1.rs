@@ -111,10 +111,9 @@ fn bytes_are_read_in_either_alphabet_and_written_in_one() {
         assert_eq!(bytes[..2], [0xfb, 0xff]);
     }
     let task = Task {
-        history: Some(vec![Message {
-            parts: vec![Part::new(Content::Raw(vec![0xfb, 0xff]))],
-            ..message()
-        }]),
+        history: Some(vec![
+            Message { parts: vec![Part::new(Content::Raw(vec![0xfb, 0xff]))], ..message() }.into(),
+        ]),
         ..task(TaskState::Working)
     };
     assert_eq!(value(V1.encode_task(&task))["history"][0]["parts"][0]["raw"], "+/8=");
@@ -312,7 +311,7 @@ fn the_extended_card_needs_no_parameters() {
 // part of: GET-003, GET-004, GET-005, GET-006, GET-007
 #[test]
 fn a_limit_keeps_the_most_recent_messages_in_their_order() {
-    let history: Vec<_> = (0..5).map(|n| Message::agent(format!("m{n}"), "x")).collect();
+    let history: Vec<_> = (0..5).map(|n| Message::agent(format!("m{n}"), "x").into()).collect();
     let ids = |limit| {
         let mut task = Task { history: Some(history.clone()), ..Task::default() };
         task.limit_history(limit);

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{Caller, Engine, Reply, Subscription, room::Place, store::Owner};
+use herald_engine::{Caller, Engine, Reply, Subscription, budget::Reservation, store::Owner};
 use herald_protocol::{
     AgentName, Dialect, Error, ErrorKind, Operation, Request, TenantId,
     grpc::{Service, status::Status},
@@ -260,13 +260,15 @@ async fn read<B>(
     exchange: &Exchange<'_>,
     caller: &Caller,
     body: B,
-) -> Result<(Bytes, Option<Place>), Failure>
+) -> Result<(Bytes, Option<Reservation>), Failure>
 where
     B: http_body::Body<Data = Bytes>,
 {
     let limit = exchange.shared.config.limits.body;
-    let (wait, share) = (exchange.shared.config.timeouts.body, || exchange.upload_share(caller));
-    let body = limits::read_body(body, limit.saturating_add(PREFIX), wait, share).await;
+    let (wait, payer) = (exchange.shared.config.timeouts.body, || exchange.payer(caller));
+    let limit_with_prefix = limit.saturating_add(PREFIX);
+    let uploads = exchange.uploads();
+    let body = limits::read_body(body, limit_with_prefix, wait, uploads, payer).await;
     match body {
         Ok((body, place)) => Ok((unframe(body)?, place)),
         Err(Unread::TooLarge) => {
@@ -276,7 +278,7 @@ where
         Err(Unread::TooSlow) => {
             Err(Failure::Plain(DEADLINE_EXCEEDED, "the message did not arrive in time"))
         }
-        Err(Unread::NoRoom) => Err(limits::no_room().into()),
+        Err(Unread::NoMemory) => Err(limits::no_memory().into()),
         Err(Unread::Broken) => Err(broken("the message broke off")),
     }
 }

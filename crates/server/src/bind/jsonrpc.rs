@@ -2,7 +2,7 @@
 //! connections that last (`session`) have each of their calls performed here too.
 
 use bytes::Bytes;
-use herald_engine::{Caller, Subscription, room::Place, store::Owner};
+use herald_engine::{Caller, Subscription, budget::Reservation, store::Owner};
 use herald_protocol::{
     Dialect, Error, ErrorKind, MissingVersion, Operation, Request,
     dialect::{self, Entry},
@@ -55,8 +55,9 @@ where
         return response;
     }
     let limit = exchange.shared.config.limits.body;
-    let (wait, share) = (exchange.shared.config.timeouts.body, || exchange.upload_share(&caller));
-    let (body, place) = match limits::read_body(body, limit, wait, share).await {
+    let (wait, payer) = (exchange.shared.config.timeouts.body, || exchange.payer(&caller));
+    let read = limits::read_body(body, limit, wait, exchange.uploads(), payer).await;
+    let (body, place) = match read {
         Ok(read) => read,
         Err(Unread::TooLarge) => {
             let text = format!("the body is larger than {limit} bytes");
@@ -66,8 +67,8 @@ where
             return response;
         }
         Err(Unread::TooSlow) => return too_slow(),
-        Err(Unread::NoRoom) => {
-            return refuse(exchange, entry, &RequestId::null(), limits::no_room().into());
+        Err(Unread::NoMemory) => {
+            return refuse(exchange, entry, &RequestId::null(), limits::no_memory().into());
         }
         Err(Unread::Broken) => {
             let error = Error::new(ErrorKind::Parse, "the body broke off");
@@ -129,7 +130,7 @@ pub(crate) async fn perform(
     caller: &Caller,
     id: &RequestId,
     (dialect, request): (Dialect, Request),
-    place: Option<Place>,
+    place: Option<Reservation>,
 ) -> Result<Answer, Failure> {
     let operation = request.operation();
     let failed = |error| Failure::of(dialect, operation, error);

@@ -1,7 +1,7 @@
 //! REST: a route table onto the same requests.
 
 use bytes::Bytes;
-use herald_engine::{Caller, room::Place};
+use herald_engine::{Caller, budget::Reservation};
 use herald_protocol::{
     Dialect, Error, ErrorKind, Operation,
     rest::{self, Route, RouteError},
@@ -108,7 +108,7 @@ async fn read<B>(
     exchange: &Exchange<'_>,
     caller: &Caller,
     body: B,
-) -> Result<(Bytes, Option<Place>), Failure>
+) -> Result<(Bytes, Option<Reservation>), Failure>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -120,14 +120,15 @@ where
     }
     let limit = exchange.shared.config.limits.body;
     let wait = exchange.shared.config.timeouts.body;
-    let read = limits::read_body(body, limit, wait, || exchange.upload_share(caller)).await;
+    let read =
+        limits::read_body(body, limit, wait, exchange.uploads(), || exchange.payer(caller)).await;
     read.map_err(|unread| match unread {
         Unread::TooLarge => {
             let text = format!("the body is larger than {limit} bytes");
             Error::new(ErrorKind::TooLarge, text).with("limit", limit).into()
         }
         Unread::TooSlow => Failure::TooSlow,
-        Unread::NoRoom => limits::no_room().into(),
+        Unread::NoMemory => limits::no_memory().into(),
         Unread::Broken => Error::new(ErrorKind::Parse, "the body broke off").into(),
     })
 }

@@ -13,8 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::{
-    Subscription, WEIGHT,
-    room::{self, Party, Place, Share},
+    Subscription,
+    budget::{BYTES_PER_REQUEST_BYTE, Payer, Quota, Reservation},
     store::Owner,
 };
 use herald_protocol::{
@@ -91,7 +91,7 @@ pub(crate) struct Waiting {
     pub(crate) text: Bytes,
     _room: OwnedSemaphorePermit,
     /// Its place among all that wait, if it is an event and not small.
-    _place: Option<Place>,
+    _place: Option<Reservation>,
 }
 
 /// What all calls of a session have in common.
@@ -113,7 +113,7 @@ struct Talk {
     messages: mpsc::Sender<Waiting>,
     room: Arc<Semaphore>,
     /// What calls may take up until they are stored.
-    uploads: Arc<Share>,
+    uploads: Arc<Quota>,
 }
 
 /// The calls that have not been answered.
@@ -151,8 +151,8 @@ impl Session {
         let open = Arc::new(Mutex::new(open));
         let least = server.shared.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
         let least = least.max(1);
-        let uploads = Party::Connection(door.connection());
-        let uploads = server.shared.engine.requests().share(uploads);
+        let uploads = Payer::Connection(door.connection());
+        let uploads = server.shared.engine.requests().quota(uploads);
         let talk = Talk {
             server,
             parts: lasting(parts),
@@ -244,13 +244,11 @@ impl Talk {
         let answered = async {
             let turn = Arc::clone(&self.calls).acquire_owned().await;
             let turn = turn.expect("the semaphore is never closed");
-            let place = match asked.size > room::SMALL {
-                true => Some(self.uploads.take(asked.size.saturating_mul(WEIGHT)).await),
-                false => None,
-            };
+            let size = asked.size.saturating_mul(BYTES_PER_REQUEST_BYTE);
+            let reservation = self.uploads.reserve(size).await;
             drop(queued);
             // What performing takes is not kept for as long as a stream lasts.
-            let performed = Box::pin(self.perform(asked, place, request)).await;
+            let performed = Box::pin(self.perform(asked, Some(reservation), request)).await;
             let Some(id) = &id else { return };
             match performed {
                 Ok(Answer::Whole(body)) => self.end(id, body).await,
@@ -276,7 +274,7 @@ impl Talk {
     async fn perform(
         &self,
         asked: Asked,
-        place: Option<Place>,
+        place: Option<Reservation>,
         request: Uuid,
     ) -> Result<Answer, Vec<u8>> {
         let parts = self.parts_of(asked.parameters.as_deref());
@@ -399,7 +397,7 @@ impl Talk {
     }
 
     /// Waits until a message can be written soon.
-    async fn put(&self, text: impl Into<Bytes>, place: Option<Place>) {
+    async fn put(&self, text: impl Into<Bytes>, place: Option<Reservation>) {
         let text = text.into();
         let size = u32::try_from(text.len().min(WAITING_BYTES)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).acquire_many_owned(size).await;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{room::Place, store::Owner};
+use herald_engine::{budget::Reservation, store::Owner};
 use http::HeaderMap;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep};
@@ -48,7 +48,7 @@ pub(crate) struct Out(Arc<Written>);
 struct Written {
     bytes: Mutex<Vec<u8>>,
     /// The place of the last item among them, if that is not small.
-    place: Mutex<Option<Place>>,
+    place: Mutex<Option<Reservation>>,
 }
 
 /// A sign of life for a peer that would otherwise hear nothing.
@@ -156,7 +156,7 @@ impl Out {
         self.0.bytes.lock().expect("nothing panics while it holds this lock")
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<Place>> {
+    fn place(&self) -> MutexGuard<'_, Option<Reservation>> {
         self.0.place.lock().expect("nothing panics while it holds this lock")
     }
 
@@ -171,7 +171,7 @@ impl Out {
 
     /// Gives what was written its place, and waits until there is room for more. Nobody wakes the
     /// reader for that: whoever takes the bytes polls it next.
-    pub(crate) async fn room(&self, place: Option<Place>) {
+    pub(crate) async fn room(&self, place: Option<Reservation>) {
         if place.is_some() {
             *self.place() = place;
         }

@@ -264,6 +264,19 @@ async fn an_array_is_no_object_at_any_level() {
     }
 }
 
+#[tokio::test]
+async fn a_message_of_too_many_parts_is_refused() {
+    let hub = Hub::start().await;
+    for (count, is_taken) in [(10_000, true), (10_001, false)] {
+        let parts = vec![r#"{"text":""}"#; count].join(",");
+        let message = format!(r#"{{"messageId":"m{count}","role":"ROLE_USER","parts":[{parts}]}}"#);
+        let body = format!(r#"{{"message":{message}}}"#);
+        let answer = hub.call(Binding::Rest.send(&json!({})).body(body)).await;
+        assert_eq!(answer.status() == 200, is_taken, "{}", answer.text());
+        assert_eq!(answer.text().contains("at most 10000 parts"), !is_taken);
+    }
+}
+
 // proves: SEND-027
 #[tokio::test]
 async fn a_caller_that_hangs_up_changes_nothing() {

@@ -33,21 +33,21 @@ pub(super) async fn a_task_is_loaded_as_it_was_written(store: Arc<dyn Store>) {
     append.snapshot = Some(snapshot(1));
     assert_eq!(store.append(append.clone()).await, Ok(3));
 
-    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert_eq!(loaded.header, append.header);
     assert_eq!(loaded.head, 3);
     assert_eq!(loaded.snapshot, append.snapshot);
     let since: Vec<_> = loaded.since.into_iter().map(|e| (e.seq, e.kind, e.body)).collect();
     let status = Kind::Status(TaskState::AuthRequired);
     assert_eq!(since, [(2, Kind::Artifact, Bytes::new()), (3, status, body("{}"))]);
-    assert_eq!(store.load(&key("unknown")).await, Ok(None));
+    assert_eq!(store.load(&key("unknown"), u64::MAX).await, Ok(None));
 }
 
 pub(super) async fn an_append_extends_the_log(store: Arc<dyn Store>) {
     assert_eq!(store.append(create(key("t"), 1)).await, Ok(1));
     let end = Append { snapshot: None, ..finish(key("t"), 2) };
     assert_eq!(store.append(end.clone()).await, Ok(4));
-    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert_eq!((loaded.head, loaded.header), (4, end.header));
     let texts: Vec<_> = loaded.since.iter().map(|entry| &entry.body[..]).collect();
     assert_eq!(texts, [&b"hello"[..], b"working", b"result", b"completed"]);
@@ -66,30 +66,30 @@ pub(super) async fn an_append_without_events_changes_the_run(store: Arc<dyn Stor
         ..create(key("t"), 1)
     };
     assert_eq!(store.append(claim).await, Ok(1));
-    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert_eq!((loaded.head, loaded.header, loaded.since.len()), (1, header, 1));
 }
 
 pub(super) async fn a_second_create_is_refused(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
-    let before = store.load(&key("t")).await;
+    let before = store.load(&key("t"), u64::MAX).await;
     assert_eq!(store.append(create(key("t"), 9)).await, Err(StoreError::Moved));
-    assert_eq!(store.load(&key("t")).await, before);
+    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
 }
 
 pub(super) async fn a_stale_append_is_refused(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
-    let before = store.load(&key("t")).await;
+    let before = store.load(&key("t"), u64::MAX).await;
     for expect in [1, 3, 5] {
         let append = Append { expect, ..finish(key("t"), 9) };
         assert_eq!(store.append(append).await, Err(StoreError::Moved));
     }
-    assert_eq!(store.load(&key("t")).await, before);
+    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
     for fence in [None, Some(0), Some(3)] {
         let append = Append { fence, ..finish(key("unknown"), 9) };
         assert_eq!(store.append(append).await, Err(StoreError::Moved));
     }
-    assert_eq!(store.load(&key("unknown")).await, Ok(None));
+    assert_eq!(store.load(&key("unknown"), u64::MAX).await, Ok(None));
 }
 
 pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
@@ -101,13 +101,13 @@ pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
     };
     assert_eq!(store.append(claim(Some(0), 1)).await, Ok(1));
     assert_eq!(store.append(claim(Some(1), 2)).await, Ok(1));
-    let before = store.load(&key("t")).await;
+    let before = store.load(&key("t"), u64::MAX).await;
     // The head is where it was, and still the older claim is refused.
     assert_eq!(store.append(claim(Some(1), 3)).await, Err(StoreError::Fenced));
     // A writer that has lost its task must not be told to decide again.
     let stale = Append { expect: 7, ..claim(Some(1), 3) };
     assert_eq!(store.append(stale).await, Err(StoreError::Fenced));
-    assert_eq!(store.load(&key("t")).await, before);
+    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
     // Who writes without a claim is not asked for one.
     assert_eq!(store.append(Append { fence: None, ..finish(key("t"), 2) }).await, Ok(4));
 }
@@ -122,7 +122,7 @@ pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
     assert_eq!(store.append(chunk(1, "one", 8)).await, Ok(2));
     assert_eq!(store.append(chunk(2, "three", 13)).await, Ok(3));
     assert_eq!(store.append(chunk(2, "late", 12)).await, Err(StoreError::Moved));
-    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert_eq!((loaded.head, loaded.header), (3, chunk(2, "three", 13).header));
     let page = store.read(&key("t"), 2, 10).await.unwrap();
     assert_eq!((page.entries[0].seq, page.entries.len(), page.closed), (3, 1, false));
@@ -132,7 +132,7 @@ pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
 
 pub(super) async fn a_snapshot_shortens_the_log_to_load(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
-    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert_eq!((loaded.snapshot, loaded.since), (Some(snapshot(4)), vec![]));
 
     let mut more = finish(key("t"), 2);
@@ -145,7 +145,7 @@ pub(super) async fn a_snapshot_shortens_the_log_to_load(store: Arc<dyn Store>) {
         artifacts: Bytes::new(),
     });
     store.append(more.clone()).await.unwrap();
-    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert_eq!(loaded.snapshot, more.snapshot);
     assert!(loaded.since.iter().map(|entry| entry.seq).eq(6..=7));
 }
@@ -160,7 +160,7 @@ pub(super) async fn a_key_is_taken_once(store: Arc<dyn Store>) {
     let retry = Append { dedup: Some(dedup(1, 8)), ..create(key("second"), 2) };
     let refused = Err(StoreError::Duplicate(original.clone()));
     assert_eq!(store.append(retry).await, refused);
-    assert_eq!(store.load(&key("second")).await, Ok(None));
+    assert_eq!(store.load(&key("second"), u64::MAX).await, Ok(None));
     // A retry finds its original even if the task has moved on since.
     assert_eq!(store.append(first).await, refused);
     let other = Append { dedup: Some(dedup(2, 7)), ..create(key("second"), 2) };
@@ -232,7 +232,7 @@ pub(super) async fn writers_of_one_task_win_one_at_a_time(store: Arc<dyn Store>)
         let refused = results.iter().filter(|result| **result == Err(StoreError::Moved));
         assert_eq!(refused.count(), 9);
     }
-    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert!(loaded.since.iter().map(|entry| entry.seq).eq(1..=21));
 }
 
@@ -248,7 +248,7 @@ pub(super) async fn a_thousand_tasks_at_once_are_all_written(store: Arc<dyn Stor
     }
     writers.join_all().await;
     for number in 0..1000 {
-        let loaded = store.load(&key(&format!("t{number}"))).await.unwrap().unwrap();
+        let loaded = store.load(&key(&format!("t{number}")), u64::MAX).await.unwrap().unwrap();
         assert_eq!((loaded.head, loaded.header.changed), (4, at(number)));
     }
 }
@@ -259,7 +259,7 @@ pub(super) async fn big_bodies_survive(store: Arc<dyn Store>) {
     append.events.push((Kind::Artifact, big.clone()));
     append.snapshot = Some(Snapshot { artifacts: big.clone(), ..snapshot(1) });
     store.append(append).await.unwrap();
-    let loaded = store.load(&key("t")).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert!(loaded.since[0].body == big && loaded.snapshot.unwrap().artifacts == big);
     assert!(store.read(&key("t"), 1, 10).await.unwrap().entries[0].body == big);
 }
@@ -285,7 +285,7 @@ pub(super) async fn odd_names_survive(store: Arc<dyn Store>) {
         append.header.agent = name.into();
         append.header.context = name.into();
         assert_eq!(store.append(append.clone()).await, Ok(1), "{name:?}");
-        let loaded = store.load(&key).await.unwrap().unwrap();
+        let loaded = store.load(&key, u64::MAX).await.unwrap().unwrap();
         assert_eq!(loaded.header, append.header);
     }
     let agents = store.agents_at_work().await.unwrap();
@@ -302,7 +302,7 @@ pub(super) async fn owners_do_not_see_each_other(store: Arc<dyn Store>) {
     let key =
         |(tenant, principal)| super::Key { owner: owner(tenant, principal), task: "t".into() };
     for (number, name) in owners.into_iter().enumerate() {
-        assert_eq!(store.load(&key(name)).await, Ok(None));
+        assert_eq!(store.load(&key(name), u64::MAX).await, Ok(None));
         assert_eq!(store.append(finish(key(name), 1)).await, Err(StoreError::Moved));
         let mut append = create(key(name), 1);
         append.events[0].1 = body(&number.to_string());
@@ -318,10 +318,10 @@ pub(super) async fn the_secret_stays_and_probing_changes_nothing(store: Arc<dyn 
     let secret = store.secret();
     assert_ne!(secret, [0; 32]);
     finished(&*store, key("t"), 1).await;
-    let before = store.load(&key("t")).await;
+    let before = store.load(&key("t"), u64::MAX).await;
     for _ in 0..3 {
         assert_eq!(store.probe().await, Ok(()));
     }
-    assert_eq!(store.load(&key("t")).await, before);
+    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
     assert_eq!(store.secret(), secret);
 }

@@ -179,7 +179,7 @@ async fn everything(tasks: i64) -> Counted {
 async fn reads(counted: &mut Counted, tasks: i64) {
     let agent = AgentName::from("a");
     let middle = key(tasks / 2);
-    counted.store.load(&middle).await.unwrap().unwrap();
+    counted.store.load(&middle, u64::MAX).await.unwrap().unwrap();
     counted.note("load");
     assert_eq!(counted.store.read(&middle, 0, 10).await.unwrap().entries.len(), 3);
     counted.note("read");

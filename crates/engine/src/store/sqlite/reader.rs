@@ -16,7 +16,9 @@ use crate::store::{Holder, Key, Kind, Owner, Page, StoreError, Stored};
 
 use super::{
     open::{self, Lock},
-    rows::{Fault, Phase, entries, first, int, readable, size, state, stored, text, uint},
+    rows::{
+        Fault, Phase, entries, first, int, log_bytes, readable, size, state, stored, text, uint,
+    },
     statements as sql,
 };
 
@@ -103,24 +105,50 @@ fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(IDLE)
 }
 
-/// Everything stored of one task.
-pub(super) fn load(conn: &Connection, key: &Key) -> Result<Option<Stored>, Fault> {
-    let Some((_, task)) = find(conn, key)? else { return Ok(None) };
+/// One task, as far as it may be read.
+#[derive(Debug)]
+pub(super) enum Loaded {
+    Task(Option<Stored>),
+    /// It has so many bytes, which is more than the limit.
+    TooLarge(u64),
+}
+
+/// Everything stored of one task, if its log has at most `limit` bytes.
+pub(super) fn load(conn: &Connection, key: &Key, limit: u64) -> Result<Loaded, Fault> {
+    let task = match find(conn, key, limit)? {
+        Found::None => return Ok(Loaded::Task(None)),
+        Found::TooLarge(bytes) => return Ok(Loaded::TooLarge(bytes)),
+        Found::Task(_, task) => task,
+    };
     let active = task.header.run.is_active();
     if !active && task.snapshot.as_ref().is_some_and(|snapshot| snapshot.seq == task.head) {
-        return Ok(Some(task));
+        return Ok(Loaded::Task(Some(task)));
     }
     // More than one statement, and one view.
     let conn = conn.unchecked_transaction()?;
-    let Some((row, mut task)) = find(&conn, key)? else { return Ok(None) };
+    let Found::Task(row, mut task) = find(&conn, key, u64::MAX)? else {
+        return Ok(Loaded::Task(None));
+    };
     read_since(&conn, row, &mut task)?;
-    Ok(Some(task))
+    Ok(Loaded::Task(Some(task)))
 }
 
-fn find(conn: &Connection, key: &Key) -> Result<Option<(i64, Stored)>, Fault> {
+enum Found {
+    None,
+    TooLarge(u64),
+    Task(i64, Stored),
+}
+
+fn find(conn: &Connection, key: &Key, limit: u64) -> Result<Found, Fault> {
     let mut find = conn.prepare_cached(sql::LOAD)?;
     let mut rows = find.query(names(key))?;
-    rows.next()?.map(stored).transpose()
+    let Some(row) = rows.next()? else { return Ok(Found::None) };
+    let bytes = log_bytes(row)?;
+    if bytes > limit {
+        return Ok(Found::TooLarge(bytes));
+    }
+    let (row, task) = stored(row)?;
+    Ok(Found::Task(row, task))
 }
 
 /// Reads the events after the snapshot, in the same view as the task itself.

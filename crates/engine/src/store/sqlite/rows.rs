@@ -135,7 +135,7 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
         changed: Timestamp::from_millis(row.get(5)?),
         created: Timestamp::from_millis(row.get(6)?),
         hidden: row.get(7)?,
-        bytes: uint(row.get(8)?),
+        bytes: log_bytes(row)?,
         run: Run { kept: count(row.get(20)?), ..read_run(row, 10)? },
     };
     let snapshot = match row.get::<_, Option<i64>>(15)? {
@@ -150,6 +150,11 @@ pub(super) fn stored(row: &Row<'_>) -> Result<(i64, Stored), Fault> {
     };
     let stored = Stored { header, head: uint(row.get(9)?), snapshot, since: Vec::new() };
     Ok((row.get(0)?, stored))
+}
+
+/// The bytes of a task's log, from the same columns as [`stored`].
+pub(super) fn log_bytes(row: &Row<'_>) -> Result<u64, Fault> {
+    Ok(uint(row.get(8)?))
 }
 
 /// A run from five columns in the order of its statements. How many artifacts its turn keeps stands
