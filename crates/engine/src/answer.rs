@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use herald_protocol::{ContextId, Error, Message, SendResult, Task, TaskId, TaskPage};
 
 use crate::{
@@ -37,11 +36,15 @@ pub enum Sent {
 }
 
 impl Sent {
-    /// The 1.0 JSON of the answer.
-    pub fn into_bytes(self) -> Bytes {
+    /// Appends the 1.0 JSON of the answer.
+    pub fn write(self, out: &mut Vec<u8>) {
         match self {
-            Self::Task(task) => log::sent(&task.into_bytes()),
-            Self::Message(message) => log::encode_message(&message),
+            Self::Task(task) => {
+                out.extend_from_slice(b"{\"task\":");
+                task.write(out);
+                out.push(b'}');
+            }
+            Self::Message(message) => log::write_message(out, &message),
         }
     }
 
@@ -60,7 +63,8 @@ pub struct TaskJson(pub(crate) Form);
 
 #[derive(Debug)]
 pub(crate) enum Form {
-    Json(Bytes),
+    /// A stored task, in pieces of JSON.
+    Stored(TaskId, ContextId, Snapshot),
     /// The snapshot, if there is one, holds the same in pieces of JSON.
     Task(Arc<Task>, Option<Snapshot>),
 }
@@ -74,28 +78,26 @@ impl TaskJson {
         }
     }
 
-    /// The names of the task and its context, where they are known without a look at the JSON.
-    pub fn names(&self) -> Option<(&TaskId, &ContextId)> {
-        match &self.0 {
-            Form::Json(_) => None,
-            Form::Task(task, _) => Some((&task.id, &task.context_id)),
-        }
-    }
-
-    /// The JSON.
-    pub fn into_bytes(self) -> Bytes {
+    /// Appends the JSON.
+    pub fn write(self, out: &mut Vec<u8>) {
         match self.0 {
-            Form::Json(json) => json,
-            Form::Task(task, Some(snapshot)) => log::whole(&task.id, &task.context_id, &snapshot),
-            Form::Task(task, None) => log::encode_whole(&shown(task, None)),
+            Form::Stored(id, context, snapshot) => log::write_whole(out, &id, &context, &snapshot),
+            Form::Task(task, Some(snapshot)) => {
+                log::write_whole(out, &task.id, &task.context_id, &snapshot);
+            }
+            Form::Task(task, None) => log::write_json(out, &shown(task, None)),
         }
     }
 
     /// The task itself.
     pub fn decode(self) -> Result<Task, Error> {
         match self.0 {
-            Form::Json(json) => serde_json::from_slice(&json)
-                .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string()))),
+            Form::Stored(id, context, snapshot) => {
+                let mut json = Vec::new();
+                log::write_whole(&mut json, &id, &context, &snapshot);
+                serde_json::from_slice(&json)
+                    .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string())))
+            }
             Form::Task(task, _) => Ok(shown(task, None)),
         }
     }

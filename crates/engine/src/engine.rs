@@ -225,8 +225,8 @@ impl Engine {
             && let Some(snapshot) = stored.snapshot.as_ref().filter(|last| last.seq == stored.head)
         {
             log::check(snapshot).map_err(|error| refuse(error.of(&key.task)))?;
-            let json = log::whole(&key.task, &stored.header.context, snapshot);
-            return Ok(TaskJson(Form::Json(json)));
+            let (context, snapshot) = (stored.header.context, snapshot.clone());
+            return Ok(TaskJson(Form::Stored(key.task, context, snapshot)));
         }
         let record = log::restore(key.task, stored).map_err(refuse)?;
         Ok(shown(record.task, get.history_length).into())

@@ -18,6 +18,9 @@ use crate::{
     store::{Entry, Kind, Snapshot, StoreError, Stored},
 };
 
+/// Bytes of JSON from which on a copy costs more than a new buffer.
+const LARGE: usize = 64 << 10;
+
 /// Writes JSON. What it writes is as long as it has to be; the room to write it in is kept for the
 /// next.
 #[derive(Debug)]
@@ -73,8 +76,12 @@ impl Encoder {
 
     fn json(&mut self, value: &impl Serialize) -> Bytes {
         self.room.clear();
-        serde_json::to_writer(&mut self.room, value).expect("protocol types have string keys only");
-        Bytes::copy_from_slice(&self.room)
+        write_json(&mut self.room, value);
+        match self.room.len() {
+            ..LARGE => Bytes::copy_from_slice(&self.room),
+            // Not copied, and nothing of it is kept for the next.
+            _ => std::mem::take(&mut self.room).into(),
+        }
     }
 }
 
@@ -114,23 +121,18 @@ pub(crate) fn encode_task(task: &Task) -> Bytes {
     json(&Wire::Task(task))
 }
 
-/// The 1.0 JSON of a task.
-pub(crate) fn encode_whole(task: &Task) -> Bytes {
-    json(task)
+/// Appends the 1.0 JSON of a send that was answered directly.
+pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message) {
+    write_json(out, &Wire::Message(message));
 }
 
-/// The 1.0 JSON of a send that was answered directly.
-pub(crate) fn encode_message(message: &Message) -> Bytes {
-    json(&Wire::Message(message))
-}
-
-/// The 1.0 JSON of a send that was answered with this task.
-pub(crate) fn sent(task: &[u8]) -> Bytes {
-    [b"{\"task\":", task, b"}"].concat().into()
-}
-
-/// The 1.0 JSON of a task, put together from a snapshot without reading it.
-pub(crate) fn whole(id: &TaskId, context: &ContextId, snapshot: &Snapshot) -> Bytes {
+/// Appends the 1.0 JSON of a task, put together from a snapshot without reading it.
+pub(crate) fn write_whole(
+    out: &mut Vec<u8>,
+    id: &TaskId,
+    context: &ContextId,
+    snapshot: &Snapshot,
+) {
     let Snapshot { status, history, metadata, artifacts, .. } = snapshot;
     let members: [(&[u8], &Bytes); 4] = [
         (b",\"status\":", status),
@@ -141,11 +143,12 @@ pub(crate) fn whole(id: &TaskId, context: &ContextId, snapshot: &Snapshot) -> By
     let size: usize = members.iter().map(|(name, value)| name.len() + value.len()).sum();
     // Names rarely need an escape; one that does makes it grow.
     let names = id.as_str().len() + context.as_str().len() + r#"{"id":"","contextId":""}"#.len();
-    let mut out = Vec::with_capacity(size + names);
+    // What frames the answer is added by the caller.
+    out.reserve(size + names + 16);
     out.extend_from_slice(b"{\"id\":");
-    write_json(&mut out, id);
+    write_json(out, id);
     out.extend_from_slice(b",\"contextId\":");
-    write_json(&mut out, context);
+    write_json(out, context);
     for (name, value) in members {
         if !value.is_empty() {
             out.extend_from_slice(name);
@@ -153,7 +156,6 @@ pub(crate) fn whole(id: &TaskId, context: &ContextId, snapshot: &Snapshot) -> By
         }
     }
     out.push(b'}');
-    out.into()
 }
 
 /// Whether a snapshot can still be what was written: text between brackets, without control
@@ -221,7 +223,7 @@ fn json(value: &impl Serialize) -> Bytes {
     out.into()
 }
 
-fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
+pub(crate) fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
     serde_json::to_writer(out, value).expect("protocol types have string keys only");
 }
 

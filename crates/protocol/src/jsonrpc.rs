@@ -142,12 +142,17 @@ fn read_id(raw: &str) -> Result<RequestId, &'static str> {
 /// Frames an encoded result. It is copied, not encoded again.
 pub fn result(id: &RequestId, result: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(result.len() + id.0.len() + 40);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    out.extend_from_slice(id.0.as_bytes());
-    out.extend_from_slice(br#","result":"#);
+    begin_result(&mut out, id);
     out.extend_from_slice(result);
     out.push(b'}');
     out
+}
+
+/// Appends everything before the result; a closing brace goes after it.
+pub fn begin_result(out: &mut Vec<u8>, id: &RequestId) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id.0.as_bytes());
+    out.extend_from_slice(br#","result":"#);
 }
 
 /// Frames one event of a stream over a connection that lasts: a result, and beside it the id by

@@ -166,31 +166,32 @@ impl Exchange<'_> {
         }
     }
 
-    /// Has a request performed and its answer written as JSON.
+    /// Has a request performed and its answer written as JSON, for a call of JSON-RPC as its result.
     pub(crate) async fn perform(
         &self,
         caller: &Caller,
         dialect: Dialect,
         request: Request,
         place: Option<Reservation>,
+        call: Option<&herald_protocol::jsonrpc::RequestId>,
     ) -> Result<Outcome, Error> {
         let (reply, slot) = self.call(caller, dialect, request, place).await?;
-        Ok(match reply {
-            Reply::Stream(events) => Outcome::Stream(events, slot),
-            Reply::Sent(sent) => Outcome::Result(match dialect {
-                Dialect::V1 => sent.into_bytes(),
-                Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {
-                    dialect.encode_send_result(&sent.decode()?).into()
-                }
-            }),
-            Reply::Task(task) => Outcome::Result(match dialect {
-                Dialect::V1 => task.into_bytes(),
-                Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {
-                    dialect.encode_task(&task.decode()?).into()
-                }
-            }),
-            Reply::Tasks(page) => Outcome::Result(dialect.encode_page(&page).into()),
-        })
+        let mut out = Vec::new();
+        if let Some(call) = call {
+            herald_protocol::jsonrpc::begin_result(&mut out, call);
+        }
+        match (reply, dialect) {
+            (Reply::Stream(events), _) => return Ok(Outcome::Stream(events, slot)),
+            (Reply::Sent(sent), Dialect::V1) => sent.write(&mut out),
+            (Reply::Task(task), Dialect::V1) => task.write(&mut out),
+            (Reply::Sent(sent), _) => out.extend(dialect.encode_send_result(&sent.decode()?)),
+            (Reply::Task(task), _) => out.extend(dialect.encode_task(&task.decode()?)),
+            (Reply::Tasks(page), _) => out.extend(dialect.encode_page(&page)),
+        }
+        if call.is_some() {
+            out.push(b'}');
+        }
+        Ok(Outcome::Result(out.into()))
     }
 
     /// Has a request performed, and counts it. A stream comes with its place among the caller's.

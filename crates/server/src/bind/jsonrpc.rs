@@ -134,10 +134,9 @@ pub(crate) async fn perform(
 ) -> Result<Answer, Failure> {
     let operation = request.operation();
     let failed = |error| Failure::of(dialect, operation, error);
-    match exchange.perform(caller, dialect, request, place).await.map_err(failed)? {
+    match exchange.perform(caller, dialect, request, place, Some(id)).await.map_err(failed)? {
         Outcome::Result(result) => {
-            let body = jsonrpc::result(id, &result).into();
-            let body = limits::hold(body, || exchange.share(caller)).map_err(failed)?;
+            let body = limits::hold(result, || exchange.share(caller)).map_err(failed)?;
             Ok(Answer::Whole(body))
         }
         Outcome::Stream(events, slot) => Ok(Answer::Stream(events, slot, dialect)),

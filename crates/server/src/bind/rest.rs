@@ -90,7 +90,7 @@ where
     let request = request.inspect_err(|error| {
         exchange.count(route.dialect, route.operation, Some(error));
     })?;
-    match exchange.perform(&caller, route.dialect, request, place).await? {
+    match exchange.perform(&caller, route.dialect, request, place, None).await? {
         Outcome::Result(result) => {
             let body = limits::hold(result, || exchange.share(&caller))?;
             Ok(respond(StatusCode::OK, content_type(route.dialect), body))
