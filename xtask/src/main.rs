@@ -2,6 +2,7 @@
 
 mod bench;
 mod cargo;
+mod changelog;
 mod check;
 mod prepare;
 mod progress;
@@ -26,6 +27,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   bench [options]    measure Herald beside the floor and the official SDKs; see --help
   generate           make the code of the protobuf messages from their files
   requirements       list the protocol requirements that tests prove, and those none does
+  changelog          move the entries of changes/ into CHANGELOG.md at a release
   tools              install cargo-deny, if it is missing";
 
 fn main() -> ExitCode {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         "test" => test::run(rest),
         "lint" => check::lint().map(done),
         "bench" => bench::run(rest).map(done),
+        "changelog" => changelog::run(rest).map(done),
         "generate" => generate().map(done),
         "requirements" => requirements::run(rest).map(done),
         "tools" => prepare::tools().map(done),
