@@ -58,8 +58,6 @@ const STATUS: [&str; 9] = [
 /// Runs a build and names each finished crate to `built`. Warnings and errors are passed on.
 pub(crate) fn run(command: &mut Command, built: &dyn Fn(&str)) -> anyhow::Result<Vec<Artifact>> {
     command.arg("--message-format=json-render-diagnostics").env("CARGO_TERM_COLOR", "never");
-    // Incremental builds would double the size of the target directory.
-    command.env("CARGO_INCREMENTAL", "0");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot run cargo")?;
     let messages = BufReader::new(child.stdout.take().context("its output is piped")?);

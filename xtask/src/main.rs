@@ -2,6 +2,8 @@
 
 mod bench;
 mod cargo;
+mod changelog;
+mod check;
 mod prepare;
 mod progress;
 mod requirements;
@@ -19,31 +21,35 @@ use anyhow::{Context, bail};
 use self::test::Verdict;
 
 const USAGE: &str = "usage: cargo xtask <command>
+  check              format, lints and fast tests: what to run before a commit
+  lint               clippy over all targets, those of `cargo xtask test` included
   test [filter…]     set up what the chosen tests need and run them; see --help
   bench [options]    measure Herald beside the floor and the official SDKs; see --help
   generate           make the code of the protobuf messages from their files
   requirements       list the protocol requirements that tests prove, and those none does
+  changelog          move the entries of changes/ into CHANGELOG.md at a release
   tools              install cargo-deny, if it is missing";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let (command, rest) =
         arguments.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let done = |()| Verdict::Green;
     let result = match command {
-        "test" => match test::run(rest) {
-            // The totals are the last line.
-            Ok(Verdict::Red) => return ExitCode::FAILURE,
-            Ok(Verdict::Green) => Ok(()),
-            Err(error) => Err(error),
-        },
-        "bench" => bench::run(rest),
-        "generate" => generate(),
-        "requirements" => requirements::run(rest),
-        "tools" => prepare::tools(),
+        "check" => check::run(rest),
+        "test" => test::run(rest),
+        "lint" => check::lint().map(done),
+        "bench" => bench::run(rest).map(done),
+        "changelog" => changelog::run(rest).map(done),
+        "generate" => generate().map(done),
+        "requirements" => requirements::run(rest).map(done),
+        "tools" => prepare::tools().map(done),
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Verdict::Green) => ExitCode::SUCCESS,
+        // The failures are listed already, and the totals stay the last line.
+        Ok(Verdict::Red) => ExitCode::FAILURE,
         Err(error) => {
             // Nothing can be done about a standard error that is gone.
             let _ = writeln!(std::io::stderr(), "{error:#}");

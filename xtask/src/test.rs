@@ -11,7 +11,7 @@ use anyhow::{bail, ensure};
 pub(crate) use self::{needs::Need, outcome::Verdict};
 use self::{
     outcome::Outcome,
-    suites::{Chosen, Suite},
+    suites::{Chosen, Suite, Test},
 };
 use crate::{
     prepare,
@@ -22,7 +22,7 @@ const USAGE: &str = "usage: cargo xtask test [options] [filter…]
   filter         runs only the tests whose names contain one of these, and prepares only what they need;
                  a doc test is named by the path of its file
   -p PACKAGE     only the tests of a package, such as herald-engine
-  --quick        only the tests that need no SDK, no coding agent, no Python and no Node";
+  --quick        only the tests of plain `cargo test`, which need no SDK, no coding agent, no Python and no Node";
 
 #[derive(Debug, Default, PartialEq)]
 struct Options {
@@ -42,10 +42,10 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<Verdict> {
     say(format!("ready after {}", time(begun.elapsed())));
     let mut outcome = Outcome::default();
     for (suite, tests) in &chosen.tests {
-        let missing: Vec<_> =
-            tests.iter().filter(|test| suite.lacks(test, &unmet)).cloned().collect();
-        let tests: Vec<_> = tests.iter().filter(|test| !missing.contains(test)).cloned().collect();
-        outcome.did_not_run(missing);
+        let lacks = |test: &&Test| test.need.is_some_and(|need| unmet.contains(&need));
+        let (missing, tests): (Vec<_>, Vec<_>) = tests.iter().partition(lacks);
+        outcome.did_not_run(missing.into_iter().map(|test| test.name.clone()));
+        let tests: Vec<_> = tests.into_iter().cloned().collect();
         if !tests.is_empty() {
             suite.run(&tests, &mut outcome)?;
         }
@@ -55,11 +55,25 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<Verdict> {
     }
     prepare::report_sizes();
     if options.is_quick {
-        say(format!(
-            "left out, because they need an SDK, a coding agent, Python or Node: {} tests; `cargo xtask test` runs them",
-            chosen.left_out
-        ));
+        say(
+            "left out: the tests that need an SDK, a coding agent, Python or Node; `cargo xtask test` runs them",
+        );
     }
+    say(format!("took {}", time(begun.elapsed())));
+    Ok(outcome.finish(&mut std::io::stdout())?)
+}
+
+/// Runs the tests of plain `cargo test` except the slow ones: those of the real binary, and the doc tests.
+pub(crate) fn fast() -> anyhow::Result<Verdict> {
+    let steps = Steps::default();
+    steps.expect(1);
+    let suites = Suite::build(&steps, true)?;
+    let begun = Instant::now();
+    let mut outcome = Outcome::default();
+    for suite in suites.iter().filter(|suite| !suite.is_slow()) {
+        suite.run(&suite.list()?, &mut outcome)?;
+    }
+    say("left out: the tests of the real binary and the doc tests; `cargo test` runs them");
     say(format!("took {}", time(begun.elapsed())));
     Ok(outcome.finish(&mut std::io::stdout())?)
 }
@@ -89,7 +103,7 @@ impl Options {
     /// Builds the tests and installs what the chosen ones need. Returns them and the needs that could not be met.
     fn prepare(&self, steps: &Steps) -> anyhow::Result<(Chosen, BTreeSet<Need>)> {
         steps.expect(1);
-        let build = || Suite::build(steps);
+        let build = || Suite::build(steps, self.is_quick);
         let runs_all = self.filters.is_empty() && self.packages.is_empty() && !self.is_quick;
         if runs_all {
             // All needs are known before the tests are built, so installations run beside the build.
@@ -116,11 +130,6 @@ impl Options {
         (self.packages.is_empty() || self.packages.iter().any(|wanted| wanted == package))
             && (self.filters.is_empty() || self.filters.iter().any(is_named))
     }
-
-    /// True if a test that is named is not left out by `--quick`.
-    fn may_run(&self, package: &str, test: &str) -> bool {
-        !self.is_quick || needs::of(package, test).iter().all(|need| need.is_quick())
-    }
 }
 
 #[cfg(test)]
@@ -140,14 +149,5 @@ mod tests {
         assert!(!options.names("herald-engine", "crash::a_kill_loses_nothing"));
         assert!(parse("--fast").is_err() && parse("-p").is_err());
         assert_eq!(parse("--help").unwrap(), None);
-    }
-
-    #[test]
-    fn quick_leaves_out_whatever_needs_an_installation() {
-        let options = parse("--quick").unwrap().unwrap();
-        assert!(!options.may_run("herald", "coding_codex::what_is_allowed_is_done"));
-        assert!(!options.may_run("herald", "clients::python_1_x"));
-        assert!(options.may_run("herald", "tls::a_certificate_is_shown"));
-        assert!(options.may_run("herald-engine", "lists::a_page_is_bounded"));
     }
 }

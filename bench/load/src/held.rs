@@ -26,7 +26,7 @@ const OPENING: usize = 32;
 
 /// An open stream, and the connection that would close with it.
 enum Held {
-    Http { frames: Frames, _connection: Connection },
+    Http { frames: Frames, _connection: Box<Connection> },
     Socket(Box<Socket>),
 }
 
@@ -86,7 +86,7 @@ async fn open(args: &Args, n: u64) -> anyhow::Result<Held> {
         } else {
             let mut connection = Connection::open(&args.url).await?;
             let frames = Frames::new(connection.post(body, "text/event-stream").await?);
-            Held::Http { frames, _connection: connection }
+            Held::Http { frames, _connection: Box::new(connection) }
         };
         let first = held.next().await?.context("the stream ended at once")?;
         let _: Event = wire::result(n, &first)?;

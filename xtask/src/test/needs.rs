@@ -1,6 +1,12 @@
-//! Installations that tests need, by the beginning of their names.
+//! Installations that tests need.
+//!
+//! Tests of the target `foreign` name their need in the first word of their name: `coding_codex::…` needs the coding agents. All
+//! other targets are those of plain `cargo test`, which needs a Rust toolchain and curl.
 
-use std::collections::BTreeSet;
+use anyhow::Context;
+
+/// The test target whose tests need an installation. Plain `cargo test` leaves it out.
+pub(crate) const TARGET: &str = "foreign";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
@@ -12,45 +18,33 @@ pub(crate) enum Need {
     Coding,
     /// Python without any package.
     Python,
-    Curl,
 }
-
-/// Package, beginning of the test's name, need. A test below checks this table against the sources.
-const TABLE: [(&str, &str, Need); 14] = [
-    ("herald-client", "official::", Need::Servers),
-    ("herald-client", "signatures::cards_that_the_official_sdks_signed", Need::Servers),
-    ("herald", "clients::", Need::Clients),
-    ("herald", "upstream::official::", Need::Servers),
-    ("herald", "conformance::it_finds_", Need::Servers),
-    ("herald", "conformance::the_kit_of_the_a2a_project", Need::Python),
-    ("herald", "coding_", Need::Coding),
-    ("herald", "a2a_server::what_this_version_lacks", Need::Python),
-    ("herald", "exec::files_have_a_path_and_data_is_json", Need::Python),
-    ("herald", "handler::", Need::Python),
-    ("herald", "python::", Need::Python),
-    ("herald", "pages::", Need::Curl),
-    ("herald", "seeds::", Need::Curl),
-    ("herald", "tls::", Need::Curl),
-];
 
 impl Need {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Clients, Self::Servers, Self::Coding, Self::Python, Self::Curl];
+    pub(crate) const ALL: [Self; 4] = [Self::Clients, Self::Servers, Self::Coding, Self::Python];
 
-    /// Whether `--quick` runs tests with this need.
-    pub(crate) fn is_quick(self) -> bool {
+    /// The need of a test of a target.
+    pub(crate) fn of(target: &str, test: &str) -> anyhow::Result<Option<Self>> {
+        if target != TARGET {
+            return Ok(None);
+        }
+        let word = test.split(['_', ':']).next().unwrap_or_default();
+        let found = Self::ALL.into_iter().find(|need| need.word() == word);
+        let found = found.with_context(|| {
+            let words = Self::ALL.map(Self::word).join(", ");
+            format!("the name of the test {test} must begin with one of these: {words}")
+        })?;
+        Ok(Some(found))
+    }
+
+    fn word(self) -> &'static str {
         match self {
-            Self::Curl => true,
-            Self::Clients | Self::Servers | Self::Coding | Self::Python => false,
+            Self::Clients => "clients",
+            Self::Servers => "servers",
+            Self::Coding => "coding",
+            Self::Python => "python",
         }
     }
-}
-
-/// The needs of a test.
-pub(crate) fn of(package: &str, test: &str) -> BTreeSet<Need> {
-    let matching =
-        TABLE.iter().filter(|(of, beginning, _)| *of == package && test.starts_with(beginning));
-    matching.map(|(_, _, need)| *need).collect()
 }
 
 #[cfg(test)]
@@ -60,62 +54,49 @@ mod tests {
     use super::*;
     use crate::root;
 
-    /// Words in the source of a test module, and the need that each of them shows.
-    const WORDS: [(&str, Need); 4] = [
-        ("HERALD_TEST_CLIENTS", Need::Clients),
-        ("HERALD_TEST_SERVERS", Need::Servers),
-        ("HERALD_TEST_CODING", Need::Coding),
-        ("\"python3", Need::Python),
+    #[test]
+    fn the_first_word_of_a_foreign_test_is_its_need() {
+        let of = |test| Need::of(TARGET, test).unwrap();
+        assert_eq!(of("coding_codex::what_is_allowed_is_done"), Some(Need::Coding));
+        assert_eq!(of("clients::python_1_x"), Some(Need::Clients));
+        let error = Need::of(TARGET, "codex::works").unwrap_err().to_string();
+        assert!(error.contains("codex::works") && error.contains("coding"), "{error}");
+        assert_eq!(Need::of("it", "codex::works").unwrap(), None);
+    }
+
+    /// Words that show that a test needs an installation.
+    const SIGNS: [&str; 5] = [
+        "HERALD_TEST_CLIENTS",
+        "HERALD_TEST_SERVERS",
+        "HERALD_TEST_CODING",
+        "\"python3",
+        "\"node\"",
     ];
 
-    /// Modules that only help others: their own tests need nothing.
-    const HELPERS: [&str; 1] = ["coding"];
-
     #[test]
-    fn every_module_that_uses_an_installation_is_in_the_table() {
-        let mut checked = 0;
+    fn no_other_target_uses_an_installation() {
+        let mut foreign = 0;
         for package in fs::read_dir(root().join("crates")).unwrap() {
-            let package = package.unwrap();
-            let name = match package.file_name().to_str().unwrap() {
-                "herald" => "herald".to_owned(),
-                other => format!("herald-{other}"),
-            };
-            visit(&package.path().join("tests"), &mut Vec::new(), &mut |module, source| {
-                for (word, need) in WORDS {
-                    if source.contains(word) && !HELPERS.contains(&module) {
-                        checked += 1;
-                        assert!(
-                            is_listed(&name, module, need),
-                            "{name}: {module} needs {need:?}: add it to TABLE"
-                        );
-                    }
+            visit(&package.unwrap().path().join("tests"), &mut |path| {
+                let source = fs::read_to_string(path).unwrap();
+                if SIGNS.iter().any(|sign| source.contains(sign)) {
+                    let is_foreign = path.components().any(|part| part.as_os_str() == TARGET);
+                    assert!(is_foreign, "{}: move its tests to tests/{TARGET}", path.display());
+                    foreign += 1;
                 }
             });
         }
-        assert!(checked >= 6, "only {checked} modules were found");
+        assert!(foreign >= 6, "only {foreign} files were found");
     }
 
-    fn is_listed(package: &str, module: &str, need: Need) -> bool {
-        let module = format!("{module}::");
-        TABLE.iter().any(|(of, beginning, listed)| {
-            let same = beginning.starts_with(&module) || module.starts_with(beginning);
-            *of == package && *listed == need && same
-        })
-    }
-
-    /// Calls `check` with the path and the source of each module of each test binary.
-    fn visit(directory: &Path, above: &mut Vec<String>, check: &mut dyn FnMut(&str, &str)) {
+    fn visit(directory: &Path, check: &mut dyn FnMut(&Path)) {
         let Ok(entries) = fs::read_dir(directory) else { return };
         for path in entries.map(|entry| entry.unwrap().path()) {
-            above.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
             if path.is_dir() {
-                visit(&path, above, check);
+                visit(&path, check);
             } else if path.extension().is_some_and(|kind| kind == "rs") {
-                // The first name is that of the binary, which the names of its tests leave out.
-                let module = above.get(1..).unwrap_or_default().join("::");
-                check(&module, &fs::read_to_string(&path).unwrap());
+                check(&path);
             }
-            above.pop();
         }
     }
 }

@@ -79,12 +79,12 @@ impl Outcome {
     }
 
     /// Tests whose installation failed. The reason was printed by the installation.
-    pub(crate) fn did_not_run(&mut self, tests: Vec<String>) {
-        self.failed += tests.len();
-        self.failures.extend(tests.into_iter().map(|test| {
+    pub(crate) fn did_not_run(&mut self, tests: impl IntoIterator<Item = String>) {
+        for test in tests {
             let line = format!("cargo xtask test {}", quoted(&test));
-            (format!("{test}: not run, because its installation failed"), line)
-        }));
+            self.failed += 1;
+            self.failures.push((format!("{test}: not run, because its installation failed"), line));
+        }
     }
 
     /// Lists the failures and ends with the totals alone on a line.
@@ -190,7 +190,7 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 4 filtered out; 
     #[test]
     fn a_missing_installation_fails_the_tests_that_need_it() {
         let mut outcome = Outcome::default();
-        outcome.did_not_run(vec!["clients::python_1_x".to_owned()]);
+        outcome.did_not_run(["clients::python_1_x".to_owned()]);
         let (text, is_green) = shown(outcome);
         assert!(!is_green && text.ends_with("\n0 passed, 1 failed\n"), "{text}");
     }

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 
 use super::{
     Options,
-    needs::{self, Need},
+    needs::{Need, TARGET},
     outcome::{Outcome, Reader},
 };
 use crate::{
@@ -26,54 +26,73 @@ use crate::{
 /// One test binary.
 pub(crate) struct Suite {
     package: String,
+    target: String,
     name: String,
     executable: PathBuf,
     /// Tests run in the directory of their package, as under `cargo test`.
     directory: PathBuf,
 }
 
+/// A test and the installation that it needs.
+#[derive(Clone)]
+pub(crate) struct Test {
+    pub(crate) name: String,
+    pub(crate) need: Option<Need>,
+}
+
 /// The tests to run.
 pub(crate) struct Chosen {
-    pub(crate) tests: Vec<(Suite, Vec<String>)>,
-    /// How many tests `--quick` leaves out.
-    pub(crate) left_out: usize,
+    pub(crate) tests: Vec<(Suite, Vec<Test>)>,
 }
 
 impl Suite {
     /// Builds the tests of the whole workspace, whatever is chosen: a build of one package has other features, and cargo would keep
-    /// both builds.
-    pub(crate) fn build(steps: &Steps) -> anyhow::Result<Vec<Self>> {
-        let mut command = Command::new(env!("CARGO"));
-        command.args(["test", "--workspace", "--locked", "--no-run"]).current_dir(root());
+    /// both builds. Those that need an installation are built unless `is_quick`.
+    pub(crate) fn build(steps: &Steps, is_quick: bool) -> anyhow::Result<Vec<Self>> {
         let artifacts = steps.run("Rust tests", Measure::count("crates"), |step| {
-            cargo::run(&mut command, &|artifact| step.count(artifact))
+            let build = |target: &[&str]| {
+                let mut command = Command::new(env!("CARGO"));
+                command.args(["test", "--workspace", "--locked", "--no-run"]).args(target);
+                cargo::run(command.current_dir(root()), &|artifact| step.count(artifact))
+            };
+            let mut artifacts = build(&[])?;
+            if !is_quick {
+                artifacts.extend(build(&["--test", TARGET])?);
+            }
+            Ok(artifacts)
         })?;
         let tests = artifacts.into_iter().filter(|artifact| artifact.is_test);
         let mut suites: Vec<_> = tests
             .map(|artifact| {
                 let package = package(&artifact.directory)?;
                 let kind = artifact.target.kind.first().map_or("", String::as_str);
-                let name = format!("{package} {kind} {}", artifact.target.name);
+                let target = artifact.target.name;
+                let name = format!("{package} {kind} {target}");
                 let (executable, directory) = (artifact.executable, artifact.directory);
-                Ok(Self { package, name, executable, directory })
+                Ok(Self { package, target, name, executable, directory })
             })
             .collect::<anyhow::Result<_>>()?;
-        // The tests of the binary take longer than all others together.
-        suites.sort_by_key(|suite| (suite.package == "herald", suite.name.clone()));
+        // From fast to slow; installed programs take longest.
+        suites.sort_by_key(|suite| (suite.target == TARGET, suite.is_slow(), suite.name.clone()));
         Ok(suites)
     }
 
-    /// The names of its tests.
-    fn list(&self) -> anyhow::Result<Vec<String>> {
+    /// True if it starts the real binary in most of its tests, which takes longer than all other suites together.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.package == "herald" && ["it", TARGET].contains(&self.target.as_str())
+    }
+
+    pub(crate) fn list(&self) -> anyhow::Result<Vec<Test>> {
         let output = self.command().args(["--list", "--format", "terse"]).output();
         let output = output.with_context(|| format!("cannot run {}", self.name))?;
         ensure!(output.status.success(), "{} cannot list its tests: {output:?}", self.name);
         let listed = String::from_utf8_lossy(&output.stdout);
-        Ok(listed
-            .lines()
-            .filter_map(|line| line.strip_suffix(": test"))
-            .map(str::to_owned)
-            .collect())
+        let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+        let test = |name: &str| {
+            let need = Need::of(&self.target, name)?;
+            Ok(Test { name: name.to_owned(), need })
+        };
+        names.map(test).collect()
     }
 
     fn command(&self) -> Command {
@@ -83,15 +102,10 @@ impl Suite {
         command
     }
 
-    /// True if a test needs something that could not be installed.
-    pub(crate) fn lacks(&self, test: &str, unmet: &BTreeSet<Need>) -> bool {
-        !needs::of(&self.package, test).is_disjoint(unmet)
-    }
-
-    pub(crate) fn run(&self, tests: &[String], outcome: &mut Outcome) -> anyhow::Result<()> {
+    pub(crate) fn run(&self, tests: &[Test], outcome: &mut Outcome) -> anyhow::Result<()> {
         let mut command = self.command();
         if tests.len() < self.list()?.len() {
-            command.arg("--exact").args(tests);
+            command.arg("--exact").args(tests.iter().map(|test| &test.name));
         }
         command.env("HERALD_TEST_CLIENTS", prepare::sdks());
         command.env("HERALD_TEST_SERVERS", prepare::sdks());
@@ -103,13 +117,10 @@ impl Suite {
 
 impl Chosen {
     pub(crate) fn from(suites: Vec<Suite>, options: &Options) -> anyhow::Result<Self> {
-        let (mut tests, mut left_out) = (Vec::new(), 0);
+        let mut tests = Vec::new();
         for suite in suites {
             let mut wanted = suite.list()?;
-            wanted.retain(|test| options.names(&suite.package, test));
-            let named = wanted.len();
-            wanted.retain(|test| options.may_run(&suite.package, test));
-            left_out += named - wanted.len();
+            wanted.retain(|test| options.names(&suite.package, &test.name));
             if !wanted.is_empty() {
                 tests.push((suite, wanted));
             }
@@ -118,14 +129,12 @@ impl Chosen {
             !tests.is_empty() || options.wants_doc_tests(),
             "no test that may run has such a name"
         );
-        Ok(Self { tests, left_out })
+        Ok(Self { tests })
     }
 
     pub(crate) fn needs(&self) -> BTreeSet<Need> {
-        let of = |(suite, tests): &(Suite, Vec<String>)| -> BTreeSet<Need> {
-            tests.iter().flat_map(|test| needs::of(&suite.package, test)).collect()
-        };
-        self.tests.iter().flat_map(of).collect()
+        let tests = self.tests.iter().flat_map(|(_, tests)| tests);
+        tests.filter_map(|test| test.need).collect()
     }
 }
 
@@ -138,7 +147,7 @@ pub(crate) fn doc_tests(
     let mut command = Command::new(env!("CARGO"));
     command.args(["test", "--doc", "--locked", "--no-fail-fast"]).current_dir(root());
     // The same as the build of the tests, or the libraries would be built once more.
-    command.arg("--workspace").env("CARGO_INCREMENTAL", "0").env("CARGO_TERM_COLOR", "never");
+    command.arg("--workspace").env("CARGO_TERM_COLOR", "never");
     if !packages.is_empty() {
         let (wanted, others): (Vec<_>, Vec<_>) =
             crates()?.into_iter().partition(|(name, _)| packages.contains(name));

@@ -1,4 +1,4 @@
-//! The client against a real Herald, against the official servers, and against servers that mean it
+//! The client against a real Herald and against servers that mean it
 //! no good.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -17,7 +17,6 @@ mod discovery;
 mod grpc;
 mod hostile;
 mod oauth;
-mod official;
 mod operations;
 mod resume;
 mod secure;

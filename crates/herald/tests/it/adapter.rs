@@ -8,9 +8,9 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::{
-    exec::told,
     http::Call,
     support::{Herald, Options, ended},
+    tasks::told,
     wire::state,
 };
 

@@ -1,22 +1,12 @@
-//! What the tests of all coding agents need: where they are installed, what their model says, what
-//! runs of them and what a task holds of theirs.
+//! Coding agents of every kind, played by shell scripts that print recorded lines.
 
-use std::{env, fs, path::PathBuf, time::Duration};
-
-use serde_json::Value;
+use std::fs;
 
 use crate::{
-    exec::{ended, failure, runs, told},
-    model::Step,
     support::{Herald, Options, uuid},
+    tasks::{artifact, ended, failure, told},
     wire::{Draft, Wire, id, state},
 };
-
-/// Coding agents take seconds to start, and much longer where everything runs at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
-
-/// As long as that, in their settings.
-pub(crate) const PATIENTLY: &str = "start_timeout = \"10m\"";
 
 /// All kinds of them. What is told of all is tried with programs that are none.
 const KINDS: [&str; 6] = ["claude-code", "codex", "cursor", "gemini", "opencode", "acp"];
@@ -27,46 +17,6 @@ fn script(kind: &str, script: &str, settings: &str) -> Options {
         "[[agents]]\nname = \"coder\"\nkind = {kind:?}\n\
          command = [\"sh\", \"-c\", '''{script}''']\n{settings}\n"
     ))
-}
-
-/// Where the coding agents are that the tests run.
-pub(crate) fn installed(name: &str) -> PathBuf {
-    package(".bin").join(name)
-}
-
-/// Where a package of theirs is, for those that are there in several versions.
-pub(crate) fn package(name: &str) -> PathBuf {
-    let directory = env::var_os("HERALD_TEST_CODING");
-    let directory = directory.expect("`cargo xtask test` installs them and says where");
-    PathBuf::from(directory).join("node_modules").join(name)
-}
-
-/// What the model says, and has finished.
-pub(crate) fn text(text: &str) -> Step {
-    Step::Text(text.to_owned())
-}
-
-/// The processes that run with this variable: those of one agent and nobody else's, if its value is.
-pub(crate) fn running_with(variable: &str) -> Vec<u32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let has_it = |pid: &u32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|one| one == variable.as_bytes())
-    };
-    pids.filter(|pid| runs(*pid) && has_it(pid)).collect()
-}
-
-/// The one artifact with this name, as the text of its parts or as its data.
-pub(crate) fn artifact(task: &Value, name: &str) -> Value {
-    let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let found: Vec<_> = artifacts.iter().filter(|artifact| artifact["name"] == name).collect();
-    let [artifact] = found[..] else { panic!("{} artifacts {name}: {task}", found.len()) };
-    let parts = artifact["parts"].as_array().unwrap();
-    match parts[0].get("data") {
-        Some(data) => data.clone(),
-        None => parts.iter().map(|part| part["text"].as_str().unwrap()).collect::<String>().into(),
-    }
 }
 
 /// Answers that break off in the middle of a character, for each dialect, and the text that callers read.

@@ -17,9 +17,9 @@ use std::{
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
-    exec::ended,
     http::{Client, Cut},
     support::{Herald, Options, Random, number, uuid},
+    tasks::ended,
     wire::{Draft, Wire, id, state},
 };
 

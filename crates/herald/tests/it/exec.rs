@@ -7,7 +7,9 @@ use tokio::{process::Command, task::JoinSet};
 
 use crate::{
     http::Call,
+    processes::{children, none_runs, pids, runs},
     support::{Herald, Options, SOON, eventually, number, uuid},
+    tasks::{begun, ended, failure, printed, task, told},
     wire::{Draft, Wire, id, state},
 };
 
@@ -18,79 +20,6 @@ fn script(script: &str, settings: &str) -> Options {
          command = [\"sh\", \"-c\", '''{script}''']\n{settings}\n\
          [[agents]]\nname = \"echo\"\nkind = \"echo\"\n"
     ))
-}
-
-/// What the agent makes of a text, in the end.
-pub(crate) async fn told(herald: &Herald, text: &str) -> Value {
-    let draft = Draft::new(uuid(), text);
-    Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, false)).await).unwrap()
-}
-
-/// The name of a task that goes on.
-pub(crate) async fn begun(herald: &Herald, text: &str) -> String {
-    let draft = Draft::new(uuid(), text);
-    let task = Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, true)).await).unwrap();
-    id(&task).to_owned()
-}
-
-pub(crate) async fn task(herald: &Herald, id: &str) -> Value {
-    Wire::Rest.result(&herald.call(&Wire::Rest.get(id)).await).unwrap()
-}
-
-pub(crate) async fn ended(herald: &Herald, id: &str) -> Value {
-    eventually(SOON, "the task ends", async || {
-        matches!(state(&task(herald, id).await).as_str(), "completed" | "failed" | "canceled")
-    })
-    .await;
-    task(herald, id).await
-}
-
-/// All that was printed.
-pub(crate) fn printed(task: &Value) -> String {
-    let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    assert!(artifacts.len() <= 1, "one growing artifact: {task}");
-    let parts = artifacts.iter().flat_map(|artifact| artifact["parts"].as_array().unwrap());
-    parts.map(|part| part["text"].as_str().unwrap()).collect()
-}
-
-/// Why it failed, for people and for programs.
-pub(crate) fn failure(task: &Value) -> (&str, &str) {
-    assert_eq!(state(task), "failed", "{task}");
-    let message = &task["status"]["message"];
-    (message["parts"][0]["text"].as_str().unwrap(), message["metadata"]["reason"].as_str().unwrap())
-}
-
-/// Waits for a script that writes process ids to a file, one per line, to have written so many.
-pub(crate) async fn pids(home: &Path, count: usize) -> Vec<u32> {
-    let read = || -> Vec<u32> {
-        let text = fs::read_to_string(home.join("pids")).unwrap_or_default();
-        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        lines.map(|line| line.trim().parse().unwrap()).collect()
-    };
-    eventually(SOON, "the program has started", async || read().len() >= count).await;
-    read()
-}
-
-/// Whether a process runs. A zombie does not.
-pub(crate) fn runs(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
-    state.is_some_and(|state| state != "Z")
-}
-
-pub(crate) async fn none_runs(pids: &[u32]) {
-    eventually(SOON, "no process is left", async || !pids.iter().any(|pid| runs(*pid))).await;
-}
-
-/// Children of the server, zombies included.
-pub(crate) fn children(herald: &Herald) -> Vec<String> {
-    let own = herald.id().to_string();
-    let stats = fs::read_dir("/proc").unwrap().flatten();
-    let stats = stats.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
-    let parent = |stat: &String| {
-        stat.rsplit(')').next().unwrap().split_whitespace().nth(1).map(str::to_owned)
-    };
-    stats.filter(|stat| parent(stat).as_ref() == Some(&own)).collect()
 }
 
 fn files(herald: &Herald) -> usize {
@@ -284,20 +213,19 @@ async fn files_have_a_path_and_data_is_json() {
     );
     assert!(!Path::new(path).exists(), "the file goes with the turn");
 
-    let reads = "import json, os, sys
-m = json.load(sys.stdin)
-print(json.dumps({'message': m, 'file': open(m['parts'][2]['path']).read(),
-    'ids': [os.environ['HERALD_' + n + '_ID'] for n in ('TASK', 'CONTEXT', 'MESSAGE')]}))";
-    let config = format!(
-        "[[agents]]\nname = \"program\"\nkind = \"exec\"\ninput = \"json\"\n\
-         command = [\"python3\", \"-c\", '''{reads}''']\n"
-    );
-    let herald = Herald::start(Options::config(config)).await;
+    // Three lines: the message, the content of the file that it names, and the ids.
+    let reads = r#"message=$(cat); echo "$message"
+cat "$(echo "$message" | sed "s/.*\"path\":\"\([^\"]*\)\".*/\1/")"; echo
+echo "$HERALD_TASK_ID $HERALD_CONTEXT_ID $HERALD_MESSAGE_ID""#;
+    let herald = Herald::start(script(reads, "input = \"json\"")).await;
     let task = Wire::Rest.sent(&herald.call(&call).await).unwrap();
-    let given: Value = serde_json::from_str(&printed(&task)).unwrap();
-    assert_eq!(given["file"], "hello");
-    assert_eq!(given["ids"], json!([task["id"], task["contextId"], "m-7"]));
-    let message = &given["message"];
+    let text = printed(&task);
+    let lines: Vec<&str> = text.lines().collect();
+    let [message, file, ids] = lines[..] else { panic!("{text}") };
+    let message: Value = serde_json::from_str(message).unwrap();
+    assert_eq!(file, "hello");
+    let context = task["contextId"].as_str().unwrap();
+    assert_eq!(ids, format!("{} {context} m-7", id(&task)));
     assert_eq!(message["taskId"], task["id"]);
     assert_eq!(message["parts"][1], json!({ "data": { "n": 1 } }));
     assert_eq!(message["parts"][2].get("raw"), None);

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::{
-    exec::{begun, ended, failure, printed, task, told},
     http::Call,
     model::{Model, Step, response},
     support::{Herald, Options, SOON, eventually, uuid},
+    tasks::{begun, ended, failure, printed, task, told},
     wire::{Draft, Wire, id, state},
 };
 

@@ -14,8 +14,11 @@
 
 mod authority;
 mod http;
+#[expect(dead_code, reason = "the other test binary uses the rest of it")]
 mod model;
+mod processes;
 mod support;
+mod tasks;
 mod wire;
 
 mod a2a_server;
@@ -33,13 +36,7 @@ mod cli_support;
 mod cli_task;
 mod cli_tools;
 mod cli_trust;
-mod clients;
 mod coding;
-mod coding_acp;
-mod coding_claude;
-mod coding_codex;
-mod coding_gemini;
-mod coding_opencode;
 mod conformance;
 mod conversation;
 mod crash;
@@ -49,12 +46,10 @@ mod doctor;
 mod drain;
 mod exec;
 mod faults;
-mod handler;
 mod llm;
 mod logs;
 mod memory;
 mod pages;
-mod python;
 mod resume;
 mod scenario;
 mod seeds;

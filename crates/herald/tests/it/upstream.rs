@@ -4,17 +4,18 @@ mod credentials;
 mod hostile;
 mod identity;
 mod leaving;
-mod official;
+mod passing;
 mod raw;
 
 use std::{net::TcpListener, time::Duration};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use self::passing::{begun, draft, made, passing, told, upstream, url, word};
 use crate::{
-    exec::{ended, failure, task},
     http::Call,
     support::{Herald, Options, Random, SOON, eventually, number, uuid},
+    tasks::{ended, failure, task},
     wire::{Draft, Frame, Wire, id, state},
 };
 
@@ -54,45 +55,6 @@ async fn version_0_2_is_spoken_as_0_3() {
 }
 
 const STEERED: &str = "[[agents]]\nname = \"steered\"\nkind = \"conformance\"\n";
-
-fn url(herald: &Herald) -> String {
-    format!("http://{}", herald.address)
-}
-
-/// An agent that passes everything on to `url`.
-fn passing(name: &str, url: &str, settings: &str) -> String {
-    format!("[[agents]]\nname = \"{name}\"\nkind = \"a2a\"\nurl = \"{url}\"\n{settings}\n")
-}
-
-fn draft(text: &str) -> Draft {
-    Draft::new(uuid(), text)
-}
-
-async fn told(herald: &Herald, agent: &str, draft: &Draft) -> Value {
-    Wire::Rest.sent(&herald.call(&Wire::Rest.send(agent, draft, false)).await).unwrap()
-}
-
-async fn begun(herald: &Herald, agent: &str, draft: &Draft) -> String {
-    let task = Wire::Rest.sent(&herald.call(&Wire::Rest.send(agent, draft, true)).await).unwrap();
-    id(&task).to_owned()
-}
-
-/// What a task has made.
-fn made(task: &Value) -> Vec<String> {
-    let artifacts = task["artifacts"].as_array().into_iter().flatten();
-    let parts = artifacts.flat_map(|artifact| artifact["parts"].as_array().unwrap());
-    parts.map(|part| part["text"].as_str().unwrap().to_owned()).collect()
-}
-
-/// What the agent says about a task's state.
-fn word(task: &Value) -> &str {
-    task["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default()
-}
-
-/// What the agent behind calls the task.
-fn upstream(task: &Value) -> &str {
-    task["metadata"]["herald.upstream"]["taskId"].as_str().unwrap_or_default()
-}
 
 #[tokio::test]
 async fn what_an_agent_says_passes_through_every_binding_and_version() {

@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{
     authority::Authority,
-    exec::failure,
     http::Call,
     support::{Herald, Options, uuid},
+    tasks::failure,
     wire::state,
 };
 

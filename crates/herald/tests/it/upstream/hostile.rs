@@ -12,8 +12,8 @@ use super::{
     told,
 };
 use crate::{
-    exec::{self, ended, failure},
     support::{Herald, Options, SOON, eventually},
+    tasks::{self, ended, failure},
     wire::{Wire, state},
 };
 
@@ -189,7 +189,7 @@ async fn a_message_that_may_have_arrived_is_sent_again_only_to_those_who_know_it
 async fn a_message_that_has_arrived_is_not_sent_again() {
     let (raw, mut herald, begun) = waiting("", &["WORKING"]).await;
     eventually(SOON, "it is known what the task is called", async || {
-        !super::upstream(&exec::task(&herald, &begun).await).is_empty()
+        !super::upstream(&tasks::task(&herald, &begun).await).is_empty()
     })
     .await;
     herald.kill9().await;
@@ -250,7 +250,7 @@ async fn what_was_missed_of_a_stream_is_read_from_the_task_and_nothing_is_told_t
     let frames = Wire::Rest.rest_of(&mut events).await.unwrap();
     let pieces: Vec<_> = frames.iter().filter_map(crate::wire::Frame::text).collect();
     assert_eq!(pieces, ["a", "b", "c", "d"]);
-    assert_eq!(made(&exec::task(&herald, &frames[0].task).await), ["a", "b", "c", "d"]);
+    assert_eq!(made(&tasks::task(&herald, &frames[0].task).await), ["a", "b", "c", "d"]);
 }
 
 #[tokio::test]

@@ -8,9 +8,9 @@ use super::{
     told, url,
 };
 use crate::{
-    exec::failure,
     http::Call,
     support::{Herald, Options, uuid},
+    tasks::failure,
     wire::{Wire, state},
 };
 

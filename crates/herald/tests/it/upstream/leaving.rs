@@ -10,8 +10,8 @@ use super::{
     upstream,
 };
 use crate::{
-    exec::{ended, task},
     support::{Herald, Options, SOON, eventually},
+    tasks::{ended, task},
     wire::state,
 };
 

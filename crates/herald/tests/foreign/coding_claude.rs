@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    coding::{PATIENCE, PATIENTLY, artifact, package, running_with, text},
-    exec::{begun, ended, failure, none_runs, task, told},
+    coding::{PATIENCE, PATIENTLY, package, running_with, text},
     http::Call,
     model::{Model, Step},
+    processes::none_runs,
     support::{Herald, Options, eventually, uuid},
+    tasks::{artifact, begun, ended, failure, task, told},
     wire::{Draft, Frame, Wire, id, state},
 };
 

@@ -8,10 +8,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::{draft, made, passing, told, word};
 use crate::{
-    exec::failure,
+    passing::{draft, made, passing, told, word},
     support::{Herald, Options, SOON},
+    tasks::failure,
     wire::{Frame, Wire, id, state},
 };
 

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use tokio::{process::Command, task::JoinSet};
 
 use crate::{
-    exec::{begun, children, ended, failure, none_runs, pids, printed, runs, task, told},
     http::Client,
+    processes::{children, none_runs, pids, runs},
     support::{Herald, Options, SOON, ended as output_of, eventually, number, uuid},
+    tasks::{begun, ended, failure, printed, task, told},
     wire::{Draft, Wire, id, is_terminal, state},
 };
 

@@ -8,10 +8,10 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::{
-    coding::{PATIENCE, PATIENTLY, artifact, installed, running_with, text},
-    exec::{begun, failure, task},
+    coding::{PATIENCE, PATIENTLY, installed, running_with, text},
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
+    tasks::{artifact, begun, failure, task},
     wire::{Draft, Wire, id, is_terminal, state},
 };
 
@@ -254,7 +254,7 @@ async fn a_program_that_does_not_speak_the_protocol_fails_with_a_reason() {
     for (command, reason) in programs {
         let config = format!("{config}command = {command}\n");
         let herald = Herald::start(Options::config(config)).await;
-        let failed = crate::exec::told(&herald, "hello").await;
+        let failed = crate::tasks::told(&herald, "hello").await;
         let (why, _) = failure(&failed);
         assert!(why.contains(reason), "{why}");
     }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    coding::{PATIENCE, PATIENTLY, artifact, installed, running_with, text},
-    exec::{failure, task},
+    coding::{PATIENCE, PATIENTLY, installed, running_with, text},
     http::Call,
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
+    tasks::{artifact, failure, task},
     wire::{Draft, Frame, Wire, id, is_terminal, state},
 };
 

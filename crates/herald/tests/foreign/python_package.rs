@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::{
-    exec::{failure, printed, task},
     support::{Herald, Options, ended, uuid},
+    tasks::{failure, printed, task},
     wire::{Draft, Wire, id, state},
 };
 
@@ -109,6 +109,17 @@ async fn handlers_of_a_package_are_listed_and_one_that_is_not_there_is_named() {
     let refused = list("my_module").await.stderr;
     assert!(refused.contains("cannot load the module my_module.broken"), "{refused}");
     assert!(refused.contains("SyntaxError") && refused.contains("line 2"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_handler_package_is_refused_where_the_helper_is_not_installed() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_a2a-server"));
+    command.args(["--handler-package", "my_custom_module.handlers"]);
+    let refused = ended(command).await;
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(refused.stderr.starts_with("a2a-server: "), "{refused:?}");
+    assert!(refused.stderr.contains("my_custom_module.handlers"), "{refused:?}");
+    assert!(refused.stderr.contains("install the helper"), "{refused:?}");
 }
 
 #[tokio::test]

@@ -1,0 +1,39 @@
+//! Helpers for the tests of real coding agents: their installation, their model's answers and their processes.
+
+use std::{env, fs, path::PathBuf, time::Duration};
+
+use crate::{model::Step, processes::runs};
+
+/// Coding agents take seconds to start, and much longer where everything runs at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+
+/// As long as that, in their settings.
+pub(crate) const PATIENTLY: &str = "start_timeout = \"10m\"";
+
+/// Where the coding agents are that the tests run.
+pub(crate) fn installed(name: &str) -> PathBuf {
+    package(".bin").join(name)
+}
+
+/// Where a package of theirs is, for those that are there in several versions.
+pub(crate) fn package(name: &str) -> PathBuf {
+    let directory = env::var_os("HERALD_TEST_CODING");
+    let directory = directory.expect("`cargo xtask test` installs them and says where");
+    PathBuf::from(directory).join("node_modules").join(name)
+}
+
+/// What the model says, and has finished.
+pub(crate) fn text(text: &str) -> Step {
+    Step::Text(text.to_owned())
+}
+
+/// The processes that run with this variable: those of one agent and nobody else's, if its value is.
+pub(crate) fn running_with(variable: &str) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has_it = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|one| one == variable.as_bytes())
+    };
+    pids.filter(|pid| runs(*pid) && has_it(pid)).collect()
+}

@@ -1,0 +1,44 @@
+//! The real binary with programs that are not ours: SDK clients and servers, coding agents, Python.
+//!
+//! The first word of a test's name is what `cargo xtask test` has to install for it: `clients`, `servers`, `coding` or `python`.
+
+#![expect(
+    dead_code,
+    reason = "the helpers are those of the other test binary, which uses all of them"
+)]
+#![expect(clippy::disallowed_methods, reason = "json! is how tests write what they send")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test says what is wrong by panicking, and what it did by printing"
+)]
+
+#[path = "../it/http.rs"]
+mod http;
+#[path = "../it/model/mod.rs"]
+mod model;
+#[path = "../it/upstream/passing.rs"]
+mod passing;
+#[path = "../it/processes.rs"]
+mod processes;
+#[path = "../it/conformance/report.rs"]
+mod report;
+#[path = "../it/support.rs"]
+mod support;
+#[path = "../it/tasks.rs"]
+mod tasks;
+#[path = "../it/wire.rs"]
+mod wire;
+
+mod clients;
+mod coding;
+mod coding_acp;
+mod coding_claude;
+mod coding_codex;
+mod coding_gemini;
+mod coding_opencode;
+mod python_handler;
+mod python_kit;
+mod python_package;
+mod servers_conformance;
+mod servers_upstream;

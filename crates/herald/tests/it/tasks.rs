@@ -1,0 +1,60 @@
+//! Tasks of one agent over REST: send, wait for the end, read the result.
+
+use serde_json::Value;
+
+use crate::{
+    support::{Herald, SOON, eventually, uuid},
+    wire::{Draft, Wire, id, state},
+};
+
+/// What the agent makes of a text, in the end.
+pub(crate) async fn told(herald: &Herald, text: &str) -> Value {
+    let draft = Draft::new(uuid(), text);
+    Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, false)).await).unwrap()
+}
+
+/// The name of a task that goes on.
+pub(crate) async fn begun(herald: &Herald, text: &str) -> String {
+    let draft = Draft::new(uuid(), text);
+    let task = Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, true)).await).unwrap();
+    id(&task).to_owned()
+}
+
+pub(crate) async fn task(herald: &Herald, id: &str) -> Value {
+    Wire::Rest.result(&herald.call(&Wire::Rest.get(id)).await).unwrap()
+}
+
+pub(crate) async fn ended(herald: &Herald, id: &str) -> Value {
+    eventually(SOON, "the task ends", async || {
+        matches!(state(&task(herald, id).await).as_str(), "completed" | "failed" | "canceled")
+    })
+    .await;
+    task(herald, id).await
+}
+
+/// All that was printed.
+pub(crate) fn printed(task: &Value) -> String {
+    let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    assert!(artifacts.len() <= 1, "one growing artifact: {task}");
+    let parts = artifacts.iter().flat_map(|artifact| artifact["parts"].as_array().unwrap());
+    parts.map(|part| part["text"].as_str().unwrap()).collect()
+}
+
+/// Why it failed, for people and for programs.
+pub(crate) fn failure(task: &Value) -> (&str, &str) {
+    assert_eq!(state(task), "failed", "{task}");
+    let message = &task["status"]["message"];
+    (message["parts"][0]["text"].as_str().unwrap(), message["metadata"]["reason"].as_str().unwrap())
+}
+
+/// The one artifact with this name, as the text of its parts or as its data.
+pub(crate) fn artifact(task: &Value, name: &str) -> Value {
+    let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found: Vec<_> = artifacts.iter().filter(|artifact| artifact["name"] == name).collect();
+    let [artifact] = found[..] else { panic!("{} artifacts {name}: {task}", found.len()) };
+    let parts = artifact["parts"].as_array().unwrap();
+    match parts[0].get("data") {
+        Some(data) => data.clone(),
+        None => parts.iter().map(|part| part["text"].as_str().unwrap()).collect::<String>().into(),
+    }
+}
