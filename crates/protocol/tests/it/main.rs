@@ -8,6 +8,7 @@
 
 mod card;
 mod client;
+mod descriptors;
 mod errors;
 mod fuzz;
 mod golden;
