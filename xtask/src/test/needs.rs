@@ -17,7 +17,7 @@ pub(crate) enum Need {
 
 /// Package, beginning of the test's name, need. A test below checks this table against the sources.
 const TABLE: [(&str, &str, Need); 15] = [
-    ("herald-protocol", "descriptors::the_official_", Need::Clients),
+    ("herald-protocol", "clients_", Need::Clients),
     ("herald-client", "official::", Need::Servers),
     ("herald-client", "signatures::cards_that_the_official_sdks_signed", Need::Servers),
     ("herald", "clients::", Need::Clients),

@@ -9,6 +9,7 @@
 mod card;
 mod client;
 mod descriptors;
+mod difference;
 mod errors;
 mod fuzz;
 mod golden;
