@@ -13,37 +13,37 @@ SOURCE = Path(__file__).parent.parent / "src"
 
 HANDLERS = """
 import asyncio
+from a2a.json_rpc.spec import Artifact, Message, Role, TextPart
+from a2a.json_rpc.spec import TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent
 from a2a.server.tasks.task_handler import TaskHandler
-from a2a.json_rpc.spec import (
-    Message, TaskStatus, TaskState, Artifact, TextPart,
-    TaskStatusUpdateEvent, TaskArtifactUpdateEvent, Role
-)
 
 print("loaded")
 
-class MyCustomHandler(TaskHandler):
+def status(task, state, final, message=None):
+    return TaskStatusUpdateEvent(id=task, status=TaskStatus(state=state, message=message), final=final)
+
+class Obedient(TaskHandler):
     \"\"\"Does what it is told.\"\"\"
 
     @property
-    def name(self) -> str:
-        return "my_handler"
+    def name(self):
+        return "obedient"
 
     async def process_task(self, task_id, message, session_id=None, history=()):
         text = message.parts[0].text
-        yield TaskStatusUpdateEvent(id=task_id, status=TaskStatus(state=TaskState.working), final=False)
+        yield status(task_id, TaskState.working, False)
         if text == "fail":
             raise RuntimeError("broken")
         if text == "wait":
             await asyncio.sleep(600)
         if text == "ask":
             words = Message(role=Role.agent, parts=[TextPart(text="which?")])
-            yield TaskStatusUpdateEvent(
-                id=task_id, status=TaskStatus(state=TaskState.input_required, message=words), final=True)
+            yield status(task_id, TaskState.input_required, True, words)
             raise AssertionError("nothing may follow")
         print("at work")
         yield TaskArtifactUpdateEvent(
             id=task_id, artifact=Artifact(name="answer", parts=[TextPart(text=text.upper() + str(len(history)))]))
-        yield TaskStatusUpdateEvent(id=task_id, status=TaskStatus(state=TaskState.completed), final=True)
+        yield status(task_id, TaskState.completed, True)
 """
 
 
@@ -73,7 +73,7 @@ class Helper(unittest.TestCase):
 
     def converse(self, *lines, turns=()):
         """Everything that is said until all of these turns have ended."""
-        process = self.start("--package", "custom", "my_handler")
+        process = self.start("--package", "custom", "obedient")
         for line in ({"type": "hello", "protocol": 1, "agent": "x"}, *lines):
             process.stdin.write(json.dumps(line) + "\n")
         process.stdin.flush()
@@ -94,16 +94,16 @@ class Helper(unittest.TestCase):
     def test_handlers_of_a_package_are_listed(self):
         process = self.start("--package", "custom", "--list")
         out, _ = process.communicate(timeout=20)
-        self.assertEqual(json.loads(out), [{"name": "my_handler", "description": "Does what it is told."}])
+        self.assertEqual(json.loads(out), [{"name": "obedient", "description": "Does what it is told."}])
 
     def test_handlers_of_entry_points_are_listed(self):
         about = self.path / "mine-1.0.dist-info"
         about.mkdir()
         (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
         (about / "entry_points.txt").write_text(
-            "[a2a.task_handlers]\nmy_handler = custom.handlers.mine:MyCustomHandler\n")
+            "[a2a.task_handlers]\nobedient = custom.handlers.mine:Obedient\n")
         out, _ = self.start("--package", "entry-points", "--list").communicate(timeout=20)
-        self.assertEqual([one["name"] for one in json.loads(out)], ["my_handler"])
+        self.assertEqual([one["name"] for one in json.loads(out)], ["obedient"])
 
     def test_events_become_lines(self):
         said = self.converse(self.begin("1", "loud"), turns=["1"])
@@ -137,7 +137,7 @@ class Helper(unittest.TestCase):
         process = self.start("--package", "custom", "other")
         _, said = process.communicate(timeout=20)
         self.assertNotEqual(process.returncode, 0)
-        self.assertIn("my_handler", said)
+        self.assertIn("obedient", said)
 
     def test_a_file_is_answered_with_the_name_of_its_module(self):
         process = self.start("--package", "./custom/handlers/mine.py", "--list")

@@ -59,7 +59,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>)
 }
 
 /// Lines as Python programs log them, which is what searches and alarms of earlier A2A servers
-/// expect: `2025-04-18 19:29:38,563 INFO a2a.server.methods: Task created …`. Times are UTC.
+/// expect: `2026-11-16 08:05:09,120 INFO a2a.server.methods: Task created …`. Times are UTC.
 #[derive(Debug)]
 struct Classic;
 

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The messages as the protobuf files have them. `cargo xtask generate` makes them.
-#[expect(missing_docs, reason = "the protobuf files describe them")]
+#[expect(missing_docs, reason = "the types that they are read into are documented")]
 #[expect(clippy::all, reason = "nobody wrote them")]
 #[rustfmt::skip]
 pub mod generated {

@@ -47,7 +47,7 @@ pub fn generate() -> anyhow::Result<Vec<Generated>> {
 
 fn messages() -> Config {
     let mut config = Config::new();
-    // The comments are the specification's; ours are where the types are used.
+    // Comments belong to the protobuf files; in Rust, the types that these are converted to are documented.
     config.disable_comments(["."]).btree_map(["."]);
     // Open values are read without a tree of messages.
     for open in ["Struct", "Value"] {

@@ -12,35 +12,31 @@ use crate::{
     wire::{Draft, Wire, id, state},
 };
 
-/// As it stands in the document of the server that such handlers were written for, and at work.
+/// A handler with the imports of the server that such handlers were written for.
 const HANDLER: &str = r#"
+from a2a.json_rpc.spec import Artifact, Message, Role, TextPart
+from a2a.json_rpc.spec import TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent
 from a2a.server.tasks.task_handler import TaskHandler
-from a2a.json_rpc.spec import (
-    Message, TaskStatus, TaskState, Artifact, TextPart,
-    TaskStatusUpdateEvent, TaskArtifactUpdateEvent, Role
-)
 
-class MyCustomHandler(TaskHandler):
+def status(task, state, **more):
+    return TaskStatusUpdateEvent(id=task, status=TaskStatus(state=state), **more)
+
+class Shouter(TaskHandler):
     """Shouts."""
 
     @property
-    def name(self) -> str:
-        return "my_handler"
+    def name(self):
+        return "loud_one"
 
     async def process_task(self, task_id, message, session_id=None):
         print("this goes to the log")
-        yield TaskStatusUpdateEvent(
-            id=task_id, status=TaskStatus(state=TaskState.working), final=False
-        )
+        yield status(task_id, TaskState.working, final=False)
         text = message.parts[0].text
         if text == "fail":
             raise RuntimeError("the inside of it")
-        yield TaskArtifactUpdateEvent(
-            id=task_id, artifact=Artifact(name="answer", parts=[TextPart(text=text.upper())])
-        )
-        yield TaskStatusUpdateEvent(
-            id=task_id, status=TaskStatus(state=TaskState.completed), final=True
-        )
+        shouted = Artifact(name="answer", parts=[TextPart(text=text.upper())])
+        yield TaskArtifactUpdateEvent(id=task_id, artifact=shouted)
+        yield status(task_id, TaskState.completed, final=True)
 "#;
 
 fn root() -> &'static Path {
@@ -51,14 +47,14 @@ fn root() -> &'static Path {
 /// helper.
 fn package() -> (TempDir, String) {
     let place = tempfile::tempdir().unwrap();
-    let package = place.path().join("my_module");
+    let package = place.path().join("town");
     let about = place.path().join("mine-1.0.dist-info");
     fs::create_dir(&package).unwrap();
     fs::create_dir(&about).unwrap();
     fs::write(package.join("__init__.py"), "").unwrap();
     fs::write(package.join("handlers.py"), HANDLER).unwrap();
     fs::write(about.join("METADATA"), "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n").unwrap();
-    let points = "[a2a.task_handlers]\nmy_handler = my_module.handlers:MyCustomHandler\n";
+    let points = "[a2a.task_handlers]\nloud_one = town.handlers:Shouter\n";
     fs::write(about.join("entry_points.txt"), points).unwrap();
     let helper = root().join("python/src").canonicalize().unwrap();
     let search = format!("{}:{}", helper.display(), place.path().display());
@@ -68,22 +64,22 @@ fn package() -> (TempDir, String) {
 #[tokio::test]
 async fn handlers_of_a_package_and_of_entry_points_are_agents() {
     let (_place, search) = package();
-    for source in ["my_module", "entry-points"] {
+    for source in ["town", "entry-points"] {
         let options = Options::default()
             .arguments(["--handler-package", source])
             .environment("PYTHONPATH", &search);
         let herald = Herald::start(options).await;
-        assert!(herald.greeting.contains("serves echo, my-handler"), "{}", herald.greeting);
+        assert!(herald.greeting.contains("serves echo, loud-one"), "{}", herald.greeting);
         let send = async |text: &str| {
             let draft = Draft::new(uuid(), text);
-            let call = Wire::Rest.send("/agents/my-handler", &draft, false);
+            let call = Wire::Rest.send("/agents/loud-one", &draft, false);
             let done = Wire::Rest.sent(&herald.call(&call).await).unwrap();
             task(&herald, id(&done)).await
         };
         let done = send("loud").await;
         assert_eq!((state(&done).as_str(), printed(&done).as_str()), ("completed", "LOUD"));
         assert_eq!(done["artifacts"][0]["name"], "answer");
-        let text = "agent my-handler failed (RuntimeError)";
+        let text = "agent loud-one failed (RuntimeError)";
         assert_eq!(failure(&send("fail").await), (text, "AGENT_FAILED"));
         let log = herald.log();
         assert!(log.contains("this goes to the log") && log.contains("the inside of it"), "{log}");
@@ -99,15 +95,15 @@ async fn handlers_of_a_package_are_listed_and_one_that_is_not_there_is_named() {
         command.args(["serve", "--list-handlers=json", "--handler-package", package]);
         ended(command)
     };
-    let listed: Vec<Value> = serde_json::from_str(&list("my_module").await.stdout).unwrap();
-    let one = listed.iter().find(|one| one["name"] == "my-handler").unwrap();
+    let listed: Vec<Value> = serde_json::from_str(&list("town").await.stdout).unwrap();
+    let one = listed.iter().find(|one| one["name"] == "loud-one").unwrap();
     assert_eq!((&one["source"], &one["description"]), (&"package".into(), &"Shouts.".into()));
     let refused = list("no_such_module").await;
     assert!(!refused.status.success());
     assert!(refused.stderr.contains("No module named 'no_such_module'"), "{}", refused.stderr);
-    fs::write(place.path().join("my_module/broken.py"), "import os\nthis is no python\n").unwrap();
-    let refused = list("my_module").await.stderr;
-    assert!(refused.contains("cannot load the module my_module.broken"), "{refused}");
+    fs::write(place.path().join("town/broken.py"), "import os\nthis is no python\n").unwrap();
+    let refused = list("town").await.stderr;
+    assert!(refused.contains("cannot load the module town.broken"), "{refused}");
     assert!(refused.contains("SyntaxError") && refused.contains("line 2"), "{refused}");
 }
 

@@ -37,9 +37,9 @@ async fn it_serves_the_echo_handler_with_every_flag_it_has() {
     for flags in flags {
         let options = Options::a2a_server(PROGRAM).no_port().arguments(flags.iter().copied());
         let herald = Herald::start(options).await;
-        let task = herald.call(&send("tell me a joke")).await.json();
+        let task = herald.call(&send("good morning")).await.json();
         let text = &task["result"]["artifacts"][0]["parts"][0]["text"];
-        assert_eq!(text, "Echo: tell me a joke", "{task}");
+        assert_eq!(text, "Echo: good morning", "{task}");
         assert_eq!(herald.log().contains("DEBUG"), flags.contains(&"debug"));
     }
 }

@@ -24,13 +24,13 @@ async fn told(herald: &Herald, words: &str) -> String {
 async fn the_classic_format_tells_the_story_of_a_task_as_earlier_servers_did() {
     let arguments = ["--log-level", "debug", "--log-format", "classic"];
     let herald = Herald::start(Options::default().arguments(arguments)).await;
-    let task = told(&herald, "tell me a joke").await;
+    let task = told(&herald, "good morning").await;
     let log = herald.log();
     let story: Vec<_> = log
         .lines()
         .filter(|line| line.contains("a2a.server.methods"))
         .map(|line| {
-            // 2025-04-18 19:29:38,563
+            // 2026-11-16 08:05:09,120
             let (time, rest) = line.split_at(23);
             let shape: String =
                 time.chars().map(|one| if one.is_ascii_digit() { '0' } else { one }).collect();
@@ -41,8 +41,8 @@ async fn the_classic_format_tells_the_story_of_a_task_as_earlier_servers_did() {
     let expected = [
         format!("INFO a2a.server.methods: Task created {task}, scheduling background runner"),
         format!("DEBUG a2a.server.methods: Updating task {task} to working"),
-        format!("DEBUG a2a.server.methods: Task {task} initial text: 'tell me a joke'"),
-        format!("DEBUG a2a.server.methods: Adding artifact to task {task}: Echo: tell me a joke"),
+        format!("DEBUG a2a.server.methods: Task {task} initial text: 'good morning'"),
+        format!("DEBUG a2a.server.methods: Adding artifact to task {task}: Echo: good morning"),
         format!("DEBUG a2a.server.methods: Updating task {task} to completed"),
         format!("INFO a2a.server.methods: Background runner completed for task {task}"),
     ];
@@ -65,12 +65,12 @@ async fn other_formats_tell_the_same_without_what_was_said() {
     for format in ["text", "json"] {
         let arguments = ["--log-level", "debug", "--log-format", format];
         let herald = Herald::start(Options::default().arguments(arguments)).await;
-        let task = told(&herald, "tell me a joke").await;
+        let task = told(&herald, "good morning").await;
         let log = herald.log();
         for words in [
             format!("Task created {task}, scheduling background runner"),
-            format!("Task {task} initial text: 14 characters"),
-            format!("Adding artifact to task {task}: 20 characters"),
+            format!("Task {task} initial text: 12 characters"),
+            format!("Adding artifact to task {task}: 18 characters"),
             format!("Updating task {task} to completed"),
             "a2a.server.methods".to_owned(),
         ] {

@@ -1,4 +1,4 @@
-//! What the five documents print that Herald was asked to implement, sent as it stands there.
+//! Requests in the shapes that the five documents print which Herald was asked to implement, with texts and ids of our own.
 //!
 //! Left out is what belongs to capabilities that are not there yet, and what the documents
 //! contradict each other in: the names in the card of the first, and the stream of the second
@@ -25,7 +25,7 @@ kind = "conformance"
 otherwise = "ask"
 "#;
 
-/// A call whose body is pasted from a document.
+/// A call with this text as its body.
 fn pasted(path: &str, body: &str) -> Call {
     Call::post(path, &serde_json::from_str(body).unwrap())
 }
@@ -86,45 +86,18 @@ mod first {
         }
     }
 
-    const SEND: &str = r#"{
-      "jsonrpc": "2.0",
-      "method": "message/send",
-      "params": {
-        "message": {
-          "parts": [{"type": "text", "content": "Analyze this code"}]
-        }
-      },
-      "id": "1"
-    }"#;
+    /// Messages without role and id, whose text is called `content`.
+    const SEND: &str = r#"{"id": "1", "jsonrpc": "2.0", "method": "message/send",
+        "params": {"message": {"parts": [{"content": "Count the apples", "type": "text"}]}}}"#;
 
-    const STREAM: &str = r#"{
-      "jsonrpc": "2.0",
-      "method": "message/stream",
-      "params": {
-        "message": {
-          "parts": [{"type": "text", "content": "Generate a report"}]
-        }
-      },
-      "id": "1"
-    }"#;
+    const STREAM: &str = r#"{"id": "1", "jsonrpc": "2.0", "method": "message/stream",
+        "params": {"message": {"parts": [{"content": "Count the pears", "type": "text"}]}}}"#;
 
-    const GET: &str = r#"{
-      "jsonrpc": "2.0",
-      "method": "tasks/get",
-      "params": {
-        "task_id": "task-123"
-      },
-      "id": "2"
-    }"#;
+    const GET: &str =
+        r#"{"id": "2", "jsonrpc": "2.0", "method": "tasks/get", "params": {"task_id": "TASK"}}"#;
 
-    const CANCEL: &str = r#"{
-      "jsonrpc": "2.0",
-      "method": "tasks/cancel",
-      "params": {
-        "task_id": "task-123"
-      },
-      "id": "3"
-    }"#;
+    const CANCEL: &str =
+        r#"{"id": "3", "jsonrpc": "2.0", "method": "tasks/cancel", "params": {"task_id": "TASK"}}"#;
 
     #[tokio::test]
     async fn the_four_methods_work_at_one_url() {
@@ -135,11 +108,11 @@ mod first {
             assert_eq!(answer.json()["id"], "1");
             let task = result(&answer);
             assert_eq!(state(&task), "completed");
-            assert_eq!(task["artifacts"][0]["parts"][0]["text"], "Echo: Analyze this code");
+            assert_eq!(task["artifacts"][0]["parts"][0]["text"], "Echo: Count the apples");
             let id = task["id"].as_str().unwrap();
-            let got = herald.call(&pasted(path, &GET.replace("task-123", id))).await;
+            let got = herald.call(&pasted(path, &GET.replace("TASK", id))).await;
             assert_eq!((&got.json()["id"], result(&got)), (&json!("2"), task.clone()));
-            let cancel = herald.call(&pasted(path, &CANCEL.replace("task-123", id))).await;
+            let cancel = herald.call(&pasted(path, &CANCEL.replace("TASK", id))).await;
             assert_eq!((&cancel.json()["id"], code(&cancel)), (&json!("3"), -32002));
             for unknown in [GET, CANCEL] {
                 assert_eq!(code(&herald.call(&pasted(path, unknown)).await), -32001);
@@ -157,7 +130,7 @@ mod first {
         let task = result(&herald.call(&pasted(path, SEND)).await);
         assert_eq!(state(&task), "input-required");
         let id = task["id"].as_str().unwrap();
-        let cancelled = herald.call(&pasted(path, &CANCEL.replace("task-123", id))).await;
+        let cancelled = herald.call(&pasted(path, &CANCEL.replace("TASK", id))).await;
         assert_eq!(state(&result(&cancelled)), "canceled");
     }
 
@@ -201,22 +174,10 @@ mod second {
     #[tokio::test]
     async fn a_send_waits_for_the_end() {
         let herald = Herald::start(Options::config(AGENTS)).await;
-        let send = r#"{
-          "jsonrpc": "2.0",
-          "id": 1,
-          "method": "message/send",
-          "params": {
-            "message": {
-              "kind": "message",
-              "messageId": "msg-uuid",
-              "role": "user",
-              "parts": [{ "kind": "text", "text": "Add a health check endpoint" }]
-            },
-            "configuration": {
-              "blocking": true
-            }
-          }
-        }"#;
+        let send = r#"{"id": 1, "jsonrpc": "2.0", "method": "message/send", "params": {
+            "configuration": {"blocking": true},
+            "message": {"role": "user", "kind": "message", "messageId": "m-1",
+                "parts": [{"text": "Water the plants", "kind": "text"}]}}}"#;
         for _ in 0..2 {
             let answer = herald.call(&pasted(PATH, send)).await;
             assert_eq!(answer.json()["id"], 1);
@@ -232,23 +193,12 @@ mod second {
     #[tokio::test]
     async fn the_curl_line_streams() {
         let herald = Herald::start(Options::config(AGENTS)).await;
-        let line = r#"curl -N -X POST http://localhost:41242/a2a/jsonrpc \
-          -H "Content-Type: application/json" \
-          -H "Accept: text/event-stream" \
-          -d '{
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "message/stream",
-            "params": {
-              "message": {
-                "kind": "message",
-                "messageId": "test-1",
-                "role": "user",
-                "parts": [{"kind": "text", "text": "Explain the main function in src/index.ts"}]
-              }
-            }
-          }'"#;
-        let line = line.replace("localhost:41242", &herald.address.to_string());
+        let line = r#"curl -sN -H 'accept: text/event-stream' -H 'content-type: application/json' \
+            -d '{"id": 1, "jsonrpc": "2.0", "method": "message/stream", "params": {
+                "message": {"role": "user", "kind": "message", "messageId": "m-2",
+                    "parts": [{"text": "List the planets", "kind": "text"}]}}}' \
+            http://ADDRESS/a2a/jsonrpc"#;
+        let line = line.replace("ADDRESS", &herald.address.to_string());
         let text = shell(&line).await;
         let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
         let shown: Vec<Value> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
@@ -270,46 +220,27 @@ mod second {
     async fn a_task_is_looked_up_cancelled_and_answered() {
         let herald = Herald::start(Options::config(AGENTS)).await;
         let path = "/agents/asks/a2a/jsonrpc";
-        let first = r#"{"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": {
-            "kind": "message", "messageId": "msg-1", "role": "user",
-            "parts": [{ "kind": "text", "text": "Add a health check endpoint" }]}}}"#;
+        let first = r#"{"id": 1, "jsonrpc": "2.0", "method": "message/send", "params": {"message": {
+            "role": "user", "kind": "message", "messageId": "m-3",
+            "parts": [{"text": "Water the plants", "kind": "text"}]}}}"#;
         let task = result(&herald.call(&pasted(path, first)).await);
         assert_eq!(state(&task), "input-required");
         let id = task["id"].as_str().unwrap();
-        let get = r#"{
-          "jsonrpc": "2.0",
-          "id": 2,
-          "method": "tasks/get",
-          "params": { "taskId": "task-uuid" }
-        }"#;
+        let get =
+            r#"{"id": 2, "jsonrpc": "2.0", "method": "tasks/get", "params": {"taskId": "TASK"}}"#;
         assert_eq!(code(&herald.call(&pasted(path, get)).await), -32001);
-        let got = result(&herald.call(&pasted(path, &get.replace("task-uuid", id))).await);
+        let got = result(&herald.call(&pasted(path, &get.replace("TASK", id))).await);
         assert_eq!((&got["kind"], &got["id"]), (&json!("task"), &task["id"]));
-        let answer = r#"{
-          "jsonrpc": "2.0",
-          "id": 4,
-          "method": "message/send",
-          "params": {
-            "message": {
-              "kind": "message",
-              "messageId": "msg-2",
-              "role": "user",
-              "contextId": "<same contextId>",
-              "parts": [{ "kind": "text", "text": "y" }]
-            }
-          }
-        }"#;
-        let answer = answer.replace("<same contextId>", task["contextId"].as_str().unwrap());
+        // The context alone leads to the task that waits in it.
+        let answer = r#"{"id": 4, "jsonrpc": "2.0", "method": "message/send", "params": {"message": {
+            "role": "user", "kind": "message", "messageId": "m-4", "contextId": "CONTEXT",
+            "parts": [{"text": "yes", "kind": "text"}]}}}"#;
+        let answer = answer.replace("CONTEXT", task["contextId"].as_str().unwrap());
         let answered = result(&herald.call(&pasted(path, &answer)).await);
         assert_eq!(answered["id"], task["id"], "the task that waited goes on");
-        let cancel = r#"{
-          "jsonrpc": "2.0",
-          "id": 3,
-          "method": "tasks/cancel",
-          "params": { "taskId": "task-uuid" }
-        }"#;
+        let cancel = r#"{"id": 3, "jsonrpc": "2.0", "method": "tasks/cancel", "params": {"taskId": "TASK"}}"#;
         assert_eq!(code(&herald.call(&pasted(path, cancel)).await), -32001);
-        let cancel = pasted(path, &cancel.replace("task-uuid", id));
+        let cancel = pasted(path, &cancel.replace("TASK", id));
         let cancelled = result(&herald.call(&cancel).await);
         assert_eq!(state(&cancelled), "canceled");
         assert_eq!(result(&herald.call(&cancel).await), cancelled, "done is done");
@@ -335,7 +266,7 @@ mod third {
     }
 
     fn message() -> Value {
-        json!({ "role": "user", "parts": [{ "type": "text", "text": "tell me a joke" }] })
+        json!({ "role": "user", "parts": [{ "type": "text", "text": "good morning" }] })
     }
 
     #[tokio::test]
@@ -351,7 +282,7 @@ mod third {
         assert_eq!(last["result"]["final"], true);
         let got = result(&herald.call(&call("tasks/get", &named)).await);
         assert_eq!(state(&got), "completed");
-        assert_eq!(got["artifacts"][0]["parts"][0]["text"], "Echo: tell me a joke");
+        assert_eq!(got["artifacts"][0]["parts"][0]["text"], "Echo: good morning");
         assert_eq!(code(&herald.call(&call("tasks/cancel", &named)).await), -32002);
 
         let params = json!({ "message": message(), "session_id": "s", "handler": "echo" });
@@ -379,7 +310,7 @@ mod fourth {
             "jsonrpc": "2.0", "id": "1", "method": "message/stream", "params": {
                 "message": { "kind": "message", "messageId": "m", "role": "user",
                     "parts": [{ "kind": "text", "text": "hello" }] },
-                "metadata": { "a2a.trace": { "traceId": "abc123", "spanId": "def456" } }
+                "metadata": { "a2a.trace": { "traceId": "1f2e3d", "spanId": "4c5b6a" } }
             }
         });
         let stream = herald.client().await.open(&Call::post("/a2a", &body)).await.unwrap();
@@ -426,18 +357,8 @@ name = "conformance"
 kind = "conformance"
 "#;
 
-    const SEND: &str = r#"{
-      "jsonrpc": "2.0",
-      "id": 1,
-      "method": "message/send",
-      "params": {
-        "message": {
-          "role": "user",
-          "parts": [{"kind": "text", "text": "Research quantum computing trends"}],
-          "messageId": "..."
-        }
-      }
-    }"#;
+    const SEND: &str = r#"{"id": 1, "jsonrpc": "2.0", "method": "message/send", "params": {"message": {
+        "role": "user", "messageId": "m-5", "parts": [{"text": "Name a river", "kind": "text"}]}}}"#;
 
     fn call(method: &str, params: &Value) -> Call {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
@@ -506,7 +427,7 @@ kind = "conformance"
             let answer = herald.call(&authorised(call)).await;
             assert_eq!((answer.status, code(&answer)), (200, expected));
         }
-        let failing = SEND.replace("Research quantum computing trends", "tck-task-failure");
+        let failing = SEND.replace("Name a river", "tck-task-failure");
         let task = result(&herald.call(&authorised(pasted("/a2a", &failing))).await);
         assert_eq!(state(&task), "failed", "a failure is no error of the call");
     }

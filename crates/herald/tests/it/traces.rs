@@ -193,11 +193,11 @@ async fn a_turn_that_is_taken_up_after_a_kill_is_in_the_trace_of_its_caller() {
 async fn metadata_makes_a_span_a_child_and_without_any_it_is_a_root() {
     let collector = Collector::start().await;
     let herald = Herald::start(collector.options("")).await;
-    let ids = json!({ "a2a.trace": { "traceId": "abc123", "spanId": "def456" } });
+    let ids = json!({ "a2a.trace": { "traceId": "1f2e3d", "spanId": "4c5b6a" } });
     herald.call(&send("", "child", &ids)).await;
-    let child = |span: &Span| hex(&span.trace_id) == format!("{:0>32}", "abc123");
+    let child = |span: &Span| hex(&span.trace_id) == format!("{:0>32}", "1f2e3d");
     let call = collector.span("the call", |span| child(span) && span.name == "SendMessage").await;
-    assert_eq!(hex(&call.parent_span_id), format!("{:0>16}", "def456"));
+    assert_eq!(hex(&call.parent_span_id), format!("{:0>16}", "4c5b6a"));
     let turn =
         collector.span("the turn", |span| child(span) && span.name == "invoke_agent echo").await;
     assert_eq!(turn.parent_span_id, call.span_id);

@@ -8,6 +8,8 @@
 
 mod card;
 mod client;
+mod descriptors;
+mod difference;
 mod errors;
 mod fuzz;
 mod golden;

@@ -252,12 +252,12 @@ fn a_message_that_says_it_is_one_of_0_3_has_an_id_and_a_role() {
 
 #[test]
 fn a_message_may_be_as_short_as_the_first_clients_made_it() {
-    let params = r#"{"message":{"parts":[{"type":"text","content":"Analyze this code"}]}}"#;
+    let params = r#"{"message":{"parts":[{"type":"text","content":"Count the apples"}]}}"#;
     for dialect in LEGACY {
         let message = message_of(decode(dialect, Operation::SendStreamingMessage, params));
         assert_eq!(message.role, Role::User);
         assert!(message.message_id.is_empty() && dialect.mints_message_id());
-        assert_eq!(message.text(), "Analyze this code");
+        assert_eq!(message.text(), "Count the apples");
         let empty =
             r#"{"message":{"role":null,"contextId":"","taskId":"","parts":[{"text":"a"}]}}"#;
         let message = message_of(decode(dialect, Operation::SendMessage, empty));
@@ -511,8 +511,8 @@ fn answers_are_told_apart_without_their_kind() {
 
 #[test]
 fn the_frames_of_the_second_seed_are_read() {
-    let frame = r#"{"kind":"status-update","taskId":"task-uuid","contextId":"ctx-uuid","final":false,
-        "status":{"state":"working","timestamp":"2026-05-10T18:00:01Z",
+    let frame = r#"{"kind":"status-update","taskId":"t-1","contextId":"c-1","final":false,
+        "status":{"state":"working","timestamp":"2026-11-16T08:05:09Z",
         "message":{"kind":"message","role":"agent","parts":[{"kind":"text","text":"x"}]}}}"#;
     let StreamEvent::StatusUpdate(update) = Dialect::V03.decode_event(frame.as_bytes()).unwrap()
     else {

@@ -29,9 +29,9 @@ async fn a_task_is_written_as_0_3_writes_it_and_is_the_same_task() {
 async fn the_messages_of_the_seeds_are_understood() {
     let hub = Hub::start().await;
     let seed =
-        json!({ "message": { "parts": [{ "type": "text", "content": "Analyze this code" }] } });
+        json!({ "message": { "parts": [{ "type": "text", "content": "Count the apples" }] } });
     let task = hub.call(Call::old_rpc("message/send", &seed)).await.result();
-    assert_eq!(task["artifacts"][0]["parts"][0]["text"], "Analyze this code");
+    assert_eq!(task["artifacts"][0]["parts"][0]["text"], "Count the apples");
     let minted = task["history"][0]["messageId"].as_str().unwrap();
     assert!(uuid::Uuid::try_parse(minted).is_ok(), "{minted}");
     for member in ["id", "taskId", "task_id"] {

@@ -135,7 +135,7 @@ async fn a_required_extension_must_be_named() {
 async fn under_a2a_rest_no_version_means_0_3_and_1_0_is_there_by_name() {
     let hub = Hub::start().await;
     let seed =
-        json!({ "message": { "parts": [{ "type": "text", "content": "Analyze this code" }] } });
+        json!({ "message": { "parts": [{ "type": "text", "content": "Count the apples" }] } });
     for path in ["/a2a/rest/message:send", "/a2a/rest/v1/message:send"] {
         let answer = hub.call(Call::post(path, &seed)).await;
         assert_eq!(answer.status(), 200, "{}", answer.text());
