@@ -4,7 +4,6 @@ mod args;
 mod catalog;
 mod cmd;
 mod config;
-mod conformance;
 mod contact;
 mod credentials;
 mod fault;

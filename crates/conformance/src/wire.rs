@@ -1,6 +1,6 @@
 //! HTTP as it is: status, headers, bodies, events and trailers, within limits.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, error::Error, time::Duration};
 
 use bytes::{Buf, BytesMut};
 use herald_protocol::sse;
@@ -8,8 +8,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use http_body_util::BodyExt;
 use reqwest::{Client, Url, redirect::Policy};
 use tokio::time::{Instant, timeout_at};
-
-use crate::fault::sentence;
 
 /// No answer is read further.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -122,7 +120,7 @@ impl Wire {
         let response = timeout_at(deadline, client.execute(request)).await;
         let response = response
             .map_err(|_| format!("there was no answer within {limit:?}"))?
-            .map_err(|fault| format!("the request failed: {}", sentence(&fault.without_url())))?;
+            .map_err(|fault| format!("the request failed: {}", cause(&fault.without_url())))?;
         let (parts, mut body) = Response::<reqwest::Body>::from(response).into_parts();
         let mut cutter = Cutter::for_content(&parts.headers);
         let (mut trailers, mut read, mut ended) = (HeaderMap::new(), 0, false);
@@ -139,7 +137,7 @@ impl Wire {
                 Err(_) => break,
             };
             let frame =
-                frame.map_err(|fault| format!("the answer broke off: {}", sentence(&fault)))?;
+                frame.map_err(|fault| format!("the answer broke off: {}", cause(&fault)))?;
             match frame.into_data() {
                 Ok(data) => {
                     read += data.len();
@@ -172,6 +170,15 @@ impl Wire {
         *request.body_mut() = (!sent.body.is_empty()).then(|| sent.body.into());
         Ok(request)
     }
+}
+
+/// The innermost cause of an error. The errors around it only say that a request failed.
+fn cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }
 
 impl Cutter {

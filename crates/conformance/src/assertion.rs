@@ -10,7 +10,7 @@ use std::fmt;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Number, Value};
 
-use crate::output::is_active;
+use herald_protocol::escape::is_active;
 
 /// What a value must be like.
 #[derive(Debug, Clone)]

@@ -179,7 +179,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::conformance::suite::Level;
+    use crate::suite::Level;
 
     const LEAST: &str = r#"
 acts_version: "1.0"
@@ -197,7 +197,7 @@ suites:
 
     #[test]
     fn what_ships_can_be_read_and_names_real_requirements_of_no_stricter_level() {
-        let table = include_str!("../../../../docs/requirements.tsv");
+        let table = include_str!("../../../docs/requirements.tsv");
         let rows = table.lines().map(|line| line.split('\t').collect::<Vec<_>>());
         let known: HashMap<_, _> = rows.map(|row| (row[0], (row[1], row[3]))).collect();
         for document in built_in().unwrap() {

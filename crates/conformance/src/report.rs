@@ -19,7 +19,7 @@ use super::{
 
 /// What was found out about a server.
 #[derive(Debug, Clone)]
-pub(crate) struct Report {
+pub struct Report {
     pub(crate) url: String,
     pub(crate) agent: Agent,
     pub(crate) declares: Declared,
@@ -158,7 +158,7 @@ impl Tally {
 
 impl Report {
     /// Whether every requirement that must be met is, as far as it could be checked.
-    pub(crate) fn is_conformant(&self) -> bool {
+    pub fn is_conformant(&self) -> bool {
         let must = self.tally(Level::Must);
         must.failed == 0 && must.errors == 0
     }
@@ -169,7 +169,7 @@ impl Report {
     }
 
     /// A table for people, one line for each test.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut out = String::new();
         let printed = self.print(&mut out);
         printed.expect("a String takes everything");
@@ -227,12 +227,12 @@ impl Report {
     }
 
     /// JSON for programs; its form is in docs/conformance.md.
-    pub(crate) fn json(&self) -> String {
+    pub fn json(&self) -> String {
         serde_json::to_string_pretty(&Whole::of(self)).expect("a report is JSON")
     }
 
     /// The XML that CI systems read.
-    pub(crate) fn junit(&self) -> String {
+    pub fn junit(&self) -> String {
         let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
         for (version, binding) in self.places() {
             let rows: Vec<_> = self.at(version, binding).collect();

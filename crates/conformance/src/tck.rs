@@ -127,8 +127,8 @@ fn command(directory: &Path, base: &Url, options: &Options) -> Result<Command, T
         command.arg(format!("--transport={}", names.join(",")));
     }
     // It has no use for our credentials.
-    for flag in crate::layers::SECRETS {
-        command.env_remove(crate::layers::variable(flag));
+    for name in &options.secret_variables {
+        command.env_remove(name);
     }
     command.current_dir(directory).stdin(Stdio::null()).stdout(io::stderr()).kill_on_drop(true);
     Ok(command)

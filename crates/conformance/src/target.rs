@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Where a card is, since 0.3 and before.
-pub(crate) const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
+pub const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
 /// A server and what it says about itself.
 #[derive(Debug, Clone)]

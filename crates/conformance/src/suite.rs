@@ -8,7 +8,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use clap::ValueEnum;
 use herald_protocol::Operation;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value};
@@ -81,9 +80,9 @@ pub(super) struct Test {
 }
 
 /// How binding a requirement is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
+pub enum Level {
     /// Without it a server does not conform
     Must,
     /// Good reasons are needed to do otherwise
@@ -93,14 +92,12 @@ pub(crate) enum Level {
 }
 
 /// How a server is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Binding {
+pub enum Binding {
     /// JSON-RPC 2.0 over HTTP
-    #[value(name = "jsonrpc")]
     JsonRpc,
     /// HTTP and JSON
-    #[value(alias = "http+json")]
     Rest,
     /// gRPC
     Grpc,
@@ -377,10 +374,10 @@ impl Until {
 
 impl Level {
     /// Every level, the strictest first.
-    pub(crate) const ALL: [Self; 3] = [Self::Must, Self::Should, Self::May];
+    pub const ALL: [Self; 3] = [Self::Must, Self::Should, Self::May];
 
     /// Its name in files.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Must => "must",
             Self::Should => "should",
@@ -390,8 +387,11 @@ impl Level {
 }
 
 impl Binding {
+    /// Every binding that is checked.
+    pub const ALL: [Self; 3] = [Self::JsonRpc, Self::Rest, Self::Grpc];
+
     /// Its name in files.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::JsonRpc => "jsonrpc",
             Self::Rest => "rest",

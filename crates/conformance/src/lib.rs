@@ -27,22 +27,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use herald_engine::Clock;
-use herald_protocol::Version;
+use herald_protocol::{Timestamp, Version};
 use reqwest::Url;
 use serde_json::Value;
 use tokio::time::timeout;
 
 use self::{
-    report::{Agent, Declared, DeclaredInterface},
+    report::{Agent, Declared, DeclaredInterface, Row},
     runner::Place,
     suite::{Document, Test},
     target::{Interface, Target},
     wire::Wire,
 };
 
-pub(crate) use self::{
-    report::{Report, Row},
+pub use self::{
+    report::Report,
     suite::{Binding, Level},
     target::WELL_KNOWN,
 };
@@ -52,33 +51,38 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// What to check, and how.
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
+pub struct Options {
     /// Where the server's card may be.
-    pub(crate) cards: Vec<Url>,
+    pub cards: Vec<Url>,
     /// Files to run instead of what ships with this binary.
-    pub(crate) suites: Vec<PathBuf>,
+    pub suites: Vec<PathBuf>,
     /// A checkout of the A2A project's TCK to run instead.
-    pub(crate) tck: Option<PathBuf>,
+    pub tck: Option<PathBuf>,
     /// Only tests of which an id or a requirement begins so.
-    pub(crate) only: Vec<String>,
+    pub only: Vec<String>,
     /// Only these bindings, if any.
-    pub(crate) bindings: Vec<Binding>,
+    pub bindings: Vec<Binding>,
     /// Only this version, if any.
-    pub(crate) version: Option<Version>,
+    pub version: Option<Version>,
     /// Only tests at least as strict as this.
-    pub(crate) level: Level,
+    pub level: Level,
     /// How long to wait for an answer, and for the end of a stream.
-    pub(crate) timeout: Duration,
-    pub(crate) bearer: Option<String>,
+    pub timeout: Duration,
+    /// The token to send to the server.
+    pub bearer: Option<String>,
     /// Whether the agent obeys the message prefixes of the public suites.
-    pub(crate) prefixes: bool,
+    pub prefixes: bool,
     /// Values for names in suites.
-    pub(crate) variables: BTreeMap<String, String>,
+    pub variables: BTreeMap<String, String>,
+    /// Environment variables that hold credentials. The TCK is started without them.
+    pub secret_variables: Vec<String>,
+    /// The time of the run, for the report.
+    pub now: Timestamp,
 }
 
 /// Why nothing was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub enum Trouble {
     /// What was asked for cannot be done.
     Usage(String),
     /// The server cannot be reached.
@@ -111,7 +115,7 @@ impl fmt::Display for Trouble {
 impl std::error::Error for Trouble {}
 
 /// Runs all checks that apply. `progress` hears what they are about.
-pub(crate) async fn run(options: &Options, progress: fn(&str)) -> Result<Report, Trouble> {
+pub async fn run(options: &Options, progress: fn(&str)) -> Result<Report, Trouble> {
     let documents = documents(options)?;
     let origin = options.cards.first().map(|url| url.origin().ascii_serialization());
     let wire = Wire::new(origin.unwrap_or_default(), options.timeout, options.bearer.as_deref());
@@ -143,7 +147,7 @@ pub(crate) async fn run(options: &Options, progress: fn(&str)) -> Result<Report,
             if said.is_empty() { "no interface".to_owned() } else { said.join(", ") },
         )));
     }
-    Ok(target.report(rows))
+    Ok(target.report(rows, options.now))
 }
 
 /// Runs the tests of suites.
@@ -234,7 +238,7 @@ impl Options {
 }
 
 impl Target {
-    fn report(&self, rows: Vec<Row>) -> Report {
+    fn report(&self, rows: Vec<Row>, now: Timestamp) -> Report {
         let text = |name: &str| {
             let text = self.card.get(name).and_then(Value::as_str).unwrap_or_default();
             assertion::short(text)
@@ -249,7 +253,7 @@ impl Target {
             url: self.base.to_string(),
             agent: Agent { name: text("name"), version: text("version") },
             declares: Declared { interfaces: interfaces.collect(), capabilities },
-            at: Clock::system().now(),
+            at: now,
             rows,
         }
     }
