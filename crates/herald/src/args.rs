@@ -17,8 +17,10 @@ use clap::{
 };
 
 use crate::{
-    fault::Fault,
-    layers::{self, Layers, Origin},
+    client::{
+        fault::Fault,
+        layers::{self, Layers, Origin},
+    },
     spelling::near,
 };
 

@@ -4,9 +4,11 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use crate::{
     args::{ConfigShow, Setting},
-    credentials::Logins,
-    fault::Fault,
-    layers::{Layers, SECRETS},
+    client::{
+        credentials::Logins,
+        fault::Fault,
+        layers::{Layers, SECRETS},
+    },
     output::{Output, Page, Show},
 };
 

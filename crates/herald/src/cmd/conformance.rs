@@ -9,10 +9,11 @@ use reqwest::Url;
 
 use crate::{
     args::{Conformance, Format},
-    fault::{Fault, Kind, connection_hint},
-    layers,
+    client::{
+        fault::{Fault, Kind, connection_hint},
+        layers, reference,
+    },
     output::{document_of, lines, print, progress},
-    reference,
 };
 
 /// Checks a server and prints what was found. The exit code is 0 if every MUST that could be checked

@@ -8,7 +8,7 @@ use herald_client::{Client, ClientBuilder, Credential, OAuth, Secrets, Source};
 use herald_engine::{Agent, Profile};
 use reqwest::Url;
 
-use crate::config::{AgentSection, UpstreamAuthSection, UpstreamTlsSection};
+use crate::serve::config::{AgentSection, UpstreamAuthSection, UpstreamTlsSection};
 
 use super::{kind::Mistake, program::error_detail};
 

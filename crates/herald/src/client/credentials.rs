@@ -14,7 +14,11 @@ use std::{
 use herald_client::{Secret, Token};
 use serde::{Deserialize, Serialize};
 
-use crate::{args::LoginArgs, fault::Fault, layers, output::warn};
+use crate::{
+    args::LoginArgs,
+    client::{fault::Fault, layers},
+    output::warn,
+};
 
 /// More than any such file holds.
 const LARGEST: u64 = 4 << 20;

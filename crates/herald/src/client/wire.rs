@@ -106,7 +106,7 @@ impl Watch for Wire {
     }
 
     fn failed(&self, error: &(dyn std::error::Error + 'static)) {
-        self.say(&format!("! {}", crate::fault::sentence(error)));
+        self.say(&format!("! {}", crate::client::fault::sentence(error)));
     }
 }
 

@@ -16,7 +16,7 @@ use herald_engine::{Agent, Profile};
 
 use crate::{
     args::Serve,
-    config::{AgentSection, ErrorDetailKey, InputKey},
+    serve::config::{AgentSection, ErrorDetailKey, InputKey},
 };
 
 use super::{kind::Mistake, span};

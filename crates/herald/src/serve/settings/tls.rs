@@ -11,7 +11,7 @@ use herald_protocol::Timestamp;
 use herald_server::Tls;
 use tokio::{signal::unix::Signal, time::sleep};
 
-use crate::{args::Serve, config::Config};
+use crate::{args::Serve, serve::config::Config};
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(30);

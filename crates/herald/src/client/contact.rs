@@ -17,14 +17,16 @@ use tokio::{signal, time::sleep};
 
 use crate::{
     args::{AgentArgs, Hidden, VERSIONS},
-    catalog,
-    credentials::{Login, Logins},
-    fault::{Fault, Kind},
-    layers::Layers,
+    client::{
+        catalog,
+        credentials::{Login, Logins},
+        fault::{Fault, Kind},
+        layers::Layers,
+        reference::{self, PROGRAM, looks_like_one},
+        trust::Trust,
+        wire::Wire,
+    },
     output::{Output, describe, progress, quoted, warn},
-    reference::{self, PROGRAM, looks_like_one},
-    trust::Trust,
-    wire::Wire,
 };
 
 /// The shortest pause between two looks at a task: nobody is asked without a break.

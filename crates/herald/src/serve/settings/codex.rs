@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, env, fs, path::PathBuf};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
-use crate::config::Secret;
+use crate::serve::config::Secret;
 
 /// What stands in a profile, which is the file `NAME.config.toml` in the home of Codex.
 pub(super) fn profile(

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{fault::Fault, reference::PROGRAM};
+use crate::client::{fault::Fault, reference::PROGRAM};
 
 /// What all names begin with.
 pub(crate) const PREFIX: &str = "A2ACLI_";

@@ -15,7 +15,7 @@ use tracing_subscriber::{
 
 use crate::{
     args::{LogFormat, LogLevel},
-    otlp::Exporter,
+    serve::otlp::Exporter,
 };
 
 /// Starts to log, and to export spans.

@@ -4,10 +4,12 @@ use herald_client::{Client, Discovered, Error, Source};
 use herald_protocol::{AgentCard, ErrorKind, security::SecurityScheme};
 
 use crate::{
-    catalog,
-    contact::Contact,
-    fault::{Fault, Kind},
-    layers::Layers,
+    client::{
+        catalog,
+        contact::Contact,
+        fault::{Fault, Kind},
+        layers::Layers,
+    },
     output::quoted,
 };
 
@@ -54,7 +56,7 @@ impl Contact {
     }
 
     fn unfound(&self, place: &Source, error: &Error) -> Fault {
-        let said = crate::fault::sentence(error);
+        let said = crate::client::fault::sentence(error);
         if error.is_connect() || error.is_timeout() || error.is_broken() {
             let fault = Fault::from_error(error);
             return match (fault.advice(), place) {

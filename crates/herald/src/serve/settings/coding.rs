@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     args::Serve,
-    config::{AgentSection, Span},
+    serve::config::{AgentSection, Span},
 };
 
 use super::{codex, environment, kind::Mistake, program, span};

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use herald_protocol::AgentName;
 
-use crate::config::AgentSection;
+use crate::serve::config::AgentSection;
 
 /// The directory of manifests, beside the configuration file.
 const DIRECTORY: &str = "handlers";

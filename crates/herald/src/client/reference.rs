@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::Path};
 
 use herald_client::Source;
 
-use crate::fault::{Fault, Kind};
+use crate::client::fault::{Fault, Kind};
 
 /// The places where the card may be, the likeliest first.
 pub(crate) fn places(reference: &str) -> Result<Vec<Source>, Fault> {

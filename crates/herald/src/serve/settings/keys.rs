@@ -1,6 +1,6 @@
 //! Keys of an agent that not every kind takes.
 
-use crate::config::AgentSection;
+use crate::serve::config::AgentSection;
 
 use super::kind::{Kind, Mistake};
 

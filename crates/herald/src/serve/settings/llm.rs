@@ -6,7 +6,7 @@ use herald_agents::{Endpoint, Llm, Parameters, Patience};
 use herald_engine::{Agent, Profile};
 use serde_json::{Number, Value};
 
-use crate::config::{AgentSection, Span};
+use crate::serve::config::{AgentSection, Span};
 
 use super::{kind::Mistake, program::error_detail};
 

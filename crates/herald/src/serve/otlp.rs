@@ -32,7 +32,7 @@ use tracing::{
 };
 use tracing_subscriber::{Layer, filter::filter_fn, layer::Context, registry::LookupSpan};
 
-use crate::settings::TraceSettings;
+use crate::serve::settings::TraceSettings;
 
 use self::collector::Collector;
 

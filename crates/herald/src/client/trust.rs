@@ -4,7 +4,7 @@ use std::{io::Read, path::Path};
 
 use herald_client::{CardKeys, ClientBuilder, Credential};
 
-use crate::{args::TrustArgs, fault::Fault};
+use crate::{args::TrustArgs, client::fault::Fault};
 
 /// More than any such file holds.
 const LARGEST: u64 = 1 << 20;

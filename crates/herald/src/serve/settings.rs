@@ -30,7 +30,7 @@ use http::Uri;
 
 use crate::{
     args::{Binding, LogFormat, LogLevel, Serve},
-    config::{
+    serve::config::{
         AgentSection, Config, Dialects, Fault, MissingVersionKey, OtherwiseKey, RepeatedCancel,
         Scope,
     },
@@ -505,7 +505,7 @@ fn build(
     Ok((profile, agent))
 }
 
-fn span(span: Option<crate::config::Span>) -> Option<Duration> {
+fn span(span: Option<crate::serve::config::Span>) -> Option<Duration> {
     span.map(|span| span.0)
 }
 

@@ -7,7 +7,7 @@ use herald_protocol::AgentName;
 use serde::Deserialize;
 use tokio::{process::Command, time::timeout};
 
-use crate::{args::Basics, config::AgentSection};
+use crate::{args::Basics, serve::config::AgentSection};
 
 /// What runs a handler, and lists them.
 const HELPER: [&str; 3] = ["python3", "-m", "herald"];

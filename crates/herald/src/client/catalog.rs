@@ -10,8 +10,10 @@ use herald_client::Source;
 use serde_json::Value;
 
 use crate::{
-    fault::{Fault, Kind},
-    reference::{self, looks_like_one},
+    client::{
+        fault::{Fault, Kind},
+        reference::{self, looks_like_one},
+    },
     spelling::near,
 };
 

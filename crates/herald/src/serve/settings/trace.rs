@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 
-use crate::config::{Secret, TraceSection};
+use crate::serve::config::{Secret, TraceSection};
 
 use super::environment;
 
