@@ -42,8 +42,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "anyhow async-trait blake3 bytes bytesize clap clap_complete herald-agents herald-client \
          herald-conformance herald-engine herald-protocol herald-server http http-body-util humantime hyper \
          hyper-util jiff opentelemetry opentelemetry-http opentelemetry-otlp \
-         opentelemetry_sdk reqwest rustix serde serde_json \
-         serde_path_to_error strsim tokio tokio-util toml tracing tracing-subscriber uuid",
+         opentelemetry_sdk reqwest rustix schemars serde serde_json strsim tokio tokio-util toml tracing tracing-subscriber uuid",
     ),
     ("xtask", "anyhow serde serde_json"),
     ("generate", "anyhow prost prost-build protox"),

@@ -89,6 +89,7 @@ fn perform(command: Command, layers: &Layers, settings: &[Setting]) -> ExitCode 
         Command::Config(ConfigCommand::Show(args)) => {
             client(&args.agent.output, async { cmd::config::show(&args, layers, settings) })
         }
+        Command::Config(ConfigCommand::Schema) => printed(&cmd::config::schema()),
         Command::Conformance(args) => {
             let format = args.output;
             let out = Output { format, stream: false, detail: Detail::Short, history: false };

@@ -1,10 +1,17 @@
 //! `herald.toml`. Every key is optional; unknown ones are refused.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the schema is built of JSON values by the derived code, once and on request"
+)]
+
+mod agent;
 mod fault;
+mod kind;
+mod schema;
 
 use std::{
     collections::BTreeMap,
-    num::NonZeroUsize,
     path::{Path, PathBuf},
     str::FromStr,
     time::Duration,
@@ -12,17 +19,31 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
-use herald_protocol::{AgentName, Version};
-use serde::{Deserialize, Deserializer, de};
-use serde_json::{Map, Value};
+use herald_protocol::Version;
+use schemars::{JsonSchema, Schema};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, IgnoredAny},
+};
+use toml::{Spanned, de::DeValue};
 
 use crate::args::{Binding, LogFormat, LogLevel};
 
-pub(crate) use fault::{Fault, Place, Source};
+use schema::{alias, choice_schema, choices_schema};
 
-/// The whole file.
-#[derive(Debug, Default, Deserialize)]
+pub(crate) use agent::{
+    A2aSection, AgentSection, CodingSection, ConformanceSection, ErrorDetailKey, ExecSection,
+    HandlerSection, InputKey, KindSection, LlmSection, OtherwiseKey, UpstreamAuthSection,
+    UpstreamTlsSection,
+};
+pub(crate) use fault::{Fault, Place, Source};
+pub(crate) use kind::{Kind, Mistake};
+pub(crate) use schema::schema;
+
+/// The configuration of `herald serve`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(title = "herald.toml")]
 pub(crate) struct Config {
     pub(crate) server: ServerSection,
     pub(crate) store: StoreSection,
@@ -36,13 +57,14 @@ pub(crate) struct Config {
     pub(crate) log: LogSection,
     /// Which versions are served, by name: `"0.3" = false` switches one off.
     pub(crate) dialects: Dialects,
+    #[serde(deserialize_with = "unread")]
     pub(crate) agents: Vec<AgentSection>,
     /// Where it all stands.
     #[serde(skip)]
     pub(crate) source: Source,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServerSection {
     pub(crate) host: Option<String>,
@@ -58,22 +80,23 @@ pub(crate) struct ServerSection {
 }
 
 /// The files of a certificate and its key, in PEM.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TlsSection {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StoreSection {
     pub(crate) url: Option<String>,
     pub(crate) retention: RetentionSection,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = |schema: &mut Schema| alias(schema, "tasks", "max_tasks"))]
 pub(crate) struct RetentionSection {
     pub(crate) age: Option<Span>,
     #[serde(alias = "max_tasks")]
@@ -81,8 +104,9 @@ pub(crate) struct RetentionSection {
     pub(crate) bytes: Option<Size>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = |schema: &mut Schema| alias(schema, "body", "max_body_bytes"))]
 pub(crate) struct LimitsSection {
     #[serde(alias = "max_body_bytes")]
     pub(crate) body: Option<Size>,
@@ -94,7 +118,7 @@ pub(crate) struct LimitsSection {
     pub(crate) send_wait: Option<Span>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProtocolSection {
     /// What a 1.0 method without a version header gets.
@@ -103,22 +127,23 @@ pub(crate) struct ProtocolSection {
     pub(crate) repeated_cancel: RepeatedCancel,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct GrpcSection {
     /// Whether clients may ask which services and messages there are.
     pub(crate) reflection: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CardSection {
     /// The interfaces that cards list, the preferred one first.
     #[serde(deserialize_with = "interfaces")]
+    #[schemars(schema_with = "choices_schema::<Binding>")]
     pub(crate) interfaces: Option<Vec<Binding>>,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum MissingVersionKey {
     #[default]
@@ -126,7 +151,7 @@ pub(crate) enum MissingVersionKey {
     Lenient,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RepeatedCancel {
     #[default]
@@ -134,7 +159,7 @@ pub(crate) enum RepeatedCancel {
     Return,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AuthSection {
     /// `false` allows everybody in, also off loopback.
@@ -142,7 +167,7 @@ pub(crate) struct AuthSection {
     pub(crate) tokens: Vec<TokenSection>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenSection {
     pub(crate) token: Secret,
@@ -152,7 +177,7 @@ pub(crate) struct TokenSection {
     pub(crate) scopes: Vec<Scope>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scope {
     Send,
@@ -160,7 +185,7 @@ pub(crate) enum Scope {
     Cancel,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TraceSection {
     /// The collector that spans are sent to.
@@ -175,7 +200,7 @@ pub(crate) struct TraceSection {
     pub(crate) headers: BTreeMap<String, Secret>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MetricsSection {
     /// What a scraper has to present.
@@ -184,164 +209,15 @@ pub(crate) struct MetricsSection {
     pub(crate) open: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LogSection {
     #[serde(deserialize_with = "choice")]
+    #[schemars(schema_with = "choice_schema::<LogLevel>")]
     pub(crate) level: Option<LogLevel>,
     #[serde(deserialize_with = "choice")]
+    #[schemars(schema_with = "choice_schema::<LogFormat>")]
     pub(crate) format: Option<LogFormat>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AgentSection {
-    #[serde(deserialize_with = "agent_name")]
-    pub(crate) name: String,
-    pub(crate) kind: String,
-    pub(crate) description: Option<String>,
-    #[serde(default)]
-    pub(crate) default: bool,
-    pub(crate) streaming: Option<bool>,
-    pub(crate) concurrency: Option<NonZeroUsize>,
-    /// Whether its turns in one conversation run one after the other.
-    pub(crate) serial: Option<bool>,
-    /// How many earlier tasks of a conversation it is given. Only for kinds that use them.
-    pub(crate) memory: Option<usize>,
-    pub(crate) timeout: Option<Span>,
-    pub(crate) idle_timeout: Option<Span>,
-    pub(crate) paused_timeout: Option<Span>,
-    pub(crate) kill_grace: Option<Span>,
-    #[serde(default)]
-    pub(crate) extensions: Vec<ExtensionSection>,
-    /// As `[dialects]`, for this agent alone.
-    #[serde(default)]
-    pub(crate) dialects: Dialects,
-    /// Only for `kind = "conformance"`.
-    pub(crate) otherwise: Option<OtherwiseKey>,
-    /// For kinds that run a program.
-    pub(crate) command: Option<Vec<String>>,
-    pub(crate) workdir: Option<PathBuf>,
-    /// Where the working directory must be once its links are followed.
-    #[serde(default)]
-    pub(crate) allowed_roots: Vec<PathBuf>,
-    #[serde(default)]
-    pub(crate) env: BTreeMap<String, Secret>,
-    pub(crate) input: Option<InputKey>,
-    pub(crate) max_output: Option<Size>,
-    pub(crate) error_detail: Option<ErrorDetailKey>,
-    /// How often a turn is begun that a death cut off, the server's or the program's.
-    pub(crate) attempts: Option<u32>,
-    /// Where another agent or a model is, and how often it is tried again.
-    pub(crate) url: Option<String>,
-    pub(crate) retries: Option<usize>,
-    /// For `kind = "a2a"`: how the other agent is called.
-    #[serde(default, deserialize_with = "choice")]
-    pub(crate) binding: Option<Binding>,
-    pub(crate) version: Option<CalledVersion>,
-    pub(crate) auth: Option<UpstreamAuthSection>,
-    pub(crate) tls: Option<UpstreamTlsSection>,
-    /// Further origins that the credentials may go to.
-    #[serde(default)]
-    pub(crate) trusted_origins: Vec<String>,
-    /// Whether it knows a message by its id.
-    pub(crate) idempotent: Option<bool>,
-    /// Which model works on the tasks.
-    pub(crate) model: Option<String>,
-    /// For coding agents.
-    pub(crate) profile: Option<String>,
-    /// Whether it may do everything unasked.
-    pub(crate) force: Option<bool>,
-    /// How long it may take until its first word.
-    pub(crate) start_timeout: Option<Span>,
-    /// How long its questions wait for an answer before that is no.
-    pub(crate) approval_timeout: Option<Span>,
-    /// How many of its questions may be open beside the turns that run.
-    pub(crate) max_waiting: Option<usize>,
-    /// The rest is for `kind = "llm"`.
-    pub(crate) api_key: Option<Secret>,
-    pub(crate) system: Option<String>,
-    pub(crate) images: Option<bool>,
-    pub(crate) temperature: Option<f64>,
-    pub(crate) max_tokens: Option<u64>,
-    /// Further members of a request's body.
-    #[serde(default)]
-    pub(crate) parameters: Map<String, Value>,
-    pub(crate) connect_timeout: Option<Span>,
-    pub(crate) first_token_timeout: Option<Span>,
-    /// What relative paths start from, if not from where the server does.
-    #[serde(skip)]
-    pub(crate) base: PathBuf,
-    /// Where it stands.
-    #[serde(skip)]
-    pub(crate) place: Place,
-}
-
-/// What we prove ourselves with to another agent. Its card says which of it is wanted, and where.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct UpstreamAuthSection {
-    pub(crate) token: Option<Secret>,
-    pub(crate) api_key: Option<Secret>,
-    pub(crate) basic: Option<BasicSection>,
-    pub(crate) oauth: Option<OAuthSection>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct BasicSection {
-    pub(crate) name: String,
-    pub(crate) password: Secret,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct OAuthSection {
-    pub(crate) client_id: String,
-    pub(crate) client_secret: Secret,
-    #[serde(default)]
-    pub(crate) scopes: Vec<String>,
-}
-
-/// Files in PEM: whom to believe beside the system's authorities, and what to show.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct UpstreamTlsSection {
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) certificate: Option<PathBuf>,
-    pub(crate) key: Option<PathBuf>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ExtensionSection {
-    pub(crate) uri: String,
-    #[serde(default)]
-    pub(crate) description: String,
-    #[serde(default)]
-    pub(crate) required: bool,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum OtherwiseKey {
-    Complete,
-    Ask,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum InputKey {
-    Text,
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ErrorDetailKey {
-    Kind,
-    Message,
-    Full,
 }
 
 /// Versions, and whether each is served.
@@ -373,29 +249,38 @@ impl Config {
 
     /// Reads the text of a file.
     pub(crate) fn parse(source: Source) -> Result<Self, Fault> {
-        let mut config: Self = source.read()?;
-        for (index, section) in config.agents.iter_mut().enumerate() {
-            section.place = Place::new(&source, format!("agents.{index}."));
+        let document = source.document()?;
+        let config = Self::deserialize(toml::de::Deserializer::from(document.clone()));
+        let mut config = config.map_err(|fault| source.refused(&fault))?;
+        if let Some(DeValue::Array(agents)) =
+            document.into_inner().remove("agents").map(Spanned::into_inner)
+        {
+            for (index, agent) in agents.into_iter().enumerate() {
+                let place = Place::new(&source, format!("agents.{index}."));
+                config.agents.push(AgentSection::from_value(agent, place)?);
+            }
         }
         Ok(Self { source, ..config })
     }
 }
 
 impl AgentSection {
-    /// An agent of this name and kind, with every other key absent.
-    pub(crate) fn new(name: &str, kind: &str) -> Self {
-        Self { name: name.to_owned(), kind: kind.to_owned(), ..Self::default() }
-    }
-
     /// Reads the manifest of one agent, whose relative paths start beside it.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the manifest {}", path.display()))?;
         let source = Source::new(path, text);
-        let section: Self = source.read()?;
-        let base = path.parent().unwrap_or(Path::new("")).to_owned();
-        Ok(Self { base, place: Place::new(&source, String::new()), ..section })
+        let document = source.document()?;
+        let place = Place::new(&source, String::new());
+        let section = Self::from_table(document.span(), document.into_inner(), place)?;
+        Ok(Self { base: path.parent().unwrap_or(Path::new("")).to_owned(), ..section })
     }
+}
+
+/// Checks that `agents` is a list. [`Config::parse`] reads its elements, since the type of each
+/// depends on its kind.
+fn unread<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AgentSection>, D::Error> {
+    Vec::<IgnoredAny>::deserialize(deserializer).map(|_| Vec::new())
 }
 
 fn all_scopes() -> Vec<Scope> {
@@ -431,17 +316,6 @@ fn interfaces<'de, D: Deserializer<'de>>(
         return Err(de::Error::custom("a card must list at least one interface"));
     }
     Ok(Some(interfaces))
-}
-
-fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    match AgentName::new(name.as_str()).is_segment() {
-        true => Ok(name),
-        false => Err(de::Error::custom(format!(
-            "{name:?} is no name for an agent, since it stands in URLs; use 1 to 63 characters of \
-             a-z, 0-9 and -"
-        ))),
-    }
 }
 
 impl Secret {

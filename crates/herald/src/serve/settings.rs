@@ -3,8 +3,6 @@
 mod codex;
 mod coding;
 mod discovery;
-mod keys;
-mod kind;
 mod llm;
 mod packages;
 mod program;
@@ -31,12 +29,10 @@ use http::Uri;
 use crate::{
     args::{Binding, LogFormat, LogLevel, Serve},
     serve::config::{
-        AgentSection, Config, Dialects, Fault, MissingVersionKey, OtherwiseKey, RepeatedCancel,
-        Scope,
+        AgentSection, Config, ConformanceSection, Dialects, Fault, Kind, KindSection,
+        MissingVersionKey, Mistake, OtherwiseKey, RepeatedCancel, Scope, Span,
     },
 };
-
-use kind::{Kind, Mistake};
 
 pub(crate) use discovery::{Provenance, passed_over};
 pub(crate) use packages::packages;
@@ -127,11 +123,12 @@ impl Settings {
         let mut agents = Vec::new();
         for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
             // The public conformance kit checks the bindings that it finds in the card.
-            if chosen.is_none() && section.kind == Kind::Conformance.name() {
-                let name = AgentName::new(section.name.as_str());
+            if chosen.is_none() && section.kind.kind() == Kind::Conformance {
+                let name = AgentName::new(section.common.name.as_str());
                 agent_card_interfaces.insert(name, CardInterface::ALL.into());
             }
-            switched_off.extend(self::switched_off(Some(&section.name), &section.dialects));
+            switched_off
+                .extend(self::switched_off(Some(&section.common.name), &section.common.dialects));
             agents.push(agent(section, provenance, &processes)?);
         }
         // What the command line asks for comes first, and is what everybody gets.
@@ -379,20 +376,21 @@ fn tokens(config: &Config, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
 /// The one that the file names, or its first.
 fn default_agent(sections: &[AgentSection]) -> Result<Option<AgentName>, Fault> {
     for (index, section) in sections.iter().enumerate() {
-        if sections[..index].iter().any(|earlier| earlier.name == section.name) {
-            let said = format!("the agent name {:?} is used twice", section.name);
+        let name = &section.common.name;
+        if sections[..index].iter().any(|earlier| earlier.common.name == *name) {
+            let said = format!("the agent name {name:?} is used twice");
             return Err(section.place.fault("name", said));
         }
     }
-    let mut chosen = sections.iter().filter(|section| section.default);
+    let mut chosen = sections.iter().filter(|section| section.common.default);
     match (chosen.next(), chosen.next()) {
         (Some(first), Some(second)) => {
-            let names = (&first.name, &second.name);
+            let names = (&first.common.name, &second.common.name);
             let said = format!("both {:?} and {:?} are marked default = true", names.0, names.1);
             Err(second.place.fault("default", said))
         }
-        (Some(only), None) => Ok(Some(AgentName::new(only.name.as_str()))),
-        (None, _) => Ok(sections.first().map(|first| AgentName::new(first.name.as_str()))),
+        (Some(only), None) => Ok(Some(AgentName::new(only.common.name.as_str()))),
+        (None, _) => Ok(sections.first().map(|first| AgentName::new(first.common.name.as_str()))),
     }
 }
 
@@ -409,7 +407,7 @@ fn sections(
     let configured = configured.into_iter().map(|section| (section, Provenance::Configured));
     let mut sections: Vec<_> = flags.into_iter().chain(configured).collect();
     if sections.is_empty() {
-        sections.push((AgentSection::new("echo", "echo"), Provenance::BuiltIn));
+        sections.push((AgentSection::new("echo", KindSection::Echo), Provenance::BuiltIn));
     }
     let found = match args.basics.no_discovery {
         true => Vec::new(),
@@ -418,7 +416,7 @@ fn sections(
     let packaged = packaged.into_iter().map(|section| (section, Provenance::Package));
     for (section, provenance) in packaged.chain(found) {
         // Who is configured is not replaced by what happens to be there.
-        if !sections.iter().any(|(known, _)| known.name == section.name) {
+        if !sections.iter().any(|(known, _)| known.common.name == section.common.name) {
             sections.push((section, provenance));
         }
     }
@@ -431,7 +429,7 @@ fn agent(
     provenance: Provenance,
     processes: &Processes,
 ) -> Result<AgentSettings, Fault> {
-    let (name, place) = (section.name.clone(), section.place.clone());
+    let (name, place) = (section.common.name.clone(), section.place.clone());
     let (profile, agent) = build(section, processes).map_err(|Mistake { key, said }| {
         place.fault(key, format_args!("agent {name:?}: {said}"))
     })?;
@@ -439,61 +437,50 @@ fn agent(
 }
 
 fn build(
-    mut section: AgentSection,
+    section: AgentSection,
     processes: &Processes,
 ) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
-    let kind = Kind::read(&section.kind)?;
-    keys::check(&section, kind)?;
-    let name = section.name.as_str();
-    let (mut profile, agent): (Profile, Arc<dyn Agent>) = match kind {
-        Kind::Echo => (Echo::profile(name), Arc::new(Echo)),
-        Kind::Conformance => {
-            let otherwise = match section.otherwise {
+    let name = section.common.name.as_str();
+    let (mut profile, agent): (Profile, Arc<dyn Agent>) = match &section.kind {
+        KindSection::Echo => (Echo::profile(name), Arc::new(Echo)),
+        KindSection::Conformance(ConformanceSection { otherwise }) => {
+            let otherwise = match otherwise {
                 None | Some(OtherwiseKey::Complete) => Otherwise::Complete,
                 Some(OtherwiseKey::Ask) => Otherwise::Ask,
             };
             (Conformance::profile(name), Arc::new(Conformance { otherwise }))
         }
-        Kind::Exec => program::exec(&section, processes)?,
-        Kind::Handler => program::handler(&section, processes)?,
-        Kind::A2a => upstream::agent(&section)?,
-        Kind::Llm => llm::agent(&mut section)?,
-        Kind::Coding(preset) => coding::agent(&section, preset, processes)?,
+        KindSection::Exec(exec) => program::exec(&section, exec, processes)?,
+        KindSection::Handler(handler) => program::handler(&section, handler, processes)?,
+        KindSection::A2a(a2a) => upstream::agent(&section, a2a)?,
+        KindSection::Llm(llm) => llm::agent(&section, llm)?,
+        KindSection::Coding(preset, coding) => coding::agent(&section, *preset, coding, processes)?,
     };
-    if section.name != section.kind {
-        profile.title.clone_from(&section.name);
+    let (kind, common) = (section.kind.kind(), section.common);
+    if common.name != kind.name() {
+        profile.title.clone_from(&common.name);
     }
-    if let Some(description) = section.description {
+    if let Some(description) = common.description {
         profile.skills[0].description.clone_from(&description);
         profile.description = description;
     }
-    profile.streaming = section.streaming.unwrap_or(profile.streaming);
-    profile.concurrency = section.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
-    profile.max_waiting = section.max_waiting.unwrap_or(profile.max_waiting);
-    profile.serial = section.serial.unwrap_or(profile.serial);
-    // A kind that remembers nothing of itself has no use for it.
-    if section.memory.is_some() && profile.memory == 0 {
-        return Err(Mistake::new("memory", format!("kind = {:?} has no memory", kind.name())));
-    }
-    profile.memory = section.memory.unwrap_or(profile.memory);
+    profile.streaming = common.streaming.unwrap_or(profile.streaming);
+    profile.concurrency = common.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
+    profile.serial = common.serial.unwrap_or(profile.serial);
+    // The silence of a model is measured word by word, and not before the first.
+    let idle_timeout = common.idle_timeout.filter(|_| kind != Kind::Llm);
     for (given, limit) in [
-        (section.timeout, &mut profile.timeout),
-        (section.idle_timeout, &mut profile.idle_timeout),
-        (section.paused_timeout, &mut profile.paused_timeout),
+        (common.timeout, &mut profile.timeout),
+        (idle_timeout, &mut profile.idle_timeout),
+        (common.paused_timeout, &mut profile.paused_timeout),
     ] {
         // Zero switches a limit off.
         *limit = given.map_or(*limit, |span| Some(span.0).filter(|span| !span.is_zero()));
     }
     if !kind.runs_programs() {
-        profile.grace = span(section.kill_grace).unwrap_or(profile.grace);
+        profile.grace = span(common.kill_grace).unwrap_or(profile.grace);
     }
-    if let Some(attempts) = section.attempts {
-        profile.recovery = match attempts {
-            0 | 1 => Recovery::Fail,
-            more => Recovery::Rerun(more),
-        };
-    }
-    profile.extensions = section
+    profile.extensions = common
         .extensions
         .into_iter()
         .map(|extension| Extension {
@@ -505,7 +492,16 @@ fn build(
     Ok((profile, agent))
 }
 
-fn span(span: Option<crate::serve::config::Span>) -> Option<Duration> {
+/// How a turn that a death cut off goes on, if the section says so.
+fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
+    match attempts {
+        None => otherwise,
+        Some(0 | 1) => Recovery::Fail,
+        Some(more) => Recovery::Rerun(more),
+    }
+}
+
+fn span(span: Option<Span>) -> Option<Duration> {
     span.map(|span| span.0)
 }
 

@@ -40,6 +40,7 @@ mod coding_claude;
 mod coding_codex;
 mod coding_gemini;
 mod coding_opencode;
+mod config_schema;
 mod conformance;
 mod conversation;
 mod crash;

@@ -7,10 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use serde::de::DeserializeOwned;
-use toml::de::DeTable;
+use toml::{Spanned, de::DeTable};
 
-use super::Config;
+use super::schema::home;
 use crate::spelling::near;
 
 /// Where a configuration was read from: nowhere, if there is no file.
@@ -23,7 +22,7 @@ pub(crate) struct Source {
 /// A table of a file, or none of any.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Place {
-    source: Source,
+    pub(super) source: Source,
     /// The names on the way to its keys, such as `agents.0.`.
     way: String,
 }
@@ -53,18 +52,22 @@ impl Source {
         Self { path: path.into(), text: text.into() }
     }
 
-    /// What stands there.
-    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Fault> {
-        toml::from_str(&self.text).map_err(|fault| self.refused(&fault))
+    /// The text as tables and values that know their places.
+    pub(super) fn document(&self) -> Result<Spanned<DeTable<'_>>, Fault> {
+        DeTable::parse(&self.text).map_err(|fault| self.refused(&fault))
     }
 
     /// A mistake that the parser found.
-    fn refused(&self, fault: &toml::de::Error) -> Fault {
-        let place = fault.span();
+    pub(super) fn refused(&self, fault: &toml::de::Error) -> Fault {
+        self.refused_at(fault.message(), fault.span())
+    }
+
+    /// A mistake in the words of the parser.
+    pub(super) fn refused_at(&self, said: &str, place: Option<Range<usize>>) -> Fault {
         let at = place.clone().and_then(|place| self.text.get(place)).unwrap_or_default();
         let before = place.as_ref().and_then(|place| self.text.get(..place.start));
-        let hint = hint(fault.message(), at, key_before(before.unwrap_or_default()));
-        let said = plain(fault.message(), hint.is_some());
+        let hint = hint(said, at, key_before(before.unwrap_or_default()));
+        let said = plain(said, hint.is_some());
         match (place, hint) {
             (Some(place), hint) => self.show(&place, said, hint),
             (None, Some(hint)) => self.fault(format!("{said}\n{hint}")),
@@ -239,19 +242,10 @@ fn likely(unknown: &str) -> Option<&str> {
     near(given, names)
 }
 
-/// The table that a key belongs to, found by asking the parser about each.
-fn home(key: &str) -> Option<String> {
-    let refusal = |header: &str| {
-        let text = format!("{header}\n{key:?} = 0\n");
-        toml::from_str::<Config>(&text).err().map(|fault| fault.message().to_owned())
-    };
-    let known = |header: &String| {
-        let strange = ["unknown ", "invalid type: map", "invalid type: sequence"];
-        refusal(header).is_none_or(|said| !strange.iter().any(|start| said.starts_with(start)))
-    };
-    let sections = refusal("[\"\"]")?;
-    let sections = sections.split('`').skip(1).step_by(2).filter(|name| !name.is_empty());
-    sections.flat_map(|name| [format!("[{name}]"), format!("[[{name}]]")]).find(known)
+/// An unknown key in the words of the parser, which [`hint`] reads.
+pub(super) fn unknown_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<_> = known.map(|name| format!("`{name}`")).collect();
+    format!("unknown field `{key}`, expected one of {}", known.join(", "))
 }
 
 fn may_hold_a_secret(line: &str) -> bool {

@@ -12,10 +12,14 @@ use serde_json::{Map, Value};
 
 use crate::{
     args::Serve,
-    serve::config::{AgentSection, Span},
+    serve::config::{AgentSection, CodingSection, KindSection, Mistake, Span},
 };
 
-use super::{codex, environment, kind::Mistake, program, span};
+use super::{
+    codex, environment,
+    program::{self, Launch},
+    recovery, span,
+};
 
 /// Where the server listens whose place `--adapter` takes.
 pub(super) const PORT: u16 = 41242;
@@ -69,48 +73,61 @@ const GEMINI_MODES: [&str; 4] = ["default", "autoEdit", "yolo", "plan"];
 /// The agent of the flags, if they ask for one. What they do not say, the variables of
 /// coding-agent-a2a may.
 pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
-    let Some(adapter) = &args.adapter else { return Ok(None) };
+    let Some(preset) = args.adapter else { return Ok(None) };
     let workdir = || environment("AGENT_REPO_PATH").map(Into::into);
     let roots = environment("AGENT_ALLOWED_REPO_ROOTS").unwrap_or_default();
     let roots = roots.split(',').map(str::trim).filter(|root| !root.is_empty());
-    Ok(Some(AgentSection {
+    let coding = CodingSection {
         workdir: args.workdir.clone().or_else(workdir),
         allowed_roots: roots.map(Into::into).collect(),
         model: args.model.clone().or_else(|| environment("AGENT_MODEL")),
         force: Some(args.force || yes_or_no("AGENT_FORCE")?.unwrap_or(false)),
-        timeout: milliseconds("AGENT_TIMEOUT_MS")?,
-        idle_timeout: milliseconds("AGENT_IDLE_EXIT_MS")?,
-        ..AgentSection::new(adapter, adapter)
-    }))
+        ..CodingSection::default()
+    };
+    let mut section = AgentSection::new(preset.name(), KindSection::Coding(preset, coding));
+    section.common.timeout = milliseconds("AGENT_TIMEOUT_MS")?;
+    section.common.idle_timeout = milliseconds("AGENT_IDLE_EXIT_MS")?;
+    Ok(Some(section))
 }
 
 /// A coding agent.
 pub(super) fn agent(
     section: &AgentSection,
     preset: Preset,
+    keys: &CodingSection,
     processes: &Processes,
 ) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
-    let program = match &section.command {
-        Some(command) => program::program(section, command.clone())?,
-        None => usual(section)?,
+    let launch = Launch {
+        command: keys.command.as_deref().unwrap_or_default(),
+        workdir: keys.workdir.as_deref(),
+        allowed_roots: &keys.allowed_roots,
+        env: &keys.env,
     };
-    let mut coding = Coding::new(&section.name, preset, program, processes.clone());
-    coding.model.clone_from(&section.model);
-    coding.force = section.force.unwrap_or(coding.force);
-    if let Some(name) = &section.profile {
-        let settings = profile(name, &coding, section);
+    let program = match keys.command {
+        Some(_) => launch.program(section)?,
+        None => usual(section, &launch)?,
+    };
+    let mut coding = Coding::new(&section.common.name, preset, program, processes.clone());
+    coding.model.clone_from(&keys.model);
+    coding.force = keys.force.unwrap_or(coding.force);
+    if let Some(name) = &keys.profile {
+        let settings = profile(name, &coding, keys);
         coding.settings =
             settings.map_err(|fault| Mistake::new("profile", format!("{fault:#}")))?;
         coding.profile_name = Some(name.clone());
     }
-    coding.start_timeout = match span(section.start_timeout) {
+    coding.start_timeout = match span(keys.start_timeout) {
         Some(given) => Some(given).filter(|given| !given.is_zero()),
         None => coding.start_timeout,
     };
-    coding.approval_timeout = span(section.approval_timeout).unwrap_or(coding.approval_timeout);
-    coding.max_output = section.max_output.map_or(coding.max_output, |size| size.0);
-    coding.error_detail = program::error_detail(section, coding.error_detail);
-    Ok((coding.profile(), Arc::new(coding)))
+    coding.approval_timeout = span(keys.approval_timeout).unwrap_or(coding.approval_timeout);
+    coding.max_output = keys.max_output.map_or(coding.max_output, |size| size.0);
+    coding.error_detail = program::error_detail(keys.error_detail, coding.error_detail);
+    let mut profile = coding.profile();
+    profile.max_waiting = keys.max_waiting.unwrap_or(profile.max_waiting);
+    profile.memory = keys.memory.unwrap_or(profile.memory);
+    profile.recovery = recovery(keys.attempts, profile.recovery);
+    Ok((profile, Arc::new(coding)))
 }
 
 /// Refuses a profile that the agent cannot have, as far as that is known before it runs. Returns what
@@ -118,10 +135,10 @@ pub(super) fn agent(
 fn profile(
     name: &str,
     coding: &Coding,
-    section: &AgentSection,
+    keys: &CodingSection,
 ) -> anyhow::Result<Map<String, Value>> {
     match coding.preset {
-        Preset::Codex => return codex::profile(name, &section.env),
+        Preset::Codex => return codex::profile(name, &keys.env),
         Preset::Gemini if !GEMINI_MODES.contains(&name) => {
             let modes = GEMINI_MODES.join("`, `");
             bail!(
@@ -138,15 +155,16 @@ fn profile(
 }
 
 /// The program that agents of this kind usually are.
-fn usual(section: &AgentSection) -> Result<Program, Mistake> {
-    let kind = section.kind.as_str();
+fn usual(section: &AgentSection, launch: &Launch<'_>) -> Result<Program, Mistake> {
+    let kind = section.kind.kind().name();
     let Some(usual) = USUAL.iter().find(|usual| usual.kind == kind) else {
         // Says what is missing.
-        return program::program(section, Vec::new());
+        return launch.program(section);
     };
     let command = usual.variable.and_then(environment);
     let command = command.unwrap_or_else(|| usual.program.to_owned());
-    program::program(section, vec![command]).map_err(|mistake| match mistake.key {
+    let launch = Launch { command: &[command], ..*launch };
+    launch.program(section).map_err(|mistake| match mistake.key {
         "command" => {
             let variable = usual.variable.map(|name| format!("{name} or ")).unwrap_or_default();
             let (said, install) = (mistake.said, usual.install);

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use herald_protocol::AgentName;
 
-use crate::serve::config::AgentSection;
+use crate::serve::config::{AgentSection, HandlerSection, KindSection};
 
 /// The directory of manifests, beside the configuration file.
 const DIRECTORY: &str = "handlers";
@@ -60,7 +60,7 @@ pub(super) fn discover(config: Option<&Path>) -> anyhow::Result<Vec<(AgentSectio
     let mut found = manifests(config)?;
     found.extend(on_search_path());
     let mut names = BTreeSet::new();
-    found.retain(|(section, _)| names.insert(section.name.clone()));
+    found.retain(|(section, _)| names.insert(section.common.name.clone()));
     Ok(found)
 }
 
@@ -87,10 +87,11 @@ fn manifests(config: Option<&Path>) -> anyhow::Result<Vec<(AgentSection, Provena
 /// Programs whose name says that they are handlers, and which.
 fn on_search_path() -> Vec<(AgentSection, Provenance)> {
     let usable = candidates().into_iter().filter_map(|(path, name)| {
-        let section = AgentSection {
+        let handler = HandlerSection {
             command: Some(vec![path.to_string_lossy().into_owned()]),
-            ..AgentSection::new(&name.ok()?, "handler")
+            ..HandlerSection::default()
         };
+        let section = AgentSection::new(&name.ok()?, KindSection::Handler(handler));
         Some((section, Provenance::Found(path)))
     });
     usable.collect()

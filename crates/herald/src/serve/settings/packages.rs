@@ -7,7 +7,10 @@ use herald_protocol::AgentName;
 use serde::Deserialize;
 use tokio::{process::Command, time::timeout};
 
-use crate::{args::Basics, serve::config::AgentSection};
+use crate::{
+    args::Basics,
+    serve::config::{AgentSection, HandlerSection, KindSection},
+};
 
 /// What runs a handler, and lists them.
 const HELPER: [&str; 3] = ["python3", "-m", "herald"];
@@ -66,11 +69,10 @@ fn section(basics: &Basics, listed: Listed) -> anyhow::Result<AgentSection> {
     }
     let helper = HELPER.map(str::to_owned).into_iter();
     let command: Vec<_> = helper.chain(sources(basics)).chain([listed.name]).collect();
-    Ok(AgentSection {
-        command: Some(command),
-        description: Some(listed.description).filter(|text| !text.is_empty()),
-        ..AgentSection::new(&name, "handler")
-    })
+    let handler = HandlerSection { command: Some(command), ..HandlerSection::default() };
+    let mut section = AgentSection::new(&name, KindSection::Handler(handler));
+    section.common.description = Some(listed.description).filter(|text| !text.is_empty());
+    Ok(section)
 }
 
 fn sources(basics: &Basics) -> impl Iterator<Item = String> {

@@ -8,13 +8,18 @@ use herald_client::{Client, ClientBuilder, Credential, OAuth, Secrets, Source};
 use herald_engine::{Agent, Profile};
 use reqwest::Url;
 
-use crate::serve::config::{AgentSection, UpstreamAuthSection, UpstreamTlsSection};
+use crate::serve::config::{
+    A2aSection, AgentSection, Mistake, UpstreamAuthSection, UpstreamTlsSection,
+};
 
-use super::{kind::Mistake, program::error_detail};
+use super::program::error_detail;
 
 /// The agent of a section, which is looked for when it is needed.
-pub(super) fn agent(section: &AgentSection) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
-    let Some(url) = &section.url else {
+pub(super) fn agent(
+    section: &AgentSection,
+    keys: &A2aSection,
+) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+    let Some(url) = &keys.url else {
         let said = "kind = \"a2a\" needs a url, such as url = \"https://agents.example.com\"";
         return Err(Mistake::new("url", said));
     };
@@ -29,34 +34,40 @@ pub(super) fn agent(section: &AgentSection) -> Result<(Profile, Arc<dyn Agent>),
     if let Ok(url) = Url::parse(url) {
         url.query_pairs().for_each(|(_, value)| secrets.add(&value));
     }
-    let builder = builder(section, &secrets);
+    let builder = builder(section, keys, &secrets);
     let builder = builder.map_err(|fault| Mistake::of("tls", format!("{fault:#}")))?;
-    let mut upstream = Upstream::new(&section.name, url, builder);
+    let mut upstream = Upstream::new(&section.common.name, url, builder);
     upstream.secrets = secrets;
-    upstream.idempotent = section.idempotent.unwrap_or(upstream.idempotent);
-    upstream.retries = section.retries.unwrap_or(upstream.retries);
-    upstream.error_detail = error_detail(section, upstream.error_detail);
-    Ok((upstream.profile(), Arc::new(upstream)))
+    upstream.idempotent = keys.idempotent.unwrap_or(upstream.idempotent);
+    upstream.retries = keys.retries.unwrap_or(upstream.retries);
+    upstream.error_detail = error_detail(keys.error_detail, upstream.error_detail);
+    let mut profile = upstream.profile();
+    profile.memory = keys.memory.unwrap_or(profile.memory);
+    Ok((profile, Arc::new(upstream)))
 }
 
 /// How the agent is called. What callers prove themselves with has no part in it.
-fn builder(section: &AgentSection, secrets: &Secrets) -> anyhow::Result<ClientBuilder> {
-    let mut builder = Client::builder().prefer(section.binding.map(Into::into));
-    if let Some(version) = section.version {
+fn builder(
+    section: &AgentSection,
+    keys: &A2aSection,
+    secrets: &Secrets,
+) -> anyhow::Result<ClientBuilder> {
+    let mut builder = Client::builder().prefer(keys.binding.map(Into::into));
+    if let Some(version) = keys.version {
         builder = builder.version(version.0);
     }
-    for credential in section.auth.iter().flat_map(|auth| credentials(auth, secrets)) {
+    for credential in keys.auth.iter().flat_map(|auth| credentials(auth, secrets)) {
         secrets.add_credential(&credential);
         builder = builder.credential(credential);
     }
-    for origin in &section.trusted_origins {
+    for origin in &keys.trusted_origins {
         builder = builder.trust_origin(origin);
     }
     // Who requires an extension of us is told that we know it, as callers have to tell us.
-    for extension in section.extensions.iter().filter(|extension| extension.required) {
+    for extension in section.common.extensions.iter().filter(|extension| extension.required) {
         builder = builder.extension(&extension.uri);
     }
-    let Some(UpstreamTlsSection { ca, certificate, key }) = &section.tls else {
+    let Some(UpstreamTlsSection { ca, certificate, key }) = &keys.tls else {
         return Ok(builder);
     };
     let read = |path: &Path| {

@@ -8,7 +8,7 @@ use crate::spelling::near;
 
 /// What an agent is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Echo,
     Conformance,
     Exec,
@@ -20,9 +20,9 @@ pub(super) enum Kind {
 
 /// What is wrong with an agent, and which of its keys says so.
 #[derive(Debug)]
-pub(super) struct Mistake {
-    pub(super) key: &'static str,
-    pub(super) said: String,
+pub(crate) struct Mistake {
+    pub(crate) key: &'static str,
+    pub(crate) said: String,
 }
 
 impl Kind {
@@ -30,7 +30,7 @@ impl Kind {
         [Self::Exec, Self::Handler, Self::A2a, Self::Llm, Self::Echo, Self::Conformance];
 
     /// The kind that goes by this name.
-    pub(super) fn read(name: &str) -> Result<Self, Mistake> {
+    pub(crate) fn read(name: &str) -> Result<Self, Mistake> {
         let known = Self::PLAIN.into_iter().chain(Preset::ALL.map(Self::Coding));
         let known: Vec<_> = known.collect();
         if let Some(kind) = known.iter().find(|kind| kind.name() == name) {
@@ -49,7 +49,7 @@ impl Kind {
         Err(Mistake::new("kind", format!("unknown kind {name:?}; {meant}")))
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
             Self::Conformance => "conformance",
@@ -62,7 +62,7 @@ impl Kind {
     }
 
     /// Whether agents of this kind run a program.
-    pub(super) fn runs_programs(self) -> bool {
+    pub(crate) fn runs_programs(self) -> bool {
         match self {
             Self::Exec | Self::Handler | Self::Coding(_) => true,
             Self::Echo | Self::Conformance | Self::A2a | Self::Llm => false,
@@ -71,12 +71,12 @@ impl Kind {
 }
 
 impl Mistake {
-    pub(super) fn new(key: &'static str, said: impl Display) -> Self {
+    pub(crate) fn new(key: &'static str, said: impl Display) -> Self {
         Self { key, said: said.to_string() }
     }
 
     /// The same about another fault: `workdir: there is no directory …`.
-    pub(super) fn of(key: &'static str, fault: impl Display) -> Self {
+    pub(crate) fn of(key: &'static str, fault: impl Display) -> Self {
         Self::new(key, format!("{key}: {fault}"))
     }
 }
