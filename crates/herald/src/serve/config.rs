@@ -32,9 +32,9 @@ use crate::args::{Binding, LogFormat, LogLevel};
 use schema::{alias, choice_schema, choices_schema};
 
 pub(crate) use agent::{
-    A2aSection, AgentSection, CodingSection, ConformanceSection, ErrorDetailKey, ExecSection,
-    HandlerSection, InputKey, KindSection, LlmSection, OtherwiseKey, UpstreamAuthSection,
-    UpstreamTlsSection,
+    A2aSection, AgentSection, CodingSection, CommonSection, ConformanceSection, ErrorDetailKey,
+    ExecSection, HandlerSection, InputKey, KindSection, LlmSection, OtherwiseKey, SkillSection,
+    UpstreamAuthSection, UpstreamTlsSection,
 };
 pub(crate) use fault::{Fault, Place, Source};
 pub(crate) use kind::{Kind, Mistake};
@@ -389,14 +389,20 @@ impl<'de> Deserialize<'de> for SpokenVersion {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CalledVersion(pub(crate) Version);
 
+impl CalledVersion {
+    fn parse(text: &str) -> Option<Self> {
+        let version = match text.parse().ok()? {
+            Version::V0_2 => Version::V0_3,
+            other => other,
+        };
+        Version::SPOKEN.contains(&version).then_some(Self(version))
+    }
+}
+
 impl<'de> Deserialize<'de> for CalledVersion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let version = text.parse().ok().map(|version| match version {
-            Version::V0_2 => Version::V0_3,
-            other => other,
-        });
-        version.filter(|version| Version::SPOKEN.contains(version)).map(Self).ok_or_else(|| {
+        Self::parse(&text).ok_or_else(|| {
             let known = "`\"1.0\"`, `\"0.3\"`, `\"0.2\"`, `\"0.1\"`";
             de::Error::custom(format!("unknown version `{text}`, expected one of {known}"))
         })
@@ -460,6 +466,31 @@ mod tests {
             parse(format!("[[agents]]\nname = \"a\"\ntimeout = \"{text}\"\n"));
             parse(text.into_owned());
         });
+    }
+
+    /// A file with every key of `[[agents]]` from before there was a section type for each kind.
+    const BEFORE: &str = include_str!("config/before.toml");
+
+    #[test]
+    fn a_file_of_before_is_read_up_to_the_key_that_has_another_name() {
+        let source = |text: String| Source::new("herald.toml", text);
+        let config = Config::parse(source(BEFORE.to_owned())).unwrap();
+        let kinds: Vec<_> = config.agents.iter().map(|agent| agent.kind.kind().name()).collect();
+        assert_eq!(kinds, ["exec", "handler", "a2a", "llm", "echo", "conformance", "codex"]);
+        let renamed = BEFORE.replace("a2a_version", "version");
+        let line = renamed.lines().position(|line| line.starts_with("version")).unwrap() + 1;
+        let refused = Config::parse(source(renamed)).unwrap_err().to_string();
+        for word in [&format!("line {line}: "), "a2a_version = \"0.3\"", "| version = \"0.3\""] {
+            assert!(refused.contains(word), "{word}: {refused}");
+        }
+        // No generation of the protocol has this number, and beside the new key every number is clear.
+        for version in ["version = \"2.0\"", "version = \"1.0\"\na2a_version = \"1.0\""] {
+            let text = format!(
+                "[[agents]]\nname = \"a\"\nkind = \"a2a\"\nurl = \"http://a.example\"\n{version}\n"
+            );
+            let config = Config::parse(source(text)).unwrap();
+            assert!(config.agents[0].common.version.is_some(), "{version}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
 
+mod card;
 mod codex;
 mod coding;
 mod discovery;
@@ -456,14 +457,11 @@ fn build(
         KindSection::Llm(llm) => llm::agent(&section, llm)?,
         KindSection::Coding(preset, coding) => coding::agent(&section, *preset, coding, processes)?,
     };
-    let (kind, common) = (section.kind.kind(), section.common);
+    let (kind, mut common) = (section.kind.kind(), section.common);
     if common.name != kind.name() {
         profile.title.clone_from(&common.name);
     }
-    if let Some(description) = common.description {
-        profile.skills[0].description.clone_from(&description);
-        profile.description = description;
-    }
+    card::describe(&mut profile, &mut common)?;
     profile.streaming = common.streaming.unwrap_or(profile.streaming);
     profile.concurrency = common.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
     profile.serial = common.serial.unwrap_or(profile.serial);

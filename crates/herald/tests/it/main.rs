@@ -20,6 +20,7 @@ mod wire;
 
 mod a2a_server;
 mod adapter;
+mod agent_card;
 mod agents;
 mod cli;
 mod cli_agent;

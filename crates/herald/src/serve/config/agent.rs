@@ -48,6 +48,18 @@ pub(crate) struct CommonSection {
     pub(crate) name: String,
     /// What its card says it does.
     pub(crate) description: Option<String>,
+    /// Its own version, on its card.
+    #[schemars(length(min = 1))]
+    pub(crate) version: Option<String>,
+    /// The skills on its card, instead of the kind's own.
+    #[serde(default)]
+    pub(crate) skills: Vec<SkillSection>,
+    /// The address of a picture, on its card.
+    pub(crate) icon_url: Option<String>,
+    /// The address of its documentation, on its card.
+    pub(crate) documentation_url: Option<String>,
+    /// The organization that offers it, on its card.
+    pub(crate) provider: Option<ProviderSection>,
     /// Also serve it at the root.
     #[serde(default)]
     pub(crate) default: bool,
@@ -210,7 +222,7 @@ pub(crate) struct A2aSection {
     #[schemars(schema_with = "choice_schema::<Binding>")]
     pub(crate) binding: Option<Binding>,
     /// The version of A2A to speak, and no other.
-    pub(crate) version: Option<CalledVersion>,
+    pub(crate) a2a_version: Option<CalledVersion>,
     /// What to prove ourselves with, where its card wants it.
     pub(crate) auth: Option<UpstreamAuthSection>,
     /// Files of certificates.
@@ -268,6 +280,40 @@ pub(crate) struct UpstreamTlsSection {
     pub(crate) ca: Option<PathBuf>,
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
+}
+
+/// One thing that an agent can do.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SkillSection {
+    /// Unique within the agent.
+    #[schemars(length(min = 1))]
+    pub(crate) id: String,
+    /// A name for people, if not the id.
+    pub(crate) name: Option<String>,
+    /// What it does.
+    pub(crate) description: String,
+    /// Words to find it by, if not the id.
+    #[serde(default)]
+    pub(crate) tags: Vec<String>,
+    /// Messages that show it.
+    #[serde(default)]
+    pub(crate) examples: Vec<String>,
+    /// Media types that it takes, if not the agent's.
+    #[serde(default)]
+    pub(crate) input_modes: Vec<String>,
+    /// Media types that it produces, if not the agent's.
+    #[serde(default)]
+    pub(crate) output_modes: Vec<String>,
+}
+
+/// An organization that offers an agent.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProviderSection {
+    pub(crate) organization: String,
+    /// Its web site.
+    pub(crate) url: String,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -335,6 +381,15 @@ impl AgentSection {
         let mistaken =
             |key: &str, said: String| place.fault(key, format!("agent {agent:?}: {said}"));
         let kind = Kind::read(&named).map_err(|mistake| mistaken(mistake.key, mistake.said))?;
+        if kind == Kind::A2a
+            && let Some(version) = former_a2a_version(&table)
+        {
+            let said = format!(
+                "`version` is the agent's own version; the version of A2A to speak is \
+                 `a2a_version`: write a2a_version = {version:?}, beside or instead of `version`"
+            );
+            return Err(mistaken("version", said));
+        }
         let (common_keys, kinds) = (keys::<CommonSection>(), KeysByKind::new());
         let (mut common, mut rest) = (DeTable::new(), DeTable::new());
         for (key, value) in table {
@@ -456,6 +511,16 @@ pub(super) fn all_keys() -> Vec<String> {
 /// A part of a table as its type. Errors point at the whole table or at one of its keys.
 fn part<T: de::DeserializeOwned>(span: &Range<usize>, table: DeTable<'_>) -> Result<T, Error> {
     T::deserialize(toml::de::Deserializer::from(Spanned::new(span.clone(), table)))
+}
+
+/// The protocol version of another agent under the key that it had before `a2a_version`. With
+/// `a2a_version` beside it, `version` can only be the agent's own.
+fn former_a2a_version<'a>(table: &'a DeTable<'_>) -> Option<&'a str> {
+    if table.contains_key("a2a_version") {
+        return None;
+    }
+    let version = table.get("version")?.get_ref().as_str()?;
+    CalledVersion::parse(version).map(|_| version)
 }
 
 fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {

@@ -152,7 +152,8 @@ const EXPECTED: [(&str, &str, &str); 10] = [
 ];
 
 /// Better examples for keys that newcomers meet.
-const EXAMPLES: [(&str, &str); 12] = [
+const EXAMPLES: [(&str, &str); 15] = [
+    ("a2a_version", r#""1.0""#),
     ("allowed_roots", r#"["./repo"]"#),
     ("auth", r#"{ token = "env:NAME" }"#),
     ("command", r#"["wc", "-w"]"#),
@@ -160,11 +161,13 @@ const EXAMPLES: [(&str, &str); 12] = [
     ("extensions", r#"[{ uri = "https://example.com/extension" }]"#),
     ("interfaces", r#"["jsonrpc", "http+json"]"#),
     ("parameters", "{ top_p = 0.9 }"),
+    ("provider", r#"{ organization = "Example", url = "https://example.com" }"#),
     ("retention", r#"{ age = "30d" }"#),
     ("scopes", r#"["send", "read"]"#),
+    ("skills", r#"[{ id = "count", description = "Counts words" }]"#),
     ("tls", r#"{ certificate = "cert.pem", key = "key.pem" }"#),
     ("tokens", r#"[{ token = "env:HERALD_TOKEN", tenant = "acme", principal = "ci" }]"#),
-    ("version", r#""1.0""#),
+    ("version", r#""1.2.0""#),
 ];
 
 /// The parser's sentence in the words of the file's format, without the text of a value: what is

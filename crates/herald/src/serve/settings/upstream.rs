@@ -53,7 +53,7 @@ fn builder(
     secrets: &Secrets,
 ) -> anyhow::Result<ClientBuilder> {
     let mut builder = Client::builder().prefer(keys.binding.map(Into::into));
-    if let Some(version) = keys.version {
+    if let Some(version) = keys.a2a_version {
         builder = builder.version(version.0);
     }
     for credential in keys.auth.iter().flat_map(|auth| credentials(auth, secrets)) {
