@@ -311,15 +311,12 @@ impl Contact {
             discovered = discovered.credential(Credential::oauth(oauth));
         }
         let client = discovered.client().map_err(|error| {
-            let text = error.to_string();
-            let fault = Fault::usage(text.split("; call trust_origin").next().unwrap_or(&text));
-            match text.contains("trust_origin") {
-                true => fault.hint("if both are the same agent's, add --trust-origin URL"),
-                false => {
-                    let card = self.command("card get", "");
-                    fault.hint(format!("see what the agent takes with: {card}"))
-                }
+            let fault = Fault::usage(error.to_string());
+            if error.untrusted_origin().is_some() {
+                return fault.hint("if both are the same agent's, add --trust-origin URL");
             }
+            let card = self.command("card get", "");
+            fault.hint(format!("see what the agent takes with: {card}"))
         })?;
         if self.args.output.debug == Some(true) {
             let AgentInterface { protocol_binding, protocol_version, url, .. } = client.interface();

@@ -92,8 +92,9 @@ impl Contact {
     /// Why a call failed, and what to do.
     pub(crate) fn explain(&self, client: &Client, error: &Error) -> Fault {
         let fault = Fault::from_error(error);
-        if let Some((what, _)) = fault.message().split_once("; call trust_origin") {
-            return Fault::usage(what).hint("if you trust it, name it with --trust-origin URL");
+        if error.untrusted_origin().is_some() {
+            let hint = "if you trust it, name it with --trust-origin URL";
+            return Fault::usage(fault.message()).hint(hint);
         }
         match fault.kind() {
             Kind::AuthFailed => self.not_let_in(&client.card(), error, fault),
