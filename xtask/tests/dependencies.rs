@@ -26,6 +26,11 @@ const ALLOWED: &[(&str, &str)] = &[
          tokio-tungstenite tokio-util tower tracing uuid",
     ),
     (
+        "herald-conformance",
+        "bytes herald-protocol http http-body-util prost regex reqwest serde serde-saphyr \
+         serde_json serde_path_to_error tokio uuid",
+    ),
+    (
         "herald-server",
         "async-trait blake3 bytes futures-util herald-engine herald-protocol http http-body \
          http-body-util hyper hyper-util prost serde serde_json socket2 subtle thiserror \
@@ -35,10 +40,9 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "herald",
         "anyhow async-trait blake3 bytes bytesize clap clap_complete herald-agents herald-client \
-         herald-engine herald-protocol herald-server http http-body-util humantime hyper \
+         herald-conformance herald-engine herald-protocol herald-server http http-body-util humantime hyper \
          hyper-util jiff opentelemetry opentelemetry-http opentelemetry-otlp \
-         opentelemetry_sdk prost regex reqwest rustix serde serde-saphyr serde_json \
-         serde_path_to_error strsim tokio tokio-util toml tracing tracing-subscriber uuid",
+         opentelemetry_sdk reqwest rustix schemars serde serde_json strsim tokio tokio-util toml tracing tracing-subscriber uuid",
     ),
     ("xtask", "anyhow serde serde_json"),
     ("generate", "anyhow prost prost-build protox"),

@@ -158,10 +158,13 @@ fn trusted(
         named == origin || settings.trusted.contains(&named)
     });
     match usable.is_empty() {
-        true => Err(Error::setup(format!(
-            "the card of {origin} names {first}, and credentials for one origin are not sent to \
-             another; call trust_origin({first:?}) if both are the same agent's"
-        ))),
+        true => Err(Error::untrusted_origin_of(
+            format!(
+                "the card of {origin} names {first}, and credentials for one origin are not sent \
+                 to another that is not trusted"
+            ),
+            &first,
+        )),
         false => Ok(usable),
     }
 }

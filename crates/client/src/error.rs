@@ -37,6 +37,8 @@ enum Kind {
     Untrusted,
     Login,
     Setup,
+    /// Credentials would go to this origin, which nobody named.
+    UntrustedOrigin(String),
 }
 
 impl Error {
@@ -110,7 +112,16 @@ impl Error {
     /// Whether the call could not even be made: the URL, the card or the credentials do not allow
     /// it. The message says what to change.
     pub fn is_setup(&self) -> bool {
-        matches!(self.0.kind, Kind::Setup)
+        matches!(self.0.kind, Kind::Setup | Kind::UntrustedOrigin(_))
+    }
+
+    /// The origin that credentials would have gone to, where that is why the call was not made, or why
+    /// a stream was not taken up again. [`trust_origin`](crate::ClientBuilder::trust_origin) allows it.
+    pub fn untrusted_origin(&self) -> Option<&str> {
+        if let Kind::UntrustedOrigin(origin) = &self.0.kind {
+            return Some(origin);
+        }
+        self.source()?.downcast_ref::<Self>()?.untrusted_origin()
     }
 
     /// Whether the same call may succeed a little later.
@@ -125,7 +136,8 @@ impl Error {
             | Kind::Lost
             | Kind::Untrusted
             | Kind::Login
-            | Kind::Setup => false,
+            | Kind::Setup
+            | Kind::UntrustedOrigin(_) => false,
         }
     }
 
@@ -252,6 +264,10 @@ impl Error {
 
     pub(crate) fn setup(message: impl Into<String>) -> Self {
         Self::new(Kind::Setup, message)
+    }
+
+    pub(crate) fn untrusted_origin_of(message: String, origin: &str) -> Self {
+        Self::new(Kind::UntrustedOrigin(origin.to_owned()), message)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
-use herald_protocol::{AgentName, Message, Metadata, Task};
+use herald_protocol::{AgentName, Message, Metadata, Task, card::AgentProvider};
 
 use crate::turn::{Stop, Turn};
 
@@ -93,6 +93,12 @@ pub struct Profile {
     pub description: String,
     /// Which version of it this is, where that is not the server's.
     pub version: Option<String>,
+    /// The address of a picture for its card.
+    pub icon_url: Option<String>,
+    /// The address of its documentation, where that is not the server's.
+    pub documentation_url: Option<String>,
+    /// The organization that offers it, where that is not the server's.
+    pub provider: Option<AgentProvider>,
     /// What it can do; never taken from a prompt.
     pub skills: Vec<Skill>,
     /// Media types it takes. `*/*` and `text/*` work as patterns.
@@ -176,6 +182,9 @@ impl Profile {
             name,
             description,
             version: None,
+            icon_url: None,
+            documentation_url: None,
+            provider: None,
             skills: vec![skill],
             input_modes: vec!["text/plain".to_owned()],
             further_input_modes: Vec::new(),

@@ -17,8 +17,10 @@ use clap::{
 };
 
 use crate::{
-    fault::Fault,
-    layers::{self, Layers, Origin},
+    client::{
+        fault::Fault,
+        layers::{self, Layers, Origin},
+    },
     spelling::near,
 };
 
@@ -98,7 +100,7 @@ pub(crate) enum Command {
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(Doctor),
 
-    /// Look at the settings of the commands that call agents
+    /// Look at the settings of the commands that call agents, and at the schema of herald.toml
     #[command(subcommand)]
     Config(ConfigCommand),
 
@@ -197,7 +199,10 @@ pub(crate) struct Completion {
 pub(crate) enum ConfigCommand {
     /// Print every setting, its value and where that comes from
     #[command(after_help = CONFIG_HELP, mut_arg("stream", |arg| arg.hide(true)))]
-    Show(ConfigShow),
+    Show(Box<ConfigShow>),
+
+    /// Print the JSON Schema of herald.toml, for editors and checks
+    Schema,
 }
 
 const CONFIG_HELP: &str = "\

@@ -1,22 +1,11 @@
 //! The command line of Herald. It is a library only so that two binaries can be made of it.
 
 mod args;
-mod catalog;
+mod client;
 mod cmd;
-mod config;
-mod conformance;
-mod contact;
-mod credentials;
-mod fault;
-mod layers;
-mod logging;
-mod otlp;
 mod output;
-mod reference;
-mod settings;
+mod serve;
 mod spelling;
-mod trust;
-mod wire;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -34,9 +23,8 @@ use crate::{
         CardCommand, Cli, Command, ConfigCommand, Doctor, Format, OutputArgs, Reading, Serve,
         Setting, Unread,
     },
+    client::{fault::Fault, layers::Layers},
     cmd::doctor::Verdict,
-    fault::Fault,
-    layers::Layers,
     output::{Detail, Output},
 };
 
@@ -67,7 +55,7 @@ pub fn a2a_server() -> ExitCode {
 
 fn run(reading: Reading) -> ExitCode {
     let Reading { cli, layers, settings, strangers } = reading;
-    contact::warn_exposed(&layers);
+    client::contact::warn_exposed(&layers);
     for stranger in strangers {
         output::warn(&output::inline(&stranger));
     }
@@ -101,6 +89,7 @@ fn perform(command: Command, layers: &Layers, settings: &[Setting]) -> ExitCode 
         Command::Config(ConfigCommand::Show(args)) => {
             client(&args.agent.output, async { cmd::config::show(&args, layers, settings) })
         }
+        Command::Config(ConfigCommand::Schema) => printed(&cmd::config::schema()),
         Command::Conformance(args) => {
             let format = args.output;
             let out = Output { format, stream: false, detail: Detail::Short, history: false };
@@ -194,7 +183,8 @@ fn unread(arguments: &[OsString]) -> Output {
     });
     let joined = ["-ojson", "-o=json", "--output=json"];
     let joined = arguments.iter().any(|word| joined.iter().any(|name| given(word, name)));
-    let variable = std::env::var(layers::variable("output")).is_ok_and(|value| value == "json");
+    let variable =
+        std::env::var(client::layers::variable("output")).is_ok_and(|value| value == "json");
     let format = if json || joined || variable { Format::Json } else { Format::Text };
     let stream = arguments.iter().any(|word| given(word, "--stream"));
     Output { format, stream, detail: Detail::Short, history: false }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::{
     args::{Format, OutputArgs},
-    fault::{Fault, Kind},
+    client::fault::{Fault, Kind},
 };
 
 pub(crate) use json::pretty;

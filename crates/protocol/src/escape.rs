@@ -28,6 +28,14 @@ pub fn letter(text: &str) -> Option<(char, usize)> {
     Some((letter, escape + length))
 }
 
+/// Tells a character that a terminal could act on, or that could mislead a reader by turning the
+/// order of the text around. Control characters and the marks of writing direction are such.
+pub fn is_active(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}')
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
 /// How many bytes of backslashes a text begins with, themselves escaped or not.
 pub fn backslashes(text: &str) -> usize {
     let mut bare = text.trim_start_matches('\\');

@@ -35,9 +35,13 @@ pub(crate) fn build(
         name: profile.title.clone(),
         description: profile.description.clone(),
         supported_interfaces: interfaces(shared, profile, agent, base),
-        provider: shared.config.provider.clone(),
+        provider: profile.provider.clone().or_else(|| shared.config.provider.clone()),
         version: profile.version.as_ref().unwrap_or(&shared.config.agent_version).clone(),
-        documentation_url: shared.config.documentation_url.clone(),
+        documentation_url: profile
+            .documentation_url
+            .clone()
+            .or_else(|| shared.config.documentation_url.clone()),
+        icon_url: profile.icon_url.clone(),
         capabilities: AgentCapabilities {
             streaming: Some(profile.streaming),
             push_notifications: Some(false),

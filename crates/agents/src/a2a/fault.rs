@@ -79,11 +79,8 @@ fn explained(error: &Error) -> String {
         text = format!("{text}: {next}");
         cause = next.source();
     }
-    // The client speaks to programmers, and its advice is a setting here.
-    match text.split_once("; call trust_origin(") {
-        Some((what, _)) => {
-            format!("{what}; name it in trusted_origins if both are the same agent's")
-        }
-        None => text,
+    if let Some(origin) = error.untrusted_origin() {
+        text = format!("{text}; if both are the same agent's, add {origin:?} to trusted_origins");
     }
+    text
 }

@@ -545,10 +545,10 @@ impl From<Refusal> for Error {
 }
 
 fn untrusted(who: &str, origin: &str) -> Error {
-    Error::setup(format!(
-        "{who} {origin}, which was not named; call trust_origin({origin:?}) if that is who gives \
-         tokens out"
-    ))
+    Error::untrusted_origin_of(
+        format!("{who} {origin}, which is not a trusted origin for credentials"),
+        origin,
+    )
 }
 
 /// Whether what is found at `url` may describe `issuer`: if it is of the same origin and, where it is at

@@ -2,11 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
+use herald_conformance::{Binding, Level};
 use herald_protocol::Version;
 
 use super::agent::{Format, Hidden, duration};
-use crate::conformance::{Binding, Level};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -41,7 +44,7 @@ pub(crate) struct Conformance {
     pub(crate) only: Vec<String>,
 
     /// Only over this binding; may be given again
-    #[arg(long, value_enum, value_name = "BINDING")]
+    #[arg(long, value_parser = binding(), value_name = "BINDING")]
     pub(crate) binding: Vec<Binding>,
 
     /// Only this version of the protocol, such as 1.0
@@ -49,7 +52,8 @@ pub(crate) struct Conformance {
     pub(crate) a2a_version: Option<Version>,
 
     /// Leave out what is less binding than this
-    #[arg(long, value_enum, value_name = "LEVEL", default_value = "may")]
+    #[arg(long, value_parser = level(), value_name = "LEVEL")]
+    #[arg(default_value = "may")]
     pub(crate) level: Level,
 
     /// How long to wait for an answer, and for the end of a stream
@@ -87,6 +91,38 @@ pub(crate) struct Conformance {
 pub(crate) enum Sut {
     /// An agent that obeys the prefixes of a2a-tck and ACTS
     Tck,
+}
+
+fn level() -> impl TypedValueParser<Value = Level> {
+    let values = Level::ALL.map(|level| {
+        PossibleValue::new(level.name()).help(match level {
+            Level::Must => "Without it a server does not conform",
+            Level::Should => "Good reasons are needed to do otherwise",
+            Level::May => "Free to do or not",
+        })
+    });
+    PossibleValuesParser::new(values).try_map(|name| {
+        Level::ALL.into_iter().find(|level| level.name() == name).ok_or("a level is expected")
+    })
+}
+
+fn binding() -> impl TypedValueParser<Value = Binding> {
+    const LONG_NAME: &str = "http+json";
+    let values = Binding::ALL.map(|binding| {
+        let value = PossibleValue::new(binding.name());
+        match binding {
+            Binding::JsonRpc => value.help("JSON-RPC 2.0 over HTTP"),
+            Binding::Rest => value.help("HTTP and JSON").alias(LONG_NAME),
+            Binding::Grpc => value.help("gRPC"),
+        }
+    });
+    PossibleValuesParser::new(values).try_map(|name| {
+        if name == LONG_NAME {
+            return Ok(Binding::Rest);
+        }
+        let named = |binding: &Binding| binding.name() == name;
+        Binding::ALL.into_iter().find(named).ok_or("a binding is expected")
+    })
 }
 
 fn version(text: &str) -> Result<Version, String> {

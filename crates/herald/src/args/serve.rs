@@ -6,6 +6,7 @@ use clap::{
     ArgGroup, Args, Parser, ValueEnum,
     builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser},
 };
+use herald_agents::Preset;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -88,18 +89,19 @@ pub(crate) struct Basics {
     pub(crate) no_discovery: bool,
 }
 
-/// The coding agents that need no more than their name.
-const ADAPTERS: [&str; 5] = ["claude-code", "codex", "cursor", "gemini", "opencode"];
-
-/// Takes the name of one of them, and says what to do about the kind that needs a command as well.
-fn adapter() -> impl TypedValueParser<Value = String> {
-    let acp = PossibleValue::new("acp").hide(true);
-    let known = ADAPTERS.into_iter().map(PossibleValue::new).chain([acp]);
-    PossibleValuesParser::new(known).try_map(|name| match name.as_str() {
-        "acp" => Err("an agent that speaks ACP needs a command, so put it into herald.toml:\n\n  \
+/// Takes the name of a coding agent. The one that needs a command as well is refused with an example.
+fn adapter() -> impl TypedValueParser<Value = Preset> {
+    let known =
+        Preset::ALL.map(|preset| PossibleValue::new(preset.name()).hide(preset == Preset::Acp));
+    PossibleValuesParser::new(known).try_map(|name| {
+        match Preset::ALL.into_iter().find(|preset| preset.name() == name) {
+            None | Some(Preset::Acp) => {
+                Err("an agent that speaks ACP needs a command, so put it into herald.toml:\n\n  \
              [[agents]]\n  name = \"coder\"\n  kind = \"acp\"\n  \
-             command = [\"opencode\", \"acp\"]"),
-        _ => Ok(name),
+             command = [\"opencode\", \"acp\"]")
+            }
+            Some(preset) => Ok(preset),
+        }
     })
 }
 
@@ -135,7 +137,7 @@ pub(crate) struct Serve {
 
     /// Serve a coding agent at the root, on port 41242 unless another is given
     #[arg(long, env = "AGENT_ADAPTER", value_name = "NAME", value_parser = adapter())]
-    pub(crate) adapter: Option<String>,
+    pub(crate) adapter: Option<Preset>,
 
     /// Where the program of --exec or --adapter runs [default: here]
     #[arg(long, value_name = "DIR", requires = "program")]

@@ -8,11 +8,13 @@ use serde::Serialize;
 
 use crate::{
     args::{AgentArgs, AuthCommand, AuthLogin, AuthLogout, AuthStatus},
-    contact::{Contact, owner},
-    credentials::{Login, Logins},
-    fault::Fault,
+    client::{
+        contact::{Contact, owner},
+        credentials::{Login, Logins},
+        fault::Fault,
+        reference,
+    },
     output::{Output, Page, Show, describe, note, warn},
-    reference,
 };
 
 /// How long an agent and its authorization server may take to let somebody go.

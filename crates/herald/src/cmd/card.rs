@@ -7,8 +7,10 @@ use serde_json::Value;
 
 use crate::{
     args::{CardCommand, CardGet, Format},
-    contact::Contact,
-    fault::{Fault, Kind},
+    client::{
+        contact::Contact,
+        fault::{Fault, Kind},
+    },
     output::{Detail, Page, Show, note},
 };
 

@@ -12,8 +12,10 @@ use tokio::{
 use super::send::{event, follow, message, outcome, settled};
 use crate::{
     args::{Chat, MessageArgs},
-    contact::Contact,
-    fault::{Fault, Kind},
+    client::{
+        contact::Contact,
+        fault::{Fault, Kind},
+    },
     output::{Output, inline, note, quoted, warn},
 };
 

@@ -4,10 +4,13 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use crate::{
     args::{ConfigShow, Setting},
-    credentials::Logins,
-    fault::Fault,
-    layers::{Layers, SECRETS},
+    client::{
+        credentials::Logins,
+        fault::Fault,
+        layers::{Layers, SECRETS},
+    },
     output::{Output, Page, Show},
+    serve::config,
 };
 
 /// Prints every setting. Nothing is changed.
@@ -16,6 +19,12 @@ pub(crate) fn show(args: &ConfigShow, layers: &Layers, settings: &[Setting]) -> 
     let logins = logins.map(|logins| logins.path().display().to_string());
     let files = layers.paths().map(|path| path.display().to_string()).chain(logins).collect();
     Output::new(&args.agent.output).show(&Effective { settings: Settings(settings), files })
+}
+
+/// The JSON Schema of herald.toml.
+pub(crate) fn schema() -> String {
+    let schema = serde_json::to_string_pretty(&config::schema());
+    schema.expect("a schema is JSON") + "\n"
 }
 
 #[derive(Serialize)]

@@ -3,14 +3,17 @@
 use std::process::ExitCode;
 
 use herald_client::{Secrets, Source};
+use herald_conformance::{Options, Trouble, WELL_KNOWN};
+use herald_engine::Clock;
 use reqwest::Url;
 
 use crate::{
     args::{Conformance, Format},
-    conformance::{self, Options, Trouble, WELL_KNOWN},
-    fault::{Fault, Kind, connection_hint},
+    client::{
+        fault::{Fault, Kind, connection_hint},
+        layers, reference,
+    },
     output::{document_of, lines, print, progress},
-    reference,
 };
 
 /// Checks a server and prints what was found. The exit code is 0 if every MUST that could be checked
@@ -25,7 +28,7 @@ pub(crate) async fn run(args: Conformance) -> Result<ExitCode, Fault> {
     let (format, junit) = (args.output, args.junit.clone());
     let secrets = Secrets::default();
     args.bearer.iter().for_each(|token| secrets.add(&token.0));
-    let report = conformance::run(&options(args, cards), progress).await;
+    let report = herald_conformance::run(&options(args, cards), progress).await;
     let report = report.map_err(|trouble| Fault::from(trouble).without(&secrets))?;
     if let Some(path) = junit {
         let written = std::fs::write(&path, secrets.redact_sentence(&report.junit()));
@@ -71,6 +74,8 @@ fn options(args: Conformance, cards: Vec<Url>) -> Options {
         bearer: args.bearer.map(|token| token.0),
         prefixes: args.sut.is_some(),
         variables: args.set.into_iter().collect(),
+        secret_variables: layers::SECRETS.map(layers::variable).to_vec(),
+        now: Clock::system().now(),
     }
 }
 

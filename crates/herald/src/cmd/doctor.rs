@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::{
     args::{Doctor, Format},
-    fault::Fault,
+    client::fault::Fault,
     output::{self, inline},
 };
 

@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{Format, TaskDownload},
-    contact::{Contact, subject},
-    fault::Fault,
+    client::{
+        contact::{Contact, subject},
+        fault::Fault,
+    },
     output::{is_active, pretty, warn},
 };
 

@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     args::Listen,
-    fault::{Fault, Kind},
+    client::fault::{Fault, Kind},
     output::{Output, note, warn},
 };
 

@@ -11,10 +11,12 @@ use uuid::Uuid;
 
 use crate::{
     args::{Content as Given, MessageArgs, Send, Source},
-    contact::Contact,
-    fault::{Fault, Kind},
+    client::{
+        contact::Contact,
+        fault::{Fault, Kind},
+        reference::looks_like_one,
+    },
     output::{Show, quoted, short, warn},
-    reference::looks_like_one,
 };
 
 /// More than agents take in one message.

@@ -30,10 +30,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{ListFormat, Serve},
-    logging,
-    otlp::Exporter,
     output::warn,
-    settings::{Provenance, Settings, StoreKind, TlsFiles, handlers, packages, passed_over},
+    serve::{
+        logging,
+        otlp::Exporter,
+        settings::{Provenance, Settings, StoreKind, TlsFiles, handlers, packages, passed_over},
+    },
 };
 
 /// How long programs that nobody waits for any more may take to end.

@@ -17,8 +17,10 @@ use crate::{
         PushCommand, PushCreate, PushList, PushNamed, TaskCancel, TaskCommand, TaskGet, TaskList,
         TaskSubscribe,
     },
-    contact::{Contact, subject},
-    fault::{Fault, Kind},
+    client::{
+        contact::{Contact, subject},
+        fault::{Fault, Kind},
+    },
     output::{Page, Show},
 };
 

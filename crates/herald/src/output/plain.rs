@@ -3,12 +3,7 @@
 
 use std::fmt::Write;
 
-/// Whether a terminal could act on this character, or a reader be misled by it.
-pub(crate) fn is_active(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}')
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-}
+pub(crate) use herald_protocol::escape::is_active;
 
 /// One line: everything active is written out, line ends included.
 pub(crate) fn inline(text: &str) -> String {

@@ -242,7 +242,7 @@ async fn a_mistake_in_an_agent_is_shown_at_its_own_key_and_answered_with_an_exam
         (exec, "allowed_roots = [\"nowhere\"]", &["allowed_roots: there is no directory"]),
         (exec, "allowed_roots = \".\"", &["expected a list", "allowed_roots = [\"./repo\"]"]),
         (exec, "timeout = 30", &["a length of time such as \"30s\""]),
-        (exec, "memory = 3", &["has no memory"]),
+        (exec, "memory = 3", &["`memory` belongs to kind = \"a2a\", \"llm\" or that of a coding"]),
         (exec, "url = \"http://a.example\"", &["`url` belongs to kind = \"a2a\" or \"llm\""]),
         (exec, "env = [\"A=b\"]", &["expected a table", "env = { LANG = \"C.UTF-8\" }"]),
         (exec, "extensions = [\"https://a.example\"]", &["expected a table", "uri = "]),

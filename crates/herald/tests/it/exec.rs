@@ -427,7 +427,10 @@ async fn mistakes_in_its_settings_are_found_at_the_start() {
             "kind = \"exec\"\ncommand = [\"cat\"]\ntimeout = \"18446744073709551615s\"",
             "is too long",
         ),
-        ("kind = \"exec\"\ncommand = [\"cat\"]\nmemory = 3", "kind = \"exec\" has no memory"),
+        (
+            "kind = \"exec\"\ncommand = [\"cat\"]\nmemory = 3",
+            "`memory` belongs to kind = \"a2a\", \"llm\" or",
+        ),
     ] {
         let refused = Options::config(agent(settings)).refused().await;
         assert!(refused.stderr.contains(said), "{settings}: {}", refused.stderr);

@@ -23,6 +23,7 @@ mod wire;
 
 mod a2a_server;
 mod adapter;
+mod agent_card;
 mod agents;
 mod cli;
 mod cli_agent;
@@ -37,6 +38,7 @@ mod cli_task;
 mod cli_tools;
 mod cli_trust;
 mod coding;
+mod config_schema;
 mod conformance;
 mod conversation;
 mod crash;

@@ -38,7 +38,7 @@ const EVERY_INTERFACE: &str =
 #[tokio::test]
 async fn version_0_2_is_spoken_as_0_3() {
     let behind = Herald::start(Options::config(STEERED)).await;
-    let agent = passing("old", &url(&behind), "version = \"0.2\"");
+    let agent = passing("old", &url(&behind), "a2a_version = \"0.2\"");
     let before = Herald::start(Options::config(agent)).await;
     let done = told(&before, "", &draft("tck-complete-task")).await;
     assert_eq!((&*state(&done), word(&done)), ("completed", "Hello from TCK"));
@@ -47,7 +47,8 @@ async fn version_0_2_is_spoken_as_0_3() {
     let streamed = "operation=\"SendStreamingMessage\",version=\"0.3\"";
     let text = metrics.text();
     assert!(text.contains(called) || text.contains(streamed), "{text}");
-    let wrong = Options::config(passing("old", &url(&behind), "version = \"0.4\"")).refused().await;
+    let wrong =
+        Options::config(passing("old", &url(&behind), "a2a_version = \"0.4\"")).refused().await;
     assert!(wrong.stderr.contains("`\"0.2\"`"), "{wrong:?}");
     let dialect =
         Options::config(format!("[dialects]\n\"0.2\" = false\n{STEERED}")).refused().await;
@@ -60,7 +61,7 @@ const STEERED: &str = "[[agents]]\nname = \"steered\"\nkind = \"conformance\"\n"
 async fn what_an_agent_says_passes_through_every_binding_and_version() {
     let behind = Herald::start(Options::config(STEERED)).await;
     let agent = |(at, (binding, version, _)): (usize, &(&str, &str, &str))| {
-        let settings = format!("binding = \"{binding}\"\nversion = \"{version}\"");
+        let settings = format!("binding = \"{binding}\"\na2a_version = \"{version}\"");
         passing(&format!("way-{at}"), &url(&behind), &settings)
     };
     let agents: String = WAYS.iter().enumerate().map(agent).collect();
@@ -148,7 +149,7 @@ impl Chain {
     async fn start(settings: &str) -> Self {
         let third = lasting(STEERED.to_owned()).await;
         let settings =
-            |binding: &str| format!("binding = \"{binding}\"\nversion = \"1.0\"\n{settings}");
+            |binding: &str| format!("binding = \"{binding}\"\na2a_version = \"1.0\"\n{settings}");
         let second = lasting(passing("second", &url(&third), &settings("jsonrpc"))).await;
         let first = lasting(passing("first", &url(&second), &settings("grpc"))).await;
         Self { first, second, third }
@@ -390,7 +391,7 @@ async fn what_is_wrong_with_the_settings_of_an_upstream_is_said_at_the_start() {
             "without credentials in it",
         ),
         ("kind = \"a2a\"\nurl = \"http://a.example\"\nbinding = \"soap\"\n", "`jsonrpc`"),
-        ("kind = \"a2a\"\nurl = \"http://a.example\"\nversion = \"7\"\n", "\"1.0\""),
+        ("kind = \"a2a\"\nurl = \"http://a.example\"\na2a_version = \"7\"\n", "\"1.0\""),
         (
             "kind = \"a2a\"\nurl = \"http://a.example\"\ntls = { key = \"x\" }\n",
             "certificate and its key",

@@ -5,7 +5,7 @@ use std::time::{Instant, UNIX_EPOCH};
 use herald_engine::{Clock, store::sqlite::Inspection};
 use herald_protocol::Timestamp;
 
-use crate::settings::{Settings, StoreKind};
+use crate::serve::settings::{Settings, StoreKind};
 
 use super::Finding;
 

@@ -9,7 +9,7 @@ use herald_server::Server;
 use crate::{
     args::Serve,
     cmd::serve,
-    settings::{Settings, packages},
+    serve::settings::{Settings, packages},
 };
 
 use super::Finding;

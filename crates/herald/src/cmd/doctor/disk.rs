@@ -10,7 +10,7 @@ use std::{
 use bytesize::ByteSize;
 use rustix::fs::statvfs;
 
-use crate::settings::{Settings, StoreKind};
+use crate::serve::settings::{Settings, StoreKind};
 
 use super::Finding;
 

@@ -10,7 +10,7 @@ use http::header;
 use jiff::fmt::rfc2822::DateTimeParser;
 use reqwest::{Client, Response, StatusCode, redirect::Policy, tls::TlsInfo};
 
-use crate::fault::sentence;
+use crate::client::fault::sentence;
 
 use super::{Finding, Verdict, clock::Date, config::Subject, tls::lasting};
 

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use bytesize::ByteSize;
 use herald_engine::store::sqlite::{Form, Health, Inspection, OpenError, Sqlite};
 
-use crate::settings::{Settings, StoreKind};
+use crate::serve::settings::{Settings, StoreKind};
 
 use super::Finding;
 

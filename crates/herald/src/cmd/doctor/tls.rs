@@ -3,7 +3,7 @@
 use herald_engine::Clock;
 use herald_protocol::Timestamp;
 
-use crate::settings::{Settings, TlsFiles};
+use crate::serve::settings::{Settings, TlsFiles};
 
 use super::Finding;
 

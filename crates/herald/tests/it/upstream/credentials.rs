@@ -216,7 +216,7 @@ async fn an_authority_of_ones_own_is_believed_over_every_binding_and_version() {
     let url = format!("https://{}", behind.address);
     let tls = format!("tls = {{ ca = {} }}", quoted(home.path(), "ca.pem"));
     let agent = |(at, (binding, version, _)): (usize, &(&str, &str, &str))| {
-        let settings = format!("binding = \"{binding}\"\nversion = \"{version}\"\n{tls}");
+        let settings = format!("binding = \"{binding}\"\na2a_version = \"{version}\"\n{tls}");
         passing(&format!("way-{at}"), &url, &settings)
     };
     let agents: String = super::WAYS.iter().enumerate().map(agent).collect();

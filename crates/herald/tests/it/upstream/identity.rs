@@ -58,7 +58,7 @@ async fn every_binding_and_version_shows_the_configured_token() {
     let behind = Herald::start(Options::config(format!("{STEERED}{}", guarded("let-me-in")))).await;
     let agent = |(at, (binding, version, _)): (usize, &(&str, &str, &str))| {
         let auth = "auth = { token = \"let-me-in\" }";
-        let settings = format!("binding = \"{binding}\"\nversion = \"{version}\"\n{auth}");
+        let settings = format!("binding = \"{binding}\"\na2a_version = \"{version}\"\n{auth}");
         passing(&format!("way-{at}"), &url(&behind), &settings)
     };
     let agents: String = super::WAYS.iter().enumerate().map(agent).collect();

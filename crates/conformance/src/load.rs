@@ -1,0 +1,306 @@
+//! Suites from files, and those in this binary.
+
+use std::{
+    fmt,
+    io::Read,
+    path::{Component, Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use super::suite::{Action, Document};
+
+/// What ships with this binary.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("card-1.0.acts.yaml", include_str!("suites/card-1.0.acts.yaml")),
+    ("core-1.0.acts.yaml", include_str!("suites/core-1.0.acts.yaml")),
+    ("streaming-1.0.acts.yaml", include_str!("suites/streaming-1.0.acts.yaml")),
+    ("push-1.0.acts.yaml", include_str!("suites/push-1.0.acts.yaml")),
+    ("auth-1.0.acts.yaml", include_str!("suites/auth-1.0.acts.yaml")),
+    ("versions-1.0.acts.yaml", include_str!("suites/versions-1.0.acts.yaml")),
+    ("jsonrpc-1.0.acts.yaml", include_str!("suites/jsonrpc-1.0.acts.yaml")),
+    ("rest-1.0.acts.yaml", include_str!("suites/rest-1.0.acts.yaml")),
+    ("core-0.3.acts.yaml", include_str!("suites/core-0.3.acts.yaml")),
+    ("rest-0.3.acts.yaml", include_str!("suites/rest-0.3.acts.yaml")),
+];
+
+/// No file of a suite is larger.
+const MAX_BYTES: u64 = 1024 * 1024;
+/// No suite has more files.
+const MAX_FILES: usize = 64;
+/// No file has more tests, and no test more steps.
+const MAX_TESTS: usize = 2000;
+const MAX_STEPS: usize = 100;
+/// No file has more patterns, as each takes its time and memory.
+const MAX_PATTERNS: usize = 1000;
+
+/// A file that cannot be used, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LoadError {
+    file: String,
+    why: String,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file, self.why)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// The suites in this binary.
+pub(super) fn built_in() -> Result<Vec<Document>, LoadError> {
+    BUILT_IN.iter().map(|(name, text)| read(name, text)).collect()
+}
+
+/// A suite with all that it includes, each file once.
+pub(super) fn file(path: &Path) -> Result<Vec<Document>, LoadError> {
+    let mut seen = Vec::new();
+    let mut documents = Vec::new();
+    let mut waiting = vec![path.to_owned()];
+    while let Some(path) = waiting.pop() {
+        if seen.contains(&path) {
+            continue;
+        }
+        let fault = |why: String| LoadError { file: path.display().to_string(), why };
+        if seen.len() == MAX_FILES {
+            return Err(fault(format!("a suite has at most {MAX_FILES} files")));
+        }
+        let document = read(&path.display().to_string(), &text(&path).map_err(fault)?)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let included = document.include.iter().map(|name| below(folder, name).map_err(fault));
+        let included: Vec<_> = included.collect::<Result<_, _>>()?;
+        // The last one waiting is read next, so they are in the order of the file.
+        waiting.extend(included.into_iter().rev());
+        seen.push(path);
+        documents.push(document);
+    }
+    Ok(documents)
+}
+
+/// A file that stands beside or below the one that names it.
+fn below(folder: &Path, name: &str) -> Result<PathBuf, String> {
+    let relative = Path::new(name);
+    match relative.components().all(|part| matches!(part, Component::Normal(_))) {
+        true => Ok(folder.join(relative)),
+        false => Err(format!("it includes {name:?}, which is not beside or below it")),
+    }
+}
+
+fn text(path: &Path) -> Result<String, String> {
+    let fault = |fault: std::io::Error| format!("cannot be read: {fault}");
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(fault)?;
+    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(fault)?;
+    match text.len() as u64 > MAX_BYTES {
+        true => Err(format!("a file of a suite has at most {MAX_BYTES} bytes")),
+        false => Ok(text),
+    }
+}
+
+/// Reads one document and checks what its types cannot.
+fn read(name: &str, text: &str) -> Result<Document, LoadError> {
+    let fault = |why: String| LoadError { file: name.to_owned(), why };
+    // Assertions are made ready while they are read, so how many there are is found out before. What
+    // cannot be read is said below.
+    if serde_saphyr::from_str(text).is_ok_and(|value| patterns(&value) > MAX_PATTERNS) {
+        return Err(fault(format!("a file has at most {MAX_PATTERNS} patterns")));
+    }
+    let mut place = String::new();
+    let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
+        serde_path_to_error::deserialize::<_, Document>(deserializer).map_err(|error| {
+            place = error.path().to_string();
+            error.into_inner()
+        })
+    });
+    let document = parsed.map_err(|error| {
+        let error = error.to_string();
+        match place.as_str() {
+            "" | "." => fault(error),
+            place => fault(format!("{place}: {error}")),
+        }
+    })?;
+    check(&document).map_err(fault)?;
+    Ok(document)
+}
+
+/// How often a value is to match a pattern.
+fn patterns(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => list.iter().map(patterns).sum(),
+        Value::Object(map) => {
+            usize::from(map.contains_key("matches")) + map.values().map(patterns).sum::<usize>()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+fn check(document: &Document) -> Result<(), String> {
+    let major = document.acts_version.split('.').next().unwrap_or_default();
+    if !matches!(major, "0" | "1") {
+        let version = &document.acts_version;
+        return Err(format!("acts_version: this reads versions 0 and 1, not {version:?}"));
+    }
+    if document.suites.is_empty() && document.include.is_empty() {
+        return Err("it has neither suites nor include".to_owned());
+    }
+    let tests = document.suites.iter().flat_map(|suite| &suite.tests);
+    if tests.clone().count() > MAX_TESTS {
+        return Err(format!("a file has at most {MAX_TESTS} tests"));
+    }
+    for (index, test) in tests.clone().enumerate() {
+        if tests.clone().take(index).any(|other| other.id == test.id) {
+            return Err(format!("test {}: there are two of this id", test.id));
+        }
+        if test.steps.is_empty() || test.steps.len() > MAX_STEPS {
+            return Err(format!("test {}: it must have 1 to {MAX_STEPS} steps", test.id));
+        }
+        for (index, step) in test.steps.iter().enumerate() {
+            if test.steps.iter().take(index).any(|other| other.id == step.id) {
+                return Err(format!("test {}: there are two steps {:?}", test.id, step.id));
+            }
+            if let Action::Raw(raw) = &step.action
+                && !raw.path.starts_with('/')
+            {
+                return Err(format!("test {}: path {:?} must begin with /", test.id, raw.path));
+            }
+        }
+        let raw = test.steps.iter().all(|step| matches!(step.action, Action::Raw(_)));
+        if raw && test.transport.is_empty() && !test.is_about_the_card() {
+            return Err(format!("test {}: raw steps need a transport", test.id));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::suite::Level;
+
+    const LEAST: &str = r#"
+acts_version: "1.0"
+spec_version: "1.0"
+suites:
+  - id: one
+    name: One
+    tests:
+      - {id: A-1, name: A, level: must, steps: [{id: s, operation: get_agent_card, params: {}}]}
+"#;
+
+    fn refused(text: &str) -> String {
+        read("it.yaml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_ships_can_be_read_and_names_real_requirements_of_no_stricter_level() {
+        let table = include_str!("../../../docs/requirements.tsv");
+        let rows = table.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+        let known: HashMap<_, _> = rows.map(|row| (row[0], (row[1], row[3]))).collect();
+        for document in built_in().unwrap() {
+            for test in document.suites.iter().flat_map(|suite| &suite.tests) {
+                for id in test.requirements() {
+                    let (versions, level) = known[id.as_str()];
+                    let level = match level {
+                        "MUST" => Level::Must,
+                        "MAY" | "MAY(derived)" => Level::May,
+                        // What follows from the text without standing in it is not held so hard.
+                        _ => Level::Should,
+                    };
+                    assert!(test.level >= level, "{} is stricter than {id}", test.id);
+                    let version = &document.spec_version;
+                    let fits = versions == "all" || versions.split(',').any(|one| one == version);
+                    assert!(fits, "{} checks {id}, which {version} does not have", test.id);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_fault_names_the_file_and_the_place() {
+        assert!(read("it.yaml", LEAST).is_ok());
+        for (from, to, place) in [
+            ("level: must", "level: strict", "it.yaml: suites[0].tests[0].level: "),
+            (
+                "operation: get_agent_card",
+                "operation: get_card",
+                "it.yaml: suites[0].tests[0].steps[0]",
+            ),
+            ("name: A,", "name: A, levle: must,", "it.yaml: suites[0].tests[0]"),
+            ("acts_version: \"1.0\"", "acts_version: \"2.0\"", "it.yaml: acts_version: "),
+            ("params: {}", "expect: {body: {a: {type: text}}}", "steps[0].expect: "),
+            ("params: {}", "capture: {a: \"b[\"}", "steps[0].capture.a: "),
+            ("id: s, operation: get_agent_card", "id: s", "must have one of operation"),
+            ("suites:", "suits:", "it.yaml: "),
+        ] {
+            let said = refused(&LEAST.replace(from, to));
+            assert!(said.contains(place), "{place} is not in {said}");
+        }
+    }
+
+    #[test]
+    fn a_suite_cannot_have_patterns_without_end() {
+        let many = vec!["{matches: x}"; MAX_PATTERNS + 1].join(", ");
+        let expect = |rules: &str| format!("params: {{}}, expect: {{body: {{any_of: [{rules}]}}}}");
+        assert!(refused(&LEAST.replace("params: {}", &expect(&many))).contains("1000 patterns"));
+        let huge = r#"{matches: "\\w{60}\\pL{49}"}"#;
+        assert!(refused(&LEAST.replace("params: {}", &expect(huge))).contains("no pattern"));
+        assert!(read("it.yaml", &LEAST.replace("params: {}", &expect("{matches: x}"))).is_ok());
+    }
+
+    #[test]
+    fn what_the_types_cannot_hold_is_checked() {
+        let test = "      - {name: A, level: must, ";
+        for (line, why) in [
+            ("id: A-1, steps: [{id: s, operation: get_agent_card, params: {}}]}", "two of this id"),
+            ("id: A-2, steps: []}", "1 to 100 steps"),
+        ] {
+            let said = refused(&format!("{LEAST}{test}{line}\n"));
+            assert!(said.contains(why), "{why} is not in {said}");
+        }
+        let raw =
+            LEAST.replace("operation: get_agent_card, params: {}", "raw: {method: GET, path: /x}");
+        assert!(refused(&raw).contains("raw steps need a transport"));
+        assert!(refused(&raw.replace("path: /x", "path: x")).contains("must begin with /"));
+        assert!(refused("acts_version: \"1.0\"\nspec_version: \"1.0\"\n").contains("neither"));
+    }
+
+    #[test]
+    fn a_file_that_unfolds_without_end_is_refused() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..10 {
+            let below = vec![format!("*a{}", level - 1); 10].join(", ");
+            text.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+        }
+        let unfolded = format!("{text}{LEAST}variables: {{all: *a9}}\n");
+        assert!(read("it.yaml", &unfolded).is_err());
+        let deep = format!("{LEAST}metadata: {}1{}\n", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(read("it.yaml", &deep).is_err());
+    }
+
+    #[test]
+    fn files_include_others_once_and_only_beside_or_below_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let master =
+            "acts_version: \"1.0\"\nspec_version: \"1.0\"\ninclude: [a.yaml, a.yaml, all.yaml]\n";
+        write("all.yaml", master);
+        write("a.yaml", LEAST);
+        let documents = file(&folder.path().join("all.yaml")).unwrap();
+        assert_eq!(documents.len(), 2, "each once");
+        for name in ["../a.yaml", "/etc/passwd"] {
+            write("out.yaml", &master.replace("[a.yaml, a.yaml, all.yaml]", &format!("[{name}]")));
+            let said = file(&folder.path().join("out.yaml")).unwrap_err().to_string();
+            assert!(said.contains("not beside or below"), "{said}");
+        }
+        write("huge.yaml", &" ".repeat(MAX_BYTES as usize + 1));
+        let said = file(&folder.path().join("huge.yaml")).unwrap_err().to_string();
+        assert!(said.contains("at most"), "{said}");
+        let said = file(&folder.path().join("none.yaml")).unwrap_err().to_string();
+        assert!(said.contains("none.yaml: cannot be read"), "{said}");
+    }
+}

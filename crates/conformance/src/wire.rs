@@ -1,0 +1,257 @@
+//! HTTP as it is: status, headers, bodies, events and trailers, within limits.
+
+use std::{collections::BTreeMap, error::Error, time::Duration};
+
+use bytes::{Buf, BytesMut};
+use herald_protocol::sse;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
+use http_body_util::BodyExt;
+use reqwest::{Client, Url, redirect::Policy};
+use tokio::time::{Instant, timeout_at};
+
+/// No answer is read further.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+/// No stream is read further.
+const MAX_EVENTS: usize = 10_000;
+/// No event or message is longer.
+const MAX_EVENT: usize = 4 * 1024 * 1024;
+
+/// Connections to the server under test.
+#[derive(Debug, Clone)]
+pub(super) struct Wire {
+    http: Client,
+    /// HTTP/2 without asking first, as gRPC without TLS needs it.
+    http2: Client,
+    timeout: Duration,
+    token: Option<HeaderValue>,
+    /// The origin that the caller named. The token goes nowhere else, whatever a card says.
+    origin: String,
+}
+
+/// A request.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    /// An empty value means that the header is not sent, and that none takes its place.
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) body: Vec<u8>,
+    pub(super) http2: bool,
+}
+
+/// How long to listen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Patience {
+    /// Hang up after so many events.
+    pub(super) stop_after: Option<usize>,
+    /// For how long, if not as long as usual.
+    pub(super) timeout: Option<Duration>,
+}
+
+/// A response.
+#[derive(Debug, Clone)]
+pub(super) struct Received {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) trailers: HeaderMap,
+    pub(super) body: Body,
+}
+
+/// What came after the headers.
+#[derive(Debug, Clone)]
+pub(super) enum Body {
+    Whole(Vec<u8>),
+    /// The data of server-sent events, or the messages of gRPC.
+    Pieces {
+        pieces: Vec<Vec<u8>>,
+        /// Whether the server ended it; otherwise time ran out or enough was heard.
+        ended: bool,
+    },
+}
+
+/// How a body is cut.
+enum Cutter {
+    Whole(Vec<u8>),
+    Events(sse::Parser, Vec<sse::Event>),
+    Messages(BytesMut, Vec<Vec<u8>>),
+}
+
+impl Wire {
+    pub(super) fn new(
+        origin: String,
+        timeout: Duration,
+        bearer: Option<&str>,
+    ) -> Result<Self, String> {
+        let build = |http2: bool| {
+            let builder = Client::builder()
+                .redirect(Policy::none())
+                .no_proxy()
+                .referer(false)
+                .connect_timeout(timeout)
+                .user_agent(concat!("herald-conformance/", env!("CARGO_PKG_VERSION")));
+            let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
+            builder.build().map_err(|fault| format!("HTTP cannot be set up: {fault}"))
+        };
+        let token = bearer.map(|token| {
+            let value = HeaderValue::try_from(format!("Bearer {token}"));
+            let mut value = value.map_err(|_| "the token cannot stand in a header".to_owned())?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        });
+        Ok(Self {
+            http: build(false)?,
+            http2: build(true)?,
+            timeout,
+            token: token.transpose()?,
+            origin,
+        })
+    }
+
+    /// Sends a request and reads what comes, for as long as `patience` says.
+    pub(super) async fn exchange(
+        &self,
+        sent: Sent,
+        patience: Patience,
+    ) -> Result<Received, String> {
+        let limit = patience.timeout.unwrap_or(self.timeout);
+        let deadline = Instant::now() + limit;
+        let client = if sent.http2 { &self.http2 } else { &self.http };
+        let request = self.request(sent)?;
+        let response = timeout_at(deadline, client.execute(request)).await;
+        let response = response
+            .map_err(|_| format!("there was no answer within {limit:?}"))?
+            .map_err(|fault| format!("the request failed: {}", cause(&fault.without_url())))?;
+        let (parts, mut body) = Response::<reqwest::Body>::from(response).into_parts();
+        let mut cutter = Cutter::for_content(&parts.headers);
+        let (mut trailers, mut read, mut ended) = (HeaderMap::new(), 0, false);
+        while !cutter.has_enough(patience.stop_after) {
+            let frame = match timeout_at(deadline, body.frame()).await {
+                Ok(Some(frame)) => frame,
+                Ok(None) => {
+                    ended = true;
+                    break;
+                }
+                Err(_) if cutter.is_whole() => {
+                    return Err(format!("the answer did not end within {limit:?}"));
+                }
+                Err(_) => break,
+            };
+            let frame =
+                frame.map_err(|fault| format!("the answer broke off: {}", cause(&fault)))?;
+            match frame.into_data() {
+                Ok(data) => {
+                    read += data.len();
+                    if read > MAX_BYTES {
+                        return Err(format!("the answer is larger than {MAX_BYTES} bytes"));
+                    }
+                    cutter.push(&data)?;
+                }
+                Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
+            }
+        }
+        let (status, headers) = (parts.status.as_u16(), parts.headers);
+        Ok(Received { status, headers, trailers, body: cutter.finish(ended, patience.stop_after) })
+    }
+
+    fn request(&self, sent: Sent) -> Result<reqwest::Request, String> {
+        let names_own = sent.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        let trusted = sent.url.origin().ascii_serialization() == self.origin;
+        let mut request = reqwest::Request::new(sent.method, sent.url);
+        for (name, value) in sent.headers.iter().filter(|(_, value)| !value.is_empty()) {
+            let header = (HeaderName::try_from(name), HeaderValue::try_from(value));
+            let (Ok(name), Ok(value)) = header else {
+                return Err(format!("{name:?} cannot be sent as a header"));
+            };
+            request.headers_mut().insert(name, value);
+        }
+        if let Some(token) = self.token.clone().filter(|_| trusted && !names_own) {
+            request.headers_mut().insert(header::AUTHORIZATION, token);
+        }
+        *request.body_mut() = (!sent.body.is_empty()).then(|| sent.body.into());
+        Ok(request)
+    }
+}
+
+/// The innermost cause of an error. The errors around it only say that a request failed.
+fn cause(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+impl Cutter {
+    fn for_content(headers: &HeaderMap) -> Self {
+        let content = text_of(headers, "content-type").unwrap_or_default();
+        let kind = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match kind.as_str() {
+            "text/event-stream" => Self::Events(sse::Parser::new(MAX_EVENT), Vec::new()),
+            kind if kind.starts_with("application/grpc") => {
+                Self::Messages(BytesMut::new(), Vec::new())
+            }
+            _ => Self::Whole(Vec::new()),
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole(_))
+    }
+
+    fn has_enough(&self, stop_after: Option<usize>) -> bool {
+        let enough = stop_after.unwrap_or(MAX_EVENTS);
+        match self {
+            Self::Whole(_) => false,
+            Self::Events(_, events) => events.len() >= enough,
+            Self::Messages(_, messages) => messages.len() >= enough,
+        }
+    }
+
+    fn push(&mut self, data: &[u8]) -> Result<(), String> {
+        let too_long = || format!("an event is longer than {MAX_EVENT} bytes");
+        match self {
+            Self::Whole(bytes) => bytes.extend_from_slice(data),
+            Self::Events(parser, events) => parser.push(data, events).map_err(|_| too_long())?,
+            Self::Messages(buffer, messages) => {
+                buffer.extend_from_slice(data);
+                // A flag that says whether it is compressed, and its length.
+                while let Some(prefix) = buffer.get(..5) {
+                    let compressed = prefix[0] != 0;
+                    let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
+                    let length = length as usize;
+                    if compressed {
+                        return Err("a message is compressed, which nobody asked for".to_owned());
+                    }
+                    if length > MAX_EVENT {
+                        return Err(too_long());
+                    }
+                    if buffer.len() < 5 + length {
+                        break;
+                    }
+                    buffer.advance(5);
+                    messages.push(buffer.split_to(length).to_vec());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, ended: bool, stop_after: Option<usize>) -> Body {
+        let mut pieces = match self {
+            Self::Whole(bytes) => return Body::Whole(bytes),
+            // An event without data says that the connection lives, and nothing else.
+            Self::Events(_, events) => {
+                let data = events.into_iter().map(|event| event.data.into_bytes());
+                data.filter(|data| !data.trim_ascii().is_empty()).collect()
+            }
+            Self::Messages(_, messages) => messages,
+        };
+        pieces.truncate(stop_after.unwrap_or(MAX_EVENTS));
+        Body::Pieces { pieces, ended }
+    }
+}
+
+/// A header that is text.
+pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}

@@ -1,0 +1,11 @@
+//! The client half of the command line: from arguments and settings to a client of one agent, and from
+//! its errors to messages and exit codes.
+
+mod catalog;
+pub(crate) mod contact;
+pub(crate) mod credentials;
+pub(crate) mod fault;
+pub(crate) mod layers;
+pub(crate) mod reference;
+mod trust;
+mod wire;

@@ -1,0 +1,128 @@
+//! How people name an agent: a host, a URL, a file.
+
+use std::{net::IpAddr, path::Path};
+
+use herald_client::Source;
+
+use crate::client::fault::{Fault, Kind};
+
+/// The places where the card may be, the likeliest first.
+pub(crate) fn places(reference: &str) -> Result<Vec<Source>, Fault> {
+    if reference.starts_with("file://") || reference.starts_with(PROGRAM) {
+        return Ok(vec![Source::parse(reference).map_err(|error| unresolved(&error))?]);
+    }
+    let url = match reference.split_once("://") {
+        Some(("http" | "https", _)) => reference.to_owned(),
+        Some(_) => {
+            let text = format!("{reference:?} names no agent: expected http, https or file");
+            return Err(Fault::new(Kind::CardNotFound, text).hint(FORMS));
+        }
+        None if is_path(reference) => return Ok(vec![Source::File(path(reference))]),
+        None if is_loopback(reference) => format!("http://{reference}"),
+        None => format!("https://{reference}"),
+    };
+    let exact = Source::exact(&url).map_err(|error| unresolved(&error))?;
+    let below = Source::parse(&url).map_err(|error| unresolved(&error))?;
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let bare = rest.trim_end_matches('/').find(['/', '?']).is_none();
+    match bare {
+        true => Ok(vec![below]),
+        false if exact == below => Ok(vec![exact]),
+        // It may be a card under any name, or an agent below a path.
+        false => Ok(vec![exact, below]),
+    }
+}
+
+/// What a program that is an agent is named with.
+pub(crate) const PROGRAM: &str = "stdio:";
+
+const FORMS: &str = "name a host (localhost:8000), a card's URL, or a file (./card.json)";
+
+/// Whether a word can only be meant as an agent. Where both may stand, anything else is a text.
+pub(crate) fn looks_like_one(word: &str) -> bool {
+    let spaced = word.contains(char::is_whitespace);
+    if word.starts_with(PROGRAM) {
+        return true;
+    }
+    let known = word.contains("://") || is_path(word) || is_loopback(word);
+    !spaced && (known || word.contains(['.', ':', '#']) && !word.ends_with(['.', ':']))
+}
+
+fn unresolved(error: &herald_client::Error) -> Fault {
+    Fault::new(Kind::CardNotFound, error.to_string()).hint(FORMS)
+}
+
+fn is_path(reference: &str) -> bool {
+    ["/", "./", "../", "~/"].iter().any(|start| reference.starts_with(start))
+        || reference.ends_with(".json") && !reference.contains(':')
+        || Path::new(reference).is_file()
+}
+
+fn path(reference: &str) -> std::path::PathBuf {
+    match (reference.strip_prefix("~/"), std::env::var_os("HOME")) {
+        (Some(rest), Some(home)) => Path::new(&home).join(rest),
+        (Some(_) | None, _) => reference.into(),
+    }
+}
+
+/// Whether it is this machine, where nobody expects TLS.
+fn is_loopback(reference: &str) -> bool {
+    let authority = reference.split(['/', '?']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host.eq_ignore_ascii_case("localhost")
+        || host.to_ascii_lowercase().ends_with(".localhost")
+        || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(reference: &str) -> Vec<String> {
+        let place = |source| match source {
+            Source::Below(url) => format!("below {url}"),
+            Source::At(url) => format!("at {url}"),
+            Source::File(path) => format!("file {}", path.display()),
+            Source::Program(program) => format!("program {program:?}"),
+        };
+        places(reference).unwrap().into_iter().map(place).collect()
+    }
+
+    #[test]
+    fn a_host_is_reached_by_https_and_this_machine_by_http() {
+        assert_eq!(shown("example.com"), ["below https://example.com/"]);
+        assert_eq!(shown("example.com:8443"), ["below https://example.com:8443/"]);
+        assert_eq!(shown("localhost:8000"), ["below http://localhost:8000/"]);
+        assert_eq!(shown("127.0.0.1"), ["below http://127.0.0.1/"]);
+        assert_eq!(shown("[::1]:80"), ["below http://[::1]/"]);
+        assert_eq!(shown("http://example.com/"), ["below http://example.com/"]);
+    }
+
+    #[test]
+    fn a_url_with_a_path_is_taken_as_it_is_first() {
+        assert_eq!(shown("https://a.b/c.json"), ["at https://a.b/c.json"]);
+        assert_eq!(shown("https://a.b/card"), ["at https://a.b/card", "below https://a.b/card/"]);
+        assert_eq!(shown("localhost/x"), ["at http://localhost/x", "below http://localhost/x/"]);
+    }
+
+    #[test]
+    fn a_path_is_a_file() {
+        assert_eq!(shown("./card"), ["file ./card"]);
+        assert_eq!(shown("card.json"), ["file card.json"]);
+        assert_eq!(shown("file:///tmp/card.json"), ["file /tmp/card.json"]);
+        assert!(places("ftp://a.b").is_err());
+    }
+
+    #[test]
+    fn a_text_is_not_taken_for_an_agent() {
+        for word in ["localhost:8000", "a.b", "./c", "https://a.b", "cards.json#x"] {
+            assert!(looks_like_one(word), "{word}");
+        }
+        for word in ["Hello", "Hello.", "Hello, world", "see a.b please", "Note:"] {
+            assert!(!looks_like_one(word), "{word}");
+        }
+    }
+}

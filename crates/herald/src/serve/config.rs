@@ -1,0 +1,507 @@
+//! `herald.toml`. Every key is optional; unknown ones are refused.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the schema is built of JSON values by the derived code, once and on request"
+)]
+
+mod agent;
+mod fault;
+mod kind;
+mod schema;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow, bail};
+use clap::ValueEnum;
+use herald_protocol::Version;
+use schemars::{JsonSchema, Schema};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, IgnoredAny},
+};
+use toml::{Spanned, de::DeValue};
+
+use crate::args::{Binding, LogFormat, LogLevel};
+
+use schema::{alias, choice_schema, choices_schema};
+
+pub(crate) use agent::{
+    A2aSection, AgentSection, CodingSection, CommonSection, ConformanceSection, ErrorDetailKey,
+    ExecSection, HandlerSection, InputKey, KindSection, LlmSection, OtherwiseKey, SkillSection,
+    UpstreamAuthSection, UpstreamTlsSection,
+};
+pub(crate) use fault::{Fault, Place, Source};
+pub(crate) use kind::{Kind, Mistake};
+pub(crate) use schema::schema;
+
+/// The configuration of `herald serve`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(title = "herald.toml")]
+pub(crate) struct Config {
+    pub(crate) server: ServerSection,
+    pub(crate) store: StoreSection,
+    pub(crate) limits: LimitsSection,
+    pub(crate) protocol: ProtocolSection,
+    pub(crate) grpc: GrpcSection,
+    pub(crate) card: CardSection,
+    pub(crate) auth: AuthSection,
+    pub(crate) trace: TraceSection,
+    pub(crate) metrics: MetricsSection,
+    pub(crate) log: LogSection,
+    /// Which versions are served, by name: `"0.3" = false` switches one off.
+    pub(crate) dialects: Dialects,
+    #[serde(deserialize_with = "unread")]
+    pub(crate) agents: Vec<AgentSection>,
+    /// Where it all stands.
+    #[serde(skip)]
+    pub(crate) source: Source,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServerSection {
+    pub(crate) host: Option<String>,
+    pub(crate) port: Option<u16>,
+    pub(crate) public_url: Option<String>,
+    /// Names that requests may carry in `Host`, besides our own.
+    pub(crate) allowed_hosts: Vec<String>,
+    /// Web pages that may call us, besides our own.
+    pub(crate) allowed_origins: Vec<String>,
+    /// How long a shutdown may take.
+    pub(crate) drain: Option<Span>,
+    pub(crate) tls: Option<TlsSection>,
+}
+
+/// The files of a certificate and its key, in PEM.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TlsSection {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StoreSection {
+    pub(crate) url: Option<String>,
+    pub(crate) retention: RetentionSection,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(transform = |schema: &mut Schema| alias(schema, "tasks", "max_tasks"))]
+pub(crate) struct RetentionSection {
+    pub(crate) age: Option<Span>,
+    #[serde(alias = "max_tasks")]
+    pub(crate) tasks: Option<u64>,
+    pub(crate) bytes: Option<Size>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(transform = |schema: &mut Schema| alias(schema, "body", "max_body_bytes"))]
+pub(crate) struct LimitsSection {
+    #[serde(alias = "max_body_bytes")]
+    pub(crate) body: Option<Size>,
+    pub(crate) connections: Option<usize>,
+    pub(crate) streams_per_caller: Option<usize>,
+    pub(crate) memory: Option<Size>,
+    pub(crate) task_events: Option<u64>,
+    pub(crate) task_bytes: Option<Size>,
+    pub(crate) send_wait: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ProtocolSection {
+    /// What a 1.0 method without a version header gets.
+    pub(crate) missing_version: MissingVersionKey,
+    /// What cancelling a cancelled task gets.
+    pub(crate) repeated_cancel: RepeatedCancel,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct GrpcSection {
+    /// Whether clients may ask which services and messages there are.
+    pub(crate) reflection: bool,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CardSection {
+    /// The interfaces that cards list, the preferred one first.
+    #[serde(deserialize_with = "interfaces")]
+    #[schemars(schema_with = "choices_schema::<Binding>")]
+    pub(crate) interfaces: Option<Vec<Binding>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum MissingVersionKey {
+    #[default]
+    Strict,
+    Lenient,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RepeatedCancel {
+    #[default]
+    Error,
+    Return,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuthSection {
+    /// `false` allows everybody in, also off loopback.
+    pub(crate) required: Option<bool>,
+    pub(crate) tokens: Vec<TokenSection>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenSection {
+    pub(crate) token: Secret,
+    pub(crate) tenant: String,
+    pub(crate) principal: String,
+    #[serde(default = "all_scopes")]
+    pub(crate) scopes: Vec<Scope>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Scope {
+    Send,
+    Read,
+    Cancel,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TraceSection {
+    /// The collector that spans are sent to.
+    pub(crate) otlp: Option<String>,
+    /// The share of new traces that is recorded.
+    pub(crate) sample: Option<f64>,
+    /// What the spans say they come from.
+    pub(crate) service: Option<String>,
+    /// A file with the certificate of whoever vouches for the collector.
+    pub(crate) ca: Option<String>,
+    /// Headers that the collector wants.
+    pub(crate) headers: BTreeMap<String, Secret>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MetricsSection {
+    /// What a scraper has to present.
+    pub(crate) token: Option<Secret>,
+    /// Whether everybody may read them.
+    pub(crate) open: bool,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LogSection {
+    #[serde(deserialize_with = "choice")]
+    #[schemars(schema_with = "choice_schema::<LogLevel>")]
+    pub(crate) level: Option<LogLevel>,
+    #[serde(deserialize_with = "choice")]
+    #[schemars(schema_with = "choice_schema::<LogFormat>")]
+    pub(crate) format: Option<LogFormat>,
+}
+
+/// Versions, and whether each is served.
+#[derive(Debug, Default)]
+pub(crate) struct Dialects(pub(crate) BTreeMap<Version, bool>);
+
+/// Beyond this nobody waits, and clocks cannot count.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// A length of time such as `30s`, `10m`, `12h` or `30d`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span(pub(crate) Duration);
+
+/// A number of bytes such as `4MiB`, or a plain number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size(pub(crate) u64);
+
+/// A secret, given as it is, as `env:NAME` or as `file:PATH`. It is never printed.
+#[derive(Clone)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl Config {
+    /// Reads a file. The error says where in it the fault is.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
+        Ok(Self::parse(Source::new(path, text))?)
+    }
+
+    /// Reads the text of a file.
+    pub(crate) fn parse(source: Source) -> Result<Self, Fault> {
+        let document = source.document()?;
+        let config = Self::deserialize(toml::de::Deserializer::from(document.clone()));
+        let mut config = config.map_err(|fault| source.refused(&fault))?;
+        if let Some(DeValue::Array(agents)) =
+            document.into_inner().remove("agents").map(Spanned::into_inner)
+        {
+            for (index, agent) in agents.into_iter().enumerate() {
+                let place = Place::new(&source, format!("agents.{index}."));
+                config.agents.push(AgentSection::from_value(agent, place)?);
+            }
+        }
+        Ok(Self { source, ..config })
+    }
+}
+
+impl AgentSection {
+    /// Reads the manifest of one agent, whose relative paths start beside it.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the manifest {}", path.display()))?;
+        let source = Source::new(path, text);
+        let document = source.document()?;
+        let place = Place::new(&source, String::new());
+        let section = Self::from_table(document.span(), document.into_inner(), place)?;
+        Ok(Self { base: path.parent().unwrap_or(Path::new("")).to_owned(), ..section })
+    }
+}
+
+/// Checks that `agents` is a list. [`Config::parse`] reads its elements, since the type of each
+/// depends on its kind.
+fn unread<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AgentSection>, D::Error> {
+    Vec::<IgnoredAny>::deserialize(deserializer).map(|_| Vec::new())
+}
+
+fn all_scopes() -> Vec<Scope> {
+    vec![Scope::Send, Scope::Read, Scope::Cancel]
+}
+
+/// What the flag of the same meaning takes.
+fn choice<'de, D: Deserializer<'de>, T: ValueEnum>(deserializer: D) -> Result<Option<T>, D::Error> {
+    chosen(&String::deserialize(deserializer)?).map(Some)
+}
+
+fn chosen<T: ValueEnum, E: de::Error>(text: &str) -> Result<T, E> {
+    T::from_str(text, true).map_err(|_| {
+        let values = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let known: Vec<_> = values.map(|value| format!("`{}`", value.get_name())).collect();
+        E::custom(format!("unknown value `{text}`, expected one of {}", known.join(", ")))
+    })
+}
+
+/// A list of interfaces, each once.
+fn interfaces<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<Binding>>, D::Error> {
+    let mut interfaces = Vec::new();
+    for text in Vec::<String>::deserialize(deserializer)? {
+        let interface = chosen(&text)?;
+        if interfaces.contains(&interface) {
+            return Err(de::Error::custom(format!("{text:?} is listed twice")));
+        }
+        interfaces.push(interface);
+    }
+    if interfaces.is_empty() {
+        return Err(de::Error::custom("a card must list at least one interface"));
+    }
+    Ok(Some(interfaces))
+}
+
+impl Secret {
+    fn read(text: &str) -> anyhow::Result<Self> {
+        let secret = if let Some(name) = text.strip_prefix("env:") {
+            std::env::var(name).map_err(|_| {
+                anyhow!("the environment variable {name} is not set; export it first")
+            })?
+        } else if let Some(path) = text.strip_prefix("file:") {
+            std::fs::read_to_string(path)
+                .map_err(|fault| anyhow!("cannot read the secret file {path}: {fault}"))?
+        } else {
+            text.to_owned()
+        };
+        let secret = secret.trim();
+        if secret.is_empty() {
+            bail!("the secret is empty");
+        }
+        Ok(Self(secret.to_owned()))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::read(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Dialects {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Versions;
+        impl<'de> de::Visitor<'de> for Versions {
+            type Value = Dialects;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("versions in quotes, such as \"0.3\" = false")
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Dialects, A::Error> {
+                let mut dialects = BTreeMap::new();
+                while let Some(SpokenVersion(version)) = map.next_key()? {
+                    dialects.insert(version, map.next_value()?);
+                }
+                Ok(Dialects(dialects))
+            }
+        }
+        deserializer.deserialize_map(Versions)
+    }
+}
+
+/// A version that we speak.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpokenVersion(pub(crate) Version);
+
+impl<'de> Deserialize<'de> for SpokenVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let spoken = text.parse().ok().filter(|version| Version::SPOKEN.contains(version));
+        spoken.map(Self).ok_or_else(|| {
+            let known = Version::SPOKEN.map(|version| format!("`\"{version}\"`")).join(", ");
+            de::Error::custom(format!("unknown version `{text}`, expected one of {known}"))
+        })
+    }
+}
+
+/// A version in which other agents are called. 0.2 is spoken as 0.3.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CalledVersion(pub(crate) Version);
+
+impl CalledVersion {
+    fn parse(text: &str) -> Option<Self> {
+        let version = match text.parse().ok()? {
+            Version::V0_2 => Version::V0_3,
+            other => other,
+        };
+        Version::SPOKEN.contains(&version).then_some(Self(version))
+    }
+}
+
+impl<'de> Deserialize<'de> for CalledVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| {
+            let known = "`\"1.0\"`, `\"0.3\"`, `\"0.2\"`, `\"0.1\"`";
+            de::Error::custom(format!("unknown version `{text}`, expected one of {known}"))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Length;
+        impl de::Visitor<'_> for Length {
+            type Value = Span;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a length of time such as \"30s\", \"10m\", \"12h\" or \"30d\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+                let wrong = |_| E::invalid_value(de::Unexpected::Str(text), &self);
+                let span = humantime::parse_duration(text).map_err(wrong)?;
+                match span > LONGEST {
+                    true => Err(E::custom(format!("{text:?} is too long"))),
+                    false => Ok(Span(span)),
+                }
+            }
+        }
+        deserializer.deserialize_str(Length)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl de::Visitor<'_> for Bytes {
+            type Value = Size;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a size such as \"4MiB\" or a number of bytes")
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Size, E> {
+                u64::try_from(number)
+                    .map(Size)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+                bytesize::ByteSize::from_str(text)
+                    .map(|size| Size(size.as_u64()))
+                    .map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_any(Bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzz_no_text_makes_it_panic() {
+        bolero::check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes);
+            let parse = |text: String| Config::parse(Source::new("herald.toml", text)).is_ok();
+            parse(format!("[limits]\nbody = {text}\n"));
+            parse(format!("[[agents]]\nname = \"a\"\ntimeout = \"{text}\"\n"));
+            parse(text.into_owned());
+        });
+    }
+
+    /// A file with every key of `[[agents]]` from before there was a section type for each kind.
+    const BEFORE: &str = include_str!("config/before.toml");
+
+    #[test]
+    fn a_file_of_before_is_read_up_to_the_key_that_has_another_name() {
+        let source = |text: String| Source::new("herald.toml", text);
+        let config = Config::parse(source(BEFORE.to_owned())).unwrap();
+        let kinds: Vec<_> = config.agents.iter().map(|agent| agent.kind.kind().name()).collect();
+        assert_eq!(kinds, ["exec", "handler", "a2a", "llm", "echo", "conformance", "codex"]);
+        let renamed = BEFORE.replace("a2a_version", "version");
+        let line = renamed.lines().position(|line| line.starts_with("version")).unwrap() + 1;
+        let refused = Config::parse(source(renamed)).unwrap_err().to_string();
+        for word in [&format!("line {line}: "), "a2a_version = \"0.3\"", "| version = \"0.3\""] {
+            assert!(refused.contains(word), "{word}: {refused}");
+        }
+        // No generation of the protocol has this number, and beside the new key every number is clear.
+        for version in ["version = \"2.0\"", "version = \"1.0\"\na2a_version = \"1.0\""] {
+            let text = format!(
+                "[[agents]]\nname = \"a\"\nkind = \"a2a\"\nurl = \"http://a.example\"\n{version}\n"
+            );
+            let config = Config::parse(source(text)).unwrap();
+            assert!(config.agents[0].common.version.is_some(), "{version}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_spans_are_read_as_people_write_them() {
+        let text = "[limits]\nbody = \"4MiB\"\nsend_wait = \"90s\"\n\
+                    [store.retention]\nage = \"30d\"\nmax_tasks = 7\nbytes = 1024\n";
+        let config = Config::parse(Source::new("", text.to_owned())).unwrap();
+        assert_eq!(config.limits.body.unwrap().0, 4 << 20);
+        assert_eq!(config.limits.send_wait.unwrap().0.as_secs(), 90);
+        assert_eq!(config.store.retention.age.unwrap().0.as_secs(), 30 * 24 * 3600);
+        assert_eq!(config.store.retention.tasks, Some(7));
+        assert_eq!(config.store.retention.bytes.unwrap().0, 1024);
+    }
+}

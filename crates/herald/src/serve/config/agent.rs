@@ -1,0 +1,536 @@
+//! `[[agents]]`: the keys that every agent takes, and one section type for each kind.
+//!
+//! A key is a field here and nothing else: the check for unknown keys and the JSON schema are derived
+//! from these types.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, ops::Range, path::PathBuf};
+
+use herald_agents::Preset;
+use herald_protocol::AgentName;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::{Map, Value};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue, Error, ValueDeserializer},
+};
+
+use super::{
+    CalledVersion, Dialects, Fault, Secret, Size, Span, choice,
+    fault::{Place, unknown_key},
+    kind::Kind,
+    schema::{choice_schema, keys},
+};
+use crate::args::Binding;
+
+/// One agent, of `herald.toml` or of a manifest.
+#[derive(Debug, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct AgentSection {
+    #[schemars(flatten)]
+    pub(crate) common: CommonSection,
+    #[schemars(flatten)]
+    pub(crate) kind: KindSection,
+    /// The directory that relative paths start from, if not the server's.
+    #[schemars(skip)]
+    pub(crate) base: PathBuf,
+    /// The table in the file.
+    #[schemars(skip)]
+    pub(crate) place: Place,
+}
+
+/// An agent that tasks are sent to.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct CommonSection {
+    /// The last segment of its endpoint, `/agents/NAME/`.
+    #[serde(deserialize_with = "agent_name")]
+    #[schemars(regex(pattern = "^[a-z0-9-]{1,63}$"))]
+    pub(crate) name: String,
+    /// What its card says it does.
+    pub(crate) description: Option<String>,
+    /// Its own version, on its card.
+    #[schemars(length(min = 1))]
+    pub(crate) version: Option<String>,
+    /// The skills on its card, instead of the kind's own.
+    #[serde(default)]
+    pub(crate) skills: Vec<SkillSection>,
+    /// The address of a picture, on its card.
+    pub(crate) icon_url: Option<String>,
+    /// The address of its documentation, on its card.
+    pub(crate) documentation_url: Option<String>,
+    /// The organization that offers it, on its card.
+    pub(crate) provider: Option<ProviderSection>,
+    /// Also serve it at the root.
+    #[serde(default)]
+    pub(crate) default: bool,
+    /// Whether its tasks can be followed as streams.
+    pub(crate) streaming: Option<bool>,
+    /// How many turns run at once.
+    pub(crate) concurrency: Option<NonZeroUsize>,
+    /// Whether its turns in one conversation run one after the other.
+    pub(crate) serial: Option<bool>,
+    /// How long one message may be worked on, all attempts together.
+    pub(crate) timeout: Option<Span>,
+    /// How long a turn may be silent.
+    pub(crate) idle_timeout: Option<Span>,
+    /// How long a task may wait for its caller.
+    pub(crate) paused_timeout: Option<Span>,
+    /// How long a stopped turn or program may take to clean up.
+    pub(crate) kill_grace: Option<Span>,
+    /// Protocol extensions that its card names.
+    #[serde(default)]
+    pub(crate) extensions: Vec<ExtensionSection>,
+    /// As `[dialects]`, for this agent alone.
+    #[serde(default)]
+    pub(crate) dialects: Dialects,
+}
+
+/// The keys of one kind.
+#[derive(Debug)]
+pub(crate) enum KindSection {
+    Exec(ExecSection),
+    Handler(HandlerSection),
+    A2a(Box<A2aSection>),
+    Llm(Box<LlmSection>),
+    Echo,
+    Conformance(ConformanceSection),
+    Coding(Preset, CodingSection),
+}
+
+/// A program that is run for each turn.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct ExecSection {
+    /// The program and its arguments.
+    pub(crate) command: Option<Vec<String>>,
+    /// Where it runs.
+    pub(crate) workdir: Option<PathBuf>,
+    /// Where the working directory must be once its links are followed.
+    #[serde(default)]
+    pub(crate) allowed_roots: Vec<PathBuf>,
+    /// Environment variables for it.
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, Secret>,
+    /// What it reads on standard input.
+    pub(crate) input: Option<InputKey>,
+    /// Bytes it may write in one turn.
+    pub(crate) max_output: Option<Size>,
+    /// How often a turn is begun in all that the death of the server cut off.
+    pub(crate) attempts: Option<u32>,
+    /// How much callers learn of its failures.
+    pub(crate) error_detail: Option<ErrorDetailKey>,
+}
+
+/// A program that works on all turns, in the handler protocol.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct HandlerSection {
+    /// The program and its arguments.
+    pub(crate) command: Option<Vec<String>>,
+    /// Where it runs.
+    pub(crate) workdir: Option<PathBuf>,
+    /// Where the working directory must be once its links are followed.
+    #[serde(default)]
+    pub(crate) allowed_roots: Vec<PathBuf>,
+    /// Environment variables for it.
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, Secret>,
+    /// Bytes it may write in one turn.
+    pub(crate) max_output: Option<Size>,
+    /// How often a turn is begun in all that the death of the server or of the program cut off.
+    pub(crate) attempts: Option<u32>,
+    /// How much callers learn of its failures.
+    pub(crate) error_detail: Option<ErrorDetailKey>,
+}
+
+/// A coding agent.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct CodingSection {
+    /// The program and its arguments, if not the agent's usual one.
+    pub(crate) command: Option<Vec<String>>,
+    /// Where it runs.
+    pub(crate) workdir: Option<PathBuf>,
+    /// Where the working directory must be once its links are followed.
+    #[serde(default)]
+    pub(crate) allowed_roots: Vec<PathBuf>,
+    /// Environment variables for it.
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, Secret>,
+    /// The model to ask for.
+    pub(crate) model: Option<String>,
+    /// Which of the agent's own profiles works.
+    pub(crate) profile: Option<String>,
+    /// Whether it may do everything unasked.
+    pub(crate) force: Option<bool>,
+    /// How many earlier tasks of a conversation it is given.
+    pub(crate) memory: Option<usize>,
+    /// How long it may take until its first word.
+    pub(crate) start_timeout: Option<Span>,
+    /// How long its questions wait for an answer before that is no.
+    pub(crate) approval_timeout: Option<Span>,
+    /// How many of its questions may be open beside the turns that run.
+    pub(crate) max_waiting: Option<usize>,
+    /// Bytes it may write in one turn.
+    pub(crate) max_output: Option<Size>,
+    /// How often a turn is begun in all that the death of the server cut off.
+    pub(crate) attempts: Option<u32>,
+    /// How much callers learn of its failures.
+    pub(crate) error_detail: Option<ErrorDetailKey>,
+}
+
+/// A language model behind an HTTP endpoint.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct LlmSection {
+    /// The base URL of the endpoint.
+    pub(crate) url: Option<String>,
+    /// The model to ask for.
+    pub(crate) model: Option<String>,
+    /// Sent as a bearer token.
+    pub(crate) api_key: Option<Secret>,
+    /// What the model is told first. Callers never see it.
+    pub(crate) system: Option<String>,
+    /// Whether the model can look at images.
+    pub(crate) images: Option<bool>,
+    /// As the endpoint understands it.
+    pub(crate) temperature: Option<f64>,
+    /// As the endpoint understands it.
+    pub(crate) max_tokens: Option<u64>,
+    /// Further members of each request.
+    #[serde(default)]
+    pub(crate) parameters: Map<String, Value>,
+    /// How many earlier tasks of a conversation it is given.
+    pub(crate) memory: Option<usize>,
+    /// How long a connection may take.
+    pub(crate) connect_timeout: Option<Span>,
+    /// How long the first word of an answer may take.
+    pub(crate) first_token_timeout: Option<Span>,
+    /// How often a request is tried again before the first word.
+    pub(crate) retries: Option<usize>,
+    /// Bytes it may write in one turn.
+    pub(crate) max_output: Option<Size>,
+    /// How often a turn is begun in all that the death of the server cut off.
+    pub(crate) attempts: Option<u32>,
+    /// How much callers learn of its failures.
+    pub(crate) error_detail: Option<ErrorDetailKey>,
+}
+
+/// Another A2A agent.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct A2aSection {
+    /// Its base URL, or that of its card if it ends in `.json`.
+    pub(crate) url: Option<String>,
+    /// The binding to prefer.
+    #[serde(default, deserialize_with = "choice")]
+    #[schemars(schema_with = "choice_schema::<Binding>")]
+    pub(crate) binding: Option<Binding>,
+    /// The version of A2A to speak, and no other.
+    pub(crate) a2a_version: Option<CalledVersion>,
+    /// What to prove ourselves with, where its card wants it.
+    pub(crate) auth: Option<UpstreamAuthSection>,
+    /// Files of certificates.
+    pub(crate) tls: Option<UpstreamTlsSection>,
+    /// Further origins that the credentials may go to.
+    #[serde(default)]
+    pub(crate) trusted_origins: Vec<String>,
+    /// Whether it does nothing twice for one message id.
+    pub(crate) idempotent: Option<bool>,
+    /// How many earlier tasks of a conversation it is given.
+    pub(crate) memory: Option<usize>,
+    /// How often a call is made again before the agent counts as gone.
+    pub(crate) retries: Option<usize>,
+    /// How much callers learn of its failures.
+    pub(crate) error_detail: Option<ErrorDetailKey>,
+}
+
+/// The agent that obeys the public conformance suites.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct ConformanceSection {
+    /// What a message with no known word gets.
+    pub(crate) otherwise: Option<OtherwiseKey>,
+}
+
+/// What we prove ourselves with to another agent. Its card says which of it is wanted, and where.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct UpstreamAuthSection {
+    pub(crate) token: Option<Secret>,
+    pub(crate) api_key: Option<Secret>,
+    pub(crate) basic: Option<BasicSection>,
+    pub(crate) oauth: Option<OAuthSection>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BasicSection {
+    pub(crate) name: String,
+    pub(crate) password: Secret,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OAuthSection {
+    pub(crate) client_id: String,
+    pub(crate) client_secret: Secret,
+    #[serde(default)]
+    pub(crate) scopes: Vec<String>,
+}
+
+/// Files in PEM: whom to believe beside the system's authorities, and what to show.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct UpstreamTlsSection {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+}
+
+/// One thing that an agent can do.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SkillSection {
+    /// Unique within the agent.
+    #[schemars(length(min = 1))]
+    pub(crate) id: String,
+    /// A name for people, if not the id.
+    pub(crate) name: Option<String>,
+    /// What it does.
+    pub(crate) description: String,
+    /// Words to find it by, if not the id.
+    #[serde(default)]
+    pub(crate) tags: Vec<String>,
+    /// Messages that show it.
+    #[serde(default)]
+    pub(crate) examples: Vec<String>,
+    /// Media types that it takes, if not the agent's.
+    #[serde(default)]
+    pub(crate) input_modes: Vec<String>,
+    /// Media types that it produces, if not the agent's.
+    #[serde(default)]
+    pub(crate) output_modes: Vec<String>,
+}
+
+/// An organization that offers an agent.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProviderSection {
+    pub(crate) organization: String,
+    /// Its web site.
+    pub(crate) url: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExtensionSection {
+    pub(crate) uri: String,
+    #[serde(default)]
+    pub(crate) description: String,
+    /// Whether callers must name it.
+    #[serde(default)]
+    pub(crate) required: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OtherwiseKey {
+    Complete,
+    Ask,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum InputKey {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ErrorDetailKey {
+    Kind,
+    Message,
+    Full,
+}
+
+impl AgentSection {
+    /// An agent that no file names.
+    pub(crate) fn new(name: &str, kind: KindSection) -> Self {
+        let common = CommonSection { name: name.to_owned(), ..CommonSection::default() };
+        Self { common, kind, base: PathBuf::new(), place: Place::default() }
+    }
+
+    /// Reads an element of `agents`.
+    pub(super) fn from_value(value: Spanned<DeValue<'_>>, place: Place) -> Result<Self, Fault> {
+        let span = value.span();
+        let DeValue::Table(table) = value.into_inner() else {
+            return Err(place.source.refused_at("invalid value, expected a map", Some(span)));
+        };
+        Self::from_table(span, table, place)
+    }
+
+    /// Reads a table whose keys are those of one agent.
+    pub(super) fn from_table(
+        span: Range<usize>,
+        table: DeTable<'_>,
+        place: Place,
+    ) -> Result<Self, Fault> {
+        let refused = |fault: Error| place.source.refused(&fault);
+        let Some(named) = table.get("kind") else {
+            return Err(place.source.refused_at("missing field `kind`", Some(span)));
+        };
+        let named = String::deserialize(ValueDeserializer::from(named.clone())).map_err(refused)?;
+        let agent = table.get("name").and_then(|name| name.get_ref().as_str());
+        let agent = agent.unwrap_or_default().to_owned();
+        let mistaken =
+            |key: &str, said: String| place.fault(key, format!("agent {agent:?}: {said}"));
+        let kind = Kind::read(&named).map_err(|mistake| mistaken(mistake.key, mistake.said))?;
+        if kind == Kind::A2a
+            && let Some(version) = former_a2a_version(&table)
+        {
+            let said = format!(
+                "`version` is the agent's own version; the version of A2A to speak is \
+                 `a2a_version`: write a2a_version = {version:?}, beside or instead of `version`"
+            );
+            return Err(mistaken("version", said));
+        }
+        let (common_keys, kinds) = (keys::<CommonSection>(), KeysByKind::new());
+        let (mut common, mut rest) = (DeTable::new(), DeTable::new());
+        for (key, value) in table {
+            let name: &str = key.get_ref();
+            if name == "kind" {
+                continue;
+            } else if common_keys.iter().any(|known| known == name) {
+                common.insert(key, value);
+            } else if kinds.of(kind).iter().any(|known| known == name) {
+                rest.insert(key, value);
+            } else if let Some(owners) = kinds.owners(name) {
+                let said = format!("`{name}` belongs to kind = {owners}");
+                return Err(mistaken(name, said));
+            } else {
+                let known = common_keys.iter().chain(kinds.of(kind)).map(String::as_str);
+                let said = unknown_key(name, known.chain(["kind"]));
+                return Err(place.source.refused_at(&said, Some(key.span())));
+            }
+        }
+        let common = part(&span, common).map_err(refused)?;
+        let kind = KindSection::read(kind, &span, rest).map_err(refused)?;
+        Ok(Self { common, kind, base: PathBuf::new(), place })
+    }
+}
+
+impl KindSection {
+    fn read(kind: Kind, span: &Range<usize>, keys: DeTable<'_>) -> Result<Self, Error> {
+        Ok(match kind {
+            Kind::Exec => Self::Exec(part(span, keys)?),
+            Kind::Handler => Self::Handler(part(span, keys)?),
+            Kind::A2a => Self::A2a(part(span, keys)?),
+            Kind::Llm => Self::Llm(part(span, keys)?),
+            Kind::Echo => Self::Echo,
+            Kind::Conformance => Self::Conformance(part(span, keys)?),
+            Kind::Coding(preset) => Self::Coding(preset, part(span, keys)?),
+        })
+    }
+
+    /// The kind that has these keys.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Exec(_) => Kind::Exec,
+            Self::Handler(_) => Kind::Handler,
+            Self::A2a(_) => Kind::A2a,
+            Self::Llm(_) => Kind::Llm,
+            Self::Echo => Kind::Echo,
+            Self::Conformance(_) => Kind::Conformance,
+            Self::Coding(preset, _) => Kind::Coding(*preset),
+        }
+    }
+
+    /// The schema of each section, with the kinds that take it.
+    fn sections(generator: &mut SchemaGenerator) -> Vec<(Vec<&'static str>, Schema)> {
+        vec![
+            (vec![Kind::Exec.name()], ExecSection::json_schema(generator)),
+            (vec![Kind::Handler.name()], HandlerSection::json_schema(generator)),
+            (vec![Kind::A2a.name()], A2aSection::json_schema(generator)),
+            (vec![Kind::Llm.name()], LlmSection::json_schema(generator)),
+            (vec![Kind::Echo.name()], json_schema!({ "type": "object", "properties": {} })),
+            (vec![Kind::Conformance.name()], ConformanceSection::json_schema(generator)),
+            (Preset::ALL.map(Preset::name).to_vec(), CodingSection::json_schema(generator)),
+        ]
+    }
+}
+
+impl JsonSchema for KindSection {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Kind".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let sections = Self::sections(generator).into_iter().map(|(kinds, mut schema)| {
+            if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+                properties.insert("kind".to_owned(), json_schema!({ "enum": kinds }).into());
+            }
+            schema.insert("required".to_owned(), vec!["kind"].into());
+            schema
+        });
+        json_schema!({ "oneOf": sections.collect::<Vec<_>>() })
+    }
+}
+
+/// Which keys belong to which kinds.
+struct KeysByKind(Vec<(Vec<&'static str>, Vec<String>)>);
+
+impl KeysByKind {
+    fn new() -> Self {
+        let sections = KindSection::sections(&mut SchemaGenerator::default());
+        let keys = |schema: &Schema| super::schema::properties(schema);
+        Self(sections.iter().map(|(kinds, schema)| (kinds.clone(), keys(schema))).collect())
+    }
+
+    fn of(&self, kind: Kind) -> &[String] {
+        let section = self.0.iter().find(|(kinds, _)| kinds.contains(&kind.name()));
+        section.map_or(&[], |(_, keys)| keys)
+    }
+
+    /// The kinds that take this key, in words.
+    fn owners(&self, key: &str) -> Option<String> {
+        let owners = self.0.iter().filter(|(_, keys)| keys.iter().any(|known| known == key));
+        let owners = owners.map(|(kinds, _)| match &kinds[..] {
+            [only] => format!("{only:?}"),
+            _ => "that of a coding agent".to_owned(),
+        });
+        let owners: Vec<_> = owners.collect();
+        match owners.split_last()? {
+            (last, []) => Some(last.clone()),
+            (last, others) => Some(format!("{} or {last}", others.join(", "))),
+        }
+    }
+}
+
+/// The keys of one agent, of whichever kind.
+pub(super) fn all_keys() -> Vec<String> {
+    let own = KeysByKind::new().0.into_iter().flat_map(|(_, keys)| keys);
+    keys::<CommonSection>().into_iter().chain(own).chain(["kind".to_owned()]).collect()
+}
+
+/// A part of a table as its type. Errors point at the whole table or at one of its keys.
+fn part<T: de::DeserializeOwned>(span: &Range<usize>, table: DeTable<'_>) -> Result<T, Error> {
+    T::deserialize(toml::de::Deserializer::from(Spanned::new(span.clone(), table)))
+}
+
+/// The protocol version of another agent under the key that it had before `a2a_version`. With
+/// `a2a_version` beside it, `version` can only be the agent's own.
+fn former_a2a_version<'a>(table: &'a DeTable<'_>) -> Option<&'a str> {
+    if table.contains_key("a2a_version") {
+        return None;
+    }
+    let version = table.get("version")?.get_ref().as_str()?;
+    CalledVersion::parse(version).map(|_| version)
+}
+
+fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    if AgentName::new(name.as_str()).is_segment() {
+        Ok(name)
+    } else {
+        Err(de::Error::custom(format!(
+            "{name:?} is no name for an agent, since it stands in URLs; use 1 to 63 characters of \
+             a-z, 0-9 and -"
+        )))
+    }
+}

@@ -1,0 +1,302 @@
+//! What is wrong with a configuration file: where, in which words, and what to write instead.
+
+use std::{
+    fmt::{self, Display},
+    ops::Range,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use toml::{Spanned, de::DeTable};
+
+use super::schema::home;
+use crate::spelling::near;
+
+/// Where a configuration was read from: nowhere, if there is no file.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Source {
+    path: PathBuf,
+    text: Arc<str>,
+}
+
+/// A table of a file, or none of any.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Place {
+    pub(super) source: Source,
+    /// The names on the way to its keys, such as `agents.0.`.
+    way: String,
+}
+
+/// A mistake in a file.
+#[derive(Debug)]
+pub(crate) struct Fault(String);
+
+impl Place {
+    pub(super) fn new(source: &Source, way: String) -> Self {
+        Self { source: source.clone(), way }
+    }
+
+    /// A mistake in one of its keys or, if that is not there, in what its kind makes of that.
+    pub(crate) fn fault(&self, key: &str, said: impl Display) -> Fault {
+        let found =
+            [key, "kind"].iter().find_map(|key| self.source.find(&[&self.way, *key].concat()));
+        match found {
+            Some(place) => self.source.show(&place, said, None),
+            None => self.source.fault(said),
+        }
+    }
+}
+
+impl Source {
+    pub(crate) fn new(path: impl Into<PathBuf>, text: String) -> Self {
+        Self { path: path.into(), text: text.into() }
+    }
+
+    /// The text as tables and values that know their places.
+    pub(super) fn document(&self) -> Result<Spanned<DeTable<'_>>, Fault> {
+        DeTable::parse(&self.text).map_err(|fault| self.refused(&fault))
+    }
+
+    /// A mistake that the parser found.
+    pub(super) fn refused(&self, fault: &toml::de::Error) -> Fault {
+        self.refused_at(fault.message(), fault.span())
+    }
+
+    /// A mistake in the words of the parser.
+    pub(super) fn refused_at(&self, said: &str, place: Option<Range<usize>>) -> Fault {
+        let at = place.clone().and_then(|place| self.text.get(place)).unwrap_or_default();
+        let before = place.as_ref().and_then(|place| self.text.get(..place.start));
+        let hint = hint(said, at, key_before(before.unwrap_or_default()));
+        let said = plain(said, hint.is_some());
+        match (place, hint) {
+            (Some(place), hint) => self.show(&place, said, hint),
+            (None, Some(hint)) => self.fault(format!("{said}\n{hint}")),
+            (None, None) => self.fault(said),
+        }
+    }
+
+    /// A mistake in a value, named with the tables it stands in: `server.host`.
+    pub(crate) fn fault_at(&self, way: &str, said: impl Display) -> Fault {
+        match self.find(way) {
+            Some(place) => self.show(&place, said, None),
+            None => self.fault(said),
+        }
+    }
+
+    /// Where a value stands.
+    fn find(&self, way: &str) -> Option<Range<usize>> {
+        let document = DeTable::parse(&self.text).ok()?;
+        let mut steps = way.split('.');
+        let mut value = document.get_ref().get(steps.next()?)?;
+        for step in steps {
+            value = match step.parse::<usize>() {
+                Ok(index) => value.get_ref().get(index)?,
+                Err(_) => value.get_ref().get(step)?,
+            };
+        }
+        Some(value.span())
+    }
+
+    /// A mistake that has no one place.
+    pub(crate) fn fault(&self, said: impl Display) -> Fault {
+        match self.text.is_empty() {
+            true => Fault(said.to_string()),
+            false => Fault(format!("in {}: {said}", self.path.display())),
+        }
+    }
+
+    /// The sentence with the line it is about, marked.
+    fn show(&self, place: &Range<usize>, said: impl Display, hint: Option<String>) -> Fault {
+        let (before, after) = self.text.split_at(self.text.floor_char_boundary(place.start));
+        let number = before.matches('\n').count() + 1;
+        let indent = before.rsplit('\n').next().unwrap_or_default();
+        let line = [indent, after.lines().next().unwrap_or_default()].concat();
+        let (column, left) = (indent.chars().count(), line.chars().count());
+        let width = self.text.get(place.clone()).map_or(1, |text| text.chars().count());
+        let marks = "^".repeat(width.min(left.saturating_sub(column)).max(1));
+        let gutter = " ".repeat(number.to_string().len());
+        let file = self.path.display();
+        let shown = if may_hold_a_secret(&line) { masked(&line) } else { line };
+        let mut text = format!(
+            "in {file}, line {number}: {said}\n{gutter} |\n{number} | {shown}\n{gutter} | {:column$}{marks}",
+            ""
+        );
+        if let Some(hint) = hint {
+            text.push('\n');
+            text.push_str(&hint);
+        }
+        Fault(text)
+    }
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// What the parser expects, in the words of the file's format, and an example of it.
+const EXPECTED: [(&str, &str, &str); 10] = [
+    ("a sequence", "a list", r#"["one", "two"]"#),
+    ("a map", "a table", r#"{ one = "two" }"#),
+    ("a string", "a string", r#""in quotes""#),
+    ("path string", "a string", r#""./in/quotes""#),
+    ("a boolean", "a boolean", "true"),
+    ("f64", "a number", "0.5"),
+    ("u16", "a whole number up to 65535", "8000"),
+    ("u32", "a whole number", "3"),
+    ("u64", "a whole number", "1000"),
+    ("usize", "a whole number", "3"),
+];
+
+/// Better examples for keys that newcomers meet.
+const EXAMPLES: [(&str, &str); 15] = [
+    ("a2a_version", r#""1.0""#),
+    ("allowed_roots", r#"["./repo"]"#),
+    ("auth", r#"{ token = "env:NAME" }"#),
+    ("command", r#"["wc", "-w"]"#),
+    ("env", r#"{ LANG = "C.UTF-8" }"#),
+    ("extensions", r#"[{ uri = "https://example.com/extension" }]"#),
+    ("interfaces", r#"["jsonrpc", "http+json"]"#),
+    ("parameters", "{ top_p = 0.9 }"),
+    ("provider", r#"{ organization = "Example", url = "https://example.com" }"#),
+    ("retention", r#"{ age = "30d" }"#),
+    ("scopes", r#"["send", "read"]"#),
+    ("skills", r#"[{ id = "count", description = "Counts words" }]"#),
+    ("tls", r#"{ certificate = "cert.pem", key = "key.pem" }"#),
+    ("tokens", r#"[{ token = "env:HERALD_TOKEN", tenant = "acme", principal = "ci" }]"#),
+    ("version", r#""1.2.0""#),
+];
+
+/// The parser's sentence in the words of the file's format, without the text of a value: what is
+/// said about a fault ends up in logs. Names that could stand there are left to the hint.
+fn plain(said: &str, hinted: bool) -> String {
+    if let Some(unknown) = said.strip_prefix("unknown field ") {
+        let names = if hinted { unknown.split(',').next() } else { None };
+        return format!("unknown key {}", names.unwrap_or(unknown));
+    }
+    let (given, expected) = said.rsplit_once(", expected ").unwrap_or((said, ""));
+    let given = match given.strip_prefix("invalid type: string \"") {
+        Some(_) => "invalid type: string".to_owned(),
+        None => given.replace("invalid type: map", "invalid type: table"),
+    };
+    let given = given.replace("missing field", "missing key").replace("sequence", "list");
+    let expected = match expected {
+        "" => return given,
+        "a nonzero usize" => "a number from 1 on",
+        name if name.starts_with("struct ") => "a table",
+        name => {
+            EXPECTED.iter().find(|(known, _, _)| *known == name).map_or(name, |(_, ours, _)| ours)
+        }
+    };
+    format!("{given}, expected {expected}")
+}
+
+/// What to write instead. `at` is the text at fault, and `key` whose value it is.
+fn hint(said: &str, at: &str, key: Option<&str>) -> Option<String> {
+    let header = at.trim_start_matches('[').split(']').next().unwrap_or_default();
+    if let Some(unknown) = said.strip_prefix("unknown ") {
+        if let Some(meant) = likely(unknown) {
+            return Some(format!("did you mean `{meant}`?"));
+        }
+        let key = unknown.split('`').nth(1)?;
+        let section = home(key)?;
+        return Some(format!("`{key}` belongs under {section}"));
+    }
+    let unquoted = said.starts_with("string values must be quoted");
+    if !unquoted && !said.starts_with("invalid type") {
+        return None;
+    }
+    if at.starts_with("[[") {
+        return Some(format!("there is one such table: write [{header}]"));
+    }
+    let expected = if unquoted { "a string" } else { said.rsplit_once(", expected ")?.1 };
+    if at.starts_with('[') && key.is_none() && expected == "a sequence" {
+        return Some(format!("there can be several such tables: write [[{header}]] above each"));
+    }
+    let key = key?;
+    let better = EXAMPLES.iter().find(|(known, _)| *known == key).map(|(_, example)| *example);
+    let usual = || EXPECTED.iter().find(|(name, _, _)| *name == expected);
+    match better.or_else(|| usual().map(|(_, _, example)| *example)) {
+        Some(example) => Some(format!("write it like {key} = {example}")),
+        None if expected.starts_with("struct ") => {
+            Some(format!("write [{key}] on a line of its own, and its keys below"))
+        }
+        None => None,
+    }
+}
+
+/// The key whose value stands behind this text, if it stands on the same line.
+fn key_before(text: &str) -> Option<&str> {
+    let line = text.rsplit('\n').next()?;
+    let (key, _) = line.rsplit(['{', ',']).next()?.split_once('=')?;
+    let key = key.trim();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+    (!key.is_empty() && key.chars().all(is_plain)).then_some(key)
+}
+
+/// The name that was probably meant, from a fault such as ``field `prot`, expected one of `host`,
+/// `port` ``.
+fn likely(unknown: &str) -> Option<&str> {
+    let mut names = unknown.split('`').skip(1).step_by(2);
+    let given = names.next()?;
+    near(given, names)
+}
+
+/// An unknown key in the words of the parser, which [`hint`] reads.
+pub(super) fn unknown_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<_> = known.map(|name| format!("`{name}`")).collect();
+    format!("unknown field `{key}`, expected one of {}", known.join(", "))
+}
+
+fn may_hold_a_secret(line: &str) -> bool {
+    // What stands before the `@` of a URL is a password.
+    ["tok", "secret", "pass", "key", "auth", "header", "@"].iter().any(|hint| line.contains(hint))
+}
+
+/// A line with a star for every character in quotes, so that what points at it still fits.
+fn masked(line: &str) -> String {
+    let mut quote = None;
+    let mask = |char| {
+        match (char, quote) {
+            ('"' | '\'', None) => quote = Some(char),
+            (_, Some(open)) if open == char => quote = None,
+            (_, Some(_)) => return '*',
+            (_, None) => {}
+        }
+        char
+    };
+    line.chars().map(mask).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_recognised() {
+        let field = |given: &str| format!("field `{given}`, expected one of `host`, `port`");
+        assert_eq!(likely(&field("prot")), Some("port"));
+        assert_eq!(likely(&field("hosts")), Some("host"));
+        assert_eq!(likely(&field("colour")), None);
+        assert_eq!(likely("variant `sent`, expected `send`"), Some("send"));
+    }
+
+    #[test]
+    fn a_key_is_known_by_the_table_it_belongs_to() {
+        for (key, section) in [
+            ("port", Some("[server]")),
+            ("url", Some("[store]")),
+            ("tokens", Some("[auth]")),
+            ("kind", Some("[[agents]]")),
+            ("0.3", Some("[dialects]")),
+            ("colour", None),
+            ("a\"b", None),
+            ("", None),
+        ] {
+            assert_eq!(home(key).as_deref(), section, "{key}");
+        }
+    }
+}

@@ -1,0 +1,542 @@
+//! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
+
+mod card;
+mod codex;
+mod coding;
+mod discovery;
+mod llm;
+mod packages;
+mod program;
+mod tls;
+mod trace;
+mod upstream;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use herald_agents::{Conformance, Echo, Otherwise, process::Processes};
+use herald_engine::{Agent, Profile, Recovery, Scopes, agent::Extension};
+use herald_protocol::{AgentName, MissingVersion, TenantId};
+use herald_server::{CardInterface, MetricsAccess, SwitchedOff, Token};
+use http::Uri;
+
+use crate::{
+    args::{Binding, LogFormat, LogLevel, Serve},
+    serve::config::{
+        AgentSection, Config, ConformanceSection, Dialects, Fault, Kind, KindSection,
+        MissingVersionKey, Mistake, OtherwiseKey, RepeatedCancel, Scope, Span,
+    },
+};
+
+pub(crate) use discovery::{Provenance, passed_over};
+pub(crate) use packages::packages;
+pub(crate) use tls::TlsFiles;
+pub(crate) use trace::TraceSettings;
+
+const DEFAULT_CONFIG: &str = "herald.toml";
+const DEFAULT_DATA: &str = "herald-data";
+const DEFAULT_PORT: u16 = 8000;
+
+/// Everything `herald serve` needs to know.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Where to listen, unless standard input and output are served instead.
+    pub(crate) address: SocketAddr,
+    pub(crate) stdio: bool,
+    /// The certificate to show, if the port speaks TLS.
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) store: StoreKind,
+    pub(crate) engine: herald_engine::Settings,
+    pub(crate) server: herald_server::Config,
+    pub(crate) agents: Vec<AgentSettings>,
+    pub(crate) default_agent: AgentName,
+    pub(crate) log_level: LogLevel,
+    pub(crate) log_format: LogFormat,
+    /// The programs that agents run.
+    pub(crate) processes: Processes,
+    /// Where spans go, if anywhere.
+    pub(crate) trace: Option<TraceSettings>,
+    /// The file that was read, if any.
+    pub(crate) source: Option<PathBuf>,
+}
+
+/// Where tasks are kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    /// In memory: gone when the process is.
+    Memory,
+    /// In a SQLite file.
+    Sqlite(PathBuf),
+}
+
+/// One agent and what it declares.
+#[derive(Debug)]
+pub(crate) struct AgentSettings {
+    pub(crate) provenance: Provenance,
+    pub(crate) profile: Profile,
+    pub(crate) agent: Arc<dyn Agent>,
+}
+
+impl Settings {
+    /// Merges what was given. Flags and environment are already one, as clap reads both.
+    /// `packaged` are the agents of packages that the flags name.
+    pub(crate) fn merge(args: &Serve, packaged: Vec<AgentSection>) -> anyhow::Result<Self> {
+        let source = config_path(args);
+        let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+        Self::from_parts(args, packaged, config, source)
+    }
+
+    fn from_parts(
+        args: &Serve,
+        packaged: Vec<AgentSection>,
+        config: Config,
+        source: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
+        let address = address(args, &config)?;
+        let store = store(args, &config)?;
+        let tls = TlsFiles::merge(args, &config)?;
+        let mut engine = engine_settings(&config)?;
+        let trace = TraceSettings::merge(&config.trace)?;
+        engine.trace = trace.as_ref().map(|trace| trace.sample);
+        let log_level = args.basics.log_level.or(config.log.level).unwrap_or_default();
+        let log_format = args.log_format.or(config.log.format).unwrap_or(args.usual_format);
+        engine.log_content = log_format == LogFormat::Classic;
+        let metrics = metrics(&config)?;
+        // Whoever holds the other end of standard input started this process, or was given it.
+        let tokens = match args.basics.stdio {
+            true => Vec::new(),
+            false => tokens(&config, address.ip())?,
+        };
+        let public_url = public_url(args, &config)?;
+        let default_agent = default_agent(&config.agents)?;
+        let mut switched_off = switched_off(None, &config.dialects);
+        let processes = Processes::new(store.records());
+        let chosen: Option<Vec<_>> =
+            config.card.interfaces.map(|chosen| chosen.into_iter().map(card_interface).collect());
+        let mut agent_card_interfaces = BTreeMap::new();
+        let mut agents = Vec::new();
+        for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
+            // The public conformance kit checks the bindings that it finds in the card.
+            if chosen.is_none() && section.kind.kind() == Kind::Conformance {
+                let name = AgentName::new(section.common.name.as_str());
+                agent_card_interfaces.insert(name, CardInterface::ALL.into());
+            }
+            switched_off
+                .extend(self::switched_off(Some(&section.common.name), &section.common.dialects));
+            agents.push(agent(section, provenance, &processes)?);
+        }
+        // What the command line asks for comes first, and is what everybody gets.
+        let default_agent = default_agent
+            .filter(|_| args.exec.is_none() && args.adapter.is_none())
+            .unwrap_or_else(|| agents[0].profile.name.clone());
+        let open = config.auth.required == Some(false);
+        let mut server = herald_server::Config {
+            public_url,
+            allowed_hosts: config.server.allowed_hosts,
+            allowed_origins: config.server.allowed_origins,
+            missing_version: match config.protocol.missing_version {
+                MissingVersionKey::Strict => MissingVersion::Strict,
+                MissingVersionKey::Lenient => MissingVersion::Lenient,
+            },
+            switched_off,
+            grpc_reflection: config.grpc.reflection,
+            tokens,
+            open_to_network: open,
+            metrics,
+            agent_card_interfaces,
+            ..herald_server::Config::default()
+        };
+        server.card_interfaces = chosen.unwrap_or(server.card_interfaces);
+        let limits = &mut server.limits;
+        limits.body = bytes(config.limits.body.map(|size| size.0), limits.body);
+        limits.connections = config.limits.connections.unwrap_or(limits.connections);
+        limits.streams_per_caller =
+            config.limits.streams_per_caller.unwrap_or(limits.streams_per_caller);
+        server.timeouts.stop = span(config.server.drain).unwrap_or(server.timeouts.stop);
+        let stdio = args.basics.stdio;
+        Ok(Self {
+            address,
+            tls,
+            stdio,
+            store,
+            engine,
+            server,
+            agents,
+            default_agent,
+            log_level,
+            log_format,
+            processes,
+            trace,
+            source,
+        })
+    }
+}
+
+impl Settings {
+    /// A mistake that the server found: what it checks comes from the file.
+    pub(crate) fn blame(&self, fault: impl Into<anyhow::Error>) -> anyhow::Error {
+        let fault = fault.into();
+        match &self.source {
+            Some(path) => fault.context(format!("in {}", path.display())),
+            None => fault,
+        }
+    }
+}
+
+impl StoreKind {
+    /// Where running programs are written down: beside the tasks.
+    fn records(&self) -> Option<PathBuf> {
+        match self {
+            Self::Memory => None,
+            Self::Sqlite(path) => Some(path.with_file_name("processes")),
+        }
+    }
+}
+
+/// What can work on tasks: what is built in, what is configured, and what is found.
+pub(crate) fn handlers(
+    args: &Serve,
+    packaged: Vec<AgentSection>,
+) -> anyhow::Result<Vec<(Profile, Provenance)>> {
+    let built_in = [Echo::profile("echo"), Conformance::profile("conformance")];
+    let mut handlers: Vec<_> = built_in.map(|profile| (profile, Provenance::BuiltIn)).into();
+    let source = config_path(args);
+    let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
+        let agent = agent(section, provenance, &Processes::new(None))?;
+        if agent.provenance != Provenance::BuiltIn {
+            handlers.retain(|(known, _)| known.name != agent.profile.name);
+            handlers.push((agent.profile, agent.provenance));
+        }
+    }
+    Ok(handlers)
+}
+
+fn config_path(args: &Serve) -> Option<PathBuf> {
+    let implied = || Some(PathBuf::from(DEFAULT_CONFIG)).filter(|path| path.exists());
+    args.config.clone().or_else(implied)
+}
+
+fn address(args: &Serve, config: &Config) -> anyhow::Result<SocketAddr> {
+    let port = match args.basics.port.or(config.server.port) {
+        Some(port) => port,
+        None => inherited_port()?.unwrap_or(match args.adapter {
+            Some(_) => coding::PORT,
+            None => DEFAULT_PORT,
+        }),
+    };
+    match (&args.basics.host, &config.server.host) {
+        (Some(host), _) => resolve(host, port),
+        (None, Some(host)) => {
+            resolve(host, port).map_err(|fault| config.source.fault_at("server.host", fault).into())
+        }
+        (None, None) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+    }
+}
+
+fn resolve(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    (bare, port)
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next())
+        .with_context(|| format!("{host:?} is no address to listen on; try 127.0.0.1 or 0.0.0.0"))
+}
+
+/// A variable of the environment. One that is empty is not set.
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+fn metrics(config: &Config) -> Result<MetricsAccess, Fault> {
+    match (&config.metrics.token, config.metrics.open) {
+        (None, false) => Ok(MetricsAccess::Loopback),
+        (None, true) => Ok(MetricsAccess::Everybody),
+        (Some(token), false) => Ok(MetricsAccess::Token(token.0.clone())),
+        (Some(_), true) => Err(config
+            .source
+            .fault("[metrics] has a token, but open = true would let everybody in without one")),
+    }
+}
+
+fn card_interface(binding: Binding) -> CardInterface {
+    match binding {
+        Binding::Jsonrpc => CardInterface::JsonRpc,
+        Binding::HttpJson => CardInterface::Rest,
+        Binding::Grpc => CardInterface::Grpc,
+        Binding::Websocket => CardInterface::WebSocket,
+    }
+}
+
+/// The versions that are not to be served.
+fn switched_off(agent: Option<&str>, dialects: &Dialects) -> Vec<SwitchedOff> {
+    let off = dialects.0.iter().filter(|(_, served)| !**served);
+    off.map(|(version, _)| SwitchedOff { agent: agent.map(AgentName::new), version: *version })
+        .collect()
+}
+
+/// The port that platforms hand to the programs they run.
+fn inherited_port() -> anyhow::Result<Option<u16>> {
+    for name in ["A2A_PORT", "PORT"] {
+        if let Some(text) = environment(name) {
+            let port = text.parse().with_context(|| format!("{name}={text:?} is no port"))?;
+            return Ok(Some(port));
+        }
+    }
+    Ok(None)
+}
+
+fn store(args: &Serve, config: &Config) -> Result<StoreKind, Fault> {
+    if args.ephemeral {
+        return Ok(StoreKind::Memory);
+    }
+    if let Some(data) = &args.data {
+        return Ok(StoreKind::Sqlite(data.join("herald.db")));
+    }
+    let Some(url) = &config.store.url else {
+        return Ok(StoreKind::Sqlite(Path::new(DEFAULT_DATA).join("herald.db")));
+    };
+    let refused = |said: &str| Err(config.source.fault_at("store.url", said));
+    match url.split_once(':').unwrap_or((url, "")) {
+        ("memory", "") => Ok(StoreKind::Memory),
+        ("sqlite", path) if !path.is_empty() => {
+            Ok(StoreKind::Sqlite(path.strip_prefix("//").unwrap_or(path).into()))
+        }
+        ("postgres" | "postgresql", _) => {
+            refused("PostgreSQL is not part of this version; use url = \"sqlite:PATH\"")
+        }
+        _ => refused("[store] url must be \"sqlite:PATH\" or \"memory:\""),
+    }
+}
+
+fn engine_settings(config: &Config) -> anyhow::Result<herald_engine::Settings> {
+    let mut settings = herald_engine::Settings::default();
+    let limits = &config.limits;
+    settings.limits.events = limits.task_events.unwrap_or(settings.limits.events);
+    settings.limits.bytes = limits.task_bytes.map_or(settings.limits.bytes, |size| size.0);
+    settings.memory = limits.memory.map_or(settings.memory, |size| size.0);
+    let largest = settings.memory / herald_engine::BYTES_PER_READ_BYTE;
+    if limits.task_bytes.is_some_and(|size| size.0 > largest) {
+        let text = format!(
+            "[limits] task_bytes must be at most a third of memory, {largest} bytes here: reading a \
+             task takes three times its size"
+        );
+        return Err(config.source.fault(&text).into());
+    }
+    settings.send_wait = limits.send_wait.map_or(settings.send_wait, |span| span.0);
+    settings.repeat_cancel = config.protocol.repeated_cancel == RepeatedCancel::Return;
+    let retention = &config.store.retention;
+    // Zero switches a limit off.
+    if let Some(age) = retention.age {
+        settings.keep_for = Some(age.0).filter(|age| !age.is_zero());
+    }
+    if let Some(tasks) = retention.tasks {
+        settings.keep_tasks = Some(tasks).filter(|tasks| *tasks > 0);
+    }
+    if let Some(size) = retention.bytes {
+        settings.keep_bytes = Some(size.0).filter(|bytes| *bytes > 0);
+    }
+    Ok(settings)
+}
+
+fn tokens(config: &Config, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
+    let auth = &config.auth;
+    let refused = |said: &str| Err(config.source.fault(said).into());
+    if auth.tokens.is_empty() && auth.required == Some(true) {
+        return refused("[auth] required = true needs at least one entry in tokens");
+    }
+    if !auth.tokens.is_empty() && auth.required == Some(false) {
+        return refused(
+            "[auth] has tokens, but required = false would let everybody in without one",
+        );
+    }
+    if auth.tokens.is_empty() && auth.required.is_none() && !ip.is_loopback() {
+        bail!(
+            "{ip} can be reached from other machines and no credentials are configured.\n\
+             Export HERALD_TOKEN, a secret of your choice, and add it to herald.toml:\n\n  \
+             [auth]\n  \
+             tokens = [{{ token = \"env:HERALD_TOKEN\", tenant = \"acme\", principal = \"ci\" }}]\n\n\
+             or, to serve everybody who can reach it, set `required = false` under [auth]."
+        );
+    }
+    Ok(auth
+        .tokens
+        .iter()
+        .map(|section| Token {
+            secret: section.token.0.clone(),
+            tenant: TenantId::new(section.tenant.as_str()),
+            principal: section.principal.clone(),
+            scopes: Scopes {
+                send: section.scopes.contains(&Scope::Send),
+                read: section.scopes.contains(&Scope::Read),
+                cancel: section.scopes.contains(&Scope::Cancel),
+            },
+        })
+        .collect())
+}
+
+/// The one that the file names, or its first.
+fn default_agent(sections: &[AgentSection]) -> Result<Option<AgentName>, Fault> {
+    for (index, section) in sections.iter().enumerate() {
+        let name = &section.common.name;
+        if sections[..index].iter().any(|earlier| earlier.common.name == *name) {
+            let said = format!("the agent name {name:?} is used twice");
+            return Err(section.place.fault("name", said));
+        }
+    }
+    let mut chosen = sections.iter().filter(|section| section.common.default);
+    match (chosen.next(), chosen.next()) {
+        (Some(first), Some(second)) => {
+            let names = (&first.common.name, &second.common.name);
+            let said = format!("both {:?} and {:?} are marked default = true", names.0, names.1);
+            Err(second.place.fault("default", said))
+        }
+        (Some(only), None) => Ok(Some(AgentName::new(only.common.name.as_str()))),
+        (None, _) => Ok(sections.first().map(|first| AgentName::new(first.common.name.as_str()))),
+    }
+}
+
+/// All agents, and where each comes from: the one of the flags, those of the file, the built-in one
+/// if there are none, those of packages, and what is found beyond them.
+fn sections(
+    args: &Serve,
+    packaged: Vec<AgentSection>,
+    configured: Vec<AgentSection>,
+    source: Option<&Path>,
+) -> anyhow::Result<Vec<(AgentSection, Provenance)>> {
+    let flags = program::of_flags(args)?.or(coding::of_flags(args)?);
+    let flags = flags.map(|section| (section, Provenance::CommandLine));
+    let configured = configured.into_iter().map(|section| (section, Provenance::Configured));
+    let mut sections: Vec<_> = flags.into_iter().chain(configured).collect();
+    if sections.is_empty() {
+        sections.push((AgentSection::new("echo", KindSection::Echo), Provenance::BuiltIn));
+    }
+    let found = match args.basics.no_discovery {
+        true => Vec::new(),
+        false => discovery::discover(source)?,
+    };
+    let packaged = packaged.into_iter().map(|section| (section, Provenance::Package));
+    for (section, provenance) in packaged.chain(found) {
+        // Who is configured is not replaced by what happens to be there.
+        if !sections.iter().any(|(known, _)| known.common.name == section.common.name) {
+            sections.push((section, provenance));
+        }
+    }
+    Ok(sections)
+}
+
+/// The agent of a section. What is wrong with one is shown where it stands.
+fn agent(
+    section: AgentSection,
+    provenance: Provenance,
+    processes: &Processes,
+) -> Result<AgentSettings, Fault> {
+    let (name, place) = (section.common.name.clone(), section.place.clone());
+    let (profile, agent) = build(section, processes).map_err(|Mistake { key, said }| {
+        place.fault(key, format_args!("agent {name:?}: {said}"))
+    })?;
+    Ok(AgentSettings { provenance, profile, agent })
+}
+
+fn build(
+    section: AgentSection,
+    processes: &Processes,
+) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+    let name = section.common.name.as_str();
+    let (mut profile, agent): (Profile, Arc<dyn Agent>) = match &section.kind {
+        KindSection::Echo => (Echo::profile(name), Arc::new(Echo)),
+        KindSection::Conformance(ConformanceSection { otherwise }) => {
+            let otherwise = match otherwise {
+                None | Some(OtherwiseKey::Complete) => Otherwise::Complete,
+                Some(OtherwiseKey::Ask) => Otherwise::Ask,
+            };
+            (Conformance::profile(name), Arc::new(Conformance { otherwise }))
+        }
+        KindSection::Exec(exec) => program::exec(&section, exec, processes)?,
+        KindSection::Handler(handler) => program::handler(&section, handler, processes)?,
+        KindSection::A2a(a2a) => upstream::agent(&section, a2a)?,
+        KindSection::Llm(llm) => llm::agent(&section, llm)?,
+        KindSection::Coding(preset, coding) => coding::agent(&section, *preset, coding, processes)?,
+    };
+    let (kind, mut common) = (section.kind.kind(), section.common);
+    if common.name != kind.name() {
+        profile.title.clone_from(&common.name);
+    }
+    card::describe(&mut profile, &mut common)?;
+    profile.streaming = common.streaming.unwrap_or(profile.streaming);
+    profile.concurrency = common.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
+    profile.serial = common.serial.unwrap_or(profile.serial);
+    // The silence of a model is measured word by word, and not before the first.
+    let idle_timeout = common.idle_timeout.filter(|_| kind != Kind::Llm);
+    for (given, limit) in [
+        (common.timeout, &mut profile.timeout),
+        (idle_timeout, &mut profile.idle_timeout),
+        (common.paused_timeout, &mut profile.paused_timeout),
+    ] {
+        // Zero switches a limit off.
+        *limit = given.map_or(*limit, |span| Some(span.0).filter(|span| !span.is_zero()));
+    }
+    if !kind.runs_programs() {
+        profile.grace = span(common.kill_grace).unwrap_or(profile.grace);
+    }
+    profile.extensions = common
+        .extensions
+        .into_iter()
+        .map(|extension| Extension {
+            uri: extension.uri,
+            description: extension.description,
+            required: extension.required,
+        })
+        .collect();
+    Ok((profile, agent))
+}
+
+/// How a turn that a death cut off goes on, if the section says so.
+fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
+    match attempts {
+        None => otherwise,
+        Some(0 | 1) => Recovery::Fail,
+        Some(more) => Recovery::Rerun(more),
+    }
+}
+
+fn span(span: Option<Span>) -> Option<Duration> {
+    span.map(|span| span.0)
+}
+
+fn bytes(given: Option<u64>, otherwise: usize) -> usize {
+    given.map_or(otherwise, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+fn public_url(args: &Serve, config: &Config) -> anyhow::Result<Option<String>> {
+    match (&args.public_url, &config.server.public_url) {
+        (Some(url), _) => checked_url(url).map(Some),
+        (None, Some(url)) => {
+            let located = |fault| config.source.fault_at("server.public_url", fault).into();
+            checked_url(url).map(Some).map_err(located)
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+fn checked_url(url: &str) -> anyhow::Result<String> {
+    let uri: Option<Uri> = url.parse().ok();
+    let plain = uri.is_some_and(|uri| {
+        let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+        scheme && uri.query().is_none() && !url.contains(['@', '#'])
+    });
+    if !plain {
+        bail!(
+            "public_url must look like https://agents.example.com, with a path if there is one, \
+             not {url:?}"
+        );
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}

@@ -1,0 +1,196 @@
+//! Coding agents: those of the file, and the one of `--adapter` and of the variables beside it.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use herald_agents::{
+    Coding, Preset,
+    process::{Processes, Program},
+};
+use herald_engine::{Agent, Profile};
+use serde_json::{Map, Value};
+
+use crate::{
+    args::Serve,
+    serve::config::{AgentSection, CodingSection, KindSection, Mistake, Span},
+};
+
+use super::{
+    codex, environment,
+    program::{self, Launch},
+    recovery, span,
+};
+
+/// Where the server listens whose place `--adapter` takes.
+pub(super) const PORT: u16 = 41242;
+
+/// What is run where no command is given.
+struct Usual {
+    kind: &'static str,
+    program: &'static str,
+    /// Which variable names another one.
+    variable: Option<&'static str>,
+    /// How it is installed.
+    install: &'static str,
+}
+
+const USUAL: [Usual; 5] = [
+    Usual {
+        kind: "claude-code",
+        program: "claude",
+        variable: Some("CLAUDE_CODE_PATH"),
+        install: "npm install -g @anthropic-ai/claude-code",
+    },
+    Usual {
+        kind: "codex",
+        program: "codex",
+        variable: Some("CODEX_BINARY_PATH"),
+        install: "npm install -g @openai/codex",
+    },
+    Usual {
+        kind: "cursor",
+        program: "cursor-agent",
+        variable: Some("CURSOR_AGENT_PATH"),
+        install: "curl https://cursor.com/install -fsS | bash",
+    },
+    Usual {
+        kind: "gemini",
+        program: "gemini",
+        variable: None,
+        install: "npm install -g @google/gemini-cli",
+    },
+    Usual {
+        kind: "opencode",
+        program: "opencode",
+        variable: Some("OPENCODE_BINARY_PATH"),
+        install: "npm install -g opencode-ai",
+    },
+];
+
+/// The approval modes of Gemini CLI, as it calls them over ACP.
+const GEMINI_MODES: [&str; 4] = ["default", "autoEdit", "yolo", "plan"];
+
+/// The agent of the flags, if they ask for one. What they do not say, the variables of
+/// coding-agent-a2a may.
+pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
+    let Some(preset) = args.adapter else { return Ok(None) };
+    let workdir = || environment("AGENT_REPO_PATH").map(Into::into);
+    let roots = environment("AGENT_ALLOWED_REPO_ROOTS").unwrap_or_default();
+    let roots = roots.split(',').map(str::trim).filter(|root| !root.is_empty());
+    let coding = CodingSection {
+        workdir: args.workdir.clone().or_else(workdir),
+        allowed_roots: roots.map(Into::into).collect(),
+        model: args.model.clone().or_else(|| environment("AGENT_MODEL")),
+        force: Some(args.force || yes_or_no("AGENT_FORCE")?.unwrap_or(false)),
+        ..CodingSection::default()
+    };
+    let mut section = AgentSection::new(preset.name(), KindSection::Coding(preset, coding));
+    section.common.timeout = milliseconds("AGENT_TIMEOUT_MS")?;
+    section.common.idle_timeout = milliseconds("AGENT_IDLE_EXIT_MS")?;
+    Ok(Some(section))
+}
+
+/// A coding agent.
+pub(super) fn agent(
+    section: &AgentSection,
+    preset: Preset,
+    keys: &CodingSection,
+    processes: &Processes,
+) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+    let launch = Launch {
+        command: keys.command.as_deref().unwrap_or_default(),
+        workdir: keys.workdir.as_deref(),
+        allowed_roots: &keys.allowed_roots,
+        env: &keys.env,
+    };
+    let program = match keys.command {
+        Some(_) => launch.program(section)?,
+        None => usual(section, &launch)?,
+    };
+    let mut coding = Coding::new(&section.common.name, preset, program, processes.clone());
+    coding.model.clone_from(&keys.model);
+    coding.force = keys.force.unwrap_or(coding.force);
+    if let Some(name) = &keys.profile {
+        let settings = profile(name, &coding, keys);
+        coding.settings =
+            settings.map_err(|fault| Mistake::new("profile", format!("{fault:#}")))?;
+        coding.profile_name = Some(name.clone());
+    }
+    coding.start_timeout = match span(keys.start_timeout) {
+        Some(given) => Some(given).filter(|given| !given.is_zero()),
+        None => coding.start_timeout,
+    };
+    coding.approval_timeout = span(keys.approval_timeout).unwrap_or(coding.approval_timeout);
+    coding.max_output = keys.max_output.map_or(coding.max_output, |size| size.0);
+    coding.error_detail = program::error_detail(keys.error_detail, coding.error_detail);
+    let mut profile = coding.profile();
+    profile.max_waiting = keys.max_waiting.unwrap_or(profile.max_waiting);
+    profile.memory = keys.memory.unwrap_or(profile.memory);
+    profile.recovery = recovery(keys.attempts, profile.recovery);
+    Ok((profile, Arc::new(coding)))
+}
+
+/// Refuses a profile that the agent cannot have, as far as that is known before it runs. Returns what
+/// has to be read of it.
+fn profile(
+    name: &str,
+    coding: &Coding,
+    keys: &CodingSection,
+) -> anyhow::Result<Map<String, Value>> {
+    match coding.preset {
+        Preset::Codex => return codex::profile(name, &keys.env),
+        Preset::Gemini if !GEMINI_MODES.contains(&name) => {
+            let modes = GEMINI_MODES.join("`, `");
+            bail!(
+                "profile {name:?}: a profile of Gemini CLI is its approval mode, one of `{modes}`"
+            );
+        }
+        Preset::Cursor if coding.force => {
+            bail!("profile {name:?}: with `force` Cursor has no modes; leave out one of the two");
+        }
+        // What they have is only known to them, and they are asked when they begin.
+        Preset::ClaudeCode | Preset::Cursor | Preset::Gemini | Preset::Opencode | Preset::Acp => {}
+    }
+    Ok(Map::new())
+}
+
+/// The program that agents of this kind usually are.
+fn usual(section: &AgentSection, launch: &Launch<'_>) -> Result<Program, Mistake> {
+    let kind = section.kind.kind().name();
+    let Some(usual) = USUAL.iter().find(|usual| usual.kind == kind) else {
+        // Says what is missing.
+        return launch.program(section);
+    };
+    let command = usual.variable.and_then(environment);
+    let command = command.unwrap_or_else(|| usual.program.to_owned());
+    let launch = Launch { command: &[command], ..*launch };
+    launch.program(section).map_err(|mistake| match mistake.key {
+        "command" => {
+            let variable = usual.variable.map(|name| format!("{name} or ")).unwrap_or_default();
+            let (said, install) = (mistake.said, usual.install);
+            let said = format!(
+                "{said} Install it with `{install}`, or say with {variable}`command` in \
+                 herald.toml where it is"
+            );
+            Mistake { said, ..mistake }
+        }
+        // It is something else that is wrong.
+        _ => mistake,
+    })
+}
+
+fn yes_or_no(name: &str) -> anyhow::Result<Option<bool>> {
+    let Some(text) = environment(name) else { return Ok(None) };
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(Some(true)),
+        "false" | "0" | "no" | "off" => Ok(Some(false)),
+        _ => bail!("{name}={text:?} is neither yes nor no; use `true` or `false`"),
+    }
+}
+
+fn milliseconds(name: &str) -> anyhow::Result<Option<Span>> {
+    let Some(text) = environment(name) else { return Ok(None) };
+    let length = text.trim().parse().map(Duration::from_millis);
+    let length = length.with_context(|| format!("{name}={text:?} is no number of milliseconds"))?;
+    Ok(Some(Span(length)))
+}

@@ -1,0 +1,106 @@
+//! Where the certificate is, and how a renewed one is noticed.
+
+use std::{
+    convert::Infallible,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Context, bail};
+use herald_protocol::Timestamp;
+use herald_server::Tls;
+use tokio::{signal::unix::Signal, time::sleep};
+
+use crate::{args::Serve, serve::config::Config};
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// The files of a certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// The flags or keys that name the two files.
+    names: [&'static str; 2],
+}
+
+impl TlsFiles {
+    /// Merges what was given. Half of a pair is a mistake.
+    pub(crate) fn merge(args: &Serve, config: &Config) -> anyhow::Result<Option<Self>> {
+        if let (Some(certificate), Some(key)) = (&args.tls_certificate, &args.tls_key) {
+            let (certificate, key) = (certificate.clone(), key.clone());
+            let names = ["--tls-certificate", "--tls-key"];
+            return Ok(Some(Self { certificate, key, names }));
+        }
+        let Some(section) = &config.server.tls else { return Ok(None) };
+        let (certificate, key) = (section.certificate.clone(), section.key.clone());
+        let names = ["certificate under [server.tls]", "key under [server.tls]"];
+        Ok(Some(Self { certificate, key, names }))
+    }
+
+    /// Reads them.
+    pub(crate) fn read(&self) -> anyhow::Result<Tls> {
+        let (certificate, key) = self.contents()?;
+        Tls::new(&certificate, &key).with_context(|| self.name())
+    }
+
+    /// Until when the certificate is valid, if that can be read.
+    pub(crate) fn valid_until(&self) -> Option<Timestamp> {
+        Tls::valid_until(&read(&self.certificate).ok()?)
+    }
+
+    /// Reads them again whenever one of them has changed, for as long as the server runs, and at once
+    /// when somebody says that they have.
+    pub(crate) async fn follow(&self, tls: &Tls, mut hangup: Signal) -> Infallible {
+        let mut seen = self.changed();
+        loop {
+            let told = tokio::select! {
+                () = sleep(LOOK) => false,
+                Some(()) = hangup.recv() => true,
+            };
+            let now = self.changed();
+            if !told && (now == seen || now.iter().any(Option::is_none)) {
+                continue;
+            }
+            match self.renew(tls) {
+                Ok(()) => tracing::info!("took up the renewed certificate"),
+                // One file is there before the other: they are looked at again.
+                Err(error) => {
+                    tracing::warn!(error = format!("{error:#}"), "kept the certificate in use");
+                    continue;
+                }
+            }
+            seen = now;
+        }
+    }
+
+    fn renew(&self, tls: &Tls) -> anyhow::Result<()> {
+        let (certificate, key) = self.contents()?;
+        tls.replace(&certificate, &key).with_context(|| self.name())
+    }
+
+    fn contents(&self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+        let named = |file, name| read(file).with_context(|| format!("{name} cannot be used"));
+        let [certificate, key] = self.names;
+        Ok((named(&self.certificate, certificate)?, named(&self.key, key)?))
+    }
+
+    fn changed(&self) -> [Option<SystemTime>; 2] {
+        [&self.certificate, &self.key].map(|file| file.metadata().ok()?.modified().ok())
+    }
+
+    fn name(&self) -> String {
+        format!("{} with {}", self.certificate.display(), self.key.display())
+    }
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
+    /// More than any chain of certificates takes.
+    const LIMIT: u64 = 1 << 20;
+    let size = file.metadata().with_context(|| format!("cannot read {}", file.display()))?.len();
+    if size > LIMIT {
+        bail!("{} is too large to be a certificate or a key", file.display());
+    }
+    std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))
+}

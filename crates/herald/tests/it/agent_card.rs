@@ -1,0 +1,118 @@
+//! Keys of `[[agents]]` that the agent's card shows.
+
+use serde_json::{Value, json};
+
+use crate::{
+    http::Call,
+    support::{Herald, Options},
+};
+
+const AGENT: &str = r#"
+[[agents]]
+name = "translator"
+kind = "echo"
+description = "Translates texts"
+version = "2.1.0"
+icon_url = "https://example.com/icon.png"
+documentation_url = "https://example.com/translator"
+provider = { organization = "Example", url = "https://example.com" }
+
+[[agents.skills]]
+id = "de-en"
+name = "German to English"
+description = "Translates a German text"
+tags = ["translation"]
+examples = ["Guten Morgen"]
+input_modes = ["text/markdown"]
+output_modes = ["text/html"]
+
+[[agents.skills]]
+id = "spell"
+description = "Checks the spelling"
+"#;
+
+fn shows_it_all(card: &Value) {
+    assert_eq!(card["version"], "2.1.0", "{card:#}");
+    assert_eq!(card["description"], "Translates texts");
+    assert_eq!(card["iconUrl"], "https://example.com/icon.png");
+    assert_eq!(card["documentationUrl"], "https://example.com/translator");
+    let provider = json!({ "organization": "Example", "url": "https://example.com" });
+    assert_eq!(card["provider"], provider);
+    let skills = json!([
+        {
+            "id": "de-en",
+            "name": "German to English",
+            "description": "Translates a German text",
+            "tags": ["translation"],
+            "examples": ["Guten Morgen"],
+            "inputModes": ["text/markdown"],
+            "outputModes": ["text/html"],
+        },
+        {
+            "id": "spell",
+            "name": "spell",
+            "description": "Checks the spelling",
+            "tags": ["spell"],
+        },
+    ]);
+    assert_eq!(card["skills"], skills, "{card:#}");
+}
+
+#[tokio::test]
+async fn the_card_of_every_generation_shows_what_the_entry_says() {
+    let herald = Herald::start(Options::config(AGENT)).await;
+    for path in ["", "/agents/translator"] {
+        for name in ["agent-card.json", "agent.json"] {
+            let get = Call::get(format!("{path}/.well-known/{name}"));
+            let both = herald.call(&get).await.json();
+            assert_eq!(both["protocolVersion"], "0.3.0", "{both:#}");
+            shows_it_all(&both);
+            let newest = herald.call(&get.header("a2a-version", "1.0")).await.json();
+            assert_eq!(newest.get("protocolVersion"), None, "{newest:#}");
+            shows_it_all(&newest);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_would_spoil_the_card_is_refused_with_its_line() {
+    let skill = "{ id = \"a\", description = \"b\" }";
+    for (key, words) in [
+        ("version = \" \"".to_owned(), "version: it is empty"),
+        ("version = 2".to_owned(), "version = \"1.2.0\""),
+        ("icon_url = \"icon.png\"".to_owned(), "icon_url: \"icon.png\" is no address"),
+        ("documentation_url = \"ftp://x\"".to_owned(), "it must begin with https://"),
+        ("provider = { organization = \"x\", url = \"y\" }".to_owned(), "\"y\" is no address"),
+        ("provider = { organization = \"x\" }".to_owned(), "missing key `url`"),
+        (format!("skills = [{skill}, {skill}]"), "the id \"a\" is used twice"),
+        ("skills = [{ id = \"\", description = \"b\" }]".to_owned(), "the id of a skill is empty"),
+        ("skills = [{ id = \"a\" }]".to_owned(), "missing key `description`"),
+        ("skills = [\"a\"]".to_owned(), "skills = [{ id = "),
+        (
+            "skills = [{ id = \"a\", description = \"b\", output_modes = [\"text\"] }]".to_owned(),
+            "\"text\" is no media type",
+        ),
+        ("skill = []".to_owned(), "did you mean `skills`?"),
+        ("a2a_version = \"1.0\"".to_owned(), "`a2a_version` belongs to kind = \"a2a\""),
+    ] {
+        let config = format!("[[agents]]\nname = \"a\"\nkind = \"echo\"\n{key}\n");
+        let refused = Options::config(config).refused().await;
+        assert!(refused.stderr.contains("herald.toml, line 4: "), "{key}: {}", refused.stderr);
+        assert!(refused.stderr.contains(words), "{key}: {}", refused.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_protocol_version_under_its_former_key_is_refused_with_the_new_one() {
+    let agent = "[[agents]]\nname = \"a\"\nkind = \"a2a\"\nurl = \"http://127.0.0.1:1\"\n";
+    for version in ["1.0", "0.3", "0.2", "0.1", "1.0.0"] {
+        let refused = Options::config(format!("{agent}version = \"{version}\"\n")).refused().await;
+        let key = format!("a2a_version = \"{version}\"");
+        assert!(refused.stderr.contains("herald.toml, line 5: "), "{}", refused.stderr);
+        assert!(refused.stderr.contains(&key), "{}", refused.stderr);
+    }
+    let both = format!("{agent}version = \"1.0\"\na2a_version = \"0.3\"\n");
+    let herald = Herald::start(Options::config(both)).await;
+    let card = herald.call(&Call::get("/.well-known/agent-card.json")).await.json();
+    assert_eq!(card["version"], "1.0", "{card:#}");
+}
