@@ -96,6 +96,11 @@ impl MemoryBudget {
         Reservation { _pool: self.small.take(bytes).await, _quota: None }
     }
 
+    /// Reserves bytes from the small pool, if they are free.
+    pub fn try_reserve_small(&self, bytes: usize) -> Option<Reservation> {
+        Some(Reservation { _pool: self.small.try_take(bytes)?, _quota: None })
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Payer, Weak<Quota>>> {
         self.quotas.lock().expect("nothing panics while it holds the quotas")
     }
@@ -127,8 +132,7 @@ impl Quota {
     /// Reserves so many bytes, if they are free.
     pub fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         if bytes <= self.budget.small_up_to {
-            let pool = self.budget.small.try_take(bytes)?;
-            return Some(Reservation { _pool: pool, _quota: None });
+            return self.budget.try_reserve_small(bytes);
         }
         let own = self.own.try_take(bytes)?;
         let pool = self.budget.large.try_take(bytes)?;

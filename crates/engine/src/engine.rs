@@ -220,13 +220,12 @@ impl Engine {
         let (stored, _reservation) = self.load(&key).await?;
         let stored =
             stored.filter(|stored| !stored.header.hidden && via.leads_to(&stored.header.agent));
-        let stored = stored.ok_or_else(Error::task_not_found)?;
-        if get.history_length.is_none()
-            && let Some(snapshot) = stored.snapshot.as_ref().filter(|last| last.seq == stored.head)
-        {
-            log::check(snapshot).map_err(|error| refuse(error.of(&key.task)))?;
-            let (context, snapshot) = (stored.header.context, snapshot.clone());
-            return Ok(TaskJson(Form::Stored(key.task, context, snapshot)));
+        let mut stored = stored.ok_or_else(Error::task_not_found)?;
+        let whole =
+            stored.snapshot.take_if(|last| get.history_length.is_none() && last.seq == stored.head);
+        if let Some(snapshot) = whole {
+            log::check(&snapshot).map_err(|error| refuse(error.of(&key.task)))?;
+            return Ok(TaskJson(Form::Stored(key.task, stored.header.context, snapshot)));
         }
         let record = log::restore(key.task, stored).map_err(refuse)?;
         Ok(shown(record.task, get.history_length).into())

@@ -176,7 +176,8 @@ impl Exchange<'_> {
         call: Option<&herald_protocol::jsonrpc::RequestId>,
     ) -> Result<Outcome, Error> {
         let (reply, slot) = self.call(caller, dialect, request, place).await?;
-        let mut out = Vec::new();
+        // Most answers fit, and a larger one makes room for itself.
+        let mut out = Vec::with_capacity(1024);
         if let Some(call) = call {
             herald_protocol::jsonrpc::begin_result(&mut out, call);
         }

@@ -84,8 +84,11 @@ where
     let body = if rest.is_empty() { first } else { rest.freeze() };
     if reservation.is_none() && !body.is_empty() {
         let size = body.len() * BYTES_PER_REQUEST_BYTE;
-        let reserved = timeout(wait, budget.reserve_small(size)).await;
-        reservation = Some(reserved.map_err(|_| Unread::NoMemory)?);
+        reservation = budget.try_reserve_small(size);
+        if reservation.is_none() {
+            let reserved = timeout(wait, budget.reserve_small(size)).await;
+            reservation = Some(reserved.map_err(|_| Unread::NoMemory)?);
+        }
     }
     Ok((body, reservation))
 }

@@ -48,7 +48,7 @@ pub use inspect::{Form, Health, Inspection};
 
 use checkpoint::Checkpoints;
 use open::Opened;
-use reader::{Loaded, Readers};
+use reader::Readers;
 use rows::Fault;
 use writer::{Job, Work, Writer};
 
@@ -196,10 +196,7 @@ impl Store for Sqlite {
 
     async fn load(&self, key: &Key, limit: u64) -> Result<Option<Stored>, StoreError> {
         let load = self.readers.with(|conn| reader::load(conn, key, limit));
-        match load.map_err(|error| error.of(&key.task))? {
-            Loaded::Task(task) => Ok(task),
-            Loaded::TooLarge(bytes) => Err(StoreError::TooLarge(bytes)),
-        }
+        load.map_err(|error| error.of(&key.task))
     }
 
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {

@@ -64,8 +64,8 @@ impl Readers {
                 if failing.load(Ordering::Relaxed) != failed {
                     failing.store(failed, Ordering::Relaxed);
                     match &result {
-                        Err(error) => tracing::error!(%error, "the store cannot be read"),
-                        Ok(_) => tracing::info!("the store can be read again"),
+                        Err(error) if failed => tracing::error!(%error, "the store cannot be read"),
+                        Ok(_) | Err(_) => tracing::info!("the store can be read again"),
                     }
                 }
                 result
@@ -105,50 +105,29 @@ fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(IDLE)
 }
 
-/// One task, as far as it may be read.
-#[derive(Debug)]
-pub(super) enum Loaded {
-    Task(Option<Stored>),
-    /// It has so many bytes, which is more than the limit.
-    TooLarge(u64),
-}
-
-/// Everything stored of one task, if its log has at most `limit` bytes.
-pub(super) fn load(conn: &Connection, key: &Key, limit: u64) -> Result<Loaded, Fault> {
-    let task = match find(conn, key, limit)? {
-        Found::None => return Ok(Loaded::Task(None)),
-        Found::TooLarge(bytes) => return Ok(Loaded::TooLarge(bytes)),
-        Found::Task(_, task) => task,
-    };
+/// Everything stored of one task. One whose log has more than `limit` bytes is not read.
+pub(super) fn load(conn: &Connection, key: &Key, limit: u64) -> Result<Option<Stored>, Fault> {
+    let Some((_, task)) = find(conn, key, limit)? else { return Ok(None) };
     let active = task.header.run.is_active();
     if !active && task.snapshot.as_ref().is_some_and(|snapshot| snapshot.seq == task.head) {
-        return Ok(Loaded::Task(Some(task)));
+        return Ok(Some(task));
     }
     // More than one statement, and one view.
     let conn = conn.unchecked_transaction()?;
-    let Found::Task(row, mut task) = find(&conn, key, u64::MAX)? else {
-        return Ok(Loaded::Task(None));
-    };
+    let Some((row, mut task)) = find(&conn, key, limit)? else { return Ok(None) };
     read_since(&conn, row, &mut task)?;
-    Ok(Loaded::Task(Some(task)))
+    Ok(Some(task))
 }
 
-enum Found {
-    None,
-    TooLarge(u64),
-    Task(i64, Stored),
-}
-
-fn find(conn: &Connection, key: &Key, limit: u64) -> Result<Found, Fault> {
+fn find(conn: &Connection, key: &Key, limit: u64) -> Result<Option<(i64, Stored)>, Fault> {
     let mut find = conn.prepare_cached(sql::LOAD)?;
     let mut rows = find.query(names(key))?;
-    let Some(row) = rows.next()? else { return Ok(Found::None) };
+    let Some(row) = rows.next()? else { return Ok(None) };
     let bytes = log_bytes(row)?;
     if bytes > limit {
-        return Ok(Found::TooLarge(bytes));
+        return Err(Fault(StoreError::TooLarge(bytes)));
     }
-    let (row, task) = stored(row)?;
-    Ok(Found::Task(row, task))
+    stored(row).map(Some)
 }
 
 /// Reads the events after the snapshot, in the same view as the task itself.
