@@ -9,12 +9,12 @@ use herald_protocol::{
 
 use crate::{
     agent::Profile,
+    agent_runtime::AgentRuntime,
     budget::Reservation,
     caller::{Caller, Via},
     engine::{Engine, no_push, refuse, taken},
     idempotency,
     live::Live,
-    post::Post,
     rules::{Command, Record},
     store::{ListQuery, Original},
     trace,
@@ -61,9 +61,9 @@ impl Engine {
             Some(record) => &record.agent,
             None => via.agent.as_ref().unwrap_or(&self.inner.default.profile.name),
         };
-        let post = self.post(agent)?;
+        let runtime = self.runtime(agent)?;
         let is_answer = existing.as_ref().is_some_and(|record| record.state().is_interrupted());
-        check_message(&post.profile, &send, is_answer)?;
+        check_message(&runtime.profile, &send, is_answer)?;
         if operation.is_streaming() {
             self.check_streaming(agent)?;
         }
@@ -83,7 +83,7 @@ impl Engine {
         }
         let content = dedup.as_ref().map(|dedup| dedup.content);
         let is_new = existing.is_none();
-        let record = existing.unwrap_or_else(|| self.fresh(&post, &send));
+        let record = existing.unwrap_or_else(|| self.fresh(&runtime, &send));
         let live = self.inner.lives.get(&caller.key(record.task.id.clone()));
         let hidden = is_new && record.hidden;
         let bytes = record.bytes.saturating_add(size(&send.message) as u64);
@@ -101,13 +101,13 @@ impl Engine {
         // A task with a turn under way is taken up again by that turn's own end, and where turns have
         // an order only the dispatcher knows whose turn it is.
         let idle = is_new || record.is_free(self.inner.holder);
-        let slot = if idle && !post.profile.serial { post.try_take() } else { None };
+        let permit = if idle && !runtime.profile.serial { runtime.try_acquire() } else { None };
         // Without room it waits in the store, where it costs no memory.
-        let slot = slot.and_then(|slot| {
+        let permit = permit.and_then(|permit| {
             let reservation = self.inner.turns.try_reserve(turn_size(bytes))?;
-            Some(slot.with(reservation))
+            Some(permit.with_memory(reservation))
         });
-        if slot.is_some() {
+        if permit.is_some() {
             commands.push(Command::Begin(self.inner.holder));
         }
         let keep_first = operation.is_streaming();
@@ -117,12 +117,12 @@ impl Engine {
         let engine = self.clone();
         let started = Arc::clone(&live);
         let written = self
-            .shielded(Arc::clone(&live), write, move |written| match slot {
-                Some(slot) if written.claimed => {
+            .shielded(Arc::clone(&live), write, move |written| match permit {
+                Some(permit) if written.claimed => {
                     let (record, received) = (written.record.clone(), written.received.take());
-                    engine.start(started, &post, slot, record, received);
+                    engine.start(started, &runtime, permit, record, received);
                 }
-                Some(_) | None => post.wake(),
+                Some(_) | None => runtime.wake(),
             })
             .await;
         match written {
@@ -147,9 +147,9 @@ impl Engine {
     /// The door of the agent that a send names, if it names one.
     fn chosen<'a>(&self, via: &'a Via, send: &SendMessage) -> Result<Cow<'a, Via>, Error> {
         let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(via)) };
-        if !via.leads_to(agent) || !self.inner.posts.contains_key(agent) {
+        if !via.leads_to(agent) || !self.inner.agents.contains_key(agent) {
             let mut known: Vec<_> =
-                self.inner.posts.keys().filter(|name| via.leads_to(name)).collect();
+                self.inner.agents.keys().filter(|name| via.leads_to(name)).collect();
             known.sort_unstable();
             let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
             return Err(Error::field("handler", format!("must be one of: {}", known.join(", "))));
@@ -219,13 +219,13 @@ impl Engine {
         Ok(Accepted { live, seq, first: None, bytes, repeated: true, hidden })
     }
 
-    fn fresh(&self, post: &Post, send: &SendMessage) -> Record {
+    fn fresh(&self, runtime: &AgentRuntime, send: &SendMessage) -> Record {
         let id = send.own_task.clone();
         let id = id.unwrap_or_else(|| TaskId::new(uuid::Uuid::now_v7().to_string()));
         let context = send.message.context_id.clone();
         let context = context.unwrap_or_else(|| ContextId::new(uuid::Uuid::now_v7().to_string()));
-        let hidden = !send.task_only && post.agent.answers_directly(&send.message);
-        Record::new(id, context, post.profile.name.clone(), hidden, self.now())
+        let hidden = !send.task_only && runtime.agent.answers_directly(&send.message);
+        Record::new(id, context, runtime.profile.name.clone(), hidden, self.now())
     }
 }
 

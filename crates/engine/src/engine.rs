@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     accept::Accepted,
     agent::Profile,
+    agent_runtime::AgentRuntime,
     answer::{Form, Reply, Sent, TaskJson, shown},
     budget::{MemoryBudget, Quota, Reservation, SMALL},
     builder::Settings,
@@ -21,7 +22,6 @@ use crate::{
     feed::Bells,
     live::{Live, Lives},
     log,
-    post::Post,
     rules::{self, Command, Record},
     store::{Holder, Key, ListQuery, Page, Store, StoreError, Stored},
     subscription::{Subscription, Until},
@@ -44,9 +44,9 @@ pub struct Engine {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) posts: HashMap<AgentName, Arc<Post>>,
+    pub(crate) agents: HashMap<AgentName, Arc<AgentRuntime>>,
     /// Who gets what names no agent.
-    pub(crate) default: Arc<Post>,
+    pub(crate) default: Arc<AgentRuntime>,
     pub(crate) lives: Arc<Lives>,
     pub(crate) bells: Arc<Bells>,
     /// For feeds that begin far back, one step at a time.
@@ -73,13 +73,13 @@ pub(crate) struct Inner {
 impl Engine {
     /// The agents, by name.
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
-        self.inner.posts.values().map(|post| &post.profile)
+        self.inner.agents.values().map(|runtime| &runtime.profile)
     }
 
     /// One agent's profile; `None` names the default agent.
     pub fn profile(&self, name: Option<&AgentName>) -> Option<&Profile> {
         match name {
-            Some(name) => self.inner.posts.get(name).map(|post| &post.profile),
+            Some(name) => self.inner.agents.get(name).map(|runtime| &runtime.profile),
             None => Some(&self.inner.default.profile),
         }
     }
@@ -172,7 +172,7 @@ impl Engine {
     /// Whether the task's agent waits for its caller within its turn.
     async fn waits(&self, live: &Arc<Live>) -> Result<bool, Error> {
         let record = self.record(live).await?.ok_or_else(Error::task_not_found)?;
-        Ok(self.post(&record.agent)?.profile.waits)
+        Ok(self.runtime(&record.agent)?.profile.waits)
     }
 
     async fn stream(
@@ -454,15 +454,15 @@ impl Engine {
         self.inner.clock.now()
     }
 
-    pub(crate) fn post(&self, name: &AgentName) -> Result<Arc<Post>, Error> {
-        self.inner.posts.get(name).cloned().ok_or_else(|| {
+    pub(crate) fn runtime(&self, name: &AgentName) -> Result<Arc<AgentRuntime>, Error> {
+        self.inner.agents.get(name).cloned().ok_or_else(|| {
             let text = "the agent of this task is no longer here";
             Error::new(ErrorKind::AgentUnavailable, text)
         })
     }
 
     pub(crate) fn check_streaming(&self, agent: &AgentName) -> Result<(), Error> {
-        if self.inner.posts.get(agent).is_none_or(|post| post.profile.streaming) {
+        if self.inner.agents.get(agent).is_none_or(|runtime| runtime.profile.streaming) {
             return Ok(());
         }
         let text = "streaming is not supported by this agent";

@@ -5,6 +5,7 @@
 
 mod accept;
 pub mod agent;
+mod agent_runtime;
 mod answer;
 pub mod budget;
 mod builder;
@@ -17,7 +18,6 @@ mod live;
 mod log;
 pub mod metrics;
 mod narration;
-mod post;
 mod recall;
 pub mod rules;
 mod runner;

@@ -6,9 +6,9 @@ use herald_protocol::{Error, ErrorKind, Task};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agent_runtime::AgentRuntime,
     budget::Reservation,
     engine::{Engine, refuse},
-    post::Post,
     rules::Record,
     runner::is_passing,
     store::{Key, RecallQuery},
@@ -26,18 +26,18 @@ impl Engine {
     pub(crate) async fn recall(
         &self,
         key: &Key,
-        post: &Post,
+        runtime: &AgentRuntime,
         record: &Record,
         stop: &CancellationToken,
     ) -> Result<(Vec<Arc<Task>>, Option<Reservation>), Error> {
-        if post.profile.memory == 0 {
+        if runtime.profile.memory == 0 {
             return Ok((Vec::new(), None));
         }
         let query = RecallQuery {
             owner: key.owner.clone(),
             agent: record.agent.clone(),
             context: record.task.context_id.clone(),
-            tasks: post.profile.memory,
+            tasks: runtime.profile.memory,
             bytes: BYTES,
         };
         let read = || async { self.inner.store.recall(query.clone()).await.map_err(refuse) };

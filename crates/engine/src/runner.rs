@@ -18,11 +18,11 @@ use tracing::Instrument;
 
 use crate::{
     agent::{AgentError, Recovery},
+    agent_runtime::{AgentRuntime, TurnPermit},
     engine::{Engine, refuse},
     idempotency::TurnId,
     live::{Live, Stopper},
     log, narration,
-    post::{Post, Slot},
     rules::{Command, Event, Received, Record},
     store::{Conversation, Epoch, Key, StoreError},
     turn::{Assignment, Sink, Turn},
@@ -57,10 +57,10 @@ enum Outcome {
 impl Engine {
     /// Takes up what an earlier life left behind, and keeps watch from now on.
     pub async fn start_work(&self) -> Result<(), Error> {
-        for post in self.inner.posts.values() {
-            let (engine, post) = (self.clone(), Arc::clone(post));
-            post.wake();
-            self.inner.work.spawn(async move { engine.dispatch(&post).await });
+        for runtime in self.inner.agents.values() {
+            let (engine, runtime) = (self.clone(), Arc::clone(runtime));
+            runtime.wake();
+            self.inner.work.spawn(async move { engine.dispatch(&runtime).await });
         }
         let engine = self.clone();
         self.inner.work.spawn(async move { engine.keep_house().await });
@@ -81,9 +81,9 @@ impl Engine {
 
     /// The agents that have turns under way, by name, and how many.
     pub fn at_work(&self) -> Vec<(AgentName, usize)> {
-        let posts = self.inner.posts.values();
-        let mut running: Vec<_> = posts
-            .map(|post| (post.profile.name.clone(), post.running()))
+        let agents = self.inner.agents.values();
+        let mut running: Vec<_> = agents
+            .map(|runtime| (runtime.profile.name.clone(), runtime.turns()))
             .filter(|(_, turns)| *turns > 0)
             .collect();
         running.sort_unstable();
@@ -100,11 +100,11 @@ impl Engine {
         self.inner.draining.cancelled().await;
     }
 
-    /// Gives waiting tasks of one agent to its slots as they become free.
-    async fn dispatch(&self, post: &Arc<Post>) {
+    /// Dispatcher of one agent: begins waiting tasks as permits become free.
+    async fn dispatch(&self, runtime: &Arc<AgentRuntime>) {
         let draining = &self.inner.draining;
-        if post.profile.serial {
-            let line_up = || self.inner.store.line_up(&post.profile.name, self.inner.holder);
+        if runtime.profile.serial {
+            let line_up = || self.inner.store.line_up(&runtime.profile.name, self.inner.holder);
             // Whatever is wrong with the store is already logged. Without a line nothing can begin.
             if self.patiently(line_up, |_| true).await.is_err() {
                 return;
@@ -112,21 +112,21 @@ impl Engine {
         }
         loop {
             tokio::select! {
-                () = post.woken() => {}
+                () = runtime.woken() => {}
                 () = draining.cancelled() => return,
             }
             loop {
-                let slot = tokio::select! {
-                    slot = post.take() => slot,
+                let permit = tokio::select! {
+                    permit = runtime.acquire() => permit,
                     () = draining.cancelled() => return,
                 };
-                match self.take_up_next(post, slot).await {
+                match self.take_up_next(runtime, permit).await {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(_) => {
                         // The store is in trouble, which is already logged: come back later.
                         tokio::select! {
-                            () = sleep(Duration::from_secs(1)) => post.wake(),
+                            () = sleep(Duration::from_secs(1)) => runtime.wake(),
                             () = draining.cancelled() => return,
                         }
                         break;
@@ -136,15 +136,19 @@ impl Engine {
         }
     }
 
-    async fn take_up_next(&self, post: &Arc<Post>, slot: Slot) -> Result<bool, Error> {
-        let due = self.due(post, post.aside() + 1).await.map_err(refuse)?;
+    async fn take_up_next(
+        &self,
+        runtime: &Arc<AgentRuntime>,
+        permit: TurnPermit,
+    ) -> Result<bool, Error> {
+        let due = self.due(runtime, runtime.quarantined() + 1).await.map_err(refuse)?;
         let mut due = due.into_iter();
-        let Some(key) = due.find(|key| !post.is_aside(key)) else { return Ok(false) };
-        match self.take_up(key.clone(), post, slot).await {
+        let Some(key) = due.find(|key| !runtime.is_quarantined(key)) else { return Ok(false) };
+        match self.take_up(key.clone(), runtime, permit).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {
-                let (task, agent) = (&key.task, &post.profile.name);
+                let (task, agent) = (&key.task, &runtime.profile.name);
                 tracing::error!(%task, %agent, %error, "a task cannot be read and is set aside");
-                post.set_aside(key);
+                runtime.quarantine(key);
                 Ok(true)
             }
             taken => taken.map(|()| true),
@@ -152,20 +156,29 @@ impl Engine {
     }
 
     /// The tasks that an agent could take up now, in the order in which it should.
-    async fn due(&self, post: &Post, limit: usize) -> Result<Vec<Key>, StoreError> {
-        let (name, holder) = (&post.profile.name, self.inner.holder);
-        if post.profile.serial {
-            return self.inner.store.due_in_line(name, &post.busy(), limit).await;
+    async fn due(&self, runtime: &AgentRuntime, limit: usize) -> Result<Vec<Key>, StoreError> {
+        let (name, holder) = (&runtime.profile.name, self.inner.holder);
+        if runtime.profile.serial {
+            return self
+                .inner
+                .store
+                .due_in_line(name, &runtime.locked_conversations(), limit)
+                .await;
         }
         self.inner.store.due(name, holder, limit).await
     }
 
     /// Begins the next turn of a waiting task, or deals with the one its dead holder left.
-    async fn take_up(&self, key: Key, post: &Arc<Post>, slot: Slot) -> Result<(), Error> {
+    async fn take_up(
+        &self,
+        key: Key,
+        runtime: &Arc<AgentRuntime>,
+        permit: TurnPermit,
+    ) -> Result<(), Error> {
         let live = self.inner.lives.get(&key);
         let Some(record) = self.record(&live).await? else { return Ok(()) };
         let again = record.run.holder.is_some();
-        let command = match post.profile.recovery {
+        let command = match runtime.profile.recovery {
             _ if !again => Command::Begin(self.inner.holder),
             _ if record.has_settled() => Command::Release,
             Recovery::Resume(attempts) | Recovery::Rerun(attempts)
@@ -178,7 +191,7 @@ impl Engine {
                 Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)), None)
             }
         };
-        let (task, agent) = (&live.key.task, &post.profile.name);
+        let (task, agent) = (&live.key.task, &runtime.profile.name);
         if let Command::Report(..) = &command {
             let cut_off = "a turn was cut off too often or may not be repeated: it fails";
             tracing::warn!(%task, %agent, "{cut_off}");
@@ -187,28 +200,28 @@ impl Engine {
         }
         let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
         let ends = matches!(command, Command::Report(..));
-        let slot = match runs {
+        let permit = match runs {
             true => tokio::select! {
-                memory = self.reserve_turn(record.bytes) => slot.with(memory),
+                memory = self.reserve_turn(record.bytes) => permit.with_memory(memory),
                 () = self.inner.draining.cancelled() => return Ok(()),
             },
-            false => slot,
+            false => permit,
         };
-        let floor = (runs && post.profile.serial).then(|| {
+        let conversation = (runs && runtime.profile.serial).then(|| {
             let context = record.task.context_id.clone();
-            post.give_floor(Conversation { owner: live.key.owner.clone(), context })
+            runtime.lock_conversation(Conversation { owner: live.key.owner.clone(), context })
         });
-        let slot = slot.with_floor(floor);
+        let permit = permit.with_conversation(conversation);
         // A message that came meanwhile may have begun the next turn: what was decided here is then
         // about a turn that is over.
         let fence = Some(record.run.epoch);
         drop(record);
         let write = Write { fence, commands: vec![command], ..Write::default() };
-        let (engine, at_post, started) = (self.clone(), Arc::clone(post), Arc::clone(&live));
+        let (engine, its_runtime, started) = (self.clone(), Arc::clone(runtime), Arc::clone(&live));
         let written = self
             .shielded(live, write, move |written| {
                 if runs && written.claimed {
-                    engine.start(started, &at_post, slot, written.record.clone(), None);
+                    engine.start(started, &its_runtime, permit, written.record.clone(), None);
                 } else if ends {
                     // Whom it had given work to may be at it still.
                     engine.dismiss(&written.record, None);
@@ -230,7 +243,7 @@ impl Engine {
     /// Fails the tasks of agents that are no longer configured, so that none is left hanging.
     async fn fail_orphans(&self) -> Result<(), Error> {
         let mut agents = self.inner.store.agents_at_work().await.map_err(refuse)?;
-        agents.retain(|agent| !self.inner.posts.contains_key(agent));
+        agents.retain(|agent| !self.inner.agents.contains_key(agent));
         for agent in agents {
             // Those that could not be failed, because what is stored of them cannot be read, are
             // found again with every round.
@@ -271,37 +284,37 @@ impl Engine {
 
     /// Tells the agent of a task that has ended while nobody was at it.
     pub(crate) fn dismiss(&self, record: &Record, metadata: Option<Metadata>) {
-        let Some(post) = self.inner.posts.get(&record.agent).cloned() else { return };
+        let Some(runtime) = self.inner.agents.get(&record.agent).cloned() else { return };
         let task = Arc::clone(&record.task);
         self.inner.work.spawn(async move {
-            let told = caught(post.agent.dismissed(&task, metadata));
-            if !matches!(tokio::time::timeout(post.profile.grace, told).await, Ok(Ok(()))) {
-                let (task, agent) = (&task.id, &post.profile.name);
+            let told = caught(runtime.agent.dismissed(&task, metadata));
+            if !matches!(tokio::time::timeout(runtime.profile.grace, told).await, Ok(Ok(()))) {
+                let (task, agent) = (&task.id, &runtime.profile.name);
                 tracing::warn!(%task, %agent, "the agent could not be told of the end of a task");
             }
         });
     }
 
-    /// Runs a claimed turn, and the turns that come up meanwhile, in one slot.
+    /// Runs a claimed turn, and the turns that come up meanwhile, under one permit.
     pub(crate) fn start(
         &self,
         live: Arc<Live>,
-        post: &Arc<Post>,
-        slot: Slot,
+        runtime: &Arc<AgentRuntime>,
+        permit: TurnPermit,
         record: Record,
         received: Option<Received>,
     ) {
-        let (engine, post) = (self.clone(), Arc::clone(post));
+        let (engine, runtime) = (self.clone(), Arc::clone(runtime));
         let stopper = Stopper::default();
         live.started(stopper.clone());
         // A turn is large, and on its way to a thread it would be moved several times.
         self.inner.work.spawn(Box::pin(async move {
             let mut next = Some((record, received));
             while let Some((record, received)) = next.take() {
-                next = engine.turn(&live, &post, &slot, &stopper, record, received).await;
+                next = engine.turn(&live, &runtime, &permit, &stopper, record, received).await;
             }
             live.finished(&stopper);
-            drop(slot);
+            drop(permit);
         }));
     }
 
@@ -309,16 +322,16 @@ impl Engine {
     async fn turn(
         &self,
         live: &Arc<Live>,
-        post: &Arc<Post>,
-        slot: &Slot,
+        runtime: &Arc<AgentRuntime>,
+        permit: &TurnPermit,
         stopper: &Stopper,
         record: Record,
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
         live.started(stopper.clone());
         let prepared = async {
-            let (earlier, place) = self.recall(&live.key, post, &record, &stopper.token).await?;
-            let assigned = self.assignment(live, post, &record, received, earlier).await?;
+            let (earlier, place) = self.recall(&live.key, runtime, &record, &stopper.token).await?;
+            let assigned = self.assignment(live, runtime, &record, received, earlier).await?;
             Ok::<_, Error>((assigned, place, self.readable(live).await?))
         };
         let ((mut assignment, spent), _place, now) = match prepared.await {
@@ -338,9 +351,9 @@ impl Engine {
                 return None;
             }
         };
-        let closes = !record.hidden && post.agent.answers_directly(&assignment.message);
-        let (epoch, permit) = (record.run.epoch, slot.permit());
-        let patience = post.profile.paused_timeout;
+        let closes = !record.hidden && runtime.agent.answers_directly(&assignment.message);
+        let (epoch, permit) = (record.run.epoch, permit.pausable());
+        let patience = runtime.profile.paused_timeout;
         let sink = Voice::new(self.clone(), Arc::clone(live), epoch, permit, closes, patience);
         let sink = Arc::new(sink);
         // A cancel that came before the stopper was in place has already closed the task.
@@ -355,13 +368,13 @@ impl Engine {
             Turn::new(assignment, words, stopper.token.clone(), Arc::clone(&stopper.metadata));
         self.tell_begun(&live.key.task, turn.message());
         let last = async {
-            let outcome = self.supervise(post, &sink, spent, stopper, &turn).await;
+            let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
             // From here on there is nobody to be stopped.
             live.finished(stopper);
-            self.conclude(live, post, &sink, outcome).await
+            self.conclude(live, runtime, &sink, outcome).await
         };
         let last = last.instrument(span.clone()).await;
-        post.metrics.turns.took(sink.begun.elapsed());
+        runtime.metrics.turns.took(sink.begun.elapsed());
         narration::finished(&live.key.task);
         if !span.is_disabled()
             && let Ok(Some(record)) = self.record(live).await
@@ -374,7 +387,7 @@ impl Engine {
             return None;
         }
         // Somebody else of the conversation may have been there first.
-        if post.profile.serial {
+        if runtime.profile.serial {
             return None;
         }
         let begin = Write { commands: vec![Command::Begin(self.inner.holder)], ..Write::default() };
@@ -382,7 +395,7 @@ impl Engine {
             Ok(written) if written.claimed => Some((written.record, None)),
             // The message is in the log and nobody is at it: the dispatcher finds it there.
             Ok(_) | Err(_) => {
-                post.wake();
+                runtime.wake();
                 None
             }
         }
@@ -391,20 +404,20 @@ impl Engine {
     /// Waits for the agent, but not for ever.
     async fn supervise(
         &self,
-        post: &Post,
+        runtime: &AgentRuntime,
         sink: &Voice,
         spent: Duration,
         stopper: &Stopper,
         turn: &Turn,
     ) -> Outcome {
-        let mut run = pin!(caught(post.agent.run(turn)));
+        let mut run = pin!(caught(runtime.agent.run(turn)));
         loop {
             let pause = sink.pauses();
-            let whole = post
+            let whole = runtime
                 .profile
                 .timeout
                 .map(|limit| sink.begun + pause.total + limit.saturating_sub(spent));
-            let idle = post.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
+            let idle = runtime.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
             let next = match pause.since {
                 Some(_) => None,
                 None => whole.into_iter().chain(idle).min(),
@@ -417,7 +430,7 @@ impl Engine {
                 () = until(next) => {}
             }
             let now = Instant::now();
-            let silent = post.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
+            let silent = runtime.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
             let (reason, text) = if whole.is_some_and(|whole| whole <= now) {
                 (TIMED_OUT, "the agent ran out of time")
             } else if silent.is_some_and(|silent| silent <= now) {
@@ -425,15 +438,15 @@ impl Engine {
             } else {
                 continue;
             };
-            let (agent, task) = (&post.profile.name, &sink.live.key.task);
+            let (agent, task) = (&runtime.profile.name, &sink.live.key.task);
             tracing::warn!(%agent, %task, reason, "a turn took too long: its task fails");
-            // The task ends at once; the agent keeps its slot until it has stopped.
+            // The task ends at once; the agent keeps its permit until it has stopped.
             let failed = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
             self.settle(&sink.live, sink.epoch, failed).await;
             stopper.token.cancel();
             break;
         }
-        match tokio::time::timeout(post.profile.grace, run).await {
+        match tokio::time::timeout(runtime.profile.grace, run).await {
             Ok(outcome) => returned(outcome),
             Err(_) => Outcome::Abandoned,
         }
@@ -443,7 +456,7 @@ impl Engine {
     async fn conclude(
         &self,
         live: &Arc<Live>,
-        post: &Post,
+        runtime: &AgentRuntime,
         sink: &Voice,
         outcome: Outcome,
     ) -> Option<Record> {
@@ -470,7 +483,7 @@ impl Engine {
             Outcome::Returned(Err(AgentError::Left)) if self.is_draining() => return None,
             Outcome::Returned(Err(error)) => sink.failed(&error),
             Outcome::Panicked(cause) => {
-                let (task, agent) = (&live.key.task, &post.profile.name);
+                let (task, agent) = (&live.key.task, &runtime.profile.name);
                 tracing::error!(%task, %agent, cause, "the agent panicked");
                 failed(AGENT_CRASHED, "the agent crashed")
             }
@@ -539,7 +552,7 @@ impl Engine {
     async fn assignment(
         &self,
         live: &Live,
-        post: &Post,
+        runtime: &AgentRuntime,
         record: &Record,
         received: Option<Received>,
         earlier: Vec<Arc<Task>>,
@@ -554,7 +567,7 @@ impl Engine {
             _ => self.now().as_millis().saturating_sub(received.at.as_millis()),
         };
         let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
-        let resumed = run.attempt > 1 && matches!(post.profile.recovery, Recovery::Resume(_));
+        let resumed = run.attempt > 1 && matches!(runtime.profile.recovery, Recovery::Resume(_));
         let kept = if run.attempt > 1 && !resumed { run.kept } else { usize::MAX };
         let artifacts = record.task.artifacts.iter().flatten().take(kept);
         let continued = artifacts.map(|artifact| artifact.artifact_id.clone()).collect();

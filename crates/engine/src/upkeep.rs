@@ -22,8 +22,8 @@ impl Engine {
                 () = self.inner.draining.cancelled() => return,
             }
             // A net under every other way to learn of waiting work.
-            for post in self.inner.posts.values() {
-                post.wake();
+            for runtime in self.inner.agents.values() {
+                runtime.wake();
             }
             if let Err(error) = self.sweep().await {
                 tracing::warn!(%error, "upkeep was put off");
@@ -47,10 +47,10 @@ impl Engine {
     }
 
     async fn fail_unanswered(&self) -> Result<(), Error> {
-        for post in self.inner.posts.values() {
-            let Some(limit) = post.profile.paused_timeout else { continue };
+        for runtime in self.inner.agents.values() {
+            let Some(limit) = runtime.profile.paused_timeout else { continue };
             let before = self.ago(limit);
-            let name = &post.profile.name;
+            let name = &runtime.profile.name;
             let waiting = self.inner.store.paused(name, before, BATCH).await.map_err(refuse)?;
             for key in waiting {
                 self.fail(key, UNANSWERED, "nobody answered in time").await;

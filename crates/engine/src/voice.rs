@@ -14,9 +14,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     agent::AgentError,
+    agent_runtime::PausablePermit,
     engine::Engine,
     live::Live,
-    post::Permit,
     rules::Command,
     runner::{AGENT_FAILED, AGENT_UNAVAILABLE, BROKE_PROTOCOL, failure, is_passing, until},
     store::Epoch,
@@ -36,7 +36,7 @@ pub(crate) struct Voice {
     /// Milliseconds since `begun` of the last word.
     spoke: AtomicU64,
     pub(crate) begun: Instant,
-    permit: Arc<Permit>,
+    permit: Arc<PausablePermit>,
     broke: AtomicBool,
     /// Whether the agent waits for its caller, and how long it has done so until now.
     pause: Mutex<Pause>,
@@ -136,7 +136,7 @@ impl Voice {
         engine: Engine,
         live: Arc<Live>,
         epoch: Epoch,
-        permit: Arc<Permit>,
+        permit: Arc<PausablePermit>,
         closes: bool,
         patience: Option<Duration>,
     ) -> Self {

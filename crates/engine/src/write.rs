@@ -152,8 +152,8 @@ impl Engine {
             match self.inner.store.append(append).await {
                 Ok(_) => {
                     let entries = numbered(before, events);
-                    if let Some(post) = self.inner.posts.get(&record.agent) {
-                        post.metrics.moved(state, &entries);
+                    if let Some(runtime) = self.inner.agents.get(&record.agent) {
+                        runtime.metrics.moved(state, &entries);
                     }
                     if before == 0 {
                         narration::created(&record.task.id);
