@@ -15,6 +15,7 @@ mod engine;
 mod feed;
 mod idempotency;
 mod live;
+mod local_sink;
 mod log;
 pub mod metrics;
 mod narration;
@@ -27,7 +28,6 @@ mod token;
 pub mod trace;
 pub mod turn;
 mod upkeep;
-mod voice;
 mod write;
 
 pub use agent::{Agent, AgentError, Profile, Recovery, Skill};

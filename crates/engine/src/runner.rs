@@ -22,11 +22,11 @@ use crate::{
     engine::{Engine, refuse},
     idempotency::TurnId,
     live::{Live, Stopper},
+    local_sink::LocalSink,
     log, narration,
     rules::{Command, Event, Received, Record},
     store::{Conversation, Epoch, Key, StoreError},
     turn::{Assignment, Sink, Turn},
-    voice::Voice,
     write::{Refusal, Write, Written},
 };
 
@@ -351,21 +351,28 @@ impl Engine {
                 return None;
             }
         };
-        let closes = !record.hidden && runtime.agent.answers_directly(&assignment.message);
+        let closes_task = !record.hidden && runtime.agent.answers_directly(&assignment.message);
         let (epoch, permit) = (record.run.epoch, permit.pausable());
-        let patience = runtime.profile.paused_timeout;
-        let sink = Voice::new(self.clone(), Arc::clone(live), epoch, permit, closes, patience);
+        let pause_timeout = runtime.profile.paused_timeout;
+        let sink = LocalSink::new(
+            self.clone(),
+            Arc::clone(live),
+            epoch,
+            permit,
+            closes_task,
+            pause_timeout,
+        );
         let sink = Arc::new(sink);
         // A cancel that came before the stopper was in place has already closed the task.
         if now.is_none_or(|record| record.is_closed()) {
             stopper.token.cancel();
         }
-        let words: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
+        let shared: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
         let parent = assignment.trace.take();
         assignment.trace = self.span_below(parent.as_ref());
         let span = self.turn_span(&live.key, &record, parent.as_ref(), assignment.trace.as_ref());
         let turn =
-            Turn::new(assignment, words, stopper.token.clone(), Arc::clone(&stopper.metadata));
+            Turn::new(assignment, shared, stopper.token.clone(), Arc::clone(&stopper.metadata));
         self.tell_begun(&live.key.task, turn.message());
         let last = async {
             let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
@@ -405,7 +412,7 @@ impl Engine {
     async fn supervise(
         &self,
         runtime: &AgentRuntime,
-        sink: &Voice,
+        sink: &LocalSink,
         spent: Duration,
         stopper: &Stopper,
         turn: &Turn,
@@ -457,7 +464,7 @@ impl Engine {
         &self,
         live: &Arc<Live>,
         runtime: &AgentRuntime,
-        sink: &Voice,
+        sink: &LocalSink,
         outcome: Outcome,
     ) -> Option<Record> {
         let failed = |reason, text: &str| {

@@ -1,4 +1,4 @@
-//! What a turn that runs here says and hears: the log is its only way to speak.
+//! Sink of a turn that runs in this process: its writes, its pauses and the answers that it reads.
 
 use std::{
     sync::{
@@ -24,50 +24,50 @@ use crate::{
     write::Refusal,
 };
 
-/// What the turn that runs now may still say.
+/// The engine's side of one running turn. Every write passes through it, under the turn's epoch.
 #[derive(Debug)]
-pub(crate) struct Voice {
+pub(crate) struct LocalSink {
     engine: Engine,
     pub(crate) live: Arc<Live>,
     pub(crate) epoch: Epoch,
-    /// Whether the agent answers directly where a task was asked for, which then ends with the
-    /// answer.
-    closes: bool,
-    /// Milliseconds since `begun` of the last word.
-    spoke: AtomicU64,
+    /// True if a direct answer completes the task, because the caller asked for a task.
+    closes_task: bool,
+    /// Milliseconds from `begun` to the last write, for the idle timeout.
+    last_write: AtomicU64,
     pub(crate) begun: Instant,
     permit: Arc<PausablePermit>,
-    broke: AtomicBool,
-    /// Whether the agent waits for its caller, and how long it has done so until now.
+    /// True after a write that the rules refused as invalid: a later failure is then reported as a
+    /// protocol violation.
+    protocol_violation: AtomicBool,
     pause: Mutex<Pause>,
-    /// Rings when a pause begins or ends.
+    /// Wakes the supervisor when a pause begins or ends.
     paused: Notify,
-    /// How long a pause may last.
-    patience: Option<Duration>,
-    /// The last question. What was said before it is no answer to it.
-    asked: AtomicU64,
+    /// The longest pause for one question.
+    pause_timeout: Option<Duration>,
+    /// The sequence number of the last question. Earlier messages do not answer it.
+    last_question: AtomicU64,
 }
 
-/// Time that is not the agent's.
+/// Time that the agent spent waiting for its caller. Its timeouts do not count it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pause {
     pub(crate) since: Option<Instant>,
     pub(crate) total: Duration,
 }
 
-/// Ends a pause, however the wait ended.
-struct Paused<'a>(&'a Voice);
+/// Ends the pause on drop, because the wait can also end by cancellation.
+struct Paused<'a>(&'a LocalSink);
 
 #[async_trait]
-impl Sink for Voice {
-    async fn say(&self, words: Vec<Say>) -> Result<(), Stop> {
-        let commands = words
+impl Sink for LocalSink {
+    async fn say(&self, said: Vec<Say>) -> Result<(), Stop> {
+        let commands = said
             .into_iter()
-            .map(|word| match word {
+            .map(|say| match say {
                 Say::Status(state, message, metadata) => Command::Report(state, message, metadata),
                 Say::Question(state, message, metadata) => Command::Ask(state, message, metadata),
                 Say::Artifact(chunk) => Command::Write(chunk),
-                Say::Reply(message) if self.closes => {
+                Say::Reply(message) if self.closes_task => {
                     Command::Report(TaskState::Completed, Some(message), None)
                 }
                 Say::Reply(message) => Command::Reply(message),
@@ -75,35 +75,35 @@ impl Sink for Voice {
             })
             .collect();
         let written = self.engine.persist(&self.live, self.epoch, commands).await;
-        self.heard();
+        self.touch();
         let record = written.map_err(|refusal| self.refused(refusal))?.record;
         if record.state().is_interrupted() {
-            self.asked.store(record.head, Ordering::Relaxed);
+            self.last_question.store(record.head, Ordering::Relaxed);
         }
         Ok(())
     }
 
     async fn answered(&self) -> bool {
         let _pause = self.pause();
-        let asked = self.asked.load(Ordering::Relaxed);
+        let last_question = self.last_question.load(Ordering::Relaxed);
         let mut bell = self.live.listen();
         let answered = async {
-            while !self.live.is_answered(asked) && !self.live.is_closed() {
+            while !self.live.is_answered(last_question) && !self.live.is_closed() {
                 if bell.changed().await.is_err() {
                     break;
                 }
             }
-            self.live.is_answered(asked) && !self.live.is_closed()
+            self.live.is_answered(last_question) && !self.live.is_closed()
         };
         tokio::select! {
             answered = answered => answered,
             () = self.engine.draining() => false,
-            () = until(self.patience.map(|limit| Instant::now() + limit)) => false,
+            () = until(self.pause_timeout.map(|limit| Instant::now() + limit)) => false,
         }
     }
 
     async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
-        let take = vec![Command::Take(self.asked.load(Ordering::Relaxed))];
+        let take = vec![Command::Take(self.last_question.load(Ordering::Relaxed))];
         let taken = self.engine.persist(&self.live, self.epoch, take).await;
         let seq = taken.map_err(|refusal| self.refused(refusal))?.record.run.turn;
         let read = || self.engine.message_at(&self.live.key, seq);
@@ -112,9 +112,11 @@ impl Sink for Voice {
     }
 
     async fn leaving(&self) {
-        match self.engine.inner.store.is_lasting() {
-            true => self.engine.draining().await,
-            false => std::future::pending().await,
+        // A turn on a store that ends with the process cannot continue later.
+        if self.engine.inner.store.is_lasting() {
+            self.engine.draining().await;
+        } else {
+            std::future::pending().await
         }
     }
 }
@@ -122,41 +124,40 @@ impl Sink for Voice {
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
         self.0.permit.resume();
-        self.0.heard();
-        self.0.pace(|pause| {
+        self.0.touch();
+        self.0.update_pause(|pause| {
             pause.total += pause.since.take().map_or(Duration::ZERO, |since| since.elapsed());
         });
     }
 }
 
-impl Voice {
-    /// Nothing said yet. `closes` is whether a direct answer ends the task, `patience` how long a
-    /// question may wait.
+impl LocalSink {
+    /// A sink without writes.
     pub(crate) fn new(
         engine: Engine,
         live: Arc<Live>,
         epoch: Epoch,
         permit: Arc<PausablePermit>,
-        closes: bool,
-        patience: Option<Duration>,
+        closes_task: bool,
+        pause_timeout: Option<Duration>,
     ) -> Self {
         Self {
             engine,
             live,
             epoch,
-            closes,
-            spoke: AtomicU64::new(0),
+            closes_task,
+            last_write: AtomicU64::new(0),
             begun: Instant::now(),
             permit,
-            broke: AtomicBool::new(false),
+            protocol_violation: AtomicBool::new(false),
             pause: Mutex::default(),
             paused: Notify::new(),
-            patience,
-            asked: AtomicU64::new(0),
+            pause_timeout,
+            last_question: AtomicU64::new(0),
         }
     }
 
-    /// How long the agent has waited for its caller, and whether it does now.
+    /// The pauses so far, with the current one if the agent waits now.
     pub(crate) fn pauses(&self) -> Pause {
         *self.pause.lock().expect("nothing panics while it holds this lock")
     }
@@ -166,16 +167,16 @@ impl Voice {
         self.paused.notified().await;
     }
 
-    /// Since when the agent has said nothing.
+    /// The time of the last write.
     pub(crate) fn silent_since(&self) -> Instant {
-        self.begun + Duration::from_millis(self.spoke.load(Ordering::Relaxed))
+        self.begun + Duration::from_millis(self.last_write.load(Ordering::Relaxed))
     }
 
-    /// What ends the task of an agent that failed so.
+    /// The command that ends the task after this failure of its agent.
     pub(crate) fn failed(&self, error: &AgentError) -> Command {
         let (reason, text) = match error {
-            // What it said made no sense, and it was told so.
-            AgentError::Failed(text) if self.broke.load(Ordering::Relaxed) => {
+            // The agent fails because one of its writes was refused as invalid.
+            AgentError::Failed(text) if self.protocol_violation.load(Ordering::Relaxed) => {
                 (BROKE_PROTOCOL, text.as_str())
             }
             AgentError::Failed(text) => (AGENT_FAILED, text.as_str()),
@@ -188,19 +189,19 @@ impl Voice {
 
     fn pause(&self) -> Paused<'_> {
         self.permit.pause();
-        self.pace(|pause| pause.since = Some(Instant::now()));
+        self.update_pause(|pause| pause.since = Some(Instant::now()));
         Paused(self)
     }
 
-    fn pace(&self, change: impl FnOnce(&mut Pause)) {
+    fn update_pause(&self, change: impl FnOnce(&mut Pause)) {
         change(&mut self.pause.lock().expect("nothing panics while it holds this lock"));
         self.paused.notify_one();
     }
 
-    /// The agent's silence starts anew.
-    fn heard(&self) {
+    /// Restarts the idle timeout.
+    fn touch(&self) {
         let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.spoke.store(elapsed, Ordering::Relaxed);
+        self.last_write.store(elapsed, Ordering::Relaxed);
     }
 
     fn refused(&self, refusal: Refusal) -> Stop {
@@ -212,7 +213,7 @@ impl Voice {
 
     fn stop(&self, error: Error) -> Stop {
         if error.kind == ErrorKind::InvalidAgentResponse {
-            self.broke.store(true, Ordering::Relaxed);
+            self.protocol_violation.store(true, Ordering::Relaxed);
         }
         let over = matches!(error.kind, ErrorKind::UnsupportedOperation | ErrorKind::TaskNotFound);
         if over { Stop::Over } else { Stop::Refused(error.message) }
