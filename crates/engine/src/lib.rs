@@ -14,6 +14,7 @@ mod clock;
 mod engine;
 mod feed;
 mod idempotency;
+mod janitor;
 mod live;
 mod local_sink;
 mod log;
@@ -27,7 +28,6 @@ mod subscription;
 mod token;
 pub mod trace;
 pub mod turn;
-mod upkeep;
 mod write;
 
 pub use agent::{Agent, AgentError, Profile, Recovery, Skill};

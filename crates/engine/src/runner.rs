@@ -21,6 +21,7 @@ use crate::{
     agent_runtime::{AgentRuntime, TurnPermit},
     engine::{Engine, refuse},
     idempotency::TurnId,
+    janitor,
     live::{Live, Stopper},
     local_sink::LocalSink,
     log, narration,
@@ -62,8 +63,7 @@ impl Engine {
             runtime.wake();
             self.inner.work.spawn(async move { engine.dispatch(&runtime).await });
         }
-        let engine = self.clone();
-        self.inner.work.spawn(async move { engine.keep_house().await });
+        self.inner.work.spawn(janitor::run(self.clone()));
         self.fail_orphans().await
     }
 
