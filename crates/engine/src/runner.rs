@@ -19,12 +19,13 @@ use tracing::Instrument;
 use crate::{
     agent::{AgentError, Recovery},
     agent_runtime::{AgentRuntime, TurnPermit},
+    compat_log,
     engine::{Engine, refuse},
     idempotency::TurnId,
     janitor,
     live::{Live, Stopper},
     local_sink::LocalSink,
-    log, narration,
+    log,
     rules::{Command, Event, Received, Record},
     store::{Conversation, Epoch, Key, StoreError},
     turn::{Assignment, Sink, Turn},
@@ -373,7 +374,7 @@ impl Engine {
         let span = self.turn_span(&live.key, &record, parent.as_ref(), assignment.trace.as_ref());
         let turn =
             Turn::new(assignment, shared, stopper.token.clone(), Arc::clone(&stopper.metadata));
-        self.tell_begun(&live.key.task, turn.message());
+        self.log_turn_begun(&live.key.task, turn.message());
         let last = async {
             let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
             // From here on there is nobody to be stopped.
@@ -382,7 +383,7 @@ impl Engine {
         };
         let last = last.instrument(span.clone()).await;
         runtime.metrics.turns.took(sink.begun.elapsed());
-        narration::finished(&live.key.task);
+        compat_log::turn_finished(&live.key.task);
         if !span.is_disabled()
             && let Ok(Some(record)) = self.record(live).await
         {

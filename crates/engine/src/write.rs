@@ -8,9 +8,10 @@ use tracing::Instrument;
 
 use crate::{
     budget::SMALL,
+    compat_log,
     engine::{Engine, internal, refuse, taken},
     live::Live,
-    log, narration,
+    log,
     rules::{self, Command, Event, Extent, Received, Record},
     store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
 };
@@ -156,9 +157,9 @@ impl Engine {
                         runtime.metrics.moved(state, &entries);
                     }
                     if before == 0 {
-                        narration::created(&record.task.id);
+                        compat_log::task_created(&record.task.id);
                     }
-                    self.tell_written(&record.task.id, &write.commands, &entries);
+                    self.log_written(&record.task.id, &write.commands, &entries);
                     live.publish(entries, &record, snapshot);
                     self.inner.bells.ring(&live.key.owner);
                     live.keep(&mut slot, record.clone());
