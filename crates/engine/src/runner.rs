@@ -105,9 +105,10 @@ impl Engine {
     async fn dispatch(&self, runtime: &Arc<AgentRuntime>) {
         let draining = &self.inner.draining;
         if runtime.profile.serial {
-            let line_up = || self.inner.store.line_up(&runtime.profile.name, self.inner.holder);
-            // Whatever is wrong with the store is already logged. Without a line nothing can begin.
-            if self.patiently(line_up, |_| true).await.is_err() {
+            let (name, holder) = (&runtime.profile.name, self.inner.holder);
+            let enable = || self.inner.store.enable_serial(name, holder);
+            // The store has logged its error. Without the serial queue no turn can begin.
+            if self.patiently(enable, |_| true).await.is_err() {
                 return;
             }
         }
@@ -163,7 +164,7 @@ impl Engine {
             return self
                 .inner
                 .store
-                .due_in_line(name, &runtime.locked_conversations(), limit)
+                .next_serial(name, &runtime.locked_conversations(), limit)
                 .await;
         }
         self.inner.store.due(name, holder, limit).await

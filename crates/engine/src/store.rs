@@ -350,15 +350,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<Key>, StoreError>;
 
-    /// Prepares for [`Store::due_in_line`]: from now on the store keeps in order what waits for this
-    /// agent. What is held by any process but `living` waits, too.
-    async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError>;
+    /// Makes an agent serial: from now on the store keeps its waiting tasks in the order of their
+    /// messages, for [`Store::next_serial`]. A task that another process than `living` holds waits, too.
+    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError>;
 
-    /// As [`Store::due`], but in the order in which the messages that wait were
-    /// accepted, and without the conversations in `busy`. The agent must have been
-    /// [lined up](Store::line_up). What it costs depends on neither how much waits nor in how many
-    /// conversations.
-    async fn due_in_line(
+    /// As [`Store::due`], but in the order in which the waiting messages were accepted, and without
+    /// the conversations in `busy`. Call [`Store::enable_serial`] for the agent first. The cost depends
+    /// neither on the number of waiting tasks nor on the number of conversations.
+    async fn next_serial(
         &self,
         agent: &AgentName,
         busy: &[Conversation],

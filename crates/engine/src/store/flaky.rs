@@ -164,18 +164,18 @@ impl Store for Flaky {
         self.store.due(agent, living, limit).await
     }
 
-    async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
+    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
         self.write()?;
-        self.store.line_up(agent, living).await
+        self.store.enable_serial(agent, living).await
     }
 
-    async fn due_in_line(
+    async fn next_serial(
         &self,
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
     ) -> Result<Vec<Key>, StoreError> {
-        self.store.due_in_line(agent, busy, limit).await
+        self.store.next_serial(agent, busy, limit).await
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {

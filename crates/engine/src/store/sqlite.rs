@@ -12,13 +12,13 @@ mod files;
 #[cfg(test)]
 mod growth;
 mod inspect;
-mod line;
 mod list;
 mod names;
 mod open;
 mod prepared;
 mod reader;
 mod rows;
+mod serial_queue;
 mod statements;
 mod sweep;
 mod writer;
@@ -232,17 +232,17 @@ impl Store for Sqlite {
         self.readers.with(|conn| reader::due(conn, agent, living, limit))
     }
 
-    async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
-        self.write(Work::LineUp(agent.clone(), living)).await.map(|_| ())
+    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
+        self.write(Work::EnableSerial(agent.clone(), living)).await.map(|_| ())
     }
 
-    async fn due_in_line(
+    async fn next_serial(
         &self,
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
     ) -> Result<Vec<Key>, StoreError> {
-        self.readers.with(|conn| line::due_in_line(conn, agent, busy, limit))
+        self.readers.with(|conn| serial_queue::next_serial(conn, agent, busy, limit))
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {

@@ -32,9 +32,9 @@ pub(super) struct Memory {
     pub(super) names: Names,
     /// Tasks that have something to do, by owner and name.
     active: HashMap<(i64, TaskId), Known>,
-    /// Agents whose tasks stand in line, and the process that takes them from there. It outlives a
-    /// rollback: to keep a line of tasks that nobody asked for does no harm.
-    pub(super) lines: HashMap<AgentName, Holder>,
+    /// Serial agents, each with the process that runs their turns. Not cleared by a rollback: a queue
+    /// that nobody reads does no harm.
+    pub(super) serial_agents: HashMap<AgentName, Holder>,
 }
 
 /// An open transaction and what it has gathered.
@@ -139,7 +139,7 @@ impl Batch<'_> {
                 self.memory.names.present(&mut self.prepared, owner, block)?;
             }
         }
-        self.queue(&append.header.agent, row, &append.header.run)?;
+        self.update_serial(&append.header.agent, row, &append.header.run)?;
         Ok(Ok(head))
     }
 
