@@ -322,7 +322,7 @@ impl Agent for Upstream {
     }
 
     /// What waits for an answer at the agent ends as well.
-    async fn dismissed(&self, task: &Task, metadata: Option<Metadata>) {
+    async fn task_ended(&self, task: &Task, metadata: Option<Metadata>) {
         let Some(upstream) = Place::of(task).and_then(|place| place.next().1) else { return };
         match self.client().await {
             Ok(client) => self.dismiss(&client, &task.id, &upstream, metadata).await,

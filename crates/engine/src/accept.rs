@@ -117,7 +117,7 @@ impl Engine {
         let engine = self.clone();
         let started = Arc::clone(&live);
         let written = self
-            .shielded(Arc::clone(&live), write, move |written| match permit {
+            .commit_detached(Arc::clone(&live), write, move |written| match permit {
                 Some(permit) if written.claimed => {
                     let (record, received) = (written.record.clone(), written.received.take());
                     engine.start(started, &runtime, permit, record, received);

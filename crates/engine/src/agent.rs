@@ -18,7 +18,7 @@ pub trait Agent: fmt::Debug + Send + Sync + 'static {
     /// Learns that a task has ended while no turn of it was under way that could be told: it was
     /// cancelled, with this metadata, or its caller did not answer. There is as much time for it as
     /// for a turn that was stopped.
-    async fn dismissed(&self, _task: &Task, _metadata: Option<Metadata>) {}
+    async fn task_ended(&self, _task: &Task, _metadata: Option<Metadata>) {}
 
     /// Whether it will answer this message directly, with one message and no task.
     fn answers_directly(&self, _message: &Message) -> bool {

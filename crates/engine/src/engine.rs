@@ -161,7 +161,7 @@ impl Engine {
         if let Some(reply) = record.reply {
             return Ok(Sent::Message(reply));
         }
-        if broke_protocol(&record.task) {
+        if violates_protocol(&record.task) {
             let text = record.task.error().unwrap_or_default();
             return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
                 .with("taskId", record.task.id.as_str()));
@@ -284,12 +284,12 @@ impl Engine {
         let commands = vec![Command::Cancel { metadata: cancel.metadata }];
         let write = Write { commands, ..Write::default() };
         let (engine, stopped) = (self.clone(), Arc::clone(&live));
-        let told = move |written: &mut Written| {
+        let notify = move |written: &mut Written| {
             if !stopped.stop(metadata.clone()) {
-                engine.dismiss(&written.record, metadata);
+                engine.notify_ended(&written.record, metadata);
             }
         };
-        let written = self.shielded(live, write, told).await;
+        let written = self.commit_detached(live, write, notify).await;
         let task = match written.map_err(Error::from) {
             Ok(written) => written.record.task,
             Err(error) if error.kind == ErrorKind::TaskNotCancelable => {
@@ -501,9 +501,9 @@ pub(crate) fn taken() -> Error {
     Error::field("id", "is taken by a task that is not to be found here; choose another")
 }
 
-fn broke_protocol(task: &Task) -> bool {
+fn violates_protocol(task: &Task) -> bool {
     task.status.state == TaskState::Failed
-        && crate::runner::failure_reason(task).as_deref() == Some(crate::runner::BROKE_PROTOCOL)
+        && crate::runner::failure_reason(task).as_deref() == Some(crate::runner::PROTOCOL_VIOLATION)
 }
 
 pub(crate) fn no_push() -> Error {

@@ -18,7 +18,7 @@ use crate::{
     engine::Engine,
     live::Live,
     rules::Command,
-    runner::{AGENT_FAILED, AGENT_UNAVAILABLE, BROKE_PROTOCOL, failure, is_passing, until},
+    runner::{AGENT_FAILED, AGENT_UNAVAILABLE, PROTOCOL_VIOLATION, failure, is_transient, until},
     store::Epoch,
     turn::{Say, Sink, Stop},
     write::Refusal,
@@ -107,7 +107,7 @@ impl Sink for LocalSink {
         let taken = self.engine.persist(&self.live, self.epoch, take).await;
         let seq = taken.map_err(|refusal| self.refused(refusal))?.record.run.turn;
         let read = || self.engine.message_at(&self.live.key, seq);
-        let received = self.engine.patiently(read, is_passing).await;
+        let received = self.engine.retry_while_unavailable(read, is_transient).await;
         received.map(|received| received.message).map_err(|error| self.stop(error))
     }
 
@@ -177,10 +177,10 @@ impl LocalSink {
         let (reason, text) = match error {
             // The agent fails because one of its writes was refused as invalid.
             AgentError::Failed(text) if self.protocol_violation.load(Ordering::Relaxed) => {
-                (BROKE_PROTOCOL, text.as_str())
+                (PROTOCOL_VIOLATION, text.as_str())
             }
             AgentError::Failed(text) => (AGENT_FAILED, text.as_str()),
-            AgentError::Broke(text) => (BROKE_PROTOCOL, text.as_str()),
+            AgentError::Broke(text) => (PROTOCOL_VIOLATION, text.as_str()),
             AgentError::Unavailable(text) => (AGENT_UNAVAILABLE, text.as_str()),
             AgentError::Stopped | AgentError::Left => (AGENT_FAILED, "the agent gave up"),
         };

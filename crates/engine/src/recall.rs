@@ -10,7 +10,7 @@ use crate::{
     budget::Reservation,
     engine::{Engine, refuse},
     rules::Record,
-    runner::is_passing,
+    runner::is_transient,
     store::{Key, RecallQuery},
 };
 
@@ -41,7 +41,7 @@ impl Engine {
             bytes: BYTES,
         };
         let read = || async { self.inner.store.recall(query.clone()).await.map_err(refuse) };
-        let found = self.patiently(read, is_passing).await?;
+        let found = self.retry_while_unavailable(read, is_transient).await?;
         let size: usize = found.iter().map(|(_, stored)| stored.size()).sum();
         let place = match size {
             0 => None,

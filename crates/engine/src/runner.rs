@@ -1,4 +1,5 @@
-//! Runs turns: under a claim, within their deadlines, and again after a crash.
+//! Dispatcher and supervisor of turns: claims due tasks, runs their agents within deadlines, and
+//! repeats or fails turns after a crash.
 
 use std::{
     any::Any,
@@ -32,32 +33,33 @@ use crate::{
     write::{Refusal, Write, Written},
 };
 
-/// Why a task failed, for programs: `status.message.metadata.reason`.
+/// Machine-readable reasons of failed tasks: `status.message.metadata.reason`.
 pub(crate) const AGENT_FAILED: &str = "AGENT_FAILED";
 pub(crate) const AGENT_CRASHED: &str = "AGENT_CRASHED";
 pub(crate) const AGENT_UNAVAILABLE: &str = "AGENT_UNAVAILABLE";
-pub(crate) const BROKE_PROTOCOL: &str = "INVALID_AGENT_RESPONSE";
+pub(crate) const PROTOCOL_VIOLATION: &str = "INVALID_AGENT_RESPONSE";
 pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
 pub(crate) const TIMED_OUT: &str = "TIMED_OUT";
 pub(crate) const IDLE: &str = "IDLE";
 pub(crate) const UNANSWERED: &str = "UNANSWERED";
 pub(crate) const AGENT_GONE: &str = "AGENT_GONE";
 
-/// How many tasks of an agent that is gone are ended at a time.
+/// Tasks of a removed agent that are failed in one batch.
 const ORPHANS: usize = 100;
 
-/// How a turn ended.
+/// The result of running an agent for one turn.
 enum Outcome {
     /// The agent returned.
     Returned(Result<(), AgentError>),
     /// The agent panicked; the text is for the log.
     Panicked(String),
-    /// It was told to stop and did not.
+    /// The agent did not stop within its grace period.
     Abandoned,
 }
 
 impl Engine {
-    /// Takes up what an earlier life left behind, and keeps watch from now on.
+    /// Starts the dispatchers and the janitor. The dispatchers also claim the turns that an earlier
+    /// process left unfinished.
     pub async fn start_work(&self) -> Result<(), Error> {
         for runtime in self.inner.agents.values() {
             let (engine, runtime) = (self.clone(), Arc::clone(runtime));
@@ -68,8 +70,8 @@ impl Engine {
         self.fail_orphans().await
     }
 
-    /// Stops taking work, ends every stream so that it can be resumed, and lets running turns go on
-    /// for at most `grace`. What is then unfinished is taken up by the next start.
+    /// Stops claiming tasks, ends every stream so that it can be resumed, and waits at most `grace` for
+    /// running turns. The next start claims the turns that are unfinished then.
     pub async fn drain(&self, grace: Duration) {
         self.inner.draining.cancel();
         self.inner.lives.ring_all();
@@ -80,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// The agents that have turns under way, by name, and how many.
+    /// The agents with running turns, by name, each with the number of its turns.
     pub fn at_work(&self) -> Vec<(AgentName, usize)> {
         let agents = self.inner.agents.values();
         let mut running: Vec<_> = agents
@@ -91,7 +93,7 @@ impl Engine {
         running
     }
 
-    /// Whether the engine is shutting down.
+    /// True once the engine shuts down.
     pub fn is_draining(&self) -> bool {
         self.inner.draining.is_cancelled()
     }
@@ -108,7 +110,7 @@ impl Engine {
             let (name, holder) = (&runtime.profile.name, self.inner.holder);
             let enable = || self.inner.store.enable_serial(name, holder);
             // The store has logged its error. Without the serial queue no turn can begin.
-            if self.patiently(enable, |_| true).await.is_err() {
+            if self.retry_while_unavailable(enable, |_| true).await.is_err() {
                 return;
             }
         }
@@ -122,11 +124,11 @@ impl Engine {
                     permit = runtime.acquire() => permit,
                     () = draining.cancelled() => return,
                 };
-                match self.take_up_next(runtime, permit).await {
+                match self.claim_next(runtime, permit).await {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(_) => {
-                        // The store is in trouble, which is already logged: come back later.
+                        // The store has logged its error: try again later.
                         tokio::select! {
                             () = sleep(Duration::from_secs(1)) => runtime.wake(),
                             () = draining.cancelled() => return,
@@ -138,7 +140,7 @@ impl Engine {
         }
     }
 
-    async fn take_up_next(
+    async fn claim_next(
         &self,
         runtime: &Arc<AgentRuntime>,
         permit: TurnPermit,
@@ -146,10 +148,10 @@ impl Engine {
         let due = self.due(runtime, runtime.quarantined() + 1).await.map_err(refuse)?;
         let mut due = due.into_iter();
         let Some(key) = due.find(|key| !runtime.is_quarantined(key)) else { return Ok(false) };
-        match self.take_up(key.clone(), runtime, permit).await {
+        match self.claim(key.clone(), runtime, permit).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {
                 let (task, agent) = (&key.task, &runtime.profile.name);
-                tracing::error!(%task, %agent, %error, "a task cannot be read and is set aside");
+                tracing::error!(%task, %agent, %error, "a task cannot be read and is skipped until the next start");
                 runtime.quarantine(key);
                 Ok(true)
             }
@@ -157,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// The tasks that an agent could take up now, in the order in which it should.
+    /// The tasks of an agent that can be claimed now, in order.
     async fn due(&self, runtime: &AgentRuntime, limit: usize) -> Result<Vec<Key>, StoreError> {
         let (name, holder) = (&runtime.profile.name, self.inner.holder);
         if runtime.profile.serial {
@@ -170,8 +172,9 @@ impl Engine {
         self.inner.store.due(name, holder, limit).await
     }
 
-    /// Begins the next turn of a waiting task, or deals with the one its dead holder left.
-    async fn take_up(
+    /// Claims a due task and starts its next turn. A turn that a dead process held is repeated or
+    /// failed, as the agent's recovery says.
+    async fn claim(
         &self,
         key: Key,
         runtime: &Arc<AgentRuntime>,
@@ -195,60 +198,62 @@ impl Engine {
         };
         let (task, agent) = (&live.key.task, &runtime.profile.name);
         if let Command::Report(..) = &command {
-            let cut_off = "a turn was cut off too often or may not be repeated: it fails";
-            tracing::warn!(%task, %agent, "{cut_off}");
+            let unfinished = "a turn was left unfinished by a stopped server and may not be repeated: its task fails";
+            tracing::warn!(%task, %agent, "{unfinished}");
         } else if again {
-            tracing::info!(%task, %agent, "takes up a turn that was cut off");
+            tracing::info!(%task, %agent, "repeats a turn that a stopped server left unfinished");
         }
         let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
         let ends = matches!(command, Command::Report(..));
-        let permit = match runs {
-            true => tokio::select! {
+        let permit = if runs {
+            tokio::select! {
                 memory = self.reserve_turn(record.bytes) => permit.with_memory(memory),
                 () = self.inner.draining.cancelled() => return Ok(()),
-            },
-            false => permit,
+            }
+        } else {
+            permit
         };
         let conversation = (runs && runtime.profile.serial).then(|| {
             let context = record.task.context_id.clone();
             runtime.lock_conversation(Conversation { owner: live.key.owner.clone(), context })
         });
         let permit = permit.with_conversation(conversation);
-        // A message that came meanwhile may have begun the next turn: what was decided here is then
-        // about a turn that is over.
+        // A message that arrived since the read may have begun another turn. The fence then refuses
+        // this write, which was decided for the turn before.
         let fence = Some(record.run.epoch);
         drop(record);
         let write = Write { fence, commands: vec![command], ..Write::default() };
-        let (engine, its_runtime, started) = (self.clone(), Arc::clone(runtime), Arc::clone(&live));
+        let (engine, turn_runtime, started) =
+            (self.clone(), Arc::clone(runtime), Arc::clone(&live));
         let written = self
-            .shielded(live, write, move |written| {
+            .commit_detached(live, write, move |written| {
                 if runs && written.claimed {
-                    engine.start(started, &its_runtime, permit, written.record.clone(), None);
+                    engine.start(started, &turn_runtime, permit, written.record.clone(), None);
                 } else if ends {
-                    // Whom it had given work to may be at it still.
-                    engine.dismiss(&written.record, None);
+                    // The agent may have delegated the task; it can now cancel that work.
+                    engine.notify_ended(&written.record, None);
                 }
             })
             .await;
         match written {
             Ok(written) if runs && !written.claimed => {
-                Err(Error::new(ErrorKind::Unavailable, "the task is not to be had right now"))
+                Err(Error::new(ErrorKind::Unavailable, "another writer claimed the task first"))
             }
             Ok(_) => Ok(()),
-            // Somebody cancelled it meanwhile, or another life has it: not ours any more.
+            // The task was cancelled, or another process claimed it.
             Err(Refusal::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => Ok(()),
             Err(Refusal::Fenced | Refusal::Duplicate(_)) => Ok(()),
             Err(Refusal::Error(error)) => Err(error),
         }
     }
 
-    /// Fails the tasks of agents that are no longer configured, so that none is left hanging.
+    /// Fails the tasks of agents that are no longer configured: no dispatcher would ever claim them.
     async fn fail_orphans(&self) -> Result<(), Error> {
         let mut agents = self.inner.store.agents_at_work().await.map_err(refuse)?;
         agents.retain(|agent| !self.inner.agents.contains_key(agent));
         for agent in agents {
-            // Those that could not be failed, because what is stored of them cannot be read, are
-            // found again with every round.
+            // Tasks that cannot be failed, because their stored data cannot be read. Every batch finds
+            // them again.
             let mut left = HashSet::new();
             loop {
                 let limit = left.len() + ORPHANS;
@@ -270,34 +275,35 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends a task that nobody works on. Returns whether it could.
+    /// Fails a task without a running turn. Returns true if it succeeded.
     pub(crate) async fn fail(&self, key: Key, reason: &str, text: &str) -> bool {
         let live = self.inner.lives.get(&key);
         let report = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
         let write = Write { commands: vec![report], ..Write::default() };
         let engine = self.clone();
-        let told = move |written: &mut Written| engine.dismiss(&written.record, None);
-        let failed = self.shielded(live, write, told).await;
+        let notify = move |written: &mut Written| engine.notify_ended(&written.record, None);
+        let failed = self.commit_detached(live, write, notify).await;
         if let Err(refusal) = &failed {
             tracing::debug!(task = %key.task, ?refusal, "the task could not be failed");
         }
         failed.is_ok()
     }
 
-    /// Tells the agent of a task that has ended while nobody was at it.
-    pub(crate) fn dismiss(&self, record: &Record, metadata: Option<Metadata>) {
+    /// Notifies the agent that one of its tasks ended without a running turn.
+    pub(crate) fn notify_ended(&self, record: &Record, metadata: Option<Metadata>) {
         let Some(runtime) = self.inner.agents.get(&record.agent).cloned() else { return };
         let task = Arc::clone(&record.task);
         self.inner.work.spawn(async move {
-            let told = caught(runtime.agent.dismissed(&task, metadata));
-            if !matches!(tokio::time::timeout(runtime.profile.grace, told).await, Ok(Ok(()))) {
+            let notified = caught(runtime.agent.task_ended(&task, metadata));
+            if !matches!(tokio::time::timeout(runtime.profile.grace, notified).await, Ok(Ok(()))) {
                 let (task, agent) = (&task.id, &runtime.profile.name);
-                tracing::warn!(%task, %agent, "the agent could not be told of the end of a task");
+                tracing::warn!(%task, %agent, "the agent was not notified of the end of a task: it failed or took too long");
             }
         });
     }
 
-    /// Runs a claimed turn, and the turns that come up meanwhile, under one permit.
+    /// Runs a claimed turn, and the further turns that messages of the same task begin, under one
+    /// permit.
     pub(crate) fn start(
         &self,
         live: Arc<Live>,
@@ -309,7 +315,7 @@ impl Engine {
         let (engine, runtime) = (self.clone(), Arc::clone(runtime));
         let stopper = Stopper::default();
         live.started(stopper.clone());
-        // A turn is large, and on its way to a thread it would be moved several times.
+        // Boxed, because the future of a turn is large and spawning moves it several times.
         self.inner.work.spawn(Box::pin(async move {
             let mut next = Some((record, received));
             while let Some((record, received)) = next.take() {
@@ -320,7 +326,7 @@ impl Engine {
         }));
     }
 
-    /// Runs one turn to its end. Returns the next one, if a message came in meanwhile.
+    /// Runs one turn to its end. Returns the next turn, if a message arrived in between.
     async fn turn(
         &self,
         live: &Arc<Live>,
@@ -338,7 +344,7 @@ impl Engine {
         };
         let ((mut assignment, spent), _place, now) = match prepared.await {
             Ok(prepared) => prepared,
-            // The claim dies with this process, and the next start takes the turn up.
+            // The claim ends with this process, and the next start claims the turn again.
             Err(error) if error.kind == ErrorKind::Unavailable => return None,
             Err(error) => {
                 let (task, agent) = (&live.key.task, &record.agent);
@@ -365,7 +371,7 @@ impl Engine {
             pause_timeout,
         );
         let sink = Arc::new(sink);
-        // A cancel that came before the stopper was in place has already closed the task.
+        // A cancel that came before the stopper was registered has already closed the task.
         if now.is_none_or(|record| record.is_closed()) {
             stopper.token.cancel();
         }
@@ -378,7 +384,7 @@ impl Engine {
         self.log_turn_begun(&live.key.task, turn.message());
         let last = async {
             let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
-            // From here on there is nobody to be stopped.
+            // The agent has returned: a cancel must not wait for it any more.
             live.finished(stopper);
             self.conclude(live, runtime, &sink, outcome).await
         };
@@ -395,14 +401,14 @@ impl Engine {
         if last.run.holder.is_some() || last.run.unread.is_empty() || last.is_closed() {
             return None;
         }
-        // Somebody else of the conversation may have been there first.
+        // Another task of the conversation may have an earlier message: the dispatcher decides.
         if runtime.profile.serial {
             return None;
         }
         let begin = Write { commands: vec![Command::Begin(self.inner.holder)], ..Write::default() };
-        match self.shielded(Arc::clone(live), begin, |_| {}).await {
+        match self.commit_detached(Arc::clone(live), begin, |_| {}).await {
             Ok(written) if written.claimed => Some((written.record, None)),
-            // The message is in the log and nobody is at it: the dispatcher finds it there.
+            // The message is in the log, unclaimed: the dispatcher finds it there.
             Ok(_) | Err(_) => {
                 runtime.wake();
                 None
@@ -410,7 +416,7 @@ impl Engine {
         }
     }
 
-    /// Waits for the agent, but not for ever.
+    /// Runs the agent until it returns, is stopped or exceeds a timeout.
     async fn supervise(
         &self,
         runtime: &AgentRuntime,
@@ -461,7 +467,7 @@ impl Engine {
         }
     }
 
-    /// Writes how the turn ended, unless the agent already did.
+    /// Writes the end of the turn, unless the agent already did.
     async fn conclude(
         &self,
         live: &Arc<Live>,
@@ -478,17 +484,17 @@ impl Engine {
                 if record.is_closed() || record.run.epoch != sink.epoch {
                     return None;
                 }
-                // Submitted again: it asked, and the answer is there.
+                // Submitted again: the agent asked a question, and the answer has arrived.
                 let is_answered = record.state() == TaskState::Submitted;
                 if record.state().is_interrupted() || is_answered {
                     Command::Release
                 } else if record.hidden {
-                    failed(BROKE_PROTOCOL, "the agent gave no answer")
+                    failed(PROTOCOL_VIOLATION, "the agent gave no answer")
                 } else {
                     Command::Report(TaskState::Completed, None, None)
                 }
             }
-            // The claim dies with this process, and the next start takes the turn up.
+            // The claim ends with this process, and the next start claims the turn again.
             Outcome::Returned(Err(AgentError::Left)) if self.is_draining() => return None,
             Outcome::Returned(Err(error)) => sink.failed(&error),
             Outcome::Panicked(cause) => {
@@ -502,18 +508,18 @@ impl Engine {
         if record.run.holder.is_none() {
             return Some(record);
         }
-        // Completed with a message unread: the turn is over, the task is not.
+        // Completed with an unread message: the turn ends, the task continues.
         self.settle(live, sink.epoch, Command::Release).await
     }
 
-    /// The record, as soon as it can be read.
+    /// Reads the record, with retries while the store is unavailable.
     async fn readable(&self, live: &Arc<Live>) -> Result<Option<Record>, Error> {
-        self.patiently(|| self.record(live), is_passing).await
+        self.retry_while_unavailable(|| self.record(live), is_transient).await
     }
 
-    /// Tries again while the store is in trouble, until it works or the engine shuts down: a full
-    /// disk is no reason to lose the work of an agent.
-    pub(crate) async fn patiently<T, E, F: Future<Output = Result<T, E>>>(
+    /// Repeats an attempt with backoff while its error is transient, until the engine shuts down: a
+    /// full disk must not lose the work of an agent.
+    pub(crate) async fn retry_while_unavailable<T, E, F: Future<Output = Result<T, E>>>(
         &self,
         mut attempt: impl FnMut() -> F,
         passes: impl Fn(&E) -> bool,
@@ -532,13 +538,13 @@ impl Engine {
         }
     }
 
-    /// Writes the end of a turn: no task may be left at work that nobody works on.
+    /// Writes the end of a turn, so that no task stays at work without a turn.
     async fn settle(&self, live: &Arc<Live>, epoch: Epoch, command: Command) -> Option<Record> {
         let written = self.persist(live, epoch, vec![command]).await;
         written.ok().map(|written| written.record)
     }
 
-    /// Writes what a turn says, as soon as it can be written.
+    /// Commits the commands of a turn, with retries while the store is unavailable.
     pub(crate) async fn persist(
         &self,
         live: &Arc<Live>,
@@ -548,16 +554,16 @@ impl Engine {
         let attempt = || {
             let fence = Some(epoch);
             let write = Write { fence, commands: commands.clone(), ..Write::default() };
-            self.shielded(Arc::clone(live), write, |_| {})
+            self.commit_detached(Arc::clone(live), write, |_| {})
         };
         let passes = |refusal: &Refusal| match refusal {
-            Refusal::Error(error) => is_passing(error),
+            Refusal::Error(error) => is_transient(error),
             Refusal::Fenced | Refusal::Duplicate(_) => false,
         };
-        self.patiently(attempt, passes).await
+        self.retry_while_unavailable(attempt, passes).await
     }
 
-    /// What the turn is about, and how much of its time earlier attempts took.
+    /// The assignment of a turn, and the time that its earlier attempts took.
     async fn assignment(
         &self,
         live: &Live,
@@ -569,7 +575,10 @@ impl Engine {
         let run = &record.run;
         let received = match received {
             Some(received) => received,
-            None => self.patiently(|| self.message_at(&live.key, run.turn), is_passing).await?,
+            None => {
+                self.retry_while_unavailable(|| self.message_at(&live.key, run.turn), is_transient)
+                    .await?
+            }
         };
         let spent = match run.attempt {
             0 | 1 => 0,
@@ -608,12 +617,12 @@ impl Engine {
     }
 }
 
-/// Whether it may work the next time.
-pub(crate) fn is_passing(error: &Error) -> bool {
+/// True if a retry may succeed.
+pub(crate) fn is_transient(error: &Error) -> bool {
     error.kind == ErrorKind::Unavailable
 }
 
-/// What a failed task says, to people and to programs.
+/// The message of a failed task, with the machine-readable reason in its metadata.
 pub(crate) fn failure(reason: &str, text: &str) -> Arc<Message> {
     let mut message = Message::agent(uuid::Uuid::now_v7().to_string(), text);
     let reason = ("reason".to_owned(), Value::String(reason.to_owned()));
@@ -621,7 +630,7 @@ pub(crate) fn failure(reason: &str, text: &str) -> Arc<Message> {
     message.into()
 }
 
-/// Why a task failed, as [`failure`] wrote it.
+/// The reason that [`failure`] wrote into a task.
 pub(crate) fn failure_reason(task: &Task) -> Option<String> {
     task.status.message.as_ref()?.metadata.as_ref()?.get("reason")
 }
@@ -644,11 +653,11 @@ fn returned(outcome: Result<Result<(), AgentError>, Box<dyn Any + Send>>) -> Out
     }
 }
 
-/// Runs a future so that its panic fails one task and not the server.
+/// Runs a future and catches its panic, which then fails one task and not the server.
 async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|context| {
-        // The future is never polled again after a panic, so no broken state can be seen.
+        // The future is never polled again after a panic, so its broken state cannot be observed.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),

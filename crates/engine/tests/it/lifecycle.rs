@@ -412,7 +412,7 @@ impl Agent for Asking {
         Ok(())
     }
 
-    async fn dismissed(&self, task: &Task, metadata: Option<Metadata>) {
+    async fn task_ended(&self, task: &Task, metadata: Option<Metadata>) {
         self.0.lock().unwrap().push((task.status.state, metadata));
     }
 }
