@@ -292,14 +292,14 @@ impl Upstream {
             Cut::Turn(Stop::Refused(reason)) => {
                 AgentError::Failed(format!("agent {} was cut off: {reason}", self.name))
             }
-            Cut::Left => AgentError::Left,
+            Cut::Left => AgentError::Suspended,
             Cut::Failed(failure) => discreet(failure).tell(turn, &self.name, self.error_detail),
             Cut::Gone(failure) => discreet(failure).tell_gone(turn, &self.name, self.error_detail),
             Cut::Broke(what) => {
                 let what = self.secrets.redact_sentence(&what);
                 let (task, agent) = (turn.task_id(), &self.name);
                 tracing::warn!(%task, %agent, what, "the agent broke the protocol");
-                AgentError::Broke(format!("agent {} {what}", self.name))
+                AgentError::ProtocolViolation(format!("agent {} {what}", self.name))
             }
         }
     }

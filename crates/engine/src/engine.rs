@@ -527,7 +527,7 @@ pub(crate) fn refuse(error: StoreError) -> Error {
                 "tasks cannot be stored or read now; try again later",
             )
         }
-        StoreError::Moved | StoreError::Fenced | StoreError::Duplicate(_) => {
+        StoreError::Conflict | StoreError::Fenced | StoreError::Duplicate(_) => {
             internal(&error.to_string())
         }
         StoreError::Corrupt(cause) => internal(&cause),

@@ -113,7 +113,7 @@ impl Sink for LocalSink {
 
     async fn leaving(&self) {
         // A turn on a store that ends with the process cannot continue later.
-        if self.engine.inner.store.is_lasting() {
+        if self.engine.inner.store.is_durable() {
             self.engine.draining().await;
         } else {
             std::future::pending().await
@@ -180,9 +180,9 @@ impl LocalSink {
                 (PROTOCOL_VIOLATION, text.as_str())
             }
             AgentError::Failed(text) => (AGENT_FAILED, text.as_str()),
-            AgentError::Broke(text) => (PROTOCOL_VIOLATION, text.as_str()),
+            AgentError::ProtocolViolation(text) => (PROTOCOL_VIOLATION, text.as_str()),
             AgentError::Unavailable(text) => (AGENT_UNAVAILABLE, text.as_str()),
-            AgentError::Stopped | AgentError::Left => (AGENT_FAILED, "the agent gave up"),
+            AgentError::Stopped | AgentError::Suspended => (AGENT_FAILED, "the agent gave up"),
         };
         Command::Report(TaskState::Failed, Some(failure(reason, text)), None)
     }

@@ -495,7 +495,7 @@ impl Engine {
                 }
             }
             // The claim ends with this process, and the next start claims the turn again.
-            Outcome::Returned(Err(AgentError::Left)) if self.is_draining() => return None,
+            Outcome::Returned(Err(AgentError::Suspended)) if self.is_draining() => return None,
             Outcome::Returned(Err(error)) => sink.failed(&error),
             Outcome::Panicked(cause) => {
                 let (task, agent) = (&live.key.task, &runtime.profile.name);

@@ -298,8 +298,8 @@ pub struct Retention {
 /// Why the store did not do it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// The log does not end where the caller thought; decide again.
-    Moved,
+    /// The log does not end at [`Append::expect`]: another writer was first. Read and decide again.
+    Conflict,
     /// A newer claim exists; the writer has lost the task.
     Fenced,
     /// The idempotency key is taken.
@@ -387,8 +387,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether what it holds is there after the end of this process.
-    fn is_lasting(&self) -> bool {
+    /// True if the data survives the end of this process.
+    fn is_durable(&self) -> bool {
         true
     }
 
@@ -402,7 +402,7 @@ impl StoreError {
         match self {
             Self::Corrupt(cause) => Self::Corrupt(format!("task {task}: {cause}")),
             Self::Unavailable(_)
-            | Self::Moved
+            | Self::Conflict
             | Self::Fenced
             | Self::Duplicate(_)
             | Self::TooLarge(_) => self,
@@ -413,7 +413,7 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Moved => f.write_str("the log has moved"),
+            Self::Conflict => f.write_str("another writer changed the task first"),
             Self::Fenced => f.write_str("a newer claim exists"),
             Self::Duplicate(_) => f.write_str("the idempotency key is taken"),
             Self::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),

@@ -168,7 +168,7 @@ impl Engine {
                     let received = received.filter(|_| record.run.turn == before + 1);
                     return Ok(Written { before, first, claimed, received, record });
                 }
-                Err(StoreError::Moved) => {
+                Err(StoreError::Conflict) => {
                     // The task exists already, or another process wrote: read it again.
                     expected = true;
                 }

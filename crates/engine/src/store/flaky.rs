@@ -204,8 +204,8 @@ impl Store for Flaky {
         self.store.metrics()
     }
 
-    fn is_lasting(&self) -> bool {
-        self.store.is_lasting()
+    fn is_durable(&self) -> bool {
+        self.store.is_durable()
     }
 
     fn secret(&self) -> [u8; 32] {

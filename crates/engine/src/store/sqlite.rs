@@ -276,7 +276,7 @@ impl Store for Sqlite {
         Some(&self.metrics)
     }
 
-    fn is_lasting(&self) -> bool {
+    fn is_durable(&self) -> bool {
         match &*self.readers {
             Readers::Pool { .. } => true,
             Readers::Shared(_) => false,

@@ -448,7 +448,7 @@ async fn a_task_that_failed_has_ended_before_its_agent_has_put_everything_away()
     let bench = Bench::new(Script::new(move |turn| {
         let tidy = Arc::clone(&tidy);
         Box::pin(async move {
-            let error = AgentError::Broke("it makes no sense".to_owned());
+            let error = AgentError::ProtocolViolation("it makes no sense".to_owned());
             turn.fail_while(&error, tidy.notified()).await;
             Err(error)
         })

@@ -158,10 +158,10 @@ impl Batch<'_> {
         }
         let Append { key, fence, header, snapshot, .. } = append;
         let owner = self.memory.names.owner(self.conn, &key.owner)?;
-        let Some(owner) = owner else { return Ok(Err(StoreError::Moved)) };
+        let Some(owner) = owner else { return Ok(Err(StoreError::Conflict)) };
         let before = match alone(self.find(owner, &key.task))? {
             Ok(Some(before)) => before,
-            Ok(None) => return Ok(Err(StoreError::Moved)),
+            Ok(None) => return Ok(Err(StoreError::Conflict)),
             Err(spoiled) => return Ok(Err(spoiled)),
         };
         // The claim before the head: a writer that has lost its task must not decide again.
@@ -169,7 +169,7 @@ impl Batch<'_> {
             return Ok(Err(StoreError::Fenced));
         }
         if before.head != append.expect {
-            return Ok(Err(StoreError::Moved));
+            return Ok(Err(StoreError::Conflict));
         }
         let group = group(owner, before.indexed.group.agent, header);
         let mut after = Known {
@@ -227,7 +227,7 @@ impl Batch<'_> {
             ],
         )?;
         if added == 0 {
-            return Ok(Err(StoreError::Moved));
+            return Ok(Err(StoreError::Conflict));
         }
         self.next.row += 1;
         let group = group(owner, agent, header);
