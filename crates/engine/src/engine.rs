@@ -19,7 +19,7 @@ use crate::{
     builder::Settings,
     caller::{Caller, Via},
     clock::Clock,
-    feed::Bells,
+    feed::OwnerWakers,
     live::{Live, Lives},
     log,
     rules::{self, Command, Record},
@@ -48,9 +48,9 @@ pub(crate) struct Inner {
     /// Who gets what names no agent.
     pub(crate) default: Arc<AgentRuntime>,
     pub(crate) lives: Arc<Lives>,
-    pub(crate) bells: Arc<Bells>,
-    /// For feeds that begin far back, one step at a time.
-    pub(crate) looking_back: Semaphore,
+    pub(crate) wakers: Arc<OwnerWakers>,
+    /// Permit of feeds that catch up from far back: one page at a time.
+    pub(crate) catch_up: Semaphore,
     /// Memory of requests until they are in the log.
     pub(crate) requests: Arc<MemoryBudget>,
     /// Memory of the tasks that turns work on.

@@ -50,7 +50,7 @@ pub(crate) struct Live {
     /// How to stop the turn that runs now.
     stop: Mutex<Option<Stopper>>,
     tail: Mutex<Tail>,
-    bell: watch::Sender<()>,
+    waker: watch::Sender<()>,
     /// Its part of [`Lives::held`].
     held: AtomicU64,
     /// True if it is among [`Lives::recent`].
@@ -96,7 +96,7 @@ impl Lives {
             record: tokio::sync::Mutex::default(),
             stop: Mutex::default(),
             tail: Mutex::default(),
-            bell: watch::Sender::new(()),
+            waker: watch::Sender::new(()),
             held: AtomicU64::new(0),
             is_recent: AtomicBool::new(false),
             lives: Arc::downgrade(self),
@@ -111,10 +111,10 @@ impl Lives {
     }
 
     /// Wakes every reader of every task, to look again.
-    pub(crate) fn ring_all(&self) {
+    pub(crate) fn wake_all(&self) {
         let lives: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
         for live in lives {
-            live.bell.send_replace(());
+            live.waker.send_replace(());
         }
     }
 
@@ -234,7 +234,7 @@ impl Live {
         tail.closed = record.is_closed();
         tail.unread = record.run.unread.last().copied().unwrap_or_default();
         drop(tail);
-        self.bell.send_replace(());
+        self.waker.send_replace(());
     }
 
     /// Events after `after`, if memory holds them all.
@@ -270,8 +270,8 @@ impl Live {
     }
 
     /// Hears the bell from now on.
-    pub(crate) fn listen(&self) -> watch::Receiver<()> {
-        self.bell.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.waker.subscribe()
     }
 
     /// Registers the turn that runs now.

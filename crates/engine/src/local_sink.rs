@@ -86,10 +86,10 @@ impl Sink for LocalSink {
     async fn answered(&self) -> bool {
         let _pause = self.pause();
         let last_question = self.last_question.load(Ordering::Relaxed);
-        let mut bell = self.live.listen();
+        let mut waker = self.live.subscribe();
         let answered = async {
             while !self.live.is_answered(last_question) && !self.live.is_closed() {
-                if bell.changed().await.is_err() {
+                if waker.changed().await.is_err() {
                     break;
                 }
             }

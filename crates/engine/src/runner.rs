@@ -74,8 +74,8 @@ impl Engine {
     /// running turns. The next start claims the turns that are unfinished then.
     pub async fn drain(&self, grace: Duration) {
         self.inner.draining.cancel();
-        self.inner.lives.ring_all();
-        self.inner.bells.ring_all();
+        self.inner.lives.wake_all();
+        self.inner.wakers.wake_all();
         self.inner.work.close();
         if tokio::time::timeout(grace, self.inner.work.wait()).await.is_err() {
             tracing::warn!("some turns did not finish in time; the next start takes them up");

@@ -50,7 +50,7 @@ pub struct Item {
 pub struct Subscription {
     engine: Engine,
     live: Arc<Live>,
-    bell: watch::Receiver<()>,
+    waker: watch::Receiver<()>,
     cursor: Seq,
     until: Until,
     first: Option<First>,
@@ -84,10 +84,10 @@ impl Until {
 impl Subscription {
     /// Reads the events after `after`.
     pub(crate) fn new(engine: Engine, live: Arc<Live>, after: Seq, until: Until) -> Self {
-        let bell = live.listen();
+        let waker = live.subscribe();
         let ready = VecDeque::new();
         let (first, share, direct, done) = (None, None, false, false);
-        Self { engine, live, bell, cursor: after, until, first, direct, ready, share, done }
+        Self { engine, live, waker, cursor: after, until, first, direct, ready, share, done }
     }
 
     /// Gives items that are not small a place in this share, and waits for it where there is none.
@@ -225,7 +225,7 @@ impl Subscription {
                 return Ok(true);
             }
             // Before the read, never after: a ring between the two must not be missed.
-            self.bell.borrow_and_update();
+            self.waker.borrow_and_update();
             let page = match self.live.recent(self.cursor, PAGE) {
                 Some(page) => page,
                 None => self.engine.read(&self.live.key, self.cursor, PAGE).await?,
@@ -239,7 +239,7 @@ impl Subscription {
                     return Ok(false);
                 }
                 // The bell lives as long as this reader, so the wait cannot fail.
-                let _ = self.bell.changed().await;
+                let _ = self.waker.changed().await;
                 continue;
             }
             self.ready = page.entries.into();

@@ -162,7 +162,7 @@ impl Engine {
                     }
                     self.log_written(&record.task.id, &write.commands, &entries);
                     live.publish(entries, &record, snapshot);
-                    self.inner.bells.ring(&live.key.owner);
+                    self.inner.wakers.wake(&live.key.owner);
                     live.keep(&mut slot, record.clone());
                     let claimed = record.run.epoch != epoch;
                     let received = received.filter(|_| record.run.turn == before + 1);
