@@ -11,10 +11,10 @@ use crate::{
     agent::Profile,
     agent_runtime::AgentRuntime,
     budget::Reservation,
+    cache::CachedTask,
     caller::{Caller, Via},
     engine::{Engine, no_push, refuse, taken},
     idempotency,
-    live::Live,
     rules::{Command, Record},
     store::{ListQuery, Original},
     trace,
@@ -27,7 +27,7 @@ const BYTES_PER_TASK_BYTE: u64 = 4;
 
 /// A message that is in the log.
 pub(crate) struct Accepted {
-    pub(crate) live: Arc<Live>,
+    pub(crate) cached: Arc<CachedTask>,
     /// Its place.
     pub(crate) seq: Seq,
     /// The task right after it, if it is small.
@@ -53,9 +53,9 @@ impl Engine {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
         }
         let via = &*self.chosen(via, &send)?;
-        // Live before the look, so that the write need not read the task a second time.
+        // CachedTask before the look, so that the write need not read the task a second time.
         let named = send.message.task_id.as_ref().or(send.own_task.as_ref());
-        let _named = named.map(|id| self.inner.lives.get(&caller.key(id.clone())));
+        let _named = named.map(|id| self.inner.cache.get(&caller.key(id.clone())));
         let existing = self.continued(caller, via, &send).await?;
         let agent = match &existing {
             Some(record) => &record.agent,
@@ -84,7 +84,7 @@ impl Engine {
         let content = dedup.as_ref().map(|dedup| dedup.content);
         let is_new = existing.is_none();
         let record = existing.unwrap_or_else(|| self.fresh(&runtime, &send));
-        let live = self.inner.lives.get(&caller.key(record.task.id.clone()));
+        let cached = self.inner.cache.get(&caller.key(record.task.id.clone()));
         let hidden = is_new && record.hidden;
         let bytes = record.bytes.saturating_add(size(&send.message) as u64);
         // Named here, so that the rules do not have to copy the message to do it.
@@ -115,9 +115,9 @@ impl Engine {
         let fresh = is_new.then_some(record);
         let write = Write { fence: None, commands, dedup, fresh, keep_first };
         let engine = self.clone();
-        let started = Arc::clone(&live);
+        let started = Arc::clone(&cached);
         let written = self
-            .commit_detached(Arc::clone(&live), write, move |written| match permit {
+            .commit_detached(Arc::clone(&cached), write, move |written| match permit {
                 Some(permit) if written.claimed => {
                     let (record, received) = (written.record.clone(), written.received.take());
                     engine.start(started, &runtime, permit, record, received);
@@ -129,7 +129,7 @@ impl Engine {
             Ok(written) => {
                 trace::found(&written.record.task, written.before + 1, is_new);
                 let (seq, bytes) = (written.before + 1, written.record.bytes);
-                Ok(Accepted { live, seq, first: written.first, bytes, repeated: false, hidden })
+                Ok(Accepted { cached, seq, first: written.first, bytes, repeated: false, hidden })
             }
             Err(Refusal::Duplicate(original)) => {
                 let content = content.unwrap_or_default();
@@ -211,12 +211,12 @@ impl Engine {
             return Err(Error::new(ErrorKind::IdempotencyConflict, text));
         }
         let key = caller.key(original.task);
-        let live = self.inner.lives.get(&key);
-        let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
+        let cached = self.inner.cache.get(&key);
+        let record = self.record(&cached).await?.ok_or_else(Error::task_not_found)?;
         let hidden = record.hidden;
         trace::found(&record.task, original.seq, true);
         let (seq, bytes) = (original.seq, record.bytes);
-        Ok(Accepted { live, seq, first: None, bytes, repeated: true, hidden })
+        Ok(Accepted { cached, seq, first: None, bytes, repeated: true, hidden })
     }
 
     fn fresh(&self, runtime: &AgentRuntime, send: &SendMessage) -> Record {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use herald_protocol::{ContextId, Error, Message, SendResult, Task, TaskId, TaskPage};
 
 use crate::{
+    cache::CachedTask,
     engine::refuse,
-    live::Live,
     log,
     rules::Record,
     store::{Snapshot, StoreError},
@@ -71,10 +71,10 @@ pub(crate) enum Form {
 
 impl TaskJson {
     /// A live task, as its caller asked for it.
-    pub(crate) fn of(record: Record, live: &Live, history_length: Option<i32>) -> Self {
+    pub(crate) fn of(record: Record, cached: &CachedTask, history_length: Option<i32>) -> Self {
         match history_length {
             Some(_) => shown(record.task, history_length).into(),
-            None => Self(Form::Task(record.task, live.snapshot(record.head))),
+            None => Self(Form::Task(record.task, cached.snapshot(record.head))),
         }
     }
 

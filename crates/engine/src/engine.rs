@@ -17,10 +17,10 @@ use crate::{
     answer::{Form, Reply, Sent, TaskJson, shown},
     budget::{MemoryBudget, Quota, Reservation, SMALL},
     builder::Settings,
+    cache::{CachedTask, TaskCache},
     caller::{Caller, Via},
     clock::Clock,
     feed::OwnerWakers,
-    live::{Live, Lives},
     log,
     rules::{self, Command, Record},
     store::{Holder, Key, ListQuery, Page, Store, StoreError, Stored},
@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     pub(crate) agents: HashMap<AgentName, Arc<AgentRuntime>>,
     /// Who gets what names no agent.
     pub(crate) default: Arc<AgentRuntime>,
-    pub(crate) lives: Arc<Lives>,
+    pub(crate) cache: Arc<TaskCache>,
     pub(crate) wakers: Arc<OwnerWakers>,
     /// Permit of feeds that catch up from far back: one page at a time.
     pub(crate) catch_up: Semaphore,
@@ -152,12 +152,12 @@ impl Engine {
         // A direct answer cannot be returned before it is given.
         if !immediately || accepted.hidden {
             let wait = self.inner.settings.send_wait;
-            let live = Arc::clone(&accepted.live);
-            let mut events = Subscription::new(self.clone(), live, accepted.seq, Until::Settled);
+            let cached = Arc::clone(&accepted.cached);
+            let mut events = Subscription::new(self.clone(), cached, accepted.seq, Until::Settled);
             // Running out of time is an answer too: the task as it stands.
             tokio::time::timeout(wait, events.finish()).await.unwrap_or(Ok(()))?;
         }
-        let record = self.record(&accepted.live).await?.ok_or_else(Error::task_not_found)?;
+        let record = self.record(&accepted.cached).await?.ok_or_else(Error::task_not_found)?;
         if let Some(reply) = record.reply {
             return Ok(Sent::Message(reply));
         }
@@ -166,12 +166,12 @@ impl Engine {
             return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
                 .with("taskId", record.task.id.as_str()));
         }
-        Ok(Sent::Task(TaskJson::of(record, &accepted.live, history)))
+        Ok(Sent::Task(TaskJson::of(record, &accepted.cached, history)))
     }
 
     /// Whether the task's agent waits for its caller within its turn.
-    async fn waits(&self, live: &Arc<Live>) -> Result<bool, Error> {
-        let record = self.record(live).await?.ok_or_else(Error::task_not_found)?;
+    async fn waits(&self, cached: &Arc<CachedTask>) -> Result<bool, Error> {
+        let record = self.record(cached).await?.ok_or_else(Error::task_not_found)?;
         Ok(self.runtime(&record.agent)?.profile.waits)
     }
 
@@ -186,21 +186,21 @@ impl Engine {
         let is_old = send.infer_task;
         let operation = Operation::SendStreamingMessage;
         let accepted = Box::pin(self.accept(caller, via, send, operation)).await?;
-        let Accepted { live, seq, first, bytes, repeated, hidden } = accepted;
-        let until = match is_old && self.waits(&live).await? {
+        let Accepted { cached, seq, first, bytes, repeated, hidden } = accepted;
+        let until = match is_old && self.waits(&cached).await? {
             true => Until::TaskEnds,
             false => Until::TurnEnds,
         };
         // Only a send that was made before has a stream to go on with.
         if let Some(after) = after.filter(|after| repeated && after.seq >= seq) {
-            if after.task.is_some_and(|task| task != live.key.task) {
+            if after.task.is_some_and(|task| task != cached.key.task) {
                 return Err(Error::field("Last-Event-ID", "belongs to another task"));
             }
-            let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
+            let record = self.record(&cached).await?.ok_or_else(Error::task_not_found)?;
             check_cursor(&record, after.seq)?;
-            return Ok(Subscription::new(self.clone(), live, after.seq, until));
+            return Ok(Subscription::new(self.clone(), cached, after.seq, until));
         }
-        let events = Subscription::new(self.clone(), Arc::clone(&live), seq, until);
+        let events = Subscription::new(self.clone(), Arc::clone(&cached), seq, until);
         if hidden {
             return Ok(events.answered_directly());
         }
@@ -212,10 +212,10 @@ impl Engine {
 
     async fn get(&self, caller: &Caller, via: &Via, get: GetTask) -> Result<TaskJson, Error> {
         let key = caller.key(get.id);
-        if let Some(live) = self.inner.lives.peek(&key) {
-            let record = self.record(&live).await?.filter(|record| record.is_shown(via));
+        if let Some(cached) = self.inner.cache.peek(&key) {
+            let record = self.record(&cached).await?.filter(|record| record.is_shown(via));
             let record = record.ok_or_else(Error::task_not_found)?;
-            return Ok(TaskJson::of(record, &live, get.history_length));
+            return Ok(TaskJson::of(record, &cached, get.history_length));
         }
         let (stored, _reservation) = self.load(&key).await?;
         let stored =
@@ -279,17 +279,17 @@ impl Engine {
         cancel: CancelTask,
     ) -> Result<TaskJson, Error> {
         let id = self.find(caller, via, cancel.id).await?.task.id.clone();
-        let live = self.inner.lives.get(&caller.key(id.clone()));
+        let cached = self.inner.cache.get(&caller.key(id.clone()));
         let metadata = cancel.metadata.clone();
         let commands = vec![Command::Cancel { metadata: cancel.metadata }];
         let write = Write { commands, ..Write::default() };
-        let (engine, stopped) = (self.clone(), Arc::clone(&live));
+        let (engine, stopped) = (self.clone(), Arc::clone(&cached));
         let notify = move |written: &mut Written| {
             if !stopped.stop(metadata.clone()) {
                 engine.notify_ended(&written.record, metadata);
             }
         };
-        let written = self.commit_detached(live, write, notify).await;
+        let written = self.commit_detached(cached, write, notify).await;
         let task = match written.map_err(Error::from) {
             Ok(written) => written.record.task,
             Err(error) if error.kind == ErrorKind::TaskNotCancelable => {
@@ -312,16 +312,16 @@ impl Engine {
         subscribe: SubscribeToTask,
     ) -> Result<Subscription, Error> {
         let key = caller.key(subscribe.id.clone());
-        // Live before the look, so that nothing falls between the snapshot and what follows it.
-        let live = self.inner.lives.get(&key);
+        // CachedTask before the look, so that nothing falls between the snapshot and what follows it.
+        let cached = self.inner.cache.get(&key);
         let record = self.find(caller, via, subscribe.id).await?;
         self.check_streaming(&record.agent)?;
         if let Some(after) = subscribe.after {
             check_cursor(&record, after)?;
-            return Ok(Subscription::new(self.clone(), live, after, Until::TaskEnds));
+            return Ok(Subscription::new(self.clone(), cached, after, Until::TaskEnds));
         }
         if !record.is_closed() {
-            let events = Subscription::new(self.clone(), live, record.head, Until::TaskEnds);
+            let events = Subscription::new(self.clone(), cached, record.head, Until::TaskEnds);
             return Ok(match record.bytes <= SMALL as u64 {
                 true => events.starting_with(&shown(record.task, None)),
                 false => events.starting_later(record.bytes, None),
@@ -332,7 +332,7 @@ impl Engine {
             let state = record.state().proto_name();
             return Err(Error::new(ErrorKind::UnsupportedOperation, text).with("state", state));
         }
-        let events = Subscription::new(self.clone(), live, 1, Until::TaskEnds);
+        let events = Subscription::new(self.clone(), cached, 1, Until::TaskEnds);
         Ok(events.starting_later(record.bytes, None))
     }
 
@@ -350,21 +350,21 @@ impl Engine {
 
     /// A task by its full name, seen or not.
     pub(crate) async fn look(&self, key: &Key) -> Result<Option<Record>, Error> {
-        match self.inner.lives.peek(key) {
-            Some(live) => self.record(&live).await,
+        match self.inner.cache.peek(key) {
+            Some(cached) => self.record(&cached).await,
             None => self.stored(key).await,
         }
     }
 
     /// The record as it is now, from memory where it is there.
-    pub(crate) async fn record(&self, live: &Arc<Live>) -> Result<Option<Record>, Error> {
-        let mut slot = live.record.lock().await;
-        if let Some(record) = &*slot {
+    pub(crate) async fn record(&self, cached: &Arc<CachedTask>) -> Result<Option<Record>, Error> {
+        let mut held = cached.record.lock().await;
+        if let Some(record) = &*held {
             return Ok(Some(record.clone()));
         }
-        let stored = self.stored(&live.key).await?;
+        let stored = self.stored(&cached.key).await?;
         if let Some(record) = &stored {
-            live.keep(&mut slot, record.clone());
+            cached.keep(&mut held, record.clone());
         }
         Ok(stored)
     }

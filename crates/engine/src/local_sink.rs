@@ -15,8 +15,8 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{
     agent::AgentError,
     agent_runtime::PausablePermit,
+    cache::CachedTask,
     engine::Engine,
-    live::Live,
     rules::Command,
     runner::{AGENT_FAILED, AGENT_UNAVAILABLE, PROTOCOL_VIOLATION, failure, is_transient, until},
     store::Epoch,
@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct LocalSink {
     engine: Engine,
-    pub(crate) live: Arc<Live>,
+    pub(crate) cached: Arc<CachedTask>,
     pub(crate) epoch: Epoch,
     /// True if a direct answer completes the task, because the caller asked for a task.
     closes_task: bool,
@@ -74,7 +74,7 @@ impl Sink for LocalSink {
                 Say::Failed(error) => self.failed(&error),
             })
             .collect();
-        let written = self.engine.persist(&self.live, self.epoch, commands).await;
+        let written = self.engine.persist(&self.cached, self.epoch, commands).await;
         self.touch();
         let record = written.map_err(|refusal| self.refused(refusal))?.record;
         if record.state().is_interrupted() {
@@ -86,14 +86,14 @@ impl Sink for LocalSink {
     async fn answered(&self) -> bool {
         let _pause = self.pause();
         let last_question = self.last_question.load(Ordering::Relaxed);
-        let mut waker = self.live.subscribe();
+        let mut waker = self.cached.subscribe();
         let answered = async {
-            while !self.live.is_answered(last_question) && !self.live.is_closed() {
+            while !self.cached.is_answered(last_question) && !self.cached.is_closed() {
                 if waker.changed().await.is_err() {
                     break;
                 }
             }
-            self.live.is_answered(last_question) && !self.live.is_closed()
+            self.cached.is_answered(last_question) && !self.cached.is_closed()
         };
         tokio::select! {
             answered = answered => answered,
@@ -104,9 +104,9 @@ impl Sink for LocalSink {
 
     async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
         let take = vec![Command::Take(self.last_question.load(Ordering::Relaxed))];
-        let taken = self.engine.persist(&self.live, self.epoch, take).await;
+        let taken = self.engine.persist(&self.cached, self.epoch, take).await;
         let seq = taken.map_err(|refusal| self.refused(refusal))?.record.run.turn;
-        let read = || self.engine.message_at(&self.live.key, seq);
+        let read = || self.engine.message_at(&self.cached.key, seq);
         let received = self.engine.retry_while_unavailable(read, is_transient).await;
         received.map(|received| received.message).map_err(|error| self.stop(error))
     }
@@ -135,7 +135,7 @@ impl LocalSink {
     /// A sink without writes.
     pub(crate) fn new(
         engine: Engine,
-        live: Arc<Live>,
+        cached: Arc<CachedTask>,
         epoch: Epoch,
         permit: Arc<PausablePermit>,
         closes_task: bool,
@@ -143,7 +143,7 @@ impl LocalSink {
     ) -> Self {
         Self {
             engine,
-            live,
+            cached,
             epoch,
             closes_task,
             last_write: AtomicU64::new(0),

@@ -20,11 +20,11 @@ use tracing::Instrument;
 use crate::{
     agent::{AgentError, Recovery},
     agent_runtime::{AgentRuntime, TurnPermit},
+    cache::{CachedTask, Stopper},
     compat_log,
     engine::{Engine, refuse},
     idempotency::TurnId,
     janitor,
-    live::{Live, Stopper},
     local_sink::LocalSink,
     log,
     rules::{Command, Event, Received, Record},
@@ -74,7 +74,7 @@ impl Engine {
     /// running turns. The next start claims the turns that are unfinished then.
     pub async fn drain(&self, grace: Duration) {
         self.inner.draining.cancel();
-        self.inner.lives.wake_all();
+        self.inner.cache.wake_all();
         self.inner.wakers.wake_all();
         self.inner.work.close();
         if tokio::time::timeout(grace, self.inner.work.wait()).await.is_err() {
@@ -180,8 +180,8 @@ impl Engine {
         runtime: &Arc<AgentRuntime>,
         permit: TurnPermit,
     ) -> Result<(), Error> {
-        let live = self.inner.lives.get(&key);
-        let Some(record) = self.record(&live).await? else { return Ok(()) };
+        let cached = self.inner.cache.get(&key);
+        let Some(record) = self.record(&cached).await? else { return Ok(()) };
         let again = record.run.holder.is_some();
         let command = match runtime.profile.recovery {
             _ if !again => Command::Begin(self.inner.holder),
@@ -196,7 +196,7 @@ impl Engine {
                 Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)), None)
             }
         };
-        let (task, agent) = (&live.key.task, &runtime.profile.name);
+        let (task, agent) = (&cached.key.task, &runtime.profile.name);
         if let Command::Report(..) = &command {
             let unfinished = "a turn was left unfinished by a stopped server and may not be repeated: its task fails";
             tracing::warn!(%task, %agent, "{unfinished}");
@@ -215,7 +215,7 @@ impl Engine {
         };
         let conversation = (runs && runtime.profile.serial).then(|| {
             let context = record.task.context_id.clone();
-            runtime.lock_conversation(Conversation { owner: live.key.owner.clone(), context })
+            runtime.lock_conversation(Conversation { owner: cached.key.owner.clone(), context })
         });
         let permit = permit.with_conversation(conversation);
         // A message that arrived since the read may have begun another turn. The fence then refuses
@@ -224,9 +224,9 @@ impl Engine {
         drop(record);
         let write = Write { fence, commands: vec![command], ..Write::default() };
         let (engine, turn_runtime, started) =
-            (self.clone(), Arc::clone(runtime), Arc::clone(&live));
+            (self.clone(), Arc::clone(runtime), Arc::clone(&cached));
         let written = self
-            .commit_detached(live, write, move |written| {
+            .commit_detached(cached, write, move |written| {
                 if runs && written.claimed {
                     engine.start(started, &turn_runtime, permit, written.record.clone(), None);
                 } else if ends {
@@ -277,12 +277,12 @@ impl Engine {
 
     /// Fails a task without a running turn. Returns true if it succeeded.
     pub(crate) async fn fail(&self, key: Key, reason: &str, text: &str) -> bool {
-        let live = self.inner.lives.get(&key);
+        let cached = self.inner.cache.get(&key);
         let report = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
         let write = Write { commands: vec![report], ..Write::default() };
         let engine = self.clone();
         let notify = move |written: &mut Written| engine.notify_ended(&written.record, None);
-        let failed = self.commit_detached(live, write, notify).await;
+        let failed = self.commit_detached(cached, write, notify).await;
         if let Err(refusal) = &failed {
             tracing::debug!(task = %key.task, ?refusal, "the task could not be failed");
         }
@@ -306,7 +306,7 @@ impl Engine {
     /// permit.
     pub(crate) fn start(
         &self,
-        live: Arc<Live>,
+        cached: Arc<CachedTask>,
         runtime: &Arc<AgentRuntime>,
         permit: TurnPermit,
         record: Record,
@@ -314,14 +314,14 @@ impl Engine {
     ) {
         let (engine, runtime) = (self.clone(), Arc::clone(runtime));
         let stopper = Stopper::default();
-        live.started(stopper.clone());
+        cached.started(stopper.clone());
         // Boxed, because the future of a turn is large and spawning moves it several times.
         self.inner.work.spawn(Box::pin(async move {
             let mut next = Some((record, received));
             while let Some((record, received)) = next.take() {
-                next = engine.turn(&live, &runtime, &permit, &stopper, record, received).await;
+                next = engine.turn(&cached, &runtime, &permit, &stopper, record, received).await;
             }
-            live.finished(&stopper);
+            cached.finished(&stopper);
             drop(permit);
         }));
     }
@@ -329,29 +329,30 @@ impl Engine {
     /// Runs one turn to its end. Returns the next turn, if a message arrived in between.
     async fn turn(
         &self,
-        live: &Arc<Live>,
+        cached: &Arc<CachedTask>,
         runtime: &Arc<AgentRuntime>,
         permit: &TurnPermit,
         stopper: &Stopper,
         record: Record,
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
-        live.started(stopper.clone());
+        cached.started(stopper.clone());
         let prepared = async {
-            let (earlier, place) = self.recall(&live.key, runtime, &record, &stopper.token).await?;
-            let assigned = self.assignment(live, runtime, &record, received, earlier).await?;
-            Ok::<_, Error>((assigned, place, self.readable(live).await?))
+            let (earlier, place) =
+                self.recall(&cached.key, runtime, &record, &stopper.token).await?;
+            let assigned = self.assignment(cached, runtime, &record, received, earlier).await?;
+            Ok::<_, Error>((assigned, place, self.readable(cached).await?))
         };
         let ((mut assignment, spent), _place, now) = match prepared.await {
             Ok(prepared) => prepared,
             // The claim ends with this process, and the next start claims the turn again.
             Err(error) if error.kind == ErrorKind::Unavailable => return None,
             Err(error) => {
-                let (task, agent) = (&live.key.task, &record.agent);
+                let (task, agent) = (&cached.key.task, &record.agent);
                 tracing::error!(%task, %agent, %error, "a turn could not be prepared");
                 let failed = failure(AGENT_FAILED, "the turn could not be prepared");
                 self.settle(
-                    live,
+                    cached,
                     record.run.epoch,
                     Command::Report(TaskState::Failed, Some(failed), None),
                 )
@@ -364,7 +365,7 @@ impl Engine {
         let pause_timeout = runtime.profile.paused_timeout;
         let sink = LocalSink::new(
             self.clone(),
-            Arc::clone(live),
+            Arc::clone(cached),
             epoch,
             permit,
             closes_task,
@@ -378,21 +379,21 @@ impl Engine {
         let shared: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
         let parent = assignment.trace.take();
         assignment.trace = self.span_below(parent.as_ref());
-        let span = self.turn_span(&live.key, &record, parent.as_ref(), assignment.trace.as_ref());
+        let span = self.turn_span(&cached.key, &record, parent.as_ref(), assignment.trace.as_ref());
         let turn =
             Turn::new(assignment, shared, stopper.token.clone(), Arc::clone(&stopper.metadata));
-        self.log_turn_begun(&live.key.task, turn.message());
+        self.log_turn_begun(&cached.key.task, turn.message());
         let last = async {
             let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
             // The agent has returned: a cancel must not wait for it any more.
-            live.finished(stopper);
-            self.conclude(live, runtime, &sink, outcome).await
+            cached.finished(stopper);
+            self.conclude(cached, runtime, &sink, outcome).await
         };
         let last = last.instrument(span.clone()).await;
         runtime.metrics.turns.took(sink.begun.elapsed());
-        compat_log::turn_finished(&live.key.task);
+        compat_log::turn_finished(&cached.key.task);
         if !span.is_disabled()
-            && let Ok(Some(record)) = self.record(live).await
+            && let Ok(Some(record)) = self.record(cached).await
         {
             span.record("state", record.state().proto_name());
         }
@@ -406,7 +407,7 @@ impl Engine {
             return None;
         }
         let begin = Write { commands: vec![Command::Begin(self.inner.holder)], ..Write::default() };
-        match self.commit_detached(Arc::clone(live), begin, |_| {}).await {
+        match self.commit_detached(Arc::clone(cached), begin, |_| {}).await {
             Ok(written) if written.claimed => Some((written.record, None)),
             // The message is in the log, unclaimed: the dispatcher finds it there.
             Ok(_) | Err(_) => {
@@ -453,11 +454,11 @@ impl Engine {
             } else {
                 continue;
             };
-            let (agent, task) = (&runtime.profile.name, &sink.live.key.task);
+            let (agent, task) = (&runtime.profile.name, &sink.cached.key.task);
             tracing::warn!(%agent, %task, reason, "a turn took too long: its task fails");
             // The task ends at once; the agent keeps its permit until it has stopped.
             let failed = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
-            self.settle(&sink.live, sink.epoch, failed).await;
+            self.settle(&sink.cached, sink.epoch, failed).await;
             stopper.token.cancel();
             break;
         }
@@ -470,7 +471,7 @@ impl Engine {
     /// Writes the end of the turn, unless the agent already did.
     async fn conclude(
         &self,
-        live: &Arc<Live>,
+        cached: &Arc<CachedTask>,
         runtime: &AgentRuntime,
         sink: &LocalSink,
         outcome: Outcome,
@@ -480,7 +481,7 @@ impl Engine {
         };
         let command = match outcome {
             Outcome::Returned(Ok(())) => {
-                let record = self.readable(live).await.ok().flatten()?;
+                let record = self.readable(cached).await.ok().flatten()?;
                 if record.is_closed() || record.run.epoch != sink.epoch {
                     return None;
                 }
@@ -498,23 +499,23 @@ impl Engine {
             Outcome::Returned(Err(AgentError::Suspended)) if self.is_draining() => return None,
             Outcome::Returned(Err(error)) => sink.failed(&error),
             Outcome::Panicked(cause) => {
-                let (task, agent) = (&live.key.task, &runtime.profile.name);
+                let (task, agent) = (&cached.key.task, &runtime.profile.name);
                 tracing::error!(%task, %agent, cause, "the agent panicked");
                 failed(AGENT_CRASHED, "the agent crashed")
             }
             Outcome::Abandoned => sink.failed(&AgentError::Stopped),
         };
-        let record = self.settle(live, sink.epoch, command).await?;
+        let record = self.settle(cached, sink.epoch, command).await?;
         if record.run.holder.is_none() {
             return Some(record);
         }
         // Completed with an unread message: the turn ends, the task continues.
-        self.settle(live, sink.epoch, Command::Release).await
+        self.settle(cached, sink.epoch, Command::Release).await
     }
 
     /// Reads the record, with retries while the store is unavailable.
-    async fn readable(&self, live: &Arc<Live>) -> Result<Option<Record>, Error> {
-        self.retry_while_unavailable(|| self.record(live), is_transient).await
+    async fn readable(&self, cached: &Arc<CachedTask>) -> Result<Option<Record>, Error> {
+        self.retry_while_unavailable(|| self.record(cached), is_transient).await
     }
 
     /// Repeats an attempt with backoff while its error is transient, until the engine shuts down: a
@@ -539,22 +540,27 @@ impl Engine {
     }
 
     /// Writes the end of a turn, so that no task stays at work without a turn.
-    async fn settle(&self, live: &Arc<Live>, epoch: Epoch, command: Command) -> Option<Record> {
-        let written = self.persist(live, epoch, vec![command]).await;
+    async fn settle(
+        &self,
+        cached: &Arc<CachedTask>,
+        epoch: Epoch,
+        command: Command,
+    ) -> Option<Record> {
+        let written = self.persist(cached, epoch, vec![command]).await;
         written.ok().map(|written| written.record)
     }
 
     /// Commits the commands of a turn, with retries while the store is unavailable.
     pub(crate) async fn persist(
         &self,
-        live: &Arc<Live>,
+        cached: &Arc<CachedTask>,
         epoch: Epoch,
         commands: Vec<Command>,
     ) -> Result<Written, Refusal> {
         let attempt = || {
             let fence = Some(epoch);
             let write = Write { fence, commands: commands.clone(), ..Write::default() };
-            self.commit_detached(Arc::clone(live), write, |_| {})
+            self.commit_detached(Arc::clone(cached), write, |_| {})
         };
         let passes = |refusal: &Refusal| match refusal {
             Refusal::Error(error) => is_transient(error),
@@ -566,7 +572,7 @@ impl Engine {
     /// The assignment of a turn, and the time that its earlier attempts took.
     async fn assignment(
         &self,
-        live: &Live,
+        cached: &CachedTask,
         runtime: &AgentRuntime,
         record: &Record,
         received: Option<Received>,
@@ -576,8 +582,11 @@ impl Engine {
         let received = match received {
             Some(received) => received,
             None => {
-                self.retry_while_unavailable(|| self.message_at(&live.key, run.turn), is_transient)
-                    .await?
+                self.retry_while_unavailable(
+                    || self.message_at(&cached.key, run.turn),
+                    is_transient,
+                )
+                .await?
             }
         };
         let spent = match run.attempt {
@@ -590,7 +599,7 @@ impl Engine {
         let artifacts = record.task.artifacts.iter().flatten().take(kept);
         let continued = artifacts.map(|artifact| artifact.artifact_id.clone()).collect();
         let assignment = Assignment {
-            id: TurnId::new(self.inner.secret, live.key.clone(), run.turn),
+            id: TurnId::new(self.inner.secret, cached.key.clone(), run.turn),
             task: Arc::clone(&record.task),
             earlier,
             message: received.message,

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use crate::{
     budget::{Quota, Reservation, SMALL},
+    cache::CachedTask,
     engine::{Engine, refuse},
-    live::Live,
     log,
     store::{Entry, Kind},
 };
@@ -49,7 +49,7 @@ pub struct Item {
 #[derive(Debug)]
 pub struct Subscription {
     engine: Engine,
-    live: Arc<Live>,
+    cached: Arc<CachedTask>,
     waker: watch::Receiver<()>,
     cursor: Seq,
     until: Until,
@@ -83,11 +83,11 @@ impl Until {
 
 impl Subscription {
     /// Reads the events after `after`.
-    pub(crate) fn new(engine: Engine, live: Arc<Live>, after: Seq, until: Until) -> Self {
-        let waker = live.subscribe();
+    pub(crate) fn new(engine: Engine, cached: Arc<CachedTask>, after: Seq, until: Until) -> Self {
+        let waker = cached.subscribe();
         let ready = VecDeque::new();
         let (first, share, direct, done) = (None, None, false, false);
-        Self { engine, live, waker, cursor: after, until, first, direct, ready, share, done }
+        Self { engine, cached, waker, cursor: after, until, first, direct, ready, share, done }
     }
 
     /// Gives items that are not small a place in this share, and waits for it where there is none.
@@ -119,7 +119,7 @@ impl Subscription {
 
     /// Whose task is followed.
     pub fn task_id(&self) -> &herald_protocol::TaskId {
-        &self.live.key.task
+        &self.cached.key.task
     }
 
     /// Whether nothing can follow. A stream that ends because the engine shuts down is not over: it
@@ -130,7 +130,7 @@ impl Subscription {
 
     /// The artifacts that the task has by now, in their order, which never changes.
     pub async fn artifacts(&self) -> Result<Vec<ArtifactId>, Error> {
-        let record = self.engine.record(&self.live).await?.ok_or_else(Error::task_not_found)?;
+        let record = self.engine.record(&self.cached).await?.ok_or_else(Error::task_not_found)?;
         let artifacts = record.task.artifacts.iter().flatten();
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
     }
@@ -152,7 +152,7 @@ impl Subscription {
                         Some(share) => Some(share.reserve(*bytes).await),
                         None => None,
                     };
-                    let task = self.engine.task_after(&self.live.key, self.cursor, *history);
+                    let task = self.engine.task_after(&self.cached.key, self.cursor, *history);
                     (log::encode_task(&task.await?), place)
                 }
             };
@@ -163,11 +163,11 @@ impl Subscription {
         let Some(entry) = self.next_entry().await? else { return Ok(None) };
         let body = match entry.kind {
             Kind::Received(_) => {
-                log::received_as_status(&self.live.key.task, &entry).map_err(refuse)?
+                log::received_as_status(&self.cached.key.task, &entry).map_err(refuse)?
             }
             // The direct answer failed, so there is a task after all, and it comes first.
             Kind::Status(_) if std::mem::take(&mut self.direct) => {
-                let record = self.engine.record(&self.live).await?;
+                let record = self.engine.record(&self.cached).await?;
                 log::encode_task(&record.ok_or_else(Error::task_not_found)?.task)
             }
             Kind::Status(_) | Kind::Artifact | Kind::Reply => entry.body,
@@ -226,9 +226,9 @@ impl Subscription {
             }
             // Before the read, never after: a ring between the two must not be missed.
             self.waker.borrow_and_update();
-            let page = match self.live.recent(self.cursor, PAGE) {
+            let page = match self.cached.recent(self.cursor, PAGE) {
                 Some(page) => page,
-                None => self.engine.read(&self.live.key, self.cursor, PAGE).await?,
+                None => self.engine.read(&self.cached.key, self.cursor, PAGE).await?,
             };
             if page.entries.is_empty() {
                 if page.closed {

@@ -9,9 +9,9 @@ use tracing::Instrument;
 
 use crate::{
     budget::SMALL,
+    cache::CachedTask,
     compat_log,
     engine::{Engine, internal, refuse, taken},
-    live::Live,
     log,
     rules::{self, Command, Event, Extent, Received, Record},
     store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
@@ -62,13 +62,13 @@ impl Engine {
     /// the write is durable.
     pub(crate) async fn commit_detached(
         &self,
-        live: Arc<Live>,
+        cached: Arc<CachedTask>,
         write: Write,
         then: impl FnOnce(&mut Written) + Send + 'static,
     ) -> Result<Written, Refusal> {
         let engine = self.clone();
         let work = async move {
-            let mut written = engine.execute(&live, write).await?;
+            let mut written = engine.execute(&cached, write).await?;
             then(&mut written);
             Ok(written)
         };
@@ -80,20 +80,24 @@ impl Engine {
     }
 
     /// Decides, appends and publishes. After a conflict it reads the task again and repeats.
-    async fn execute(&self, live: &Arc<Live>, mut write: Write) -> Result<Written, Refusal> {
-        let mut slot = live.record.lock().await;
+    async fn execute(
+        &self,
+        cached: &Arc<CachedTask>,
+        mut write: Write,
+    ) -> Result<Written, Refusal> {
+        let mut held = cached.record.lock().await;
         let mut expected = write.fresh.is_none();
         let agent = write.fresh.as_ref().map(|fresh| fresh.agent.clone());
         loop {
-            let found = match slot.take() {
+            let found = match held.take() {
                 Some(record) => Some(record),
                 None if !expected => None,
-                None => self.stored(&live.key).await?,
+                None => self.stored(&cached.key).await?,
             };
             let mut record = match found {
                 // The caller chose the task's id, and a concurrent send to another agent took it.
                 Some(record) if agent.as_ref().is_some_and(|agent| *agent != record.agent) => {
-                    *slot = Some(record);
+                    *held = Some(record);
                     return Err(taken().into());
                 }
                 Some(record) => record,
@@ -118,7 +122,7 @@ impl Engine {
                     Ok(decided) => decided,
                     Err(error) => {
                         if index == 0 && before > 0 {
-                            *slot = Some(record);
+                            *held = Some(record);
                         }
                         return Err(error.into());
                     }
@@ -143,7 +147,7 @@ impl Engine {
                 record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
             }
             let append = Append {
-                key: live.key.clone(),
+                key: cached.key.clone(),
                 expect: before,
                 fence: write.fence,
                 header: record.header(),
@@ -161,9 +165,9 @@ impl Engine {
                         compat_log::task_created(&record.task.id);
                     }
                     self.log_written(&record.task.id, &write.commands, &entries);
-                    live.publish(entries, &record, snapshot);
-                    self.inner.wakers.wake(&live.key.owner);
-                    live.keep(&mut slot, record.clone());
+                    cached.publish(entries, &record, snapshot);
+                    self.inner.wakers.wake(&cached.key.owner);
+                    cached.keep(&mut held, record.clone());
                     let claimed = record.run.epoch != epoch;
                     let received = received.filter(|_| record.run.turn == before + 1);
                     return Ok(Written { before, first, claimed, received, record });
