@@ -6,8 +6,8 @@ use herald_protocol::{ContextId, Error, Message, SendResult, Task, TaskId, TaskP
 
 use crate::{
     cache::CachedTask,
+    codec,
     engine::refuse,
-    log,
     rules::Record,
     store::{Snapshot, StoreError},
     subscription::Subscription,
@@ -44,7 +44,7 @@ impl Sent {
                 task.write(out);
                 out.push(b'}');
             }
-            Self::Message(message) => log::write_message(out, &message),
+            Self::Message(message) => codec::write_message(out, &message),
         }
     }
 
@@ -81,11 +81,13 @@ impl TaskJson {
     /// Appends the JSON.
     pub fn write(self, out: &mut Vec<u8>) {
         match self.0 {
-            Form::Stored(id, context, snapshot) => log::write_whole(out, &id, &context, &snapshot),
-            Form::Task(task, Some(snapshot)) => {
-                log::write_whole(out, &task.id, &task.context_id, &snapshot);
+            Form::Stored(id, context, snapshot) => {
+                codec::write_whole(out, &id, &context, &snapshot)
             }
-            Form::Task(task, None) => log::write_json(out, &shown(task, None)),
+            Form::Task(task, Some(snapshot)) => {
+                codec::write_whole(out, &task.id, &task.context_id, &snapshot);
+            }
+            Form::Task(task, None) => codec::write_json(out, &shown(task, None)),
         }
     }
 
@@ -94,7 +96,7 @@ impl TaskJson {
         match self.0 {
             Form::Stored(id, context, snapshot) => {
                 let mut json = Vec::new();
-                log::write_whole(&mut json, &id, &context, &snapshot);
+                codec::write_whole(&mut json, &id, &context, &snapshot);
                 serde_json::from_slice(&json)
                     .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string())))
             }

@@ -20,8 +20,8 @@ use crate::{
     cache::{CachedTask, TaskCache},
     caller::{Caller, Via},
     clock::Clock,
+    codec,
     feed::OwnerWakers,
-    log,
     rules::{self, Command, Record},
     store::{Holder, Key, ListQuery, Page, Store, StoreError, Stored},
     subscription::{Subscription, Until},
@@ -224,11 +224,11 @@ impl Engine {
         if get.history_length.is_none()
             && let Some(snapshot) = stored.snapshot.as_ref().filter(|last| last.seq == stored.head)
         {
-            log::check(snapshot).map_err(|error| refuse(error.of(&key.task)))?;
+            codec::check(snapshot).map_err(|error| refuse(error.of(&key.task)))?;
             let (context, snapshot) = (stored.header.context, snapshot.clone());
             return Ok(TaskJson(Form::Stored(key.task, context, snapshot)));
         }
-        let record = log::restore(key.task, stored).map_err(refuse)?;
+        let record = codec::restore(key.task, stored).map_err(refuse)?;
         Ok(shown(record.task, get.history_length).into())
     }
 
@@ -251,7 +251,7 @@ impl Engine {
         let listing = self.inner.store.list(query.clone()).await.map_err(refuse)?;
         let mut tasks = Vec::with_capacity(listing.tasks.len());
         for (id, stored) in listing.tasks {
-            let record = match log::restore(id.clone(), stored) {
+            let record = match codec::restore(id.clone(), stored) {
                 Ok(record) => record,
                 // It must not hide the others. Who asks for it alone is told.
                 Err(error) => {
@@ -402,9 +402,9 @@ impl Engine {
     pub(crate) async fn restored(&self, id: TaskId, stored: Stored) -> Result<Record, Error> {
         // To read much JSON takes long: the threads that serve callers have other things to do.
         let restored = if stored.size() < LARGE {
-            log::restore(id, stored)
+            codec::restore(id, stored)
         } else {
-            let work = tokio::task::spawn_blocking(move || log::restore(id, stored));
+            let work = tokio::task::spawn_blocking(move || codec::restore(id, stored));
             work.await.map_err(|_| internal("a read was cut off"))?
         };
         restored.map_err(refuse)
@@ -438,7 +438,7 @@ impl Engine {
                 break;
             }
             for entry in page.entries.iter().filter(|entry| entry.seq <= seq) {
-                rules::apply(&mut record, log::decode(entry).map_err(refuse)?, 0);
+                rules::apply(&mut record, codec::decode(entry).map_err(refuse)?, 0);
             }
             // A long log takes a while, and others have something to do too.
             tokio::task::yield_now().await;

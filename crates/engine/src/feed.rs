@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use crate::{
     budget::{Quota, Reservation, SMALL},
     caller::{Caller, Via},
+    codec,
     engine::{Engine, Inner, refuse},
-    log,
     store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Owner, Position},
     subscription::Until,
 };
@@ -210,7 +210,7 @@ impl Feed {
             Kind::Received(_) | Kind::Artifact | Kind::Reply => false,
         };
         let body = match entry.kind {
-            Kind::Received(_) => log::received_as_status(&task, &entry).map_err(refuse)?,
+            Kind::Received(_) => codec::received_as_status(&task, &entry).map_err(refuse)?,
             Kind::Status(_) | Kind::Artifact => entry.body,
             // Only the hidden log of a direct answer has this kind.
             Kind::Reply => return Ok(None),

@@ -21,12 +21,11 @@ use crate::{
     agent::{AgentError, Recovery},
     agent_runtime::{AgentRuntime, TurnPermit},
     cache::{CachedTask, Stopper},
-    compat_log,
+    codec, compat_log,
     engine::{Engine, refuse},
     idempotency::TurnId,
     janitor,
     local_sink::LocalSink,
-    log,
     rules::{Command, Event, Received, Record},
     store::{Conversation, Epoch, Key, StoreError},
     turn::{Assignment, Sink, Turn},
@@ -617,10 +616,10 @@ impl Engine {
     pub(crate) async fn message_at(&self, key: &Key, seq: u64) -> Result<Received, Error> {
         let page = self.read(key, seq.saturating_sub(1), 1).await?;
         let entry = page.entries.first().ok_or_else(Error::task_not_found)?;
-        match log::decode(entry).map_err(refuse)? {
+        match codec::decode(entry).map_err(refuse)? {
             Event::Received(received) => Ok(received),
             Event::Status(..) | Event::Artifact(_) | Event::Reply(_) => {
-                Err(refuse(StoreError::Corrupt(format!("event {seq} is no message"))))
+                Err(refuse(StoreError::Corrupt(format!("event {seq} is not a message"))))
             }
         }
     }

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use crate::{
     budget::{Quota, Reservation, SMALL},
     cache::CachedTask,
+    codec,
     engine::{Engine, refuse},
-    log,
     store::{Entry, Kind},
 };
 
@@ -106,7 +106,7 @@ impl Subscription {
 
     /// Puts the task as it stood at the cursor before the first event.
     pub(crate) fn starting_with(mut self, task: &Task) -> Self {
-        self.first = Some(First::Task(log::encode_task(task)));
+        self.first = Some(First::Task(codec::encode_task(task)));
         self
     }
 
@@ -153,7 +153,7 @@ impl Subscription {
                         None => None,
                     };
                     let task = self.engine.task_after(&self.cached.key, self.cursor, *history);
-                    (log::encode_task(&task.await?), place)
+                    (codec::encode_task(&task.await?), place)
                 }
             };
             self.first = None;
@@ -163,12 +163,12 @@ impl Subscription {
         let Some(entry) = self.next_entry().await? else { return Ok(None) };
         let body = match entry.kind {
             Kind::Received(_) => {
-                log::received_as_status(&self.cached.key.task, &entry).map_err(refuse)?
+                codec::received_as_status(&self.cached.key.task, &entry).map_err(refuse)?
             }
             // The direct answer failed, so there is a task after all, and it comes first.
             Kind::Status(_) if std::mem::take(&mut self.direct) => {
                 let record = self.engine.record(&self.cached).await?;
-                log::encode_task(&record.ok_or_else(Error::task_not_found)?.task)
+                codec::encode_task(&record.ok_or_else(Error::task_not_found)?.task)
             }
             Kind::Status(_) | Kind::Artifact | Kind::Reply => entry.body,
         };

@@ -10,9 +10,8 @@ use tracing::Instrument;
 use crate::{
     budget::SMALL,
     cache::CachedTask,
-    compat_log,
+    codec, compat_log,
     engine::{Engine, internal, refuse, taken},
-    log,
     rules::{self, Command, Event, Extent, Received, Record},
     store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
 };
@@ -106,7 +105,7 @@ impl Engine {
             let (before, epoch) = (record.head, record.run.epoch);
             let state = (before > 0).then(|| record.state());
             let (mut events, mut first, mut received) = (Vec::new(), None, None);
-            let mut encoder = log::Encoder::new();
+            let mut encoder = codec::Encoder::new();
             for (index, command) in write.commands.iter().enumerate() {
                 let now = self.now();
                 let limits = &self.inner.settings.limits;
