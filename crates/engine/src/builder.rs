@@ -144,7 +144,7 @@ impl EngineBuilder {
                 cache: Arc::new(TaskCache::new(settings.memory / 4)),
                 requests: MemoryBudget::with_small_pool(memory / 4, SENDERS),
                 turns: all_of(MemoryBudget::with_small_pool(memory / 4, 1)),
-                memories: all_of(MemoryBudget::with_small_pool(memory / 8, 1)),
+                histories: all_of(MemoryBudget::with_small_pool(memory / 8, 1)),
                 reads: all_of(MemoryBudget::new(memory / 8, 1)),
                 wakers: Arc::default(),
                 catch_up: Semaphore::new(1),

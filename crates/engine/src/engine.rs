@@ -57,7 +57,7 @@ pub(crate) struct Inner {
     pub(crate) turns: Arc<Quota>,
     /// Memory of the earlier tasks that turns are given. A budget of its own, because a turn that
     /// holds a reservation of the other one waits for it.
-    pub(crate) memories: Arc<Quota>,
+    pub(crate) histories: Arc<Quota>,
     /// Memory of large stored tasks while they are read and decoded.
     pub(crate) reads: Arc<Quota>,
     pub(crate) settings: Settings,

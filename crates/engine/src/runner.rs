@@ -337,12 +337,12 @@ impl Engine {
     ) -> Option<(Record, Option<Received>)> {
         cached.started(stopper.clone());
         let prepared = async {
-            let (earlier, place) =
-                self.recall(&cached.key, runtime, &record, &stopper.token).await?;
+            let (earlier, memory) =
+                self.conversation_history(&cached.key, runtime, &record, &stopper.token).await?;
             let assigned = self.assignment(cached, runtime, &record, received, earlier).await?;
-            Ok::<_, Error>((assigned, place, self.readable(cached).await?))
+            Ok::<_, Error>((assigned, memory, self.readable(cached).await?))
         };
-        let ((mut assignment, spent), _place, now) = match prepared.await {
+        let ((mut assignment, spent), _memory, now) = match prepared.await {
             Ok(prepared) => prepared,
             // The claim ends with this process, and the next start claims the turn again.
             Err(error) if error.kind == ErrorKind::Unavailable => return None,

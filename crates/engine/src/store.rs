@@ -249,9 +249,9 @@ pub struct Conversation {
     pub context: ContextId,
 }
 
-/// Which tasks of a conversation to recall.
+/// The tasks of a conversation to read as its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecallQuery {
+pub struct HistoryQuery {
     /// Whose.
     pub owner: Owner,
     /// The agent they belong to.
@@ -260,7 +260,7 @@ pub struct RecallQuery {
     pub context: ContextId,
     /// At most so many of the newest.
     pub tasks: usize,
-    /// No more of the newest than weigh so many bytes together.
+    /// At most so many bytes of the newest.
     pub bytes: usize,
 }
 
@@ -334,9 +334,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// One page of the owner's tasks.
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError>;
 
-    /// The newest tasks of a conversation on which nothing is to be done now, in the order in which
-    /// they were accepted. Hidden logs are not among them.
-    async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError>;
+    /// The newest idle tasks of a conversation, in the order in which they were accepted, without
+    /// hidden logs.
+    async fn conversation_history(
+        &self,
+        query: HistoryQuery,
+    ) -> Result<Vec<(TaskId, Stored)>, StoreError>;
 
     /// The agents whose tasks have something to do, whoever holds them.
     async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError>;

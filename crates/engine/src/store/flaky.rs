@@ -11,8 +11,8 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page,
-    Position, RecallQuery, Retention, Store, StoreError, Stored, sqlite::Sqlite,
+    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Holder, Key, ListQuery, Listing,
+    Original, Page, Position, Retention, Store, StoreError, Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -146,9 +146,12 @@ impl Store for Flaky {
         self.store.list(query).await
     }
 
-    async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError> {
+    async fn conversation_history(
+        &self,
+        query: HistoryQuery,
+    ) -> Result<Vec<(TaskId, Stored)>, StoreError> {
         self.looked()?;
-        self.store.recall(query).await
+        self.store.conversation_history(query).await
     }
 
     async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError> {

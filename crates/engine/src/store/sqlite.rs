@@ -39,8 +39,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page,
-    RecallQuery, Retention, Store, StoreError, Stored,
+    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Holder, Key, ListQuery, Listing,
+    Original, Page, Retention, Store, StoreError, Stored,
 };
 
 pub use error::OpenError;
@@ -215,8 +215,11 @@ impl Store for Sqlite {
         self.read_long(move |conn| list::list(conn, &query)).await
     }
 
-    async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError> {
-        self.read_long(move |conn| list::recall(conn, &query)).await
+    async fn conversation_history(
+        &self,
+        query: HistoryQuery,
+    ) -> Result<Vec<(TaskId, Stored)>, StoreError> {
+        self.read_long(move |conn| list::conversation_history(conn, &query)).await
     }
 
     async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError> {

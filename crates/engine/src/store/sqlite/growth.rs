@@ -5,8 +5,8 @@ use herald_protocol::{AgentName, TaskState, Timestamp};
 use rusqlite::{StatementStatus, params};
 
 use crate::store::{
-    Append, Conversation, Dedup, FeedQuery, Header, Holder, Key, Kind, ListQuery, Owner,
-    RecallQuery, Retention, Run, Snapshot, Store,
+    Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Holder, Key, Kind, ListQuery,
+    Owner, Retention, Run, Snapshot, Store,
 };
 
 use super::{Connection, Readers, Sqlite, open, statements as sql};
@@ -229,15 +229,15 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let asking = ListQuery { state: Some(TaskState::InputRequired), ..talk };
     assert_eq!(counted.store.list(asking).await.unwrap().total, 2);
     counted.note("a list of what waits for its caller");
-    let recall = RecallQuery {
+    let query = HistoryQuery {
         owner: owner(1),
         agent: agent.clone(),
         context: format!("c{}", tasks / 800).as_str().into(),
         tasks: 3,
         bytes: 1 << 20,
     };
-    assert_eq!(counted.store.recall(recall).await.unwrap().len(), 3);
-    counted.note("a conversation recalled");
+    assert_eq!(counted.store.conversation_history(query).await.unwrap().len(), 3);
+    counted.note("a conversation history");
 
     assert_eq!(counted.store.agents_at_work().await.unwrap().len(), 2);
     counted.note("agents at work");

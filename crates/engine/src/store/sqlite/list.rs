@@ -4,7 +4,7 @@
 use herald_protocol::{TaskId, TaskState, Timestamp};
 use rusqlite::{CachedStatement, Connection, params};
 
-use crate::store::{ListQuery, Listing, Place, RecallQuery, Stored};
+use crate::store::{HistoryQuery, ListQuery, Listing, Place, Stored};
 
 use super::{
     names::find_owner,
@@ -62,16 +62,16 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
 
 /// The newest tasks of a conversation on which nothing is to be done, oldest first. Rows are in the
 /// order of the index, which is followed back from its end: what came long before is not looked at.
-pub(super) fn recall(
+pub(super) fn conversation_history(
     conn: &Connection,
-    query: &RecallQuery,
+    query: &HistoryQuery,
 ) -> Result<Vec<(TaskId, Stored)>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(owner) = find_owner(&conn, &query.owner)? else { return Ok(Vec::new()) };
     let Some(agent) = find_agent(&conn, &query.agent)? else { return Ok(Vec::new()) };
-    let mut recall = conn.prepare_cached(sql::RECALL)?;
+    let mut history = conn.prepare_cached(sql::CONVERSATION_HISTORY)?;
     let terms = params![owner, query.context.as_str(), agent, size(query.tasks)];
-    let mut found = recall.query(terms)?;
+    let mut found = history.query(terms)?;
     let mut find = conn.prepare_cached(sql::LIST_ITEM_WITH_ARTIFACTS)?;
     let (mut tasks, mut bytes) = (Vec::new(), 0);
     while let Some(spot) = found.next()? {

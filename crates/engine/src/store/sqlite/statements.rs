@@ -151,7 +151,7 @@ statements! {
     );
 
     /// The second column is what a task weighs: its snapshot and, if it is not over, the events since.
-    RECALL = concat!(
+    CONVERSATION_HISTORY = concat!(
         "SELECT t.row, coalesce(length(t.history), length(s.history), 0) \
          + coalesce(length(t.artifacts), length(s.artifacts), 0) \
          + CASE WHEN t.status IS NULL THEN (SELECT coalesce(sum(length(e.body)), 0) FROM events e \
