@@ -263,7 +263,7 @@ impl Engine {
             task.artifacts = artifacts.then(|| task.artifacts.unwrap_or_default());
             tasks.push(task);
         }
-        let next = listing.next.map(|place| token::encode(&self.inner.secret, &query, place));
+        let next = listing.next.map(|cursor| token::encode(&self.inner.secret, &query, cursor));
         Ok(TaskPage {
             tasks,
             next_page_token: next.unwrap_or_default(),

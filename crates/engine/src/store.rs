@@ -232,8 +232,8 @@ pub struct ListQuery {
     pub state: Option<TaskState>,
     /// Only with a status this new or newer.
     pub since: Option<Timestamp>,
-    /// Strictly after this place in the order.
-    pub after: Option<Place>,
+    /// Strictly after this cursor.
+    pub after: Option<ListCursor>,
     /// At most so many; fewer when they are large.
     pub limit: usize,
     /// Whether to read artifacts.
@@ -264,12 +264,12 @@ pub struct HistoryQuery {
     pub bytes: usize,
 }
 
-/// A place in the order of a list.
+/// Position in the order of a list: the next page starts after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The status time of the task there.
+pub struct ListCursor {
+    /// The status time of the task at the cursor.
     pub changed: Timestamp,
-    /// Tells tasks of the same time apart; what it counts is the store's business.
+    /// Orders tasks of the same time. Its meaning is internal to the store.
     pub row: i64,
 }
 
@@ -278,8 +278,8 @@ pub struct Place {
 pub struct Listing {
     /// The tasks. Without artifacts asked for, snapshots leave them out.
     pub tasks: Vec<(TaskId, Stored)>,
-    /// Where the next page starts, if there is one.
-    pub next: Option<Place>,
+    /// The cursor of the next page, if there is one.
+    pub next: Option<ListCursor>,
     /// How many tasks match on all pages.
     pub total: u64,
 }

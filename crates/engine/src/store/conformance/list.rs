@@ -4,7 +4,7 @@ use bytes::Bytes;
 use herald_protocol::{TaskId, TaskState};
 
 use super::{
-    super::{Append, Header, HistoryQuery, Kind, ListQuery, Listing, Place, Run, Store},
+    super::{Append, Header, HistoryQuery, Kind, ListCursor, ListQuery, Listing, Run, Store},
     Key, at, body, create, finish, finished, header, key, owner, snapshot,
 };
 
@@ -114,7 +114,7 @@ fn compare(written: &[(Key, Header)], query: &ListQuery, seen: &[(TaskId, Header
 
 pub(super) async fn a_page_continues_where_the_last_one_ended(store: Arc<dyn Store>) {
     for number in 0..20 {
-        // All at the same moment: only the place can tell them apart.
+        // All at the same moment: only the cursor tells them apart.
         finished(&*store, key(&format!("t{number}")), 1).await;
     }
     let whole = walk(&*store, &all(), 100).await;
@@ -126,7 +126,7 @@ pub(super) async fn a_page_continues_where_the_last_one_ended(store: Arc<dyn Sto
     assert_eq!(none, Listing { tasks: vec![], next: None, total: 20 });
     let nobody = ListQuery { owner: owner("nobody", ""), ..all() };
     assert_eq!(store.list(nobody).await, Ok(Listing::default()));
-    let end = ListQuery { after: Some(Place { changed: at(0), row: 0 }), ..all() };
+    let end = ListQuery { after: Some(ListCursor { changed: at(0), row: 0 }), ..all() };
     assert_eq!(store.list(end).await, Ok(Listing { tasks: vec![], next: None, total: 20 }));
 }
 
