@@ -28,7 +28,7 @@ const BYTES_PER_TASK_BYTE: u64 = 4;
 /// A message that is in the log.
 pub(crate) struct Accepted {
     pub(crate) cached: Arc<CachedTask>,
-    /// Its place.
+    /// Its sequence number.
     pub(crate) seq: Seq,
     /// The task right after it, if it is small.
     pub(crate) first: Option<Arc<Task>>,
@@ -102,7 +102,7 @@ impl Engine {
         // an order only the dispatcher knows whose turn it is.
         let idle = is_new || record.is_free(self.inner.holder);
         let permit = if idle && !runtime.profile.serial { runtime.try_acquire() } else { None };
-        // Without room it waits in the store, where it costs no memory.
+        // Without free memory it waits in the store.
         let permit = permit.and_then(|permit| {
             let reservation = self.inner.turns.try_reserve(turn_size(bytes))?;
             Some(permit.with_memory(reservation))

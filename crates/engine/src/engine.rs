@@ -100,24 +100,24 @@ impl Engine {
 
     /// Answers one call. Every binding ends here.
     pub async fn call(&self, caller: &Caller, via: &Via, request: Request) -> Result<Reply, Error> {
-        self.call_placed(caller, via, request, None).await
+        self.call_with_reservation(caller, via, request, None).await
     }
 
-    /// Answers one call whose request has a place. It is given up as soon as the log has what the
-    /// request carries, however long the answer takes.
-    pub async fn call_placed(
+    /// Answers one call whose request has a reservation. The reservation is returned as soon as the
+    /// request is stored, however long the answer takes.
+    pub async fn call_with_reservation(
         &self,
         caller: &Caller,
         via: &Via,
         request: Request,
-        place: Option<Reservation>,
+        reservation: Option<Reservation>,
     ) -> Result<Reply, Error> {
         let operation = request.operation();
         caller.authorise(operation)?;
         self.check_extensions(via)?;
         match request {
             Request::SendMessage(send) => {
-                self.send(caller, via, send, place).await.map(Reply::Sent)
+                self.send(caller, via, send, reservation).await.map(Reply::Sent)
             }
             Request::SendStreamingMessage(send) => {
                 self.stream(caller, via, send).await.map(Reply::Stream)
@@ -143,12 +143,12 @@ impl Engine {
         caller: &Caller,
         via: &Via,
         send: Box<SendMessage>,
-        place: Option<Reservation>,
+        reservation: Option<Reservation>,
     ) -> Result<Sent, Error> {
         let history = send.configuration.history_length;
         let immediately = send.configuration.return_immediately;
         let accepted = Box::pin(self.accept(caller, via, send, Operation::SendMessage)).await?;
-        drop(place);
+        drop(reservation);
         // A direct answer cannot be returned before it is given.
         if !immediately || accepted.hidden {
             let wait = self.inner.settings.send_wait;

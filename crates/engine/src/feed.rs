@@ -41,9 +41,9 @@ pub struct FeedItem {
     pub body: Bytes,
     /// True if its task ends or waits for the caller with it.
     pub closing: bool,
-    /// Its place, if it is not small and there is a room for such items: to be kept for as long as
-    /// it waits to be read.
-    pub place: Option<Reservation>,
+    /// The reservation of its memory, if it is large and the reader has a quota. Keep it until the item
+    /// is sent.
+    pub reservation: Option<Reservation>,
 }
 
 /// A reader of all tasks of a caller.
@@ -55,8 +55,8 @@ pub struct Feed {
     /// The last position when the feed began. Until then it catches up.
     end: Position,
     ready: VecDeque<FeedEntry>,
-    /// Where items that are not small have their place.
-    share: Option<Arc<Quota>>,
+    /// The quota that large items count against.
+    quota: Option<Arc<Quota>>,
     waker: OwnerWaker,
 }
 
@@ -104,17 +104,17 @@ impl Engine {
         }
         let cursor = after.unwrap_or(head);
         query.after = Some(cursor);
-        let (ready, share) = (VecDeque::new(), None);
-        Ok(Feed { engine: self.clone(), query, cursor, end: head, ready, share, waker })
+        let (ready, quota) = (VecDeque::new(), None);
+        Ok(Feed { engine: self.clone(), query, cursor, end: head, ready, quota, waker })
     }
 }
 
 impl Feed {
-    /// Gives items that are not small a place in this share, and waits for it where there is none.
-    /// While it waits, nothing of them is held.
+    /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
+    /// meanwhile.
     #[must_use]
-    pub fn within(mut self, share: Arc<Quota>) -> Self {
-        self.share = Some(share);
+    pub fn within(mut self, quota: Arc<Quota>) -> Self {
+        self.quota = Some(quota);
         self
     }
 
@@ -135,26 +135,26 @@ impl Feed {
     ///
     /// Cancel safe: the next call continues where a dropped one was.
     pub async fn next(&mut self) -> Result<Option<FeedItem>, Error> {
-        let mut place = None;
+        let mut reservation = None;
         loop {
             let size = self.ready.front().map_or(0, |entry| entry.entry.body.len());
             if size > SMALL
-                && place.is_none()
-                && let Some(share) = &self.share
+                && reservation.is_none()
+                && let Some(quota) = &self.quota
             {
-                place = share.try_reserve(size);
-                if place.is_none() {
-                    // It is in the store, and is not held while it has no place.
+                reservation = quota.try_reserve(size);
+                if reservation.is_none() {
+                    // The entries are dropped during the wait and read again after it.
                     self.ready.clear();
                     self.query.after = Some(self.cursor);
-                    place = Some(share.reserve(size).await);
+                    reservation = Some(quota.reserve(size).await);
                 }
             }
             if let Some(entry) = self.ready.pop_front() {
                 self.cursor = entry.position;
                 let (position, task) = (entry.position, entry.task.clone());
                 match self.item(entry) {
-                    Ok(Some(item)) => return Ok(Some(FeedItem { place, ..item })),
+                    Ok(Some(item)) => return Ok(Some(FeedItem { reservation, ..item })),
                     Ok(None) => continue,
                     // Skipped, because otherwise no feed could ever get past it.
                     Err(error) => {
@@ -215,7 +215,7 @@ impl Feed {
             // Only the hidden log of a direct answer has this kind.
             Kind::Reply => return Ok(None),
         };
-        Ok(Some(FeedItem { position, task, body, closing, place: None }))
+        Ok(Some(FeedItem { position, task, body, closing, reservation: None }))
     }
 }
 

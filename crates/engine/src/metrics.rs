@@ -74,9 +74,9 @@ impl Histogram {
 
     /// Adds an observation, in units of the scale.
     pub fn observe(&self, value: u64) {
-        let place = self.scale.bounds.iter().position(|bound| value <= *bound);
-        let place = place.unwrap_or(self.scale.bounds.len());
-        self.counts[place].fetch_add(1, Ordering::Relaxed);
+        let bucket = self.scale.bounds.iter().position(|bound| value <= *bound);
+        let bucket = bucket.unwrap_or(self.scale.bounds.len());
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 

@@ -48,7 +48,7 @@ pub enum Kind {
 /// One logged event. Its body is the 1.0 JSON of the stream item, except for [`Kind::Received`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place in the task's log, from 1.
+    /// Its sequence number in the log of its task, from 1.
     pub seq: Seq,
     /// What it is.
     pub kind: Kind,
@@ -68,7 +68,7 @@ pub struct Page {
 /// The fencing number of a run: it grows with every claim, and a smaller one can no longer write.
 pub type Epoch = u64;
 
-/// A place in the order in which the events of all tasks were committed. Positions grow and are
+/// A position in the order in which the events of all tasks were committed. Positions grow and are
 /// never given out twice; there may be any number of them between two events.
 pub type Position = u64;
 
@@ -90,7 +90,7 @@ pub struct FeedQuery {
 /// One event and where it belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedEntry {
-    /// Its place among all events.
+    /// Its position among the events of all tasks.
     pub position: Position,
     /// Its task.
     pub task: TaskId,

@@ -34,15 +34,15 @@ pub(crate) enum Until {
 /// One item of a stream.
 #[derive(Debug)]
 pub struct Item {
-    /// The event's place in the task's log; a leading snapshot has the place it includes.
+    /// The sequence number of the event; for a leading snapshot, of the last event that it contains.
     pub seq: Seq,
     /// The 1.0 JSON of the item.
     pub body: Bytes,
     /// Whether the stream ends with it.
     pub closing: bool,
-    /// Its place, if it is not small and there is a room for such items: to be kept for as long as
-    /// it waits to be read.
-    pub place: Option<Reservation>,
+    /// The reservation of its memory, if it is large and the reader has a quota. Keep it until the item
+    /// is sent.
+    pub reservation: Option<Reservation>,
 }
 
 /// A reader of one log.
@@ -57,8 +57,8 @@ pub struct Subscription {
     /// Whether the agent declared a direct answer, so that no task was shown yet.
     direct: bool,
     ready: VecDeque<Entry>,
-    /// Where items that are not small have their place.
-    share: Option<Arc<Quota>>,
+    /// The quota that large items count against.
+    quota: Option<Arc<Quota>>,
     done: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Subscription {
 enum First {
     /// It is small.
     Task(Bytes),
-    /// It has about so many bytes, and is read once there is a place for them.
+    /// A task of about so many bytes, which is read once they are reserved.
     Later { bytes: usize, history: Option<i32> },
 }
 
@@ -86,15 +86,15 @@ impl Subscription {
     pub(crate) fn new(engine: Engine, cached: Arc<CachedTask>, after: Seq, until: Until) -> Self {
         let waker = cached.subscribe();
         let ready = VecDeque::new();
-        let (first, share, direct, done) = (None, None, false, false);
-        Self { engine, cached, waker, cursor: after, until, first, direct, ready, share, done }
+        let (first, quota, direct, done) = (None, None, false, false);
+        Self { engine, cached, waker, cursor: after, until, first, direct, ready, quota, done }
     }
 
-    /// Gives items that are not small a place in this share, and waits for it where there is none.
-    /// While it waits, nothing of them is held.
+    /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
+    /// meanwhile.
     #[must_use]
-    pub fn within(mut self, share: Arc<Quota>) -> Self {
-        self.share = Some(share);
+    pub fn within(mut self, quota: Arc<Quota>) -> Self {
+        self.quota = Some(quota);
         self
     }
 
@@ -135,7 +135,7 @@ impl Subscription {
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
     }
 
-    /// The place of the next item. Every further one follows the one before it without a gap.
+    /// The sequence number of the next item. The numbers of further items follow without a gap.
     pub fn next_seq(&self) -> Seq {
         if self.first.is_some() { self.cursor } else { self.cursor + 1 }
     }
@@ -145,21 +145,21 @@ impl Subscription {
     /// Dropping the future loses nothing: the next call goes on where this one was.
     pub async fn next(&mut self) -> Result<Option<Item>, Error> {
         if let Some(first) = &self.first {
-            let (body, place) = match first {
+            let (body, reservation) = match first {
                 First::Task(body) => (body.clone(), None),
                 First::Later { bytes, history } => {
-                    let place = match self.share_for(*bytes) {
-                        Some(share) => Some(share.reserve(*bytes).await),
+                    let reservation = match self.quota_for(*bytes) {
+                        Some(quota) => Some(quota.reserve(*bytes).await),
                         None => None,
                     };
                     let task = self.engine.task_after(&self.cached.key, self.cursor, *history);
-                    (codec::encode_task(&task.await?), place)
+                    (codec::encode_task(&task.await?), reservation)
                 }
             };
             self.first = None;
-            return Ok(Some(Item { seq: self.cursor, body, closing: false, place }));
+            return Ok(Some(Item { seq: self.cursor, body, closing: false, reservation }));
         }
-        let place = self.admit().await?;
+        let reservation = self.admit().await?;
         let Some(entry) = self.next_entry().await? else { return Ok(None) };
         let body = match entry.kind {
             Kind::Received(_) => {
@@ -172,25 +172,25 @@ impl Subscription {
             }
             Kind::Status(_) | Kind::Artifact | Kind::Reply => entry.body,
         };
-        Ok(Some(Item { seq: entry.seq, body, closing: self.done, place }))
+        Ok(Some(Item { seq: entry.seq, body, closing: self.done, reservation }))
     }
 
-    /// Waits for the next entry and, if it needs one, for its place.
+    /// Waits for the next entry and for the reservation that it needs.
     async fn admit(&mut self) -> Result<Option<Reservation>, Error> {
         self.fill().await?;
         let size = self.ready.front().map_or(0, |entry| entry.body.len());
-        let Some(share) = self.share_for(size) else { return Ok(None) };
-        if let Some(place) = share.try_reserve(size) {
-            return Ok(Some(place));
+        let Some(quota) = self.quota_for(size) else { return Ok(None) };
+        if let Some(reservation) = quota.try_reserve(size) {
+            return Ok(Some(reservation));
         }
-        // It is in the log, and is not held while it has no place.
+        // The entries are dropped during the wait and read again after it.
         self.ready.clear();
-        Ok(Some(share.reserve(size).await))
+        Ok(Some(quota.reserve(size).await))
     }
 
-    /// Where so many bytes have to have a place, if they have to.
-    fn share_for(&self, bytes: usize) -> Option<Arc<Quota>> {
-        if bytes > SMALL { self.share.clone() } else { None }
+    /// The quota for an item of so many bytes; `None` if it is small or there is no quota.
+    fn quota_for(&self, bytes: usize) -> Option<Arc<Quota>> {
+        if bytes > SMALL { self.quota.clone() } else { None }
     }
 
     /// Waits for the end without looking at the events.
@@ -224,7 +224,7 @@ impl Subscription {
             if !self.ready.is_empty() {
                 return Ok(true);
             }
-            // Before the read, never after: a ring between the two must not be missed.
+            // Before the read, never after: a wake-up between the two must not be lost.
             self.waker.borrow_and_update();
             let page = match self.cached.recent(self.cursor, PAGE) {
                 Some(page) => page,
@@ -238,7 +238,7 @@ impl Subscription {
                 if self.engine.is_draining() {
                     return Ok(false);
                 }
-                // The bell lives as long as this reader, so the wait cannot fail.
+                // The sender lives as long as this reader, so the wait cannot fail.
                 let _ = self.waker.changed().await;
                 continue;
             }

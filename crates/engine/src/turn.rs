@@ -69,7 +69,7 @@ pub struct Assignment {
     pub earlier: Vec<Arc<Task>>,
     /// The message to answer, which is also in the task's history.
     pub message: Arc<Message>,
-    /// Its place in the log.
+    /// Its sequence number in the log.
     pub seq: Seq,
     /// Media types the caller can use; empty means any.
     pub accepted_output_modes: Vec<String>,

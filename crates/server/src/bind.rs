@@ -91,7 +91,7 @@ impl Binding {
 pub(crate) enum Outcome {
     /// An encoded result.
     Result(Bytes),
-    /// A stream, and its place among the caller's.
+    /// A stream and its permit.
     Stream(Subscription, Option<Slot<Owner>>),
 }
 
@@ -148,8 +148,8 @@ impl Exchange<'_> {
         self.shared.auth.caller(self.parts, tenant).await
     }
 
-    /// What the caller may have waiting to be read.
-    pub(crate) fn share(&self, caller: &Caller) -> Arc<Quota> {
+    /// The caller's quota of the memory for responses.
+    pub(crate) fn response_quota(&self, caller: &Caller) -> Arc<Quota> {
         self.shared.responses.quota(self.payer(caller))
     }
 
@@ -166,16 +166,16 @@ impl Exchange<'_> {
         }
     }
 
-    /// Has a request performed and its answer written as JSON, for a call of JSON-RPC as its result.
+    /// Performs a request and writes its answer as JSON; for JSON-RPC, as the result of `call`.
     pub(crate) async fn perform(
         &self,
         caller: &Caller,
         dialect: Dialect,
         request: Request,
-        place: Option<Reservation>,
+        reservation: Option<Reservation>,
         call: Option<&herald_protocol::jsonrpc::RequestId>,
     ) -> Result<Outcome, Error> {
-        let (reply, slot) = self.call(caller, dialect, request, place).await?;
+        let (reply, slot) = self.call(caller, dialect, request, reservation).await?;
         let mut out = Vec::new();
         if let Some(call) = call {
             herald_protocol::jsonrpc::begin_result(&mut out, call);
@@ -194,16 +194,16 @@ impl Exchange<'_> {
         Ok(Outcome::Result(out.into()))
     }
 
-    /// Has a request performed, and counts it. A stream comes with its place among the caller's.
+    /// Performs a request and counts it. A stream comes with its permit.
     pub(crate) async fn call(
         &self,
         caller: &Caller,
         dialect: Dialect,
         request: Request,
-        place: Option<Reservation>,
+        reservation: Option<Reservation>,
     ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
         let operation = request.operation();
-        let called = self.called(caller, dialect, request, place).await;
+        let called = self.called(caller, dialect, request, reservation).await;
         self.count(dialect, operation, called.as_ref().err());
         called
     }
@@ -213,7 +213,7 @@ impl Exchange<'_> {
         caller: &Caller,
         dialect: Dialect,
         mut request: Request,
-        place: Option<Reservation>,
+        reservation: Option<Reservation>,
     ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
         let named;
         let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
@@ -233,10 +233,12 @@ impl Exchange<'_> {
         let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
         // On the heap: it is the largest part of a request, and everything above would be moved
         // with it.
-        let reply = Box::pin(self.shared.engine.call_placed(caller, &via, request, place)).await;
+        let reply =
+            Box::pin(self.shared.engine.call_with_reservation(caller, &via, request, reservation))
+                .await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
         let reply = match reply {
-            Reply::Stream(events) => Reply::Stream(events.within(self.share(caller))),
+            Reply::Stream(events) => Reply::Stream(events.within(self.response_quota(caller))),
             whole @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_)) => whole,
         };
         Ok((reply, slot))

@@ -33,7 +33,7 @@ enum Content {
     /// Bytes, and the trailers after them.
     Whole(Pieces, Option<Box<HeaderMap>>),
     Events(Box<Events>),
-    /// What is made elsewhere, and its place among the caller's streams.
+    /// A body that another library produces, and its permit.
     Foreign {
         body: tonic::body::Body,
         _slot: Slot<Owner>,

@@ -85,10 +85,10 @@ impl Server {
     /// Accepts connections, as many as there is room for.
     async fn accept(&self, listener: &TcpListener, connections: &Connections) -> Never {
         let limits = &self.shared.config.limits;
-        let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+        let permits = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
         let per_address = Tally::new(limits.connections_per_address.unwrap_or(usize::MAX));
         loop {
-            let permit = Arc::clone(&room).acquire_owned().await;
+            let permit = Arc::clone(&permits).acquire_owned().await;
             let permit = permit.expect("the semaphore is never closed");
             let (stream, peer) = next(listener).await;
             admit(connections, &per_address, stream, peer.ip().to_canonical(), permit);

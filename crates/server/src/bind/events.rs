@@ -68,7 +68,7 @@ async fn open(exchange: &Exchange<'_>) -> Result<(Feed, Slot<Owner>), Error> {
     let slot = exchange.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?;
     let via = Via { agent: exchange.agent.clone(), extensions: exchange.extensions() };
     let feed = exchange.shared.engine.follow(&caller, &via, tasks, after).await?;
-    Ok((feed.within(exchange.share(&caller)), slot))
+    Ok((feed.within(exchange.response_quota(&caller)), slot))
 }
 
 /// The tasks that are named, as `task_ids=a,b` or `task_ids=a&task_ids=b`.
@@ -127,7 +127,7 @@ async fn follow(mut feed: Feed, dialect: Dialect, request: Uuid, out: Out) {
             let notification = jsonrpc::notification(METHOD, params);
             sse::frame(&mut out.lock(), id, None, &notification);
         }
-        out.room(item.place).await;
+        out.ready(item.reservation).await;
     }
 }
 

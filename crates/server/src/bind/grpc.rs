@@ -180,7 +180,7 @@ where
         Reply::Task(task) => service.encode_task(task.decode()?),
         Reply::Tasks(page) => service.encode_page(page),
     };
-    let body = limits::hold(framed(&message), || exchange.share(&caller))?;
+    let body = limits::hold(framed(&message), || exchange.response_quota(&caller))?;
     Ok(respond(Body::trailed(body, success())))
 }
 
@@ -196,7 +196,7 @@ where
     let caller = exchange.caller(None).await?;
     let policy = exchange.shared.config.missing_version;
     service.dialect().check_version(exchange.version().as_deref(), policy)?;
-    let (message, place) = read(exchange, &caller, body).await?;
+    let (message, reservation) = read(exchange, &caller, body).await?;
     let dialect = service.dialect();
     let request = service.decode(operation, &message);
     drop(message);
@@ -206,7 +206,7 @@ where
         Ok(request)
     });
     let request = request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-    let (reply, slot) = exchange.call(&caller, dialect, request, place).await?;
+    let (reply, slot) = exchange.call(&caller, dialect, request, reservation).await?;
     Ok((caller, reply, slot))
 }
 
@@ -270,7 +270,7 @@ where
     let uploads = exchange.uploads();
     let body = limits::read_body(body, limit_with_prefix, wait, uploads, payer).await;
     match body {
-        Ok((body, place)) => Ok((unframe(body)?, place)),
+        Ok((body, reservation)) => Ok((unframe(body)?, reservation)),
         Err(Unread::TooLarge) => {
             let text = format!("the message is larger than {limit} bytes");
             Err(Error::new(ErrorKind::TooLarge, text).with("limit", limit).into())
@@ -391,12 +391,12 @@ async fn follow(
             Ok(Some(item)) => Dialect::V1.decode_event(&item.body).map(|event| {
                 frame(&mut out.lock(), &service.encode_event(event, item.closing));
                 whole = item.closing;
-                item.place
+                item.reservation
             }),
             Err(error) => Err(error),
         };
         match written {
-            Ok(place) => out.room(place).await,
+            Ok(reservation) => out.ready(reservation).await,
             Err(error) => {
                 tracing::warn!(task = %events.task_id(), %error, "a stream broke off");
                 return Err(error.with("requestId", id).into());

@@ -57,7 +57,7 @@ where
     let limit = exchange.shared.config.limits.body;
     let (wait, payer) = (exchange.shared.config.timeouts.body, || exchange.payer(&caller));
     let read = limits::read_body(body, limit, wait, exchange.uploads(), payer).await;
-    let (body, place) = match read {
+    let (body, reservation) = match read {
         Ok(read) => read,
         Err(Unread::TooLarge) => {
             let text = format!("the body is larger than {limit} bytes");
@@ -86,7 +86,7 @@ where
     // A call can take long, and all of it is in the request.
     drop(body);
     let answer = match decoded {
-        Ok(decoded) => perform(exchange, &caller, &id, decoded, place).await,
+        Ok(decoded) => perform(exchange, &caller, &id, decoded, reservation).await,
         Err(failure) => Err(failure),
     };
     match answer {
@@ -124,19 +124,19 @@ pub(crate) fn decode(
     Ok((dialect, request))
 }
 
-/// Performs one call, which has a place until it is stored.
+/// Performs one call. Its reservation lasts until the request is stored.
 pub(crate) async fn perform(
     exchange: &Exchange<'_>,
     caller: &Caller,
     id: &RequestId,
     (dialect, request): (Dialect, Request),
-    place: Option<Reservation>,
+    reservation: Option<Reservation>,
 ) -> Result<Answer, Failure> {
     let operation = request.operation();
     let failed = |error| Failure::of(dialect, operation, error);
-    match exchange.perform(caller, dialect, request, place, Some(id)).await.map_err(failed)? {
+    match exchange.perform(caller, dialect, request, reservation, Some(id)).await.map_err(failed)? {
         Outcome::Result(result) => {
-            let body = limits::hold(result, || exchange.share(caller)).map_err(failed)?;
+            let body = limits::hold(result, || exchange.response_quota(caller)).map_err(failed)?;
             Ok(Answer::Whole(body))
         }
         Outcome::Stream(events, slot) => Ok(Answer::Stream(events, slot, dialect)),

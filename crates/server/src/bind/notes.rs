@@ -1,6 +1,6 @@
 //! What a call leaves behind for operators: its span, its place in the counts, a word in the log.
 
-use herald_engine::{Caller, trace::placed};
+use herald_engine::{Caller, trace::record_ids};
 use herald_protocol::{ContextId, Dialect, Error, Operation, Request, TaskId, TraceContext};
 use http::header;
 use tracing::Span;
@@ -11,7 +11,7 @@ impl Exchange<'_> {
     /// Makes the request part of its caller's trace or, without one, the root of its own.
     pub(crate) fn join(&mut self, parent: Option<TraceContext>) {
         self.span = self.shared.engine.span_below(parent.as_ref());
-        placed(parent.as_ref(), self.span.as_ref());
+        record_ids(parent.as_ref(), self.span.as_ref());
         self.parent = parent;
     }
 
@@ -24,7 +24,7 @@ impl Exchange<'_> {
         };
         let Some(parent) = named else { return self.span.clone() };
         let span = self.shared.engine.span_below(Some(&parent));
-        placed(Some(&parent), span.as_ref());
+        record_ids(Some(&parent), span.as_ref());
         span
     }
 

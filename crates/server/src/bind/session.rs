@@ -85,13 +85,13 @@ pub(crate) struct Outgoing {
     open: Arc<Mutex<Open>>,
 }
 
-/// A message that keeps its place until it is written.
+/// A message that counts against the buffer until it is written.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) text: Bytes,
-    _room: OwnedSemaphorePermit,
-    /// Its place among all that wait, if it is an event and not small.
-    _place: Option<Reservation>,
+    _buffered: OwnedSemaphorePermit,
+    /// The reservation of its memory, if it is a large event.
+    _reservation: Option<Reservation>,
 }
 
 /// What all calls of a session have in common.
@@ -111,7 +111,7 @@ struct Talk {
     least: usize,
     open: Arc<Mutex<Open>>,
     messages: mpsc::Sender<Waiting>,
-    room: Arc<Semaphore>,
+    buffer: Arc<Semaphore>,
     /// What calls may take up until they are stored.
     uploads: Arc<Quota>,
 }
@@ -164,7 +164,7 @@ impl Session {
             least,
             open: Arc::clone(&open),
             messages,
-            room: Arc::new(Semaphore::new(WAITING_BYTES)),
+            buffer: Arc::new(Semaphore::new(WAITING_BYTES)),
             uploads,
         };
         let session = Self { talk: Arc::new(talk), calls: JoinSet::new() };
@@ -274,7 +274,7 @@ impl Talk {
     async fn perform(
         &self,
         asked: Asked,
-        place: Option<Reservation>,
+        reservation: Option<Reservation>,
         request: Uuid,
     ) -> Result<Answer, Vec<u8>> {
         let parts = self.parts_of(asked.parameters.as_deref());
@@ -289,7 +289,7 @@ impl Talk {
             let (policy, params) = (MissingVersion::Lenient, asked.params.as_deref());
             let decoded = decode(&exchange, ENTRY, policy, &asked.method, params)?;
             drop(asked.params);
-            perform(&exchange, &caller, &id, decoded, place).await
+            perform(&exchange, &caller, &id, decoded, reservation).await
         };
         let performed: Result<Answer, Failure> = performed.await;
         performed.map_err(|failure| failure.encode(&exchange, ENTRY, &id).0)
@@ -322,10 +322,10 @@ impl Talk {
             let items = translator.items(&item)?;
             // Who has seen the id has seen the whole event.
             let (event, last) = (format!("{prefix}{}", item.seq), items.len().saturating_sub(1));
-            let mut place = item.place;
+            let mut reservation = item.reservation;
             for (index, (_, body)) in items.iter().enumerate() {
                 match index == last {
-                    true => self.put(jsonrpc::event(id, &event, body), place.take()).await,
+                    true => self.put(jsonrpc::event(id, &event, body), reservation.take()).await,
                     false => self.send(jsonrpc::result(id, body)).await,
                 }
             }
@@ -397,13 +397,16 @@ impl Talk {
     }
 
     /// Waits until a message can be written soon.
-    async fn put(&self, text: impl Into<Bytes>, place: Option<Reservation>) {
+    async fn put(&self, text: impl Into<Bytes>, reservation: Option<Reservation>) {
         let text = text.into();
         let size = u32::try_from(text.len().min(WAITING_BYTES)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).acquire_many_owned(size).await;
-        let room = room.expect("the semaphore is never closed");
+        let buffered = Arc::clone(&self.buffer).acquire_many_owned(size).await;
+        let buffered = buffered.expect("the semaphore is never closed");
         // Nobody writes any more: the connection has ended, and this call with it.
-        let _ = self.messages.send(Waiting { text, _room: room, _place: place }).await;
+        let _ = self
+            .messages
+            .send(Waiting { text, _buffered: buffered, _reservation: reservation })
+            .await;
     }
 
     /// The headers of one call: those of the session, and over them what the call says itself.

@@ -83,13 +83,13 @@ async fn follow(mut events: Subscription, framing: Framing, out: Out) {
         let framed = match events.next().await {
             Ok(Some(item)) => {
                 let framed = framing.item(&mut out.lock(), &mut translator, &prefix, &item);
-                framed.map(|()| item.place)
+                framed.map(|()| item.reservation)
             }
             Ok(None) => return,
             Err(error) => Err(error),
         };
         match framed {
-            Ok(place) => out.room(place).await,
+            Ok(reservation) => out.ready(reservation).await,
             Err(error) => {
                 framing.failure(&mut out.lock(), events.task_id(), error);
                 return;

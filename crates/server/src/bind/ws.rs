@@ -58,7 +58,7 @@ const WRITE: usize = 8 << 10;
 /// Larger messages go out in pieces, so that no connection keeps a buffer of the largest it ever
 /// sent.
 const PIECE: usize = 64 << 10;
-/// Bytes of one message that are taken without a place among all that are on their way in.
+/// Bytes of one message that are accepted without a reservation.
 const SMALL: usize = 64 << 10;
 /// Pings that a peer may leave unanswered.
 const PINGS: u32 = 2;
@@ -324,12 +324,12 @@ struct Meter {
 
 #[derive(Debug)]
 struct Arriving {
-    /// Bytes of the message that is arriving, and those of them that have a place.
+    /// Bytes of the message that is arriving, and those of them that are reserved.
     bytes: usize,
-    placed: usize,
+    reserved: usize,
     /// Since when it has been arriving.
     since: Option<Instant>,
-    /// Whether there was no place for it.
+    /// True if there was no memory for it.
     refused: bool,
     /// Pings sent since the peer was last heard of.
     unanswered: u32,
@@ -339,9 +339,9 @@ struct Arriving {
 
 impl Meter {
     fn new(server: Server) -> Self {
-        let (bytes, placed, since) = (0, 0, None);
+        let (bytes, reserved, since) = (0, 0, None);
         let (refused, unanswered, paused) = (false, 0, false);
-        let arriving = Arriving { bytes, placed, since, refused, unanswered, paused };
+        let arriving = Arriving { bytes, reserved, since, refused, unanswered, paused };
         Self { server, arriving: Mutex::new(arriving) }
     }
 
@@ -354,23 +354,23 @@ impl Meter {
         arriving.unanswered = 0;
         arriving.bytes += bytes;
         arriving.since.get_or_insert(Instant::now());
-        let unplaced = arriving.bytes - arriving.placed;
+        let unreserved = arriving.bytes - arriving.reserved;
         if arriving.bytes <= SMALL {
             return Ok(());
         }
         // A message in pieces that carry less than their headers take is an attempt on the room of
         // others.
         let most = self.server.shared.config.limits.body.saturating_mul(2).saturating_add(SMALL);
-        let room = u32::try_from(unplaced).ok().filter(|_| arriving.bytes <= most);
-        match room.and_then(|room| self.server.shared.bodies.try_acquire_many(room).ok()) {
-            Some(room) => {
-                room.forget();
-                arriving.placed += unplaced;
+        let wanted = u32::try_from(unreserved).ok().filter(|_| arriving.bytes <= most);
+        match wanted.and_then(|wanted| self.server.shared.bodies.try_acquire_many(wanted).ok()) {
+            Some(permit) => {
+                permit.forget();
+                arriving.reserved += unreserved;
                 Ok(())
             }
             None => {
                 arriving.refused = true;
-                Err(io::Error::other("no room"))
+                Err(io::Error::other("no memory for this message"))
             }
         }
     }
@@ -378,7 +378,7 @@ impl Meter {
     /// A whole message has arrived, and is not read past until it is taken.
     fn message(&self) {
         let mut arriving = self.lock();
-        self.server.shared.bodies.add_permits(std::mem::take(&mut arriving.placed));
+        self.server.shared.bodies.add_permits(std::mem::take(&mut arriving.reserved));
         (arriving.bytes, arriving.since, arriving.paused) = (0, None, true);
     }
 
@@ -386,7 +386,7 @@ impl Meter {
     fn control(&self, payload: usize) {
         let mut arriving = self.lock();
         // Its two bytes of header and four of mask belong to no message either.
-        arriving.bytes = arriving.bytes.saturating_sub(payload + 6).max(arriving.placed);
+        arriving.bytes = arriving.bytes.saturating_sub(payload + 6).max(arriving.reserved);
         if arriving.bytes == 0 {
             arriving.since = None;
         }
@@ -443,8 +443,8 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        let placed = self.lock().placed;
-        self.server.shared.bodies.add_permits(placed);
+        let reserved = self.lock().reserved;
+        self.server.shared.bodies.add_permits(reserved);
     }
 }
 

@@ -108,7 +108,7 @@ async fn watch(pulse: &Pulse, engine: &Engine, known: bool, out: &Out) {
         if engine.is_draining() {
             return;
         }
-        out.room(None).await;
+        out.ready(None).await;
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
             () = engine.draining() => {}
