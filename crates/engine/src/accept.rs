@@ -12,7 +12,7 @@ use crate::{
     agent_runtime::AgentRuntime,
     budget::Reservation,
     cache::CachedTask,
-    caller::{Caller, Via},
+    caller::{AgentRoute, Caller},
     engine::{Engine, no_push, refuse, taken},
     idempotency,
     rules::{Command, Record},
@@ -45,21 +45,21 @@ impl Engine {
     pub(crate) async fn accept(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         send: Box<SendMessage>,
         operation: Operation,
     ) -> Result<Accepted, Error> {
         if self.is_draining() {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
         }
-        let via = &*self.chosen(via, &send)?;
+        let route = &*self.chosen_route(route, &send)?;
         // CachedTask before the look, so that the write need not read the task a second time.
         let named = send.message.task_id.as_ref().or(send.own_task.as_ref());
         let _named = named.map(|id| self.inner.cache.get(&caller.key(id.clone())));
-        let existing = self.continued(caller, via, &send).await?;
+        let existing = self.continued(caller, route, &send).await?;
         let agent = match &existing {
             Some(record) => &record.agent,
-            None => via.agent.as_ref().unwrap_or(&self.inner.default.profile.name),
+            None => route.agent.as_ref().unwrap_or(&self.inner.default.profile.name),
         };
         let runtime = self.runtime(agent)?;
         let is_answer = existing.as_ref().is_some_and(|record| record.state().is_interrupted());
@@ -144,17 +144,21 @@ impl Engine {
         self.inner.turns.reserve(turn_size(bytes)).await
     }
 
-    /// The door of the agent that a send names, if it names one.
-    fn chosen<'a>(&self, via: &'a Via, send: &SendMessage) -> Result<Cow<'a, Via>, Error> {
-        let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(via)) };
-        if !via.leads_to(agent) || !self.inner.agents.contains_key(agent) {
+    /// The route of the agent that a send names; without one, the route of the call.
+    fn chosen_route<'a>(
+        &self,
+        route: &'a AgentRoute,
+        send: &SendMessage,
+    ) -> Result<Cow<'a, AgentRoute>, Error> {
+        let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(route)) };
+        if !route.includes(agent) || !self.inner.agents.contains_key(agent) {
             let mut known: Vec<_> =
-                self.inner.agents.keys().filter(|name| via.leads_to(name)).collect();
+                self.inner.agents.keys().filter(|name| route.includes(name)).collect();
             known.sort_unstable();
             let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
             return Err(Error::field("handler", format!("must be one of: {}", known.join(", "))));
         }
-        let chosen = Via { agent: Some(agent.clone()), ..via.clone() };
+        let chosen = AgentRoute { agent: Some(agent.clone()), ..route.clone() };
         self.check_extensions(&chosen)?;
         Ok(Cow::Owned(chosen))
     }
@@ -164,16 +168,16 @@ impl Engine {
     async fn continued(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         send: &SendMessage,
     ) -> Result<Option<Record>, Error> {
         if let Some(task) = &send.message.task_id {
-            return self.find(caller, via, task.clone()).await.map(Some);
+            return self.find(caller, route, task.clone()).await.map(Some);
         }
         if let Some(task) = &send.own_task {
             let found = self.look(&caller.key(task.clone())).await?;
             return match found {
-                Some(record) if !record.is_shown(via) => Err(taken()),
+                Some(record) if !record.is_shown(route) => Err(taken()),
                 Some(_) | None => Ok(found),
             };
         }
@@ -182,7 +186,7 @@ impl Engine {
         };
         let query = ListQuery {
             owner: caller.owner().clone(),
-            agent: via.agent.clone(),
+            agent: route.agent.clone(),
             context: Some(context),
             state: Some(TaskState::InputRequired),
             since: None,
@@ -193,7 +197,7 @@ impl Engine {
         let mut waiting = self.inner.store.list(query).await.map_err(refuse)?.tasks;
         let only = if waiting.len() == 1 { waiting.pop() } else { None };
         match only {
-            Some((id, _)) => self.find(caller, via, id).await.map(Some),
+            Some((id, _)) => self.find(caller, route, id).await.map(Some),
             None => Ok(None),
         }
     }

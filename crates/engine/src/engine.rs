@@ -18,7 +18,7 @@ use crate::{
     budget::{MemoryBudget, Quota, Reservation, SMALL},
     builder::Settings,
     cache::{CachedTask, TaskCache},
-    caller::{Caller, Via},
+    caller::{AgentRoute, Caller},
     clock::Clock,
     codec,
     feed::OwnerWakers,
@@ -99,8 +99,13 @@ impl Engine {
     }
 
     /// Answers one call. Every binding ends here.
-    pub async fn call(&self, caller: &Caller, via: &Via, request: Request) -> Result<Reply, Error> {
-        self.call_with_reservation(caller, via, request, None).await
+    pub async fn call(
+        &self,
+        caller: &Caller,
+        route: &AgentRoute,
+        request: Request,
+    ) -> Result<Reply, Error> {
+        self.call_with_reservation(caller, route, request, None).await
     }
 
     /// Answers one call whose request has a reservation. The reservation is returned as soon as the
@@ -108,25 +113,27 @@ impl Engine {
     pub async fn call_with_reservation(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         request: Request,
         reservation: Option<Reservation>,
     ) -> Result<Reply, Error> {
         let operation = request.operation();
         caller.authorise(operation)?;
-        self.check_extensions(via)?;
+        self.check_extensions(route)?;
         match request {
             Request::SendMessage(send) => {
-                self.send(caller, via, send, reservation).await.map(Reply::Sent)
+                self.send(caller, route, send, reservation).await.map(Reply::Sent)
             }
             Request::SendStreamingMessage(send) => {
-                self.stream(caller, via, send).await.map(Reply::Stream)
+                self.stream(caller, route, send).await.map(Reply::Stream)
             }
-            Request::GetTask(get) => self.get(caller, via, get).await.map(Reply::Task),
-            Request::ListTasks(list) => self.list(caller, via, list).await.map(Reply::Tasks),
-            Request::CancelTask(cancel) => self.cancel(caller, via, cancel).await.map(Reply::Task),
+            Request::GetTask(get) => self.get(caller, route, get).await.map(Reply::Task),
+            Request::ListTasks(list) => self.list(caller, route, list).await.map(Reply::Tasks),
+            Request::CancelTask(cancel) => {
+                self.cancel(caller, route, cancel).await.map(Reply::Task)
+            }
             Request::SubscribeToTask(subscribe) => {
-                self.subscribe(caller, via, subscribe).await.map(Reply::Stream)
+                self.subscribe(caller, route, subscribe).await.map(Reply::Stream)
             }
             Request::CreateTaskPushNotificationConfig(_)
             | Request::GetTaskPushNotificationConfig(_)
@@ -141,13 +148,13 @@ impl Engine {
     async fn send(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         send: Box<SendMessage>,
         reservation: Option<Reservation>,
     ) -> Result<Sent, Error> {
         let history = send.configuration.history_length;
         let immediately = send.configuration.return_immediately;
-        let accepted = Box::pin(self.accept(caller, via, send, Operation::SendMessage)).await?;
+        let accepted = Box::pin(self.accept(caller, route, send, Operation::SendMessage)).await?;
         drop(reservation);
         // A direct answer cannot be returned before it is given.
         if !immediately || accepted.hidden {
@@ -178,14 +185,14 @@ impl Engine {
     async fn stream(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         send: Box<SendMessage>,
     ) -> Result<Subscription, Error> {
         let history = send.configuration.history_length;
         let after = send.after.clone();
         let is_old = send.infer_task;
         let operation = Operation::SendStreamingMessage;
-        let accepted = Box::pin(self.accept(caller, via, send, operation)).await?;
+        let accepted = Box::pin(self.accept(caller, route, send, operation)).await?;
         let Accepted { cached, seq, first, bytes, repeated, hidden } = accepted;
         let until = match is_old && self.waits(&cached).await? {
             true => Until::TaskEnds,
@@ -210,16 +217,21 @@ impl Engine {
         })
     }
 
-    async fn get(&self, caller: &Caller, via: &Via, get: GetTask) -> Result<TaskJson, Error> {
+    async fn get(
+        &self,
+        caller: &Caller,
+        route: &AgentRoute,
+        get: GetTask,
+    ) -> Result<TaskJson, Error> {
         let key = caller.key(get.id);
         if let Some(cached) = self.inner.cache.peek(&key) {
-            let record = self.record(&cached).await?.filter(|record| record.is_shown(via));
+            let record = self.record(&cached).await?.filter(|record| record.is_shown(route));
             let record = record.ok_or_else(Error::task_not_found)?;
             return Ok(TaskJson::of(record, &cached, get.history_length));
         }
         let (stored, _reservation) = self.load(&key).await?;
         let stored =
-            stored.filter(|stored| !stored.header.hidden && via.leads_to(&stored.header.agent));
+            stored.filter(|stored| !stored.header.hidden && route.includes(&stored.header.agent));
         let stored = stored.ok_or_else(Error::task_not_found)?;
         if get.history_length.is_none()
             && let Some(snapshot) = stored.snapshot.as_ref().filter(|last| last.seq == stored.head)
@@ -232,12 +244,17 @@ impl Engine {
         Ok(shown(record.task, get.history_length).into())
     }
 
-    async fn list(&self, caller: &Caller, via: &Via, list: ListTasks) -> Result<TaskPage, Error> {
+    async fn list(
+        &self,
+        caller: &Caller,
+        route: &AgentRoute,
+        list: ListTasks,
+    ) -> Result<TaskPage, Error> {
         let page_size = u32::try_from(list.page_size.unwrap_or(50)).unwrap_or(50);
         let artifacts = list.include_artifacts.unwrap_or(false);
         let mut query = ListQuery {
             owner: caller.owner().clone(),
-            agent: via.agent.clone(),
+            agent: route.agent.clone(),
             context: list.context_id.filter(|context| !context.is_empty()),
             state: (list.status != TaskState::Unspecified).then_some(list.status),
             since: list.status_timestamp_after,
@@ -275,10 +292,10 @@ impl Engine {
     async fn cancel(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         cancel: CancelTask,
     ) -> Result<TaskJson, Error> {
-        let id = self.find(caller, via, cancel.id).await?.task.id.clone();
+        let id = self.find(caller, route, cancel.id).await?.task.id.clone();
         let cached = self.inner.cache.get(&caller.key(id.clone()));
         let metadata = cancel.metadata.clone();
         let commands = vec![Command::Cancel { metadata: cancel.metadata }];
@@ -293,7 +310,7 @@ impl Engine {
         let task = match written.map_err(Error::from) {
             Ok(written) => written.record.task,
             Err(error) if error.kind == ErrorKind::TaskNotCancelable => {
-                let ended = self.find(caller, via, id).await?;
+                let ended = self.find(caller, route, id).await?;
                 let repeated = ended.state() == TaskState::Canceled;
                 match cancel.return_ended || (repeated && self.inner.settings.repeat_cancel) {
                     true => ended.task,
@@ -308,13 +325,13 @@ impl Engine {
     async fn subscribe(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         subscribe: SubscribeToTask,
     ) -> Result<Subscription, Error> {
         let key = caller.key(subscribe.id.clone());
         // CachedTask before the look, so that nothing falls between the snapshot and what follows it.
         let cached = self.inner.cache.get(&key);
-        let record = self.find(caller, via, subscribe.id).await?;
+        let record = self.find(caller, route, subscribe.id).await?;
         self.check_streaming(&record.agent)?;
         if let Some(after) = subscribe.after {
             check_cursor(&record, after)?;
@@ -341,11 +358,11 @@ impl Engine {
     pub(crate) async fn find(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         id: TaskId,
     ) -> Result<Record, Error> {
         let found = self.look(&caller.key(id)).await?;
-        found.filter(|record| record.is_shown(via)).ok_or_else(Error::task_not_found)
+        found.filter(|record| record.is_shown(route)).ok_or_else(Error::task_not_found)
     }
 
     /// A task by its full name, seen or not.
@@ -469,12 +486,12 @@ impl Engine {
         Err(Error::new(ErrorKind::StreamingNotSupported, text))
     }
 
-    pub(crate) fn check_extensions(&self, via: &Via) -> Result<(), Error> {
-        let Some(profile) = self.profile(via.agent.as_ref()) else { return Ok(()) };
+    pub(crate) fn check_extensions(&self, route: &AgentRoute) -> Result<(), Error> {
+        let Some(profile) = self.profile(route.agent.as_ref()) else { return Ok(()) };
         let missing = profile
             .extensions
             .iter()
-            .find(|extension| extension.required && !via.extensions.contains(&extension.uri));
+            .find(|extension| extension.required && !route.extensions.contains(&extension.uri));
         let Some(extension) = missing else { return Ok(()) };
         let text = format!("this agent requires the extension {}", extension.uri);
         Err(Error::new(ErrorKind::ExtensionSupportRequired, text).with("uri", &extension.uri))
@@ -482,9 +499,9 @@ impl Engine {
 }
 
 impl Record {
-    /// Whether the task can be seen through this door.
-    pub(crate) fn is_shown(&self, via: &Via) -> bool {
-        !self.hidden && via.leads_to(&self.agent)
+    /// True if the task is visible on this route.
+    pub(crate) fn is_shown(&self, route: &AgentRoute) -> bool {
+        !self.hidden && route.includes(&self.agent)
     }
 }
 
@@ -496,9 +513,9 @@ fn check_cursor(record: &Record, after: Seq) -> Result<(), Error> {
     Err(Error::field("Last-Event-ID", "names an event this task does not have"))
 }
 
-/// What a caller hears who names a new task like one that it has elsewhere.
+/// The error for a new task whose id already names a task of another agent.
 pub(crate) fn taken() -> Error {
-    Error::field("id", "is taken by a task that is not to be found here; choose another")
+    Error::field("id", "already names a task of another agent; choose another id")
 }
 
 fn violates_protocol(task: &Task) -> bool {

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::{
     budget::{Quota, Reservation, SMALL},
-    caller::{Caller, Via},
+    caller::{AgentRoute, Caller},
     codec,
     engine::{Engine, Inner, refuse},
     store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Owner, Position},
@@ -82,19 +82,19 @@ impl Engine {
     pub async fn follow(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         tasks: Vec<TaskId>,
         after: Option<Position>,
     ) -> Result<Feed, Error> {
         caller.authorise(Operation::SubscribeToTask)?;
-        self.check_extensions(via)?;
-        if let Some(agent) = &via.agent {
+        self.check_extensions(route)?;
+        if let Some(agent) = &route.agent {
             self.check_streaming(agent)?;
         }
         for task in &tasks {
-            self.find(caller, via, task.clone()).await?;
+            self.find(caller, route, task.clone()).await?;
         }
-        let (owner, agent) = (caller.owner().clone(), via.agent.clone());
+        let (owner, agent) = (caller.owner().clone(), route.agent.clone());
         let waker = self.inner.wakers.subscribe(owner.clone());
         let mut query = FeedQuery { owner, agent, tasks, after: None, limit: PAGE };
         let head = self.inner.store.feed(&query).await.map_err(refuse)?.reached;

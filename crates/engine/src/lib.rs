@@ -33,7 +33,7 @@ mod write;
 pub use agent::{Agent, AgentError, Profile, Recovery, Skill};
 pub use answer::{Reply, Sent, TaskJson};
 pub use builder::{BuildError, EngineBuilder, Settings};
-pub use caller::{Caller, Scopes, Via};
+pub use caller::{AgentRoute, Caller, Scopes};
 pub use clock::Clock;
 pub use engine::{BYTES_PER_READ_BYTE, Engine};
 pub use feed::{Feed, FeedItem};

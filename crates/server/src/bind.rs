@@ -18,7 +18,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use herald_engine::{
-    Caller, Reply, Subscription, Via,
+    AgentRoute, Caller, Reply, Subscription,
     budget::{MemoryBudget, Payer, Quota, Reservation},
     store::Owner,
 };
@@ -230,12 +230,16 @@ impl Exchange<'_> {
             true => Some(self.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?),
             false => None,
         };
-        let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
+        let route = AgentRoute { agent: self.agent.clone(), extensions: self.extensions() };
         // On the heap: it is the largest part of a request, and everything above would be moved
         // with it.
-        let reply =
-            Box::pin(self.shared.engine.call_with_reservation(caller, &via, request, reservation))
-                .await;
+        let reply = Box::pin(self.shared.engine.call_with_reservation(
+            caller,
+            &route,
+            request,
+            reservation,
+        ))
+        .await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
         let reply = match reply {
             Reply::Stream(events) => Reply::Stream(events.within(self.response_quota(caller))),

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use herald_engine::{
-    Agent, AgentError, Caller, Engine, Profile, Settings, Turn, Via, store::sqlite::Sqlite,
+    Agent, AgentError, AgentRoute, Caller, Engine, Profile, Settings, Turn, store::sqlite::Sqlite,
 };
 use herald_protocol::{
     ErrorKind, Message, Metadata, Part, Request, SendResult, Task, TaskState,
@@ -424,7 +424,8 @@ async fn an_agent_is_told_of_a_task_that_ends_while_it_waits() {
     let store = Arc::new(Sqlite::memory().unwrap());
     let engine = Engine::builder(store).agent(declared, agent.clone()).build().unwrap();
     engine.start_work().await.unwrap();
-    let bench = Bench { engine, caller: Caller::anonymous("".into()), via: Via::default() };
+    let bench =
+        Bench { engine, caller: Caller::anonymous("".into()), route: AgentRoute::default() };
     let told = || agent.0.lock().unwrap().clone();
 
     let asked = bench.send(say("work")).await.unwrap();

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use herald_engine::{
-    Feed, Via,
+    AgentRoute, Feed,
     store::{Owner, Position},
 };
 use herald_protocol::{
@@ -66,8 +66,8 @@ async fn open(exchange: &Exchange<'_>) -> Result<(Feed, Slot<Owner>), Error> {
     let caller = exchange.caller(tenant.as_ref()).await?;
     let (tasks, after) = (tasks(exchange.parts)?, position(exchange.parts)?);
     let slot = exchange.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?;
-    let via = Via { agent: exchange.agent.clone(), extensions: exchange.extensions() };
-    let feed = exchange.shared.engine.follow(&caller, &via, tasks, after).await?;
+    let route = AgentRoute { agent: exchange.agent.clone(), extensions: exchange.extensions() };
+    let feed = exchange.shared.engine.follow(&caller, &route, tasks, after).await?;
     Ok((feed.within(exchange.response_quota(&caller)), slot))
 }
 
