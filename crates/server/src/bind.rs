@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
 
-use crate::{body::Body, guard::Door, limits::Slot, server::Shared};
+use crate::{body::Body, guard::Ingress, limits::Slot, server::Shared};
 
 /// Names as the map of headers has them: as text they would be checked at every look.
 static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
@@ -52,8 +52,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) binding: Binding,
     /// Names the request in the log and to its caller.
     pub(crate) id: Uuid,
-    /// How it came in.
-    pub(crate) door: Door,
+    /// Its ingress.
+    pub(crate) ingress: Ingress,
     begun: Instant,
     /// The span the request was sent from, by its headers.
     parent: Option<TraceContext>,
@@ -102,10 +102,10 @@ impl<'a> Exchange<'a> {
         agent: Option<AgentName>,
         binding: Binding,
         id: Uuid,
-        door: Door,
+        ingress: Ingress,
     ) -> Self {
         let begun = Instant::now();
-        Self { shared, parts, agent, binding, id, door, begun, parent: None, span: None }
+        Self { shared, parts, agent, binding, id, ingress, begun, parent: None, span: None }
     }
 }
 
@@ -161,7 +161,7 @@ impl Exchange<'_> {
     /// The payer of the caller's reservations. Callers without credentials pay per connection.
     pub(crate) fn payer(&self, caller: &Caller) -> Payer {
         match caller.is_anonymous() {
-            true => Payer::Connection(self.door.connection()),
+            true => Payer::Connection(self.ingress.connection()),
             false => Payer::Owner(caller.owner().clone()),
         }
     }

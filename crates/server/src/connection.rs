@@ -35,7 +35,7 @@ use crate::{
     bind::ws::Upgrade,
     body::Body,
     config::{Limits, Timeouts},
-    guard::Door,
+    guard::Ingress,
     pace::{self, Pace},
     server::Server,
     socket::{self, Pulse, Socket, Wait},
@@ -245,17 +245,17 @@ impl Shared {
         self.attend(self.http2.serve_connection(socket, service), &pulse).await;
     }
 
-    /// The door of a further connection.
-    fn door(&self) -> Door {
+    /// The ingress of the next connection.
+    fn ingress(&self) -> Ingress {
         let connection = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
-        Door::Socket { bound: self.bound, connection }
+        Ingress::Socket { bound: self.bound, connection }
     }
 
     fn ends(&self, stream: Stream, pulse: &Pulse) -> (Socket, Requests) {
         let socket = Socket::new(stream, pulse.clone(), self.timeouts().stall);
-        let (server, door) = (self.server.clone(), self.door());
+        let (server, ingress) = (self.server.clone(), self.ingress());
         let handed = Handed::default();
-        (socket, Requests { server, door, pulse: pulse.clone(), handed })
+        (socket, Requests { server, ingress, pulse: pulse.clone(), handed })
     }
 
     /// Drives a connection to its end.
@@ -322,7 +322,7 @@ impl Connection for http2::Connection<TokioIo<Socket>, Requests, Tracked> {
 #[derive(Debug)]
 struct Requests {
     server: Server,
-    door: Door,
+    ingress: Ingress,
     pulse: Pulse,
     handed: Handed,
 }
@@ -338,11 +338,11 @@ impl Service<Request<Incoming>> for Requests {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let busy = self.pulse.begin();
-        let (server, door) = (self.server.clone(), self.door);
+        let (server, ingress) = (self.server.clone(), self.ingress);
         let handed = Arc::clone(&self.handed);
         let request = request.map(|body| Upload { body, whole: false, pulse: self.pulse.clone() });
         Box::pin(async move {
-            let mut response = server.handle(request, door).await;
+            let mut response = server.handle(request, ingress).await;
             if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
                 *handed.lock().expect("nothing panics while it holds this lock") = Some(upgrade);
             }

@@ -27,7 +27,7 @@ use crate::{
     card,
     config::Config,
     cors,
-    guard::{Door, Guard, is_coded},
+    guard::{Guard, Ingress, is_coded},
     health::{self, Pulse},
     limits::Tally,
     metrics::{self, Metrics},
@@ -89,7 +89,7 @@ impl Server {
     }
 
     /// Answers one request.
-    pub(crate) async fn handle<B>(&self, request: Request<B>, door: Door) -> Response<Body>
+    pub(crate) async fn handle<B>(&self, request: Request<B>, ingress: Ingress) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
     {
@@ -100,10 +100,10 @@ impl Server {
         let (parts, body) = request.into_parts();
         let span = self.span(&parts, name);
         let answered = pin!(async {
-            let answer = self.shared.enter(id, &parts, body, door).await;
+            let answer = self.shared.enter(id, &parts, body, ingress).await;
             let mut response = answer.unwrap_or_else(Refusal::into_response);
             finish(&mut response, &parts, name);
-            if self.shared.tls.is_some() && door.is_public() {
+            if self.shared.tls.is_some() && ingress.is_public() {
                 let pinned = HeaderValue::from_static("max-age=31536000");
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, pinned);
             }
@@ -183,7 +183,7 @@ impl Shared {
         id: Uuid,
         parts: &Parts,
         body: B,
-        door: Door,
+        ingress: Ingress,
     ) -> Result<Response<Body>, Refusal>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -193,7 +193,7 @@ impl Shared {
             return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
         }
         if grpc::is_call(&parts.headers) {
-            return Box::pin(grpc::answer(self, id, parts, body, door)).await;
+            return Box::pin(grpc::answer(self, id, parts, body, ingress)).await;
         }
         let place = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
         // Probes come by whatever name their prober has for us.
@@ -211,10 +211,10 @@ impl Shared {
             | What::Card
             | What::Metrics => {}
         }
-        let host = self.guard.host(parts, door)?;
+        let host = self.guard.host(parts, ingress)?;
         if place.what == What::Metrics {
             reading(&parts.method)?;
-            return Ok(metrics::answer(self, parts, door).await);
+            return Ok(metrics::answer(self, parts, ingress).await);
         }
         let agent = place.agent.map(AgentName::from);
         let profile = self.engine.profile(agent.as_ref()).ok_or_else(Refusal::not_found)?;
@@ -228,7 +228,7 @@ impl Shared {
             | What::Ready
             | What::Metrics => Binding::JsonRpc,
         };
-        let mut exchange = Exchange::new(self, parts, agent, binding, id, door);
+        let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
         if place.what == What::Card {
             let base = self.base(&exchange, host.as_ref());
             return card_answer(&exchange, profile, &base);
@@ -342,6 +342,6 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let server = self.clone();
-        Box::pin(async move { Ok(server.handle(request, Door::InProcess).await) })
+        Box::pin(async move { Ok(server.handle(request, Ingress::InProcess).await) })
     }
 }

@@ -32,7 +32,7 @@ use crate::{
         stream::{Events, Out},
     },
     body::Body,
-    guard::Door,
+    guard::Ingress,
     limits::{self, Slot, Unread},
     refusal::Refusal,
     server::Shared,
@@ -85,19 +85,19 @@ pub(crate) async fn answer<B>(
     id: Uuid,
     parts: &Parts,
     body: B,
-    door: Door,
+    ingress: Ingress,
 ) -> Result<Response<Body>, Refusal>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {
-    check_transport(parts, door)?;
+    check_transport(parts, ingress)?;
     let (service, method) = parts.uri.path()[1..].rsplit_once('/').unwrap_or_default();
-    let mut exchange = Exchange::new(shared, parts, None, Binding::Grpc, id, door);
+    let mut exchange = Exchange::new(shared, parts, None, Binding::Grpc, id, ingress);
     // Probes come by whatever name their prober has for us.
     if service == health::SERVICE {
         return Ok(answered(&exchange, health::answer(&exchange, method, body).await));
     }
-    let host = shared.guard.host(parts, door)?;
+    let host = shared.guard.host(parts, ingress)?;
     shared.guard.origin(&parts.headers, host.as_ref())?;
     if shared.config.grpc_reflection && reflection::SERVICES.contains(&service) {
         return Ok(answered(&exchange, reflection::answer(&exchange, service, body).await));
@@ -134,7 +134,7 @@ fn answered(exchange: &Exchange<'_>, called: Result<Response<Body>, Failure>) ->
 }
 
 /// What makes a request none that gRPC could answer.
-fn check_transport(parts: &Parts, door: Door) -> Result<(), Refusal> {
+fn check_transport(parts: &Parts, ingress: Ingress) -> Result<(), Refusal> {
     if parts.method != Method::POST {
         return Err(Refusal::method("POST"));
     }
@@ -145,7 +145,7 @@ fn check_transport(parts: &Parts, door: Door) -> Result<(), Refusal> {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
     // A status that follows the messages has no place in HTTP/1.
-    if parts.version < Version::HTTP_2 && door != Door::InProcess {
+    if parts.version < Version::HTTP_2 && ingress != Ingress::InProcess {
         let text = "gRPC needs HTTP/2";
         return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text));
     }

@@ -41,7 +41,7 @@ use crate::{
         query,
         translate::Translator,
     },
-    guard::Door,
+    guard::Ingress,
     limits::Slot,
     server::Server,
     trace,
@@ -102,7 +102,7 @@ struct Talk {
     parts: Parts,
     agent: Option<AgentName>,
     binding: Binding,
-    door: Door,
+    ingress: Ingress,
     /// How many calls may be under way, streams apart: those are counted by caller.
     calls: Arc<Semaphore>,
     /// How many bytes of calls may wait for that.
@@ -143,7 +143,7 @@ impl Session {
         parts: Parts,
         agent: Option<AgentName>,
         binding: Binding,
-        door: Door,
+        ingress: Ingress,
     ) -> (Self, Outgoing) {
         let (messages, waiting) = mpsc::channel(WAITING_MESSAGES);
         let at_once = server.shared.config.limits.requests_per_connection as usize;
@@ -151,14 +151,14 @@ impl Session {
         let open = Arc::new(Mutex::new(open));
         let least = server.shared.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
         let least = least.max(1);
-        let uploads = Payer::Connection(door.connection());
+        let uploads = Payer::Connection(ingress.connection());
         let uploads = server.shared.engine.requests().quota(uploads);
         let talk = Talk {
             server,
             parts: lasting(parts),
             agent,
             binding,
-            door,
+            ingress,
             calls: Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS))),
             queue: Arc::new(Semaphore::new(least * QUEUE_CALLS)),
             least,
@@ -267,7 +267,7 @@ impl Talk {
 
     fn exchange<'a>(&'a self, parts: &'a Parts, id: Uuid) -> Exchange<'a> {
         let (shared, agent) = (&self.server.shared, self.agent.clone());
-        Exchange::new(shared, parts, agent, self.binding, id, self.door)
+        Exchange::new(shared, parts, agent, self.binding, id, self.ingress)
     }
 
     /// Performs a call. An error is the message that says so.

@@ -44,7 +44,7 @@ use crate::{
     },
     body::Body,
     config::Timeouts,
-    guard::Door,
+    guard::Ingress,
     refusal::Refusal,
     server::Server,
     socket::Pulse,
@@ -71,7 +71,7 @@ pub(crate) struct Upgrade {
     upgraded: OnUpgrade,
     parts: Box<Parts>,
     agent: Option<AgentName>,
-    door: Door,
+    ingress: Ingress,
 }
 
 /// How a socket came to its end.
@@ -107,14 +107,14 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     }
     let upgraded = exchange.parts.extensions.get::<OnUpgrade>().cloned();
     // A host application's connections are not ours to go on with.
-    let Some(upgraded) = upgraded.filter(|_| exchange.door != Door::InProcess) else {
+    let Some(upgraded) = upgraded.filter(|_| exchange.ingress != Ingress::InProcess) else {
         let text = "WebSockets are served on the server's own port only";
         return Refusal::new(StatusCode::NOT_IMPLEMENTED, text).into_response();
     };
     let mut parts = exchange.parts.clone();
     parts.extensions.remove::<OnUpgrade>();
-    let (parts, agent, door) = (Box::new(parts), exchange.agent.clone(), exchange.door);
-    let upgrade = Upgrade { upgraded, parts, agent, door };
+    let (parts, agent, ingress) = (Box::new(parts), exchange.agent.clone(), exchange.ingress);
+    let upgrade = Upgrade { upgraded, parts, agent, ingress };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -176,7 +176,7 @@ impl Upgrade {
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(framing)).await;
         let (mut sink, mut stream) = socket.split();
         let (mut session, outgoing) =
-            Session::new(server.clone(), *self.parts, self.agent, Binding::WebSocket, self.door);
+            Session::new(server.clone(), *self.parts, self.agent, Binding::WebSocket, self.ingress);
         let end = {
             let mut writing = pin!(write(&mut sink, outgoing, &meter, &config.timeouts));
             let end = tokio::select! {
