@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
 
-use crate::{body::Body, guard::Ingress, limits::Slot, server::Shared};
+use crate::{body::Body, guard::Ingress, limits::KeyedPermit, server::Shared};
 
 /// Names as the map of headers has them: as text they would be checked at every look.
 static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
@@ -92,7 +92,7 @@ pub(crate) enum Outcome {
     /// An encoded result.
     Result(Bytes),
     /// A stream and its permit.
-    Stream(Subscription, Option<Slot<Owner>>),
+    Stream(Subscription, Option<KeyedPermit<Owner>>),
 }
 
 impl<'a> Exchange<'a> {
@@ -175,13 +175,13 @@ impl Exchange<'_> {
         reservation: Option<Reservation>,
         call: Option<&herald_protocol::jsonrpc::RequestId>,
     ) -> Result<Outcome, Error> {
-        let (reply, slot) = self.call(caller, dialect, request, reservation).await?;
+        let (reply, permit) = self.call(caller, dialect, request, reservation).await?;
         let mut out = Vec::new();
         if let Some(call) = call {
             herald_protocol::jsonrpc::begin_result(&mut out, call);
         }
         match (reply, dialect) {
-            (Reply::Stream(events), _) => return Ok(Outcome::Stream(events, slot)),
+            (Reply::Stream(events), _) => return Ok(Outcome::Stream(events, permit)),
             (Reply::Sent(sent), Dialect::V1) => sent.write(&mut out),
             (Reply::Task(task), Dialect::V1) => task.write(&mut out),
             (Reply::Sent(sent), _) => out.extend(dialect.encode_send_result(&sent.decode()?)),
@@ -201,7 +201,7 @@ impl Exchange<'_> {
         dialect: Dialect,
         request: Request,
         reservation: Option<Reservation>,
-    ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
+    ) -> Result<(Reply, Option<KeyedPermit<Owner>>), Error> {
         let operation = request.operation();
         let called = self.called(caller, dialect, request, reservation).await;
         self.count(dialect, operation, called.as_ref().err());
@@ -214,7 +214,7 @@ impl Exchange<'_> {
         dialect: Dialect,
         mut request: Request,
         reservation: Option<Reservation>,
-    ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
+    ) -> Result<(Reply, Option<KeyedPermit<Owner>>), Error> {
         let named;
         let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
             Some(tenant) => {
@@ -226,8 +226,10 @@ impl Exchange<'_> {
         self.complete(dialect, &mut request)?;
         self.note_request(dialect, caller, &request);
         let operation = request.operation();
-        let slot = match operation.is_streaming() {
-            true => Some(self.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?),
+        let permit = match operation.is_streaming() {
+            true => {
+                Some(self.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?)
+            }
             false => None,
         };
         let route = AgentRoute { agent: self.agent.clone(), extensions: self.extensions() };
@@ -245,7 +247,7 @@ impl Exchange<'_> {
             Reply::Stream(events) => Reply::Stream(events.within(self.response_quota(caller))),
             whole @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_)) => whole,
         };
-        Ok((reply, slot))
+        Ok((reply, permit))
     }
 
     /// Adds what a request carries outside its parameters.

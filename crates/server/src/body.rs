@@ -13,7 +13,7 @@ use http_body::{Body as _, Frame, SizeHint};
 
 use crate::{
     bind::stream::Events,
-    limits::{Pieces, Slot},
+    limits::{KeyedPermit, Pieces},
     pace::Pace,
     socket::Busy,
 };
@@ -36,7 +36,7 @@ enum Content {
     /// A body that another library produces, and its permit.
     Foreign {
         body: tonic::body::Body,
-        _slot: Slot<Owner>,
+        _permit: KeyedPermit<Owner>,
     },
 }
 
@@ -59,8 +59,8 @@ impl Body {
     }
 
     /// A stream that is made elsewhere.
-    pub(crate) fn foreign(body: tonic::body::Body, slot: Slot<Owner>) -> Self {
-        Self { content: Content::Foreign { body, _slot: slot }, busy: None, pace: None }
+    pub(crate) fn foreign(body: tonic::body::Body, permit: KeyedPermit<Owner>) -> Self {
+        Self { content: Content::Foreign { body, _permit: permit }, busy: None, pace: None }
     }
 
     pub(crate) fn events(events: Events) -> Self {

@@ -14,7 +14,7 @@ use crate::{
     config::{CardInterface, Config, MetricsAccess},
     guard::Guard,
     health::Pulse,
-    limits::Tally,
+    limits::KeyedLimit,
     metrics::Metrics,
     server::{Server, Shared},
     tls::Tls,
@@ -110,7 +110,7 @@ impl ServerBuilder {
         let now = Clock::system().now();
         let started = card::http_date(now);
         let metrics = Metrics::new(&engine, now);
-        let streams = Tally::new(config.limits.streams_per_caller);
+        let streams = KeyedLimit::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
         let responses = MemoryBudget::new(config.limits.responses, READERS);

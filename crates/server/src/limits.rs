@@ -154,43 +154,43 @@ pub(crate) fn no_memory() -> Error {
     Error::new(ErrorKind::Unavailable, text)
 }
 
-/// Counts what is open per key, up to a limit.
+/// A limit of open things per key, such as streams per owner.
 #[derive(Debug, Clone)]
-pub(crate) struct Tally<K: Hash + Eq> {
+pub(crate) struct KeyedLimit<K: Hash + Eq> {
     limit: usize,
     open: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-/// One that is open. Dropping it makes room.
+/// A permit for one open thing of a key. Dropping it returns the permit.
 #[derive(Debug)]
-pub(crate) struct Slot<K: Hash + Eq> {
+pub(crate) struct KeyedPermit<K: Hash + Eq> {
     key: K,
     open: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-impl<K: Hash + Eq + Clone> Tally<K> {
+impl<K: Hash + Eq + Clone> KeyedLimit<K> {
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, open: Arc::default() }
     }
 
-    /// One more, unless that is too many.
-    pub(crate) fn take(&self, key: K) -> Option<Slot<K>> {
+    /// A permit, unless the key has as many as the limit.
+    pub(crate) fn try_acquire(&self, key: K) -> Option<KeyedPermit<K>> {
         let mut open = self.open.lock().expect("nothing panics while it holds this lock");
         let count = open.entry(key.clone()).or_default();
         if *count >= self.limit {
             return None;
         }
         *count += 1;
-        Some(Slot { key, open: Arc::clone(&self.open) })
+        Some(KeyedPermit { key, open: Arc::clone(&self.open) })
     }
 
-    /// How many are open, of all keys.
+    /// The number of permits that are held, of all keys.
     pub(crate) fn count(&self) -> usize {
         self.open.lock().expect("nothing panics while it holds this lock").values().sum()
     }
 }
 
-impl<K: Hash + Eq> Drop for Slot<K> {
+impl<K: Hash + Eq> Drop for KeyedPermit<K> {
     fn drop(&mut self) {
         let mut open = self.open.lock().expect("nothing panics while it holds this lock");
         if let Some(count) = open.get_mut(&self.key) {
@@ -325,13 +325,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_free_again_once_dropped() {
-        let tally = Tally::new(2);
-        let first = tally.take("a").unwrap();
-        let _second = tally.take("a").unwrap();
-        assert!(tally.take("a").is_none());
-        assert!(tally.take("b").is_some());
+    fn a_permit_is_free_again_once_dropped() {
+        let limit = KeyedLimit::new(2);
+        let first = limit.try_acquire("a").unwrap();
+        let _second = limit.try_acquire("a").unwrap();
+        assert!(limit.try_acquire("a").is_none());
+        assert!(limit.try_acquire("b").is_some());
         drop(first);
-        assert!(tally.take("a").is_some());
+        assert!(limit.try_acquire("a").is_some());
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     cors,
     guard::{Guard, Ingress, is_coded},
     health::{self, Pulse},
-    limits::Tally,
+    limits::KeyedLimit,
     metrics::{self, Metrics},
     page,
     refusal::Refusal,
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) auth: Arc<dyn Authenticate>,
     pub(crate) tls: Option<Tls>,
     pub(crate) guard: Guard,
-    pub(crate) streams: Tally<Owner>,
+    pub(crate) streams: KeyedLimit<Owner>,
     pub(crate) metrics: Metrics,
     pub(crate) pulse: Pulse,
     /// Bytes of messages on WebSockets that may be on their way in at once.

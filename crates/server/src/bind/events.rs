@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::{
     bind::{self, Exchange, query, rest, stream::Out, too_many, translate::Translators},
     body::Body,
-    limits::Slot,
+    limits::KeyedPermit,
 };
 
 /// The shape of events for a caller who names no version: that of the servers that had this path.
@@ -42,9 +42,9 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
         Err(error) => Err(error),
     };
     match opened {
-        Ok((feed, slot)) => {
+        Ok((feed, permit)) => {
             let (request, every) = (exchange.id, exchange.shared.config.timeouts.keep_alive);
-            bind::sse::carry(|out| follow(feed, dialect, request, out), every, Some(slot))
+            bind::sse::carry(|out| follow(feed, dialect, request, out), every, Some(permit))
         }
         Err(error) => rest::refuse(exchange, dialect, error),
     }
@@ -60,15 +60,16 @@ fn dialect(exchange: &Exchange<'_>) -> Result<Dialect, Error> {
     })
 }
 
-async fn open(exchange: &Exchange<'_>) -> Result<(Feed, Slot<Owner>), Error> {
+async fn open(exchange: &Exchange<'_>) -> Result<(Feed, KeyedPermit<Owner>), Error> {
     let tenant = query(exchange.parts, "tenant").filter(|tenant| !tenant.is_empty());
     let tenant = tenant.map(|text| decoded("tenant", text)).transpose()?.map(TenantId::from);
     let caller = exchange.caller(tenant.as_ref()).await?;
     let (tasks, after) = (tasks(exchange.parts)?, position(exchange.parts)?);
-    let slot = exchange.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?;
+    let permit =
+        exchange.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?;
     let route = AgentRoute { agent: exchange.agent.clone(), extensions: exchange.extensions() };
     let feed = exchange.shared.engine.follow(&caller, &route, tasks, after).await?;
-    Ok((feed.within(exchange.response_quota(&caller)), slot))
+    Ok((feed.within(exchange.response_quota(&caller)), permit))
 }
 
 /// The tasks that are named, as `task_ids=a,b` or `task_ids=a&task_ids=b`.

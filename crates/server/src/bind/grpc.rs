@@ -33,7 +33,7 @@ use crate::{
     },
     body::Body,
     guard::Ingress,
-    limits::{self, Slot, Unread},
+    limits::{self, KeyedPermit, Unread},
     refusal::Refusal,
     server::Shared,
     trace,
@@ -170,12 +170,12 @@ where
         return Err(unknown(format_args!("{name} has no method {method:?}")));
     };
     let deadline = deadline(&exchange.parts.headers)?;
-    let (caller, reply, slot) = {
+    let (caller, reply, permit) = {
         let performed = pin!(perform(exchange, service, operation, body));
         until(deadline, performed).await.unwrap_or(Err(TOO_LATE))?
     };
     let message = match reply {
-        Reply::Stream(events) => return Ok(stream(exchange, service, events, slot, deadline)),
+        Reply::Stream(events) => return Ok(stream(exchange, service, events, permit, deadline)),
         Reply::Sent(sent) => service.encode_send_result(sent.decode()?),
         Reply::Task(task) => service.encode_task(task.decode()?),
         Reply::Tasks(page) => service.encode_page(page),
@@ -189,7 +189,7 @@ async fn perform<B>(
     service: Service,
     operation: Operation,
     body: B,
-) -> Result<(Caller, Reply, Option<Slot<Owner>>), Failure>
+) -> Result<(Caller, Reply, Option<KeyedPermit<Owner>>), Failure>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -206,8 +206,8 @@ where
         Ok(request)
     });
     let request = request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-    let (reply, slot) = exchange.call(&caller, dialect, request, reservation).await?;
-    Ok((caller, reply, slot))
+    let (reply, permit) = exchange.call(&caller, dialect, request, reservation).await?;
+    Ok((caller, reply, permit))
 }
 
 /// The agent a request is for: that of the server, or the one its tenant names, which then is no
@@ -354,7 +354,7 @@ fn stream(
     exchange: &Exchange<'_>,
     service: Service,
     events: Subscription,
-    slot: Option<Slot<Owner>>,
+    permit: Option<KeyedPermit<Owner>>,
     deadline: Option<Instant>,
 ) -> Response<Body> {
     let first = format!("{}{}", cursor::prefix(events.task_id()), events.next_seq());
@@ -367,7 +367,7 @@ fn stream(
             Err(failure) => trailers(&failure),
         })
     };
-    let mut response = respond(Body::events(Events::new(follow, slot)));
+    let mut response = respond(Body::events(Events::new(follow, permit)));
     let first = HeaderValue::try_from(first).expect("ids of events are printable ASCII");
     response.headers_mut().insert(FIRST_EVENT, first);
     response

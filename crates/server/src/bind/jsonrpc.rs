@@ -14,7 +14,7 @@ use crate::{
     bind::{Exchange, Outcome, respond, sse},
     body::Body,
     guard,
-    limits::{self, Slot, Unread},
+    limits::{self, KeyedPermit, Unread},
     refusal::Refusal,
 };
 
@@ -24,7 +24,7 @@ pub(crate) enum Answer {
     /// The whole response.
     Whole(Bytes),
     /// A stream, in the dialect of the call.
-    Stream(Subscription, Option<Slot<Owner>>, Dialect),
+    Stream(Subscription, Option<KeyedPermit<Owner>>, Dialect),
 }
 
 /// Why a call failed, and as much as is known about it.
@@ -91,10 +91,10 @@ where
     };
     match answer {
         Ok(Answer::Whole(body)) => respond(StatusCode::OK, "application/json", body),
-        Ok(Answer::Stream(events, slot, dialect)) => {
+        Ok(Answer::Stream(events, permit, dialect)) => {
             let framing = sse::Framing { dialect, call: Some(id), id: exchange.id };
             let every = exchange.shared.config.timeouts.keep_alive;
-            sse::response(events, framing, every, slot)
+            sse::response(events, framing, every, permit)
         }
         Err(failure) => refuse(exchange, entry, &id, failure),
     }
@@ -139,7 +139,7 @@ pub(crate) async fn perform(
             let body = limits::hold(result, || exchange.response_quota(caller)).map_err(failed)?;
             Ok(Answer::Whole(body))
         }
-        Outcome::Stream(events, slot) => Ok(Answer::Stream(events, slot, dialect)),
+        Outcome::Stream(events, permit) => Ok(Answer::Stream(events, permit, dialect)),
     }
 }
 

@@ -95,10 +95,10 @@ where
             let body = limits::hold(result, || exchange.response_quota(&caller))?;
             Ok(respond(StatusCode::OK, content_type(route.dialect), body))
         }
-        Outcome::Stream(events, slot) => {
+        Outcome::Stream(events, permit) => {
             let framing = sse::Framing { dialect: route.dialect, call: None, id: exchange.id };
             let every = exchange.shared.config.timeouts.keep_alive;
-            Ok(sse::response(events, framing, every, slot))
+            Ok(sse::response(events, framing, every, permit))
         }
     }
 }

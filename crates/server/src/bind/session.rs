@@ -42,7 +42,7 @@ use crate::{
         translate::Translator,
     },
     guard::Ingress,
-    limits::Slot,
+    limits::KeyedPermit,
     server::Server,
     trace,
 };
@@ -252,9 +252,9 @@ impl Talk {
             let Some(id) = &id else { return };
             match performed {
                 Ok(Answer::Whole(body)) => self.end(id, body).await,
-                Ok(Answer::Stream(events, slot, dialect)) => {
+                Ok(Answer::Stream(events, permit, dialect)) => {
                     drop(turn);
-                    self.follow(request, id, events, slot, dialect).await;
+                    self.follow(request, id, events, permit, dialect).await;
                 }
                 Err(refusal) => self.end(id, refusal).await,
             }
@@ -301,7 +301,7 @@ impl Talk {
         request: Uuid,
         id: &RequestId,
         mut events: Subscription,
-        _slot: Option<Slot<Owner>>,
+        _permit: Option<KeyedPermit<Owner>>,
         dialect: Dialect,
     ) {
         let Err(error) = self.tell(id, &mut events, dialect).await else { return };

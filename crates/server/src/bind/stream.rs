@@ -19,7 +19,7 @@ use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::Span;
 
-use crate::limits::{self, Pieces, Slot};
+use crate::limits::{self, KeyedPermit, Pieces};
 
 /// Events that are ready at the same time go out together, up to about so many bytes.
 const BATCH: usize = 8 << 10;
@@ -37,7 +37,7 @@ pub(crate) struct Events {
     beat: Option<Beat>,
     opened: Instant,
     span: Span,
-    _slot: Option<Slot<Owner>>,
+    _permit: Option<KeyedPermit<Owner>>,
 }
 
 /// What the reader has written and the connection has not taken.
@@ -62,7 +62,7 @@ struct Beat {
 
 impl Events {
     /// What `read` writes, until it ends. What it returns follows as trailers.
-    pub(crate) fn new<F>(read: impl FnOnce(Out) -> F, slot: Option<Slot<Owner>>) -> Self
+    pub(crate) fn new<F>(read: impl FnOnce(Out) -> F, permit: Option<KeyedPermit<Owner>>) -> Self
     where
         F: Future<Output = Option<HeaderMap>> + Send + 'static,
     {
@@ -76,7 +76,7 @@ impl Events {
             beat: None,
             opened: Instant::now(),
             span: Span::current(),
-            _slot: slot,
+            _permit: permit,
         }
     }
 

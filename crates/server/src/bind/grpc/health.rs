@@ -82,13 +82,14 @@ where
         }
         ("Check", false) => Err(Failure::Plain(NOT_FOUND, "there is no service of that name")),
         (_, known) => {
-            let slot = shared.streams.take(anybody.owner().clone()).ok_or_else(too_many)?;
+            let permit =
+                shared.streams.try_acquire(anybody.owner().clone()).ok_or_else(too_many)?;
             let (pulse, engine) = (shared.pulse.clone(), shared.engine.clone());
             let watch = move |out| async move {
                 watch(&pulse, &engine, known, &out).await;
                 Some(trailers(&STOPPING))
             };
-            Ok(respond(Body::events(Events::new(watch, Some(slot)))))
+            Ok(respond(Body::events(Events::new(watch, Some(permit)))))
         }
     }
 }

@@ -29,7 +29,8 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {
     let caller = exchange.caller(None).await?;
-    let slot = exchange.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?;
+    let permit =
+        exchange.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?;
     let body = tonic::body::Body::new(body.map_err(|_| io::Error::other("the body broke off")));
     let request = Request::from_parts(exchange.parts.clone(), body);
     let builder = Builder::configure()
@@ -41,5 +42,5 @@ where
         false => builder.build_v1alpha().expect(whole).oneshot(request).await,
     };
     let Ok(response) = answered;
-    Ok(response.map(|body| Body::foreign(body, slot)))
+    Ok(response.map(|body| Body::foreign(body, permit)))
 }
