@@ -36,7 +36,7 @@ use crate::{
     body::Body,
     config::{Limits, Timeouts},
     guard::Ingress,
-    pace::{self, Pace},
+    h2_stall::{self, StallTimer},
     server::Server,
     socket::{self, Pulse, Socket, Wait},
     tls::Stream,
@@ -84,8 +84,8 @@ struct Shared {
 struct Tracked {
     tasks: TaskTracker,
     cut: CancellationToken,
-    /// How long a peer may take nothing of an answer.
-    patience: Duration,
+    /// The longest time in which a peer may read nothing of a response.
+    stall_timeout: Duration,
 }
 
 impl<F> Executor<F> for Tracked
@@ -94,9 +94,9 @@ where
     F::Output: Send,
 {
     fn execute(&self, future: F) {
-        let (cut, patience) = (self.cut.clone(), self.patience);
-        let carried = Box::pin(pace::carry(future, patience));
-        self.tasks.spawn(cut.run_until_cancelled_owned(carried));
+        let (cut, stall_timeout) = (self.cut.clone(), self.stall_timeout);
+        let request = Box::pin(h2_stall::run(future, stall_timeout));
+        self.tasks.spawn(cut.run_until_cancelled_owned(request));
     }
 }
 
@@ -104,8 +104,8 @@ impl Connections {
     pub(crate) fn new(server: Server, bound: IpAddr) -> Self {
         let (tasks, cut) = (TaskTracker::new(), CancellationToken::new());
         let config = &server.shared.config;
-        let patience = config.timeouts.stall;
-        let tracked = Tracked { tasks: tasks.clone(), cut: cut.clone(), patience };
+        let stall_timeout = config.timeouts.stall;
+        let tracked = Tracked { tasks: tasks.clone(), cut: cut.clone(), stall_timeout };
         let http1 = http1(&config.limits);
         let http2 = http2(&config.limits, &config.timeouts, tracked);
         let (finish, opened) = (CancellationToken::new(), AtomicU64::new(0));
@@ -346,7 +346,7 @@ impl Service<Request<Incoming>> for Requests {
             if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
                 *handed.lock().expect("nothing panics while it holds this lock") = Some(upgrade);
             }
-            Ok(response.map(|body| body.keeping(busy, Pace::current())))
+            Ok(response.map(|body| body.keeping(busy, StallTimer::current())))
         })
     }
 }
