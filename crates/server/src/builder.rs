@@ -13,7 +13,7 @@ use crate::{
     card,
     config::{CardInterface, Config, MetricsAccess},
     guard::Guard,
-    health::Pulse,
+    health::ReadinessCache,
     limits::KeyedLimit,
     metrics::Metrics,
     server::{Server, Shared},
@@ -114,7 +114,7 @@ impl ServerBuilder {
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
         let responses = MemoryBudget::new(config.limits.responses, READERS);
-        let pulse = Pulse::default();
+        let readiness = ReadinessCache::default();
         let shared = Shared {
             engine,
             config,
@@ -123,7 +123,7 @@ impl ServerBuilder {
             guard,
             streams,
             metrics,
-            pulse,
+            readiness,
             bodies,
             responses,
             public_url,

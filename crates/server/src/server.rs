@@ -28,7 +28,7 @@ use crate::{
     config::Config,
     cors,
     guard::{Guard, Ingress, is_coded},
-    health::{self, Pulse},
+    health::{self, ReadinessCache},
     limits::KeyedLimit,
     metrics::{self, Metrics},
     page,
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) guard: Guard,
     pub(crate) streams: KeyedLimit<Owner>,
     pub(crate) metrics: Metrics,
-    pub(crate) pulse: Pulse,
+    pub(crate) readiness: ReadinessCache,
     /// Bytes of messages on WebSockets that may be on their way in at once.
     pub(crate) bodies: Semaphore,
     /// Bytes of responses that may be on their way out at once.
