@@ -38,7 +38,7 @@ use crate::{
     guard::Ingress,
     h2_stall::{self, StallTimer},
     server::Server,
-    socket::{self, Pulse, Socket, Wait},
+    socket::{self, ConnectionState, Socket, Wait},
     tls::Stream,
 };
 
@@ -191,7 +191,7 @@ async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
 
 fn http1(limits: &Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // The time for headers is kept by the socket's pulse: hyper's own clock would also run while a
+    // The connection state has the timeout for headers: hyper's own timer would also run while a
     // connection idles.
     http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head);
     http
@@ -226,23 +226,23 @@ impl Shared {
     }
 
     async fn serve_http1(&self, stream: Stream, accepted: Instant) {
-        let pulse = Pulse::new(Wait::Head, accepted);
-        let (socket, service) = self.ends(stream, &pulse);
+        let state = ConnectionState::new(Wait::Head, accepted);
+        let (socket, service) = self.ends(stream, &state);
         let handed = Arc::clone(&service.handed);
         let socket = TokioIo::new(socket);
-        self.attend(self.http1.serve_connection(socket, service).with_upgrades(), &pulse).await;
+        self.attend(self.http1.serve_connection(socket, service).with_upgrades(), &state).await;
         let upgrade = handed.lock().expect("nothing panics while it holds this lock").take();
         if let Some(upgrade) = upgrade {
-            let serve = Box::pin(upgrade.serve(&self.server, &self.finish, &pulse));
+            let serve = Box::pin(upgrade.serve(&self.server, &self.finish, &state));
             self.cut.run_until_cancelled(serve).await;
         }
     }
 
     async fn serve_http2(&self, stream: Stream) {
-        let pulse = Pulse::new(Wait::Request, Instant::now());
-        let (socket, service) = self.ends(stream, &pulse);
+        let state = ConnectionState::new(Wait::Request, Instant::now());
+        let (socket, service) = self.ends(stream, &state);
         let socket = TokioIo::new(socket.gathering());
-        self.attend(self.http2.serve_connection(socket, service), &pulse).await;
+        self.attend(self.http2.serve_connection(socket, service), &state).await;
     }
 
     /// The ingress of the next connection.
@@ -251,15 +251,15 @@ impl Shared {
         Ingress::Socket { bound: self.bound, connection }
     }
 
-    fn ends(&self, stream: Stream, pulse: &Pulse) -> (Socket, Requests) {
-        let socket = Socket::new(stream, pulse.clone(), self.timeouts().stall);
+    fn ends(&self, stream: Stream, state: &ConnectionState) -> (Socket, Requests) {
+        let socket = Socket::new(stream, state.clone(), self.timeouts().stall);
         let (server, ingress) = (self.server.clone(), self.ingress());
         let handed = Handed::default();
-        (socket, Requests { server, ingress, pulse: pulse.clone(), handed })
+        (socket, Requests { server, ingress, state: state.clone(), handed })
     }
 
     /// Drives a connection to its end.
-    async fn attend(&self, connection: impl Connection, pulse: &Pulse) {
+    async fn attend(&self, connection: impl Connection, state: &ConnectionState) {
         let mut connection = pin!(connection);
         let timeouts = self.timeouts();
         let mut finishing = false;
@@ -282,7 +282,7 @@ impl Shared {
                 () = look.as_mut() => {
                     let now = Instant::now();
                     let next = now + timeouts.head;
-                    match pulse.deadline(timeouts) {
+                    match state.deadline(timeouts) {
                         Some((wait, due)) if due <= now => {
                             if finishing || wait == Wait::Head {
                                 return;
@@ -323,7 +323,7 @@ impl Connection for http2::Connection<TokioIo<Socket>, Requests, Tracked> {
 struct Requests {
     server: Server,
     ingress: Ingress,
-    pulse: Pulse,
+    state: ConnectionState,
     handed: Handed,
 }
 
@@ -337,10 +337,10 @@ impl Service<Request<Incoming>> for Requests {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let busy = self.pulse.begin();
+        let busy = self.state.begin();
         let (server, ingress) = (self.server.clone(), self.ingress);
         let handed = Arc::clone(&self.handed);
-        let request = request.map(|body| Upload { body, whole: false, pulse: self.pulse.clone() });
+        let request = request.map(|body| Upload { body, whole: false, state: self.state.clone() });
         Box::pin(async move {
             let mut response = server.handle(request, ingress).await;
             if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
@@ -356,7 +356,7 @@ impl Service<Request<Incoming>> for Requests {
 struct Upload {
     body: Incoming,
     whole: bool,
-    pulse: Pulse,
+    state: ConnectionState,
 }
 
 impl http_body::Body for Upload {
@@ -384,7 +384,7 @@ impl http_body::Body for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if !self.whole && !self.body.is_end_stream() {
-            self.pulse.leave_unread();
+            self.state.leave_unread();
         }
     }
 }

@@ -47,7 +47,7 @@ use crate::{
     guard::Ingress,
     refusal::Refusal,
     server::Server,
-    socket::Pulse,
+    socket::ConnectionState,
 };
 
 /// The subprotocol, for clients that ask for one.
@@ -162,7 +162,12 @@ fn words<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator
 impl Upgrade {
     /// Serves the socket to its end: until the peer leaves, it idles, or `finish` fires and what is
     /// under way has been answered.
-    pub(crate) async fn serve(self, server: &Server, finish: &CancellationToken, pulse: &Pulse) {
+    pub(crate) async fn serve(
+        self,
+        server: &Server,
+        finish: &CancellationToken,
+        state: &ConnectionState,
+    ) {
         let Ok(upgraded) = self.upgraded.await else { return };
         let config = &server.shared.config;
         let meter = Arc::new(Meter::new(server.clone()));
@@ -203,7 +208,7 @@ impl Upgrade {
         tracing::debug!(?end, "a WebSocket ends");
         if let End::Close(code, reason) = end {
             if code == CloseCode::Size {
-                pulse.leave_unread();
+                state.leave_unread();
             }
             // Whether or not the peer answers, this is the end.
             let _ = timeout(GOODBYE, close(&mut sink, &mut stream, code, reason)).await;
