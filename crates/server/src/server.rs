@@ -33,7 +33,7 @@ use crate::{
     metrics::{self, Metrics},
     page,
     refusal::Refusal,
-    routes::{self, What},
+    routes::{self, Target},
     tls::Tls,
     trace,
 };
@@ -195,64 +195,66 @@ impl Shared {
         if grpc::is_call(&parts.headers) {
             return Box::pin(grpc::answer(self, id, parts, body, ingress)).await;
         }
-        let place = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
+        let matched = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
         // Probes come by whatever name their prober has for us.
-        match place.what {
-            What::Live => return reading(&parts.method).map(|()| health::live()),
-            What::Ready => {
+        match matched.target {
+            Target::Live => return reading(&parts.method).map(|()| health::live()),
+            Target::Ready => {
                 reading(&parts.method)?;
                 return Ok(health::ready(self).await);
             }
-            What::Root
-            | What::JsonRpc(_)
-            | What::Socket
-            | What::Events
-            | What::Rest(..)
-            | What::Card
-            | What::Metrics => {}
+            Target::Root
+            | Target::JsonRpc(_)
+            | Target::Socket
+            | Target::Events
+            | Target::Rest(..)
+            | Target::Card
+            | Target::Metrics => {}
         }
         let host = self.guard.host(parts, ingress)?;
-        if place.what == What::Metrics {
+        if matched.target == Target::Metrics {
             reading(&parts.method)?;
             return Ok(metrics::answer(self, parts, ingress).await);
         }
-        let agent = place.agent.map(AgentName::from);
+        let agent = matched.agent.map(AgentName::from);
         let profile = self.engine.profile(agent.as_ref()).ok_or_else(Refusal::not_found)?;
-        let binding = match place.what {
-            What::Rest(..) | What::Events => Binding::Rest,
-            What::Socket => Binding::WebSocket,
-            What::Root
-            | What::JsonRpc(_)
-            | What::Card
-            | What::Live
-            | What::Ready
-            | What::Metrics => Binding::JsonRpc,
+        let binding = match matched.target {
+            Target::Rest(..) | Target::Events => Binding::Rest,
+            Target::Socket => Binding::WebSocket,
+            Target::Root
+            | Target::JsonRpc(_)
+            | Target::Card
+            | Target::Live
+            | Target::Ready
+            | Target::Metrics => Binding::JsonRpc,
         };
         let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
-        if place.what == What::Card {
+        if matched.target == Target::Card {
             let base = self.base(&exchange, host.as_ref());
             return card_answer(&exchange, profile, &base);
         }
         let origin = self.guard.origin(&parts.headers, host.as_ref())?;
         exchange.join(trace::of(&parts.headers));
-        let mut response = match (place.what, &parts.method) {
+        let mut response = match (matched.target, &parts.method) {
             (_, &Method::OPTIONS) => cors::preflight(),
-            (What::Root, &Method::GET | &Method::HEAD) => {
+            (Target::Root, &Method::GET | &Method::HEAD) => {
                 let base = self.base(&exchange, host.as_ref());
                 self.page(&exchange, profile, &base)
             }
-            (What::Root, &Method::POST) => jsonrpc::answer(&exchange, Entry::Main, body).await,
-            (What::JsonRpc(entry), &Method::POST) => jsonrpc::answer(&exchange, entry, body).await,
-            (What::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
-            (What::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
-            (What::Socket, &Method::GET) => ws::answer(&exchange).await,
-            (What::Events, &Method::GET) => events::answer(&exchange).await,
-            (What::Socket | What::Events, _) => return Err(Refusal::method("GET, OPTIONS")),
-            (What::Rest(mount, path), method) => {
+            (Target::Root, &Method::POST) => jsonrpc::answer(&exchange, Entry::Main, body).await,
+            (Target::JsonRpc(entry), &Method::POST) => {
+                jsonrpc::answer(&exchange, entry, body).await
+            }
+            (Target::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
+            (Target::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
+            (Target::Socket, &Method::GET) => ws::answer(&exchange).await,
+            (Target::Events, &Method::GET) => events::answer(&exchange).await,
+            (Target::Socket | Target::Events, _) => return Err(Refusal::method("GET, OPTIONS")),
+            (Target::Rest(mount, path), method) => {
                 let method = if *method == Method::HEAD { &Method::GET } else { method };
                 rest::answer(&exchange, method, mount, path, body).await
             }
-            (What::Card | What::Live | What::Ready | What::Metrics, _) => {
+            (Target::Card | Target::Live | Target::Ready | Target::Metrics, _) => {
                 return Err(Refusal::not_found());
             }
         };
