@@ -5,12 +5,12 @@ pub(crate) mod cursor;
 pub(crate) mod events;
 pub(crate) mod grpc;
 pub(crate) mod jsonrpc;
-mod notes;
 pub(crate) mod rest;
 pub(crate) mod session;
 pub(crate) mod sse;
 mod stdio;
 pub(crate) mod stream;
+mod telemetry;
 pub(crate) mod translate;
 pub(crate) mod ws;
 
@@ -224,7 +224,7 @@ impl Exchange<'_> {
             None => caller,
         };
         self.complete(dialect, &mut request)?;
-        self.note_request(dialect, caller, &request);
+        self.record_request(dialect, caller, &request);
         let operation = request.operation();
         let permit = match operation.is_streaming() {
             true => {
