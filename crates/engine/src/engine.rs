@@ -194,10 +194,8 @@ impl Engine {
         let operation = Operation::SendStreamingMessage;
         let accepted = Box::pin(self.accept(caller, route, send, operation)).await?;
         let Accepted { cached, seq, first, bytes, repeated, hidden } = accepted;
-        let until = match is_old && self.waits(&cached).await? {
-            true => Until::TaskEnds,
-            false => Until::TurnEnds,
-        };
+        let until =
+            if is_old && self.waits(&cached).await? { Until::TaskEnds } else { Until::TurnEnds };
         // Only a send that was made before has a stream to go on with.
         if let Some(after) = after.filter(|after| repeated && after.seq >= seq) {
             if after.task.is_some_and(|task| task != cached.key.task) {
@@ -312,9 +310,10 @@ impl Engine {
             Err(error) if error.kind == ErrorKind::TaskNotCancelable => {
                 let ended = self.find(caller, route, id).await?;
                 let repeated = ended.state() == TaskState::Canceled;
-                match cancel.return_ended || (repeated && self.inner.settings.repeat_cancel) {
-                    true => ended.task,
-                    false => return Err(error),
+                if cancel.return_ended || (repeated && self.inner.settings.repeat_cancel) {
+                    ended.task
+                } else {
+                    return Err(error);
                 }
             }
             Err(error) => return Err(error),
@@ -339,9 +338,10 @@ impl Engine {
         }
         if !record.is_closed() {
             let events = Subscription::new(self.clone(), cached, record.head, Until::TaskEnds);
-            return Ok(match record.bytes <= SMALL as u64 {
-                true => events.starting_with(&shown(record.task, None)),
-                false => events.starting_later(record.bytes, None),
+            return Ok(if record.bytes <= SMALL as u64 {
+                events.starting_with(&shown(record.task, None))
+            } else {
+                events.starting_later(record.bytes, None)
             });
         }
         if !subscribe.replay_finished {

@@ -160,9 +160,10 @@ impl Exchange<'_> {
 
     /// The payer of the caller's reservations. Callers without credentials pay per connection.
     pub(crate) fn payer(&self, caller: &Caller) -> Payer {
-        match caller.is_anonymous() {
-            true => Payer::Connection(self.ingress.connection()),
-            false => Payer::Owner(caller.owner().clone()),
+        if caller.is_anonymous() {
+            Payer::Connection(self.ingress.connection())
+        } else {
+            Payer::Owner(caller.owner().clone())
         }
     }
 
@@ -226,11 +227,10 @@ impl Exchange<'_> {
         self.complete(dialect, &mut request)?;
         self.record_request(dialect, caller, &request);
         let operation = request.operation();
-        let permit = match operation.is_streaming() {
-            true => {
-                Some(self.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?)
-            }
-            false => None,
+        let permit = if operation.is_streaming() {
+            Some(self.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?)
+        } else {
+            None
         };
         let route = AgentRoute { agent: self.agent.clone(), extensions: self.extensions() };
         // On the heap: it is the largest part of a request, and everything above would be moved

@@ -293,9 +293,10 @@ impl Shared {
 
     /// A command line that calls the agent whose endpoints are below `base`.
     pub(crate) fn curl(&self, base: &str) -> String {
-        let credentials = match self.auth.schemes().is_empty() {
-            true => "",
-            false => " -H \"Authorization: Bearer $HERALD_TOKEN\"",
+        let credentials = if self.auth.schemes().is_empty() {
+            ""
+        } else {
+            " -H \"Authorization: Bearer $HERALD_TOKEN\""
         };
         format!(
             "curl -s {base}/a2a/jsonrpc -H 'A2A-Version: 1.0' -H 'Content-Type: application/json'\

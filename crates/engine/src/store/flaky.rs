@@ -80,9 +80,10 @@ impl Flaky {
     }
 
     fn write(&self) -> Result<(), StoreError> {
-        match self.writes_fail.load(Ordering::Relaxed) {
-            true => Err(StoreError::Unavailable("the disk is full".into())),
-            false => Ok(()),
+        if self.writes_fail.load(Ordering::Relaxed) {
+            Err(StoreError::Unavailable("the disk is full".into()))
+        } else {
+            Ok(())
         }
     }
 

@@ -54,10 +54,7 @@ fn dialect(exchange: &Exchange<'_>) -> Result<Dialect, Error> {
     let version = exchange.version();
     let version = version.as_deref().map(str::trim).filter(|version| !version.is_empty());
     let Some(version) = version else { return Ok(UNNAMED) };
-    Ok(match Version::negotiate(Some(version))? == Version::V1_0 {
-        true => Dialect::V1,
-        false => Dialect::V03,
-    })
+    Ok(if Version::negotiate(Some(version))? == Version::V1_0 { Dialect::V1 } else { Dialect::V03 })
 }
 
 async fn open(exchange: &Exchange<'_>) -> Result<(Feed, KeyedPermit<Owner>), Error> {
@@ -80,9 +77,10 @@ fn tasks(parts: &Parts) -> Result<Vec<TaskId>, Error> {
     let names = values.flat_map(|(_, value)| value.split(',')).filter(|name| !name.is_empty());
     let tasks = names.map(|name| decoded(FIELD, name).map(TaskId::from));
     let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
-    match tasks.len() > MOST_TASKS {
-        true => Err(Error::field(FIELD, format!("at most {MOST_TASKS} tasks can be named"))),
-        false => Ok(tasks),
+    if tasks.len() > MOST_TASKS {
+        Err(Error::field(FIELD, format!("at most {MOST_TASKS} tasks can be named")))
+    } else {
+        Ok(tasks)
     }
 }
 

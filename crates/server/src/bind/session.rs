@@ -324,16 +324,18 @@ impl Talk {
             let (event, last) = (format!("{prefix}{}", item.seq), items.len().saturating_sub(1));
             let mut reservation = item.reservation;
             for (index, (_, body)) in items.iter().enumerate() {
-                match index == last {
-                    true => self.put(jsonrpc::event(id, &event, body), reservation.take()).await,
-                    false => self.send(jsonrpc::result(id, body)).await,
+                if index == last {
+                    self.put(jsonrpc::event(id, &event, body), reservation.take()).await
+                } else {
+                    self.send(jsonrpc::result(id, body)).await
                 }
             }
         }
-        match events.is_over() {
-            true => self.end(id, jsonrpc::stream_end(id)).await,
+        if events.is_over() {
+            self.end(id, jsonrpc::stream_end(id)).await
+        } else {
             // The connection is about to end too, and the stream is to be taken up on the next.
-            false => self.done(id),
+            self.done(id)
         }
         Ok(())
     }

@@ -98,10 +98,8 @@ where
 async fn watch(readiness: &ReadinessCache, engine: &Engine, known: bool, out: &Out) {
     let mut last = None;
     loop {
-        let now = match known {
-            true => Serving::now(readiness, engine).await,
-            false => Serving::NoSuchService,
-        };
+        let now =
+            if known { Serving::now(readiness, engine).await } else { Serving::NoSuchService };
         if last != Some(now) {
             frame(&mut out.lock(), &now.encode());
             last = Some(now);

@@ -37,9 +37,10 @@ where
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET);
     let whole = "the descriptors were compiled together";
-    let answered = match service == SERVICES[0] {
-        true => builder.build_v1().expect(whole).oneshot(request).await,
-        false => builder.build_v1alpha().expect(whole).oneshot(request).await,
+    let answered = if service == SERVICES[0] {
+        builder.build_v1().expect(whole).oneshot(request).await
+    } else {
+        builder.build_v1alpha().expect(whole).oneshot(request).await
     };
     let Ok(response) = answered;
     Ok(response.map(|body| Body::foreign(body, permit)))
