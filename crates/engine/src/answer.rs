@@ -82,7 +82,7 @@ impl TaskJson {
     pub fn write(self, out: &mut Vec<u8>) {
         match self.0 {
             Form::Stored(id, context, snapshot) => {
-                codec::write_whole(out, &id, &context, &snapshot)
+                codec::write_whole(out, &id, &context, &snapshot);
             }
             Form::Task(task, Some(snapshot)) => {
                 codec::write_whole(out, &task.id, &task.context_id, &snapshot);

@@ -143,9 +143,9 @@ impl EngineBuilder {
                 default,
                 cache: Arc::new(TaskCache::new(settings.memory / 4)),
                 requests: MemoryBudget::with_small_pool(memory / 4, SENDERS),
-                turns: all_of(MemoryBudget::with_small_pool(memory / 4, 1)),
-                histories: all_of(MemoryBudget::with_small_pool(memory / 8, 1)),
-                reads: all_of(MemoryBudget::new(memory / 8, 1)),
+                turns: all_of(&MemoryBudget::with_small_pool(memory / 4, 1)),
+                histories: all_of(&MemoryBudget::with_small_pool(memory / 8, 1)),
+                reads: all_of(&MemoryBudget::new(memory / 8, 1)),
                 wakers: Arc::default(),
                 catch_up: Semaphore::new(1),
                 settings,
@@ -159,8 +159,8 @@ impl EngineBuilder {
     }
 }
 
-/// A quota of the whole budget, for what has no payers.
-fn all_of(budget: Arc<MemoryBudget>) -> Arc<Quota> {
+/// The quota of a budget that has one payer: the engine.
+fn all_of(budget: &Arc<MemoryBudget>) -> Arc<Quota> {
     budget.quota(Payer::Connection(0))
 }
 

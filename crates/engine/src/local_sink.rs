@@ -116,7 +116,7 @@ impl Sink for LocalSink {
         if self.engine.inner.store.is_durable() {
             self.engine.draining().await;
         } else {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

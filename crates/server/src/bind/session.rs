@@ -325,17 +325,17 @@ impl Talk {
             let mut reservation = item.reservation;
             for (index, (_, body)) in items.iter().enumerate() {
                 if index == last {
-                    self.put(jsonrpc::event(id, &event, body), reservation.take()).await
+                    self.put(jsonrpc::event(id, &event, body), reservation.take()).await;
                 } else {
-                    self.send(jsonrpc::result(id, body)).await
+                    self.send(jsonrpc::result(id, body)).await;
                 }
             }
         }
         if events.is_over() {
-            self.end(id, jsonrpc::stream_end(id)).await
+            self.end(id, jsonrpc::stream_end(id)).await;
         } else {
             // The connection is about to end too, and the stream is to be taken up on the next.
-            self.done(id)
+            self.done(id);
         }
         Ok(())
     }

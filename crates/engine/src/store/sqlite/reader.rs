@@ -105,11 +105,12 @@ fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(IDLE)
 }
 
-/// One task, as far as it may be read.
+/// The result of loading a task.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "moved once, right after it is made")]
 pub(super) enum Loaded {
     Task(Option<Stored>),
-    /// It has so many bytes, which is more than the limit.
+    /// The size of a task whose log exceeds the limit.
     TooLarge(u64),
 }
 
@@ -124,7 +125,7 @@ pub(super) fn load(conn: &Connection, key: &Key, limit: u64) -> Result<Loaded, F
     if !active && task.snapshot.as_ref().is_some_and(|snapshot| snapshot.seq == task.head) {
         return Ok(Loaded::Task(Some(task)));
     }
-    // More than one statement, and one view.
+    // A transaction, so that all statements read the same state.
     let conn = conn.unchecked_transaction()?;
     let Found::Task(row, mut task) = find(&conn, key, u64::MAX)? else {
         return Ok(Loaded::Task(None));
@@ -133,6 +134,7 @@ pub(super) fn load(conn: &Connection, key: &Key, limit: u64) -> Result<Loaded, F
     Ok(Loaded::Task(Some(task)))
 }
 
+#[expect(clippy::large_enum_variant, reason = "moved once, right after it is made")]
 enum Found {
     None,
     TooLarge(u64),
