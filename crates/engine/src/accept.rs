@@ -1,4 +1,4 @@
-//! From a message to the log: which task it is for, whether it was sent before, and who works on it.
+//! Acceptance of messages: finds or creates the task, detects repeated sends, and begins the turn.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -34,14 +34,14 @@ pub(crate) struct Accepted {
     pub(crate) first: Option<Arc<Task>>,
     /// Bytes of the task's log.
     pub(crate) bytes: u64,
-    /// Whether it was there before.
+    /// True if it was sent before.
     pub(crate) repeated: bool,
-    /// Whether it will be answered directly.
+    /// True if it will be answered directly.
     pub(crate) hidden: bool,
 }
 
 impl Engine {
-    /// Puts a message into the log and sees to it that somebody works on it.
+    /// Stores a message and begins its turn, or leaves it to the dispatcher.
     pub(crate) async fn accept(
         &self,
         caller: &Caller,
@@ -69,7 +69,7 @@ impl Engine {
         }
         let dedup = idempotency::of(caller.owner(), agent, &send);
         if let (Some(_), Some(dedup)) = (&existing, &dedup) {
-            // A continued task may have ended since, and its rules would refuse the retry.
+            // Checked before the rules, which would refuse the retry if the task has ended since.
             let original = self.inner.store.original(&dedup.key).await.map_err(refuse)?;
             if let Some(original) = original {
                 return self.repeated(caller, original, &dedup.content, send.own_task).await;
@@ -87,7 +87,7 @@ impl Engine {
         let cached = self.inner.cache.get(&caller.key(record.task.id.clone()));
         let hidden = is_new && record.hidden;
         let bytes = record.bytes.saturating_add(size(&send.message) as u64);
-        // Named here, so that the rules do not have to copy the message to do it.
+        // The ids are set here, so that the rules need not copy the message.
         let mut message = send.message;
         message.task_id = Some(record.task.id.clone());
         message.context_id = Some(record.task.context_id.clone());
@@ -111,7 +111,7 @@ impl Engine {
             commands.push(Command::Begin(self.inner.holder));
         }
         let keep_first = operation.is_streaming();
-        // The write would copy a task that is held here as well.
+        // Moved into the write, because a second handle would force a copy of the task.
         let fresh = is_new.then_some(record);
         let write = Write { fence: None, commands, dedup, fresh, keep_first };
         let engine = self.clone();
@@ -233,7 +233,7 @@ impl Engine {
     }
 }
 
-/// What the agent takes of a message's parts.
+/// Checks a message against the agent's profile.
 fn check_message(profile: &Profile, send: &SendMessage, is_answer: bool) -> Result<(), Error> {
     if send.configuration.task_push_notification_config.is_some() {
         return Err(no_push());
@@ -245,7 +245,7 @@ fn check_message(profile: &Profile, send: &SendMessage, is_answer: bool) -> Resu
         return Err(Error::field("Idempotency-Key", text));
     }
     for part in &send.message.parts {
-        // A question says itself what it takes: choices are answered with data.
+        // An answer follows its question, not the profile: choices are answered with data.
         if is_answer && matches!(part.content, Content::Text(_) | Content::Data(_)) {
             continue;
         }
@@ -261,7 +261,7 @@ fn check_message(profile: &Profile, send: &SendMessage, is_answer: bool) -> Resu
     Ok(())
 }
 
-/// About how many bytes a message takes.
+/// The approximate size of a message in bytes.
 fn size(message: &Message) -> usize {
     let parts = message.parts.iter().map(|part| match &part.content {
         Content::Text(text) | Content::Url(text) => text.len(),

@@ -1,4 +1,4 @@
-//! What calls return.
+//! Replies of engine calls.
 
 use std::sync::Arc;
 

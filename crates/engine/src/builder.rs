@@ -1,4 +1,4 @@
-//! What an engine is made of, and how it behaves.
+//! Builder and settings of the engine.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

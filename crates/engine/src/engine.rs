@@ -1,4 +1,4 @@
-//! The engine: everything a caller can do to a task.
+//! Engine handle: the operations of callers on tasks.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -45,7 +45,7 @@ pub struct Engine {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) agents: HashMap<AgentName, Arc<AgentRuntime>>,
-    /// Who gets what names no agent.
+    /// The agent of requests that name none.
     pub(crate) default: Arc<AgentRuntime>,
     pub(crate) cache: Arc<TaskCache>,
     pub(crate) wakers: Arc<OwnerWakers>,
@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     pub(crate) reads: Arc<Quota>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    /// This life of this process.
+    /// The id of this process, new at every start.
     pub(crate) holder: Holder,
     pub(crate) work: TaskTracker,
     pub(crate) draining: CancellationToken,
@@ -84,7 +84,7 @@ impl Engine {
         }
     }
 
-    /// Proves that a call would be served now.
+    /// Checks that a call would be served now.
     pub async fn ready(&self) -> Result<(), Error> {
         if self.is_draining() {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
@@ -156,12 +156,12 @@ impl Engine {
         let immediately = send.configuration.return_immediately;
         let accepted = Box::pin(self.accept(caller, route, send, Operation::SendMessage)).await?;
         drop(reservation);
-        // A direct answer cannot be returned before it is given.
+        // Without a task there is nothing to return before the direct answer.
         if !immediately || accepted.hidden {
             let wait = self.inner.settings.send_wait;
             let cached = Arc::clone(&accepted.cached);
             let mut events = Subscription::new(self.clone(), cached, accepted.seq, Until::Settled);
-            // Running out of time is an answer too: the task as it stands.
+            // After the timeout the caller gets the task as it is.
             tokio::time::timeout(wait, events.finish()).await.unwrap_or(Ok(()))?;
         }
         let record = self.record(&accepted.cached).await?.ok_or_else(Error::task_not_found)?;
@@ -176,7 +176,7 @@ impl Engine {
         Ok(Sent::Task(TaskJson::of(record, &accepted.cached, history)))
     }
 
-    /// Whether the task's agent waits for its caller within its turn.
+    /// True if the task's agent waits for answers within its turn.
     async fn waits(&self, cached: &Arc<CachedTask>) -> Result<bool, Error> {
         let record = self.record(cached).await?.ok_or_else(Error::task_not_found)?;
         Ok(self.runtime(&record.agent)?.profile.waits)
@@ -196,7 +196,7 @@ impl Engine {
         let Accepted { cached, seq, first, bytes, repeated, hidden } = accepted;
         let until =
             if is_old && self.waits(&cached).await? { Until::TaskEnds } else { Until::TurnEnds };
-        // Only a send that was made before has a stream to go on with.
+        // Only a repeated send has a stream to resume.
         if let Some(after) = after.filter(|after| repeated && after.seq >= seq) {
             if after.task.is_some_and(|task| task != cached.key.task) {
                 return Err(Error::field("Last-Event-ID", "belongs to another task"));
@@ -268,7 +268,7 @@ impl Engine {
         for (id, stored) in listing.tasks {
             let record = match codec::restore(id.clone(), stored) {
                 Ok(record) => record,
-                // It must not hide the others. Who asks for it alone is told.
+                // An unreadable task must not hide the others. A get of it returns the error.
                 Err(error) => {
                     tracing::error!(task = %id, %error, "a task cannot be read and is not listed");
                     continue;
@@ -353,8 +353,8 @@ impl Engine {
         Ok(events.starting_later(record.bytes, None))
     }
 
-    /// One of the caller's tasks. A foreign one, a hidden one and one of another agent's endpoint
-    /// are all not there.
+    /// One of the caller's tasks. Tasks of others, hidden ones and those of other agents' endpoints are
+    /// not found.
     pub(crate) async fn find(
         &self,
         caller: &Caller,
@@ -365,7 +365,7 @@ impl Engine {
         found.filter(|record| record.is_shown(route)).ok_or_else(Error::task_not_found)
     }
 
-    /// A task by its full name, seen or not.
+    /// A task by its key, also a hidden one.
     pub(crate) async fn look(&self, key: &Key) -> Result<Option<Record>, Error> {
         match self.inner.cache.peek(key) {
             Some(cached) => self.record(&cached).await,
@@ -373,7 +373,7 @@ impl Engine {
         }
     }
 
-    /// The record as it is now, from memory where it is there.
+    /// The current record, from the cache if it is there.
     pub(crate) async fn record(&self, cached: &Arc<CachedTask>) -> Result<Option<Record>, Error> {
         let mut held = cached.record.lock().await;
         if let Some(record) = &*held {
@@ -394,8 +394,8 @@ impl Engine {
         }
     }
 
-    /// Reads a task from the store. A large one is read once there is memory for it, and not at all
-    /// if it takes more than all of it: one task must not end the server.
+    /// Reads a task from the store. A large one is read once its memory is reserved, and refused if it
+    /// needs more than the whole budget: one task must not exhaust the memory of the server.
     async fn load(&self, key: &Key) -> Result<(Option<Stored>, Option<Reservation>), Error> {
         let bytes = match self.inner.store.load(key, LARGE as u64).await {
             Err(StoreError::TooLarge(bytes)) => bytes,
@@ -417,7 +417,7 @@ impl Engine {
     }
 
     pub(crate) async fn restored(&self, id: TaskId, stored: Stored) -> Result<Record, Error> {
-        // To read much JSON takes long: the threads that serve callers have other things to do.
+        // A long parse would block a runtime thread.
         let restored = if stored.size() < LARGE {
             codec::restore(id, stored)
         } else {
@@ -457,7 +457,7 @@ impl Engine {
             for entry in page.entries.iter().filter(|entry| entry.seq <= seq) {
                 rules::apply(&mut record, codec::decode(entry).map_err(refuse)?, 0);
             }
-            // A long log takes a while, and others have something to do too.
+            // A long log must not block the runtime thread.
             tokio::task::yield_now().await;
         }
         Ok(record.task)
@@ -505,7 +505,7 @@ impl Record {
     }
 }
 
-/// A cursor must name an event that exists; one from the future would hide what comes before it.
+/// Checks that a cursor names an existing event. A later one would hide the events before it.
 fn check_cursor(record: &Record, after: Seq) -> Result<(), Error> {
     if after <= record.head {
         return Ok(());
@@ -533,11 +533,11 @@ pub(crate) fn internal(cause: &str) -> Error {
     Error::new(ErrorKind::Internal, "Internal error")
 }
 
-/// What a caller hears of the store's troubles; the cause goes to the log.
+/// The caller's error for a store error. The cause goes to the log only.
 pub(crate) fn refuse(error: StoreError) -> Error {
     match error {
         StoreError::Unavailable(cause) => {
-            // Whoever wrote or read has reported it, once.
+            // The store has logged the first error of an outage.
             tracing::debug!(cause, "the store is unavailable");
             Error::new(
                 ErrorKind::Unavailable,

@@ -1,4 +1,4 @@
-//! Decides, stores and replays what happens to tasks, and runs agents under leases. No HTTP.
+//! Task engine: rules, durable log, readers and turns of agents. It has no HTTP.
 //!
 //! A call comes in through [`Engine::call`] with a [`Caller`]; [`rules`] decide what happens; one
 //! conditional [`store::Store::append`] makes it durable; readers follow the log.

@@ -1,4 +1,4 @@
-//! Numbers for operators, counted without locks and written as Prometheus text (0.0.4).
+//! Metrics: counters without locks, written as Prometheus text (0.0.4).
 //!
 //! Labels are closed sets: agents that are configured, operations, versions, states. Nothing that a
 //! caller can make up (a task, a tenant, a path) is ever one, so the number of series is bounded.

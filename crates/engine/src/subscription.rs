@@ -1,5 +1,5 @@
-//! Readers of a log. Blocking send, streaming, resume and replay differ only in where they start
-//! and where they end.
+//! Subscription: a reader of the log of one task. Blocking send, streaming, resume and replay differ
+//! only in their first and last event.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -104,31 +104,31 @@ impl Subscription {
         self
     }
 
-    /// Puts the task as it stood at the cursor before the first event.
+    /// Starts the stream with the task as it was at the cursor.
     pub(crate) fn starting_with(mut self, task: &Task) -> Self {
         self.first = Some(First::Task(codec::encode_task(task)));
         self
     }
 
-    /// The same for a task of about so many bytes, which is read when its turn has come.
+    /// The same for a task of about so many bytes, which is read when the first item is requested.
     pub(crate) fn starting_later(mut self, bytes: u64, history: Option<i32>) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.first = Some(First::Later { bytes, history });
         self
     }
 
-    /// Whose task is followed.
+    /// The task that is followed.
     pub fn task_id(&self) -> &herald_protocol::TaskId {
         &self.cached.key.task
     }
 
-    /// Whether nothing can follow. A stream that ends because the engine shuts down is not over: it
-    /// goes on where it was when it is taken up again.
+    /// True if no event can follow. A stream that ends because the engine shuts down is not over: it can
+    /// be resumed.
     pub fn is_over(&self) -> bool {
         self.done
     }
 
-    /// The artifacts that the task has by now, in their order, which never changes.
+    /// The ids of the task's artifacts, in their order, which never changes.
     pub async fn artifacts(&self) -> Result<Vec<ArtifactId>, Error> {
         let record = self.engine.record(&self.cached).await?.ok_or_else(Error::task_not_found)?;
         let artifacts = record.task.artifacts.iter().flatten();
@@ -142,7 +142,7 @@ impl Subscription {
 
     /// The next item, or `None` once the stream is over.
     ///
-    /// Dropping the future loses nothing: the next call goes on where this one was.
+    /// Cancel safe: the next call continues where a dropped one was.
     pub async fn next(&mut self) -> Result<Option<Item>, Error> {
         if let Some(first) = &self.first {
             let (body, reservation) = match first {
@@ -165,7 +165,7 @@ impl Subscription {
             Kind::Received(_) => {
                 codec::received_as_status(&self.cached.key.task, &entry).map_err(refuse)?
             }
-            // The direct answer failed, so there is a task after all, and it comes first.
+            // The direct answer failed and became a task, which is the first item.
             Kind::Status(_) if std::mem::take(&mut self.direct) => {
                 let record = self.engine.record(&self.cached).await?;
                 codec::encode_task(&record.ok_or_else(Error::task_not_found)?.task)
@@ -193,7 +193,7 @@ impl Subscription {
         if bytes > SMALL { self.quota.clone() } else { None }
     }
 
-    /// Waits for the end without looking at the events.
+    /// Waits for the end and discards the events.
     pub(crate) async fn finish(&mut self) -> Result<(), Error> {
         self.first = None;
         while self.next_entry().await?.is_some() {}
@@ -215,7 +215,7 @@ impl Subscription {
         Ok(Some(entry))
     }
 
-    /// Waits for the next entry. Returns whether there is one.
+    /// Waits for the next entry. Returns false at the end.
     async fn fill(&mut self) -> Result<bool, Error> {
         loop {
             if self.done {

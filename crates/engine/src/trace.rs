@@ -1,4 +1,4 @@
-//! Spans: which one a call or a turn is, and which one it belongs to.
+//! Trace spans of calls and turns.
 //!
 //! A span's place in its trace is data that travels with the message, so that it outlives queues
 //! and restarts. The `tracing` spans of calls and turns carry it in two fields, `trace` (the span

@@ -1,4 +1,4 @@
-//! One run of an agent over one message: what it is given, and the only way it can speak.
+//! Turn: one run of an agent over one message, with its assignment and its writes.
 
 use std::{
     collections::HashSet,

@@ -1,5 +1,5 @@
-//! The bindings. Each decodes a request, has it performed, and encodes the answer; what they share
-//! is here.
+//! Protocol bindings, and the exchange that they share. Each binding decodes a request, performs it and
+//! encodes the answer.
 
 pub(crate) mod cursor;
 pub(crate) mod events;

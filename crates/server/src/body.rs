@@ -1,4 +1,4 @@
-//! The body of a response: whole, or a stream of events, with or without trailers.
+//! Response body: bytes or a stream of events, with or without trailers.
 
 use std::{
     convert::Infallible,

@@ -1,4 +1,4 @@
-//! Puts a server together, and finds what is wrong with it before it serves.
+//! Server builder, with the validation of its configuration.
 
 use std::sync::Arc;
 

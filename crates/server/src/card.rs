@@ -1,4 +1,4 @@
-//! What the agents say about themselves, at their well-known addresses.
+//! Agent cards at their well-known paths.
 
 use herald_engine::{Profile, agent};
 use herald_protocol::{

@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 or HTTP/2 as its first bytes say, until it ends, idles or is stopped.
+//! Connections: protocol detection (HTTP/1.1 or HTTP/2), idle timeouts and graceful shutdown.
 
 use std::{
     convert::Infallible,

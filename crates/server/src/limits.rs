@@ -1,4 +1,4 @@
-//! How much of what is taken: bytes of a body, streams of a caller, connections of an address.
+//! Limits: bytes of a body, streams per caller, connections per address.
 
 use std::{
     collections::HashMap,

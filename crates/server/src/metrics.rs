@@ -1,4 +1,4 @@
-//! What the server counts, and who may read it.
+//! Server metrics and the access to them.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! The socket: accepts connections until it is told to stop, then lets them finish.
+//! Listener: accepts connections until shutdown, then waits for them to finish.
 
 use std::{
     future::Future,

@@ -1,4 +1,4 @@
-//! The server: from a request to a response.
+//! Server handle: dispatch of a request to its endpoint.
 
 use std::{
     convert::Infallible,

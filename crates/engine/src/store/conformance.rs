@@ -1,4 +1,4 @@
-//! What every [`Store`] promises, as checks that any implementation can be put through.
+//! Conformance suite of [`Store`]: checks that every implementation must pass.
 
 #![expect(clippy::unwrap_used, reason = "a broken promise is to panic")]
 

@@ -1,4 +1,4 @@
-//! A real store that fails when a test tells it to.
+//! Fault-injecting store for tests: a real store whose calls fail on demand.
 
 use std::sync::{
     Mutex,

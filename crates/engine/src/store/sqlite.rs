@@ -1,4 +1,4 @@
-//! The store in one SQLite file, or in memory.
+//! SQLite store, in one file or in memory.
 //!
 //! One thread writes, in transactions that it shares out among everybody who waits; readers each
 //! have a connection of their own. The cost of a write or a read does not depend on how many tasks

@@ -1,4 +1,4 @@
-//! What a disk has spoiled does not spoil the rest.
+//! Damaged tasks: an unreadable task does not affect the others.
 
 use std::{future::Future, path::Path};
 

@@ -1,4 +1,4 @@
-//! What a turn is told of its conversation.
+//! Conversation history of turns.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! One door for all tests: a bench with an engine on it.
+//! Test bench: an engine with a caller and a route.
 
 use std::{fmt, future::Future, path::Path, pin::Pin, sync::Arc};
 

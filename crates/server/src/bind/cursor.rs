@@ -1,4 +1,4 @@
-//! Where a stream is taken up again: the `id:` of the last event that was seen.
+//! Stream cursor: the `Last-Event-ID` from which a stream resumes.
 
 use herald_protocol::{Error, TaskId, percent, request::Cursor};
 use http::request::Parts;

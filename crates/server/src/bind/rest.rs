@@ -1,4 +1,4 @@
-//! REST: a route table onto the same requests.
+//! REST binding: a route table onto the operations.
 
 use bytes::Bytes;
 use herald_engine::{Caller, budget::Reservation};

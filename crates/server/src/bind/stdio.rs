@@ -1,4 +1,4 @@
-//! Standard input and output: a session whose messages are lines.
+//! Standard I/O binding: a JSON-RPC session whose messages are lines.
 
 use std::{future::Future, io, pin::pin, time::Duration};
 

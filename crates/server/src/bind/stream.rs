@@ -1,4 +1,4 @@
-//! A stream of events as the body of a response. A reader writes, the connection takes.
+//! Event stream as a response body. A reader writes into a buffer, the connection drains it.
 //!
 //! Nothing is queued: when the connection has taken what the reader wrote, the reader goes on. A
 //! slow reader therefore slows only itself.

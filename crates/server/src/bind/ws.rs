@@ -1,4 +1,4 @@
-//! WebSocket: a session whose messages are text frames.
+//! WebSocket binding: a JSON-RPC session whose messages are text frames.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! What the store does costs the same however much it holds. Steps are counted, not time.
+//! Growth test: the cost of each operation does not depend on the size of the store. It counts steps
+//! of the database, not time.
 
 use bytes::Bytes;
 use herald_protocol::{AgentName, TaskState, Timestamp};

@@ -1,4 +1,4 @@
-//! Looking at a database from outside, beside whoever has it open, without changing a byte of it.
+//! Read-only inspection of a database that another process may have open.
 
 use std::{
     fs::{self, File, TryLockError},

@@ -1,4 +1,4 @@
-//! Opening a database: whose it is, whether it is whole, and bringing it up to date.
+//! Opening of a database: directory lock, integrity checks and migrations.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! gRPC's own health protocol, with the answer of `/readyz`.
+//! gRPC health service, with the readiness of `/readyz`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the server can be asked about itself, so that tools need no protobuf files.
+//! gRPC reflection service, so that tools need no protobuf files.
 
 use std::io;
 
