@@ -292,14 +292,14 @@ impl Upstream {
             Cut::Turn(Stop::Refused(reason)) => {
                 AgentError::Failed(format!("agent {} was cut off: {reason}", self.name))
             }
-            Cut::Left => AgentError::Left,
+            Cut::Left => AgentError::Suspended,
             Cut::Failed(failure) => discreet(failure).tell(turn, &self.name, self.error_detail),
             Cut::Gone(failure) => discreet(failure).tell_gone(turn, &self.name, self.error_detail),
             Cut::Broke(what) => {
                 let what = self.secrets.redact_sentence(&what);
                 let (task, agent) = (turn.task_id(), &self.name);
                 tracing::warn!(%task, %agent, what, "the agent broke the protocol");
-                AgentError::Broke(format!("agent {} {what}", self.name))
+                AgentError::ProtocolViolation(format!("agent {} {what}", self.name))
             }
         }
     }
@@ -322,7 +322,7 @@ impl Agent for Upstream {
     }
 
     /// What waits for an answer at the agent ends as well.
-    async fn dismissed(&self, task: &Task, metadata: Option<Metadata>) {
+    async fn task_ended(&self, task: &Task, metadata: Option<Metadata>) {
         let Some(upstream) = Place::of(task).and_then(|place| place.next().1) else { return };
         match self.client().await {
             Ok(client) => self.dismiss(&client, &task.id, &upstream, metadata).await,

@@ -90,7 +90,7 @@ impl Failure {
         agent: &AgentName,
         detail: ErrorDetail,
     ) -> AgentError {
-        AgentError::Broke(self.words(turn, agent, detail))
+        AgentError::ProtocolViolation(self.words(turn, agent, detail))
     }
 
     fn words(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> String {

@@ -13,7 +13,7 @@ use herald_agents::{
     Handler,
     process::{Processes, Program, Workdir},
 };
-use herald_engine::{Caller, Engine, Reply, Via, store::sqlite::Sqlite};
+use herald_engine::{AgentRoute, Caller, Engine, Reply, store::sqlite::Sqlite};
 use herald_protocol::{
     Message, Request, SendResult, Task, TaskState,
     request::{CancelTask, GetTask, SendMessage},
@@ -22,7 +22,7 @@ use herald_protocol::{
 struct Bench {
     engine: Engine,
     caller: Caller,
-    via: Via,
+    route: AgentRoute,
 }
 
 impl Bench {
@@ -35,11 +35,11 @@ impl Bench {
         let engine = Engine::builder(Arc::new(Sqlite::memory().unwrap()));
         let engine = engine.agent(handler.profile(), handler).build().unwrap();
         engine.start_work().await.unwrap();
-        Self { engine, caller: Caller::anonymous("".into()), via: Via::default() }
+        Self { engine, caller: Caller::anonymous("".into()), route: AgentRoute::default() }
     }
 
     async fn call(&self, request: Request) -> Reply {
-        self.engine.call(&self.caller, &self.via, request).await.unwrap()
+        self.engine.call(&self.caller, &self.route, request).await.unwrap()
     }
 
     async fn send(&self, text: &str, immediately: bool) -> Task {

@@ -1,4 +1,4 @@
-//! From a message to the log: which task it is for, whether it was sent before, and who works on it.
+//! Acceptance of messages: finds or creates the task, detects repeated sends, and begins the turn.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,12 +9,12 @@ use herald_protocol::{
 
 use crate::{
     agent::Profile,
+    agent_runtime::AgentRuntime,
     budget::Reservation,
-    caller::{Caller, Via},
+    cache::CachedTask,
+    caller::{AgentRoute, Caller},
     engine::{Engine, no_push, refuse, taken},
     idempotency,
-    live::Live,
-    post::Post,
     rules::{Command, Record},
     store::{ListQuery, Original},
     trace,
@@ -27,49 +27,49 @@ const BYTES_PER_TASK_BYTE: u64 = 4;
 
 /// A message that is in the log.
 pub(crate) struct Accepted {
-    pub(crate) live: Arc<Live>,
-    /// Its place.
+    pub(crate) cached: Arc<CachedTask>,
+    /// Its sequence number.
     pub(crate) seq: Seq,
     /// The task right after it, if it is small.
     pub(crate) first: Option<Arc<Task>>,
     /// Bytes of the task's log.
     pub(crate) bytes: u64,
-    /// Whether it was there before.
+    /// True if it was sent before.
     pub(crate) repeated: bool,
-    /// Whether it will be answered directly.
+    /// True if it will be answered directly.
     pub(crate) hidden: bool,
 }
 
 impl Engine {
-    /// Puts a message into the log and sees to it that somebody works on it.
+    /// Stores a message and begins its turn, or leaves it to the dispatcher.
     pub(crate) async fn accept(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         send: Box<SendMessage>,
         operation: Operation,
     ) -> Result<Accepted, Error> {
         if self.is_draining() {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
         }
-        let via = &*self.chosen(via, &send)?;
-        // Live before the look, so that the write need not read the task a second time.
+        let route = &*self.chosen_route(route, &send)?;
+        // CachedTask before the look, so that the write need not read the task a second time.
         let named = send.message.task_id.as_ref().or(send.own_task.as_ref());
-        let _named = named.map(|id| self.inner.lives.get(&caller.key(id.clone())));
-        let existing = self.continued(caller, via, &send).await?;
+        let _named = named.map(|id| self.inner.cache.get(&caller.key(id.clone())));
+        let existing = self.continued(caller, route, &send).await?;
         let agent = match &existing {
             Some(record) => &record.agent,
-            None => via.agent.as_ref().unwrap_or(&self.inner.default.profile.name),
+            None => route.agent.as_ref().unwrap_or(&self.inner.default.profile.name),
         };
-        let post = self.post(agent)?;
+        let runtime = self.runtime(agent)?;
         let is_answer = existing.as_ref().is_some_and(|record| record.state().is_interrupted());
-        check_message(&post.profile, &send, is_answer)?;
+        check_message(&runtime.profile, &send, is_answer)?;
         if operation.is_streaming() {
             self.check_streaming(agent)?;
         }
         let dedup = idempotency::of(caller.owner(), agent, &send);
         if let (Some(_), Some(dedup)) = (&existing, &dedup) {
-            // A continued task may have ended since, and its rules would refuse the retry.
+            // Checked before the rules, which would refuse the retry if the task has ended since.
             let original = self.inner.store.original(&dedup.key).await.map_err(refuse)?;
             if let Some(original) = original {
                 return self.repeated(caller, original, &dedup.content, send.own_task).await;
@@ -83,11 +83,11 @@ impl Engine {
         }
         let content = dedup.as_ref().map(|dedup| dedup.content);
         let is_new = existing.is_none();
-        let record = existing.unwrap_or_else(|| self.fresh(&post, &send));
-        let live = self.inner.lives.get(&caller.key(record.task.id.clone()));
+        let record = existing.unwrap_or_else(|| self.fresh(&runtime, &send));
+        let cached = self.inner.cache.get(&caller.key(record.task.id.clone()));
         let hidden = is_new && record.hidden;
         let bytes = record.bytes.saturating_add(size(&send.message) as u64);
-        // Named here, so that the rules do not have to copy the message to do it.
+        // The ids are set here, so that the rules need not copy the message.
         let mut message = send.message;
         message.task_id = Some(record.task.id.clone());
         message.context_id = Some(record.task.context_id.clone());
@@ -101,35 +101,35 @@ impl Engine {
         // A task with a turn under way is taken up again by that turn's own end, and where turns have
         // an order only the dispatcher knows whose turn it is.
         let idle = is_new || record.is_free(self.inner.holder);
-        let slot = if idle && !post.profile.serial { post.try_take() } else { None };
-        // Without room it waits in the store, where it costs no memory.
-        let slot = slot.and_then(|slot| {
+        let permit = if idle && !runtime.profile.serial { runtime.try_acquire() } else { None };
+        // Without free memory it waits in the store.
+        let permit = permit.and_then(|permit| {
             let reservation = self.inner.turns.try_reserve(turn_size(bytes))?;
-            Some(slot.with(reservation))
+            Some(permit.with_memory(reservation))
         });
-        if slot.is_some() {
+        if permit.is_some() {
             commands.push(Command::Begin(self.inner.holder));
         }
         let keep_first = operation.is_streaming();
-        // The write would copy a task that is held here as well.
+        // Moved into the write, because a second handle would force a copy of the task.
         let fresh = is_new.then_some(record);
         let write = Write { fence: None, commands, dedup, fresh, keep_first };
         let engine = self.clone();
-        let started = Arc::clone(&live);
+        let started = Arc::clone(&cached);
         let written = self
-            .shielded(Arc::clone(&live), write, move |written| match slot {
-                Some(slot) if written.claimed => {
+            .commit_detached(Arc::clone(&cached), write, move |written| match permit {
+                Some(permit) if written.claimed => {
                     let (record, received) = (written.record.clone(), written.received.take());
-                    engine.start(started, &post, slot, record, received);
+                    engine.start(started, &runtime, permit, record, received);
                 }
-                Some(_) | None => post.wake(),
+                Some(_) | None => runtime.wake(),
             })
             .await;
         match written {
             Ok(written) => {
                 trace::found(&written.record.task, written.before + 1, is_new);
                 let (seq, bytes) = (written.before + 1, written.record.bytes);
-                Ok(Accepted { live, seq, first: written.first, bytes, repeated: false, hidden })
+                Ok(Accepted { cached, seq, first: written.first, bytes, repeated: false, hidden })
             }
             Err(Refusal::Duplicate(original)) => {
                 let content = content.unwrap_or_default();
@@ -144,17 +144,21 @@ impl Engine {
         self.inner.turns.reserve(turn_size(bytes)).await
     }
 
-    /// The door of the agent that a send names, if it names one.
-    fn chosen<'a>(&self, via: &'a Via, send: &SendMessage) -> Result<Cow<'a, Via>, Error> {
-        let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(via)) };
-        if !via.leads_to(agent) || !self.inner.posts.contains_key(agent) {
+    /// The route of the agent that a send names; without one, the route of the call.
+    fn chosen_route<'a>(
+        &self,
+        route: &'a AgentRoute,
+        send: &SendMessage,
+    ) -> Result<Cow<'a, AgentRoute>, Error> {
+        let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(route)) };
+        if !route.includes(agent) || !self.inner.agents.contains_key(agent) {
             let mut known: Vec<_> =
-                self.inner.posts.keys().filter(|name| via.leads_to(name)).collect();
+                self.inner.agents.keys().filter(|name| route.includes(name)).collect();
             known.sort_unstable();
             let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
             return Err(Error::field("handler", format!("must be one of: {}", known.join(", "))));
         }
-        let chosen = Via { agent: Some(agent.clone()), ..via.clone() };
+        let chosen = AgentRoute { agent: Some(agent.clone()), ..route.clone() };
         self.check_extensions(&chosen)?;
         Ok(Cow::Owned(chosen))
     }
@@ -164,16 +168,16 @@ impl Engine {
     async fn continued(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         send: &SendMessage,
     ) -> Result<Option<Record>, Error> {
         if let Some(task) = &send.message.task_id {
-            return self.find(caller, via, task.clone()).await.map(Some);
+            return self.find(caller, route, task.clone()).await.map(Some);
         }
         if let Some(task) = &send.own_task {
             let found = self.look(&caller.key(task.clone())).await?;
             return match found {
-                Some(record) if !record.is_shown(via) => Err(taken()),
+                Some(record) if !record.is_shown(route) => Err(taken()),
                 Some(_) | None => Ok(found),
             };
         }
@@ -182,7 +186,7 @@ impl Engine {
         };
         let query = ListQuery {
             owner: caller.owner().clone(),
-            agent: via.agent.clone(),
+            agent: route.agent.clone(),
             context: Some(context),
             state: Some(TaskState::InputRequired),
             since: None,
@@ -193,7 +197,7 @@ impl Engine {
         let mut waiting = self.inner.store.list(query).await.map_err(refuse)?.tasks;
         let only = if waiting.len() == 1 { waiting.pop() } else { None };
         match only {
-            Some((id, _)) => self.find(caller, via, id).await.map(Some),
+            Some((id, _)) => self.find(caller, route, id).await.map(Some),
             None => Ok(None),
         }
     }
@@ -211,25 +215,25 @@ impl Engine {
             return Err(Error::new(ErrorKind::IdempotencyConflict, text));
         }
         let key = caller.key(original.task);
-        let live = self.inner.lives.get(&key);
-        let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
+        let cached = self.inner.cache.get(&key);
+        let record = self.record(&cached).await?.ok_or_else(Error::task_not_found)?;
         let hidden = record.hidden;
         trace::found(&record.task, original.seq, true);
         let (seq, bytes) = (original.seq, record.bytes);
-        Ok(Accepted { live, seq, first: None, bytes, repeated: true, hidden })
+        Ok(Accepted { cached, seq, first: None, bytes, repeated: true, hidden })
     }
 
-    fn fresh(&self, post: &Post, send: &SendMessage) -> Record {
+    fn fresh(&self, runtime: &AgentRuntime, send: &SendMessage) -> Record {
         let id = send.own_task.clone();
         let id = id.unwrap_or_else(|| TaskId::new(uuid::Uuid::now_v7().to_string()));
         let context = send.message.context_id.clone();
         let context = context.unwrap_or_else(|| ContextId::new(uuid::Uuid::now_v7().to_string()));
-        let hidden = !send.task_only && post.agent.answers_directly(&send.message);
-        Record::new(id, context, post.profile.name.clone(), hidden, self.now())
+        let hidden = !send.task_only && runtime.agent.answers_directly(&send.message);
+        Record::new(id, context, runtime.profile.name.clone(), hidden, self.now())
     }
 }
 
-/// What the agent takes of a message's parts.
+/// Checks a message against the agent's profile.
 fn check_message(profile: &Profile, send: &SendMessage, is_answer: bool) -> Result<(), Error> {
     if send.configuration.task_push_notification_config.is_some() {
         return Err(no_push());
@@ -241,7 +245,7 @@ fn check_message(profile: &Profile, send: &SendMessage, is_answer: bool) -> Resu
         return Err(Error::field("Idempotency-Key", text));
     }
     for part in &send.message.parts {
-        // A question says itself what it takes: choices are answered with data.
+        // An answer follows its question, not the profile: choices are answered with data.
         if is_answer && matches!(part.content, Content::Text(_) | Content::Data(_)) {
             continue;
         }
@@ -257,7 +261,7 @@ fn check_message(profile: &Profile, send: &SendMessage, is_answer: bool) -> Resu
     Ok(())
 }
 
-/// About how many bytes a message takes.
+/// The approximate size of a message in bytes.
 fn size(message: &Message) -> usize {
     let parts = message.parts.iter().map(|part| match &part.content {
         Content::Text(text) | Content::Url(text) => text.len(),

@@ -1,4 +1,4 @@
-//! What works on tasks, and what it declares about itself.
+//! Agent trait, its errors, and the profile that an agent declares.
 
 use std::{fmt, time::Duration};
 
@@ -7,42 +7,44 @@ use herald_protocol::{AgentName, Message, Metadata, Task, card::AgentProvider};
 
 use crate::turn::{Stop, Turn};
 
-/// Something that works on tasks: Rust code, a program, a coding agent, a remote worker.
+/// Worker on tasks: Rust code, a program, a coding agent, a remote agent.
 #[async_trait]
 pub trait Agent: fmt::Debug + Send + Sync + 'static {
-    /// Works on one turn. Returning `Ok` completes the task, unless the turn said otherwise.
+    /// Works on one turn. Returning `Ok` completes the task, unless the turn set another state.
     ///
-    /// A write is durable once it returns `Ok`; its error means stop, the task is no longer yours.
+    /// A write of the turn is durable once it returns `Ok`. Its error means that the agent must stop:
+    /// the task ended or was claimed by another process.
     async fn run(&self, turn: &Turn) -> Result<(), AgentError>;
 
-    /// Learns that a task has ended while no turn of it was under way that could be told: it was
-    /// cancelled, with this metadata, or its caller did not answer. There is as much time for it as
-    /// for a turn that was stopped.
-    async fn dismissed(&self, _task: &Task, _metadata: Option<Metadata>) {}
+    /// Notifies the agent that a task ended without a running turn: the task was cancelled, with this
+    /// metadata, or its caller did not answer. The call is dropped after the profile's `grace`.
+    async fn task_ended(&self, _task: &Task, _metadata: Option<Metadata>) {}
 
-    /// Whether it will answer this message directly, with one message and no task.
+    /// True if it answers this message directly, with one message and without a task.
     fn answers_directly(&self, _message: &Message) -> bool {
         false
     }
 }
 
-/// Why an agent did not finish its turn.
+/// The reason why an agent did not finish its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentError {
-    /// The task is no longer the agent's: cancelled, timed out, or taken over. Nothing to report.
+    /// The task is no longer the agent's: cancelled, timed out, or claimed by another process. There is
+    /// nothing to report.
     Stopped,
-    /// The server is about to stop, and the next start can go on with the turn: see [`Turn::leaving`].
-    Left,
+    /// The server shuts down, and the next start can continue the turn: see [`Turn::leaving`].
+    Suspended,
     /// The work failed. The text goes to the caller.
     Failed(String),
-    /// What does the work said something that makes no sense. The text goes to the caller.
-    Broke(String),
-    /// What does the work is not to be had, or was lost on the way. The text goes to the caller.
+    /// The program or remote agent behind the agent violated its protocol. The text goes to the caller.
+    ProtocolViolation(String),
+    /// The program or remote agent behind the agent cannot be reached, or its connection was lost. The
+    /// text goes to the caller.
     Unavailable(String),
 }
 
 impl AgentError {
-    /// The work failed, for this reason, which the caller will read.
+    /// [`AgentError::Failed`] with this text, which the caller will read.
     pub fn failed(reason: impl fmt::Display) -> Self {
         Self::Failed(reason.to_string())
     }
@@ -61,8 +63,8 @@ impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped => f.write_str("the turn is over"),
-            Self::Left => f.write_str("the turn is left to the next start"),
-            Self::Failed(reason) | Self::Broke(reason) | Self::Unavailable(reason) => {
+            Self::Suspended => f.write_str("the turn is suspended until the next start"),
+            Self::Failed(reason) | Self::ProtocolViolation(reason) | Self::Unavailable(reason) => {
                 f.write_str(reason)
             }
         }
@@ -71,27 +73,27 @@ impl fmt::Display for AgentError {
 
 impl std::error::Error for AgentError {}
 
-/// What happens to a turn whose process died.
+/// The treatment of a turn whose process died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Go on from what the turn already wrote, at most so many attempts in all.
+    /// Continue after the last write of the turn, in at most so many attempts.
     Resume(u32),
-    /// Do the turn again from its start, at most so many attempts in all.
+    /// Repeat the turn from its start, in at most so many attempts.
     Rerun(u32),
-    /// The task fails, and its status says that it was interrupted.
+    /// Fail the task with the reason `INTERRUPTED`.
     Fail,
 }
 
-/// Everything about an agent except its work.
+/// Description and limits of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// The URL segment and the role.
+    /// Its name, which is also the segment of its URL.
     pub name: AgentName,
-    /// What it is called in its card.
+    /// The name in its card.
     pub title: String,
-    /// What it does, in a sentence or two.
+    /// The description in its card, one or two sentences.
     pub description: String,
-    /// Which version of it this is, where that is not the server's.
+    /// Its version, if it differs from the server's.
     pub version: Option<String>,
     /// The address of a picture for its card.
     pub icon_url: Option<String>,
@@ -99,7 +101,7 @@ pub struct Profile {
     pub documentation_url: Option<String>,
     /// The organization that offers it, where that is not the server's.
     pub provider: Option<AgentProvider>,
-    /// What it can do; never taken from a prompt.
+    /// Its skills. They come from configuration, never from a prompt.
     pub skills: Vec<Skill>,
     /// Media types it takes. `*/*` and `text/*` work as patterns.
     pub input_modes: Vec<String>,
@@ -109,34 +111,34 @@ pub struct Profile {
     pub output_modes: Vec<String>,
     /// Extensions it knows.
     pub extensions: Vec<Extension>,
-    /// Whether callers may follow its tasks as streams.
+    /// True if callers may follow its tasks as streams.
     pub streaming: bool,
-    /// Whether it waits for its caller within its turn. Callers of before 1.0, whose answer it takes
-    /// without a new stream, keep the one they have meanwhile.
+    /// True if it waits for answers within its turn. A caller with a protocol version before 1.0 then
+    /// keeps its stream during the wait, because its answer does not open a new one.
     pub waits: bool,
-    /// What happens to its turns after a crash.
+    /// The treatment of its turns after a crash.
     pub recovery: Recovery,
-    /// How many of its turns run at once.
+    /// The number of its turns that run at once.
     pub concurrency: usize,
-    /// How many of its turns may wait for their callers beside those that run; see
-    /// [`Turn::answered`]. Further ones keep their place among those that run while they wait.
+    /// The number of its turns that may wait for their callers in addition to those that run; see
+    /// [`Turn::answered`]. Further waiting turns count as running.
     pub max_waiting: usize,
-    /// Whether its turns in one conversation of one caller run one after the other, in the order in
+    /// True if its turns in one conversation of one caller run one after the other, in the order in
     /// which their messages were accepted.
     pub serial: bool,
-    /// How many earlier tasks of the conversation a turn is given; see [`Turn::earlier`].
+    /// The number of earlier tasks of the conversation that a turn gets; see [`Turn::earlier`].
     pub memory: usize,
-    /// How long it may work on one message, all attempts together; `None` is for ever.
+    /// The longest time for one message, all attempts together; `None` is without limit.
     pub timeout: Option<Duration>,
-    /// How long a turn may stay silent.
+    /// The longest time between two writes of a turn.
     pub idle_timeout: Option<Duration>,
-    /// How long a task may wait for its caller.
+    /// The longest time that a task may wait for its caller.
     pub paused_timeout: Option<Duration>,
-    /// How long a stopped turn may take to clean up before it is dropped.
+    /// The time that a stopped turn has to clean up before it is dropped.
     pub grace: Duration,
 }
 
-/// One thing an agent can do.
+/// One skill of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Skill {
     /// Unique within the agent.
@@ -145,13 +147,13 @@ pub struct Skill {
     pub name: String,
     /// A sentence.
     pub description: String,
-    /// Words to find it by.
+    /// Keywords for search.
     pub tags: Vec<String>,
-    /// Messages that show it.
+    /// Example messages.
     pub examples: Vec<String>,
-    /// Media types it takes, where these are not the agent's.
+    /// Media types it takes, if they differ from the agent's.
     pub input_modes: Vec<String>,
-    /// Media types it produces, where these are not the agent's.
+    /// Media types it produces, if they differ from the agent's.
     pub output_modes: Vec<String>,
 }
 
@@ -162,12 +164,12 @@ pub struct Extension {
     pub uri: String,
     /// How the agent uses it.
     pub description: String,
-    /// Whether callers must name it.
+    /// True if callers must name it in their requests.
     pub required: bool,
 }
 
 impl Profile {
-    /// A text agent with one skill, in the defaults that suit most.
+    /// A text agent with one skill and default limits.
     pub fn new(name: impl Into<AgentName>, description: impl Into<String>) -> Self {
         let (name, description) = (name.into(), description.into());
         let skill = Skill {
@@ -204,7 +206,7 @@ impl Profile {
         }
     }
 
-    /// Whether the agent takes parts of this media type.
+    /// True if the agent takes parts of this media type.
     pub fn takes(&self, media_type: &str) -> bool {
         let essence = media_type.split(';').next().unwrap_or_default().trim();
         self.input_modes.iter().chain(&self.further_input_modes).any(|mode| {

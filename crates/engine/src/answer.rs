@@ -1,13 +1,13 @@
-//! What calls return.
+//! Replies of engine calls.
 
 use std::sync::Arc;
 
 use herald_protocol::{ContextId, Error, Message, SendResult, Task, TaskId, TaskPage};
 
 use crate::{
+    cache::CachedTask,
+    codec,
     engine::refuse,
-    live::Live,
-    log,
     rules::Record,
     store::{Snapshot, StoreError},
     subscription::Subscription,
@@ -44,7 +44,7 @@ impl Sent {
                 task.write(out);
                 out.push(b'}');
             }
-            Self::Message(message) => log::write_message(out, &message),
+            Self::Message(message) => codec::write_message(out, &message),
         }
     }
 
@@ -71,21 +71,23 @@ pub(crate) enum Form {
 
 impl TaskJson {
     /// A live task, as its caller asked for it.
-    pub(crate) fn of(record: Record, live: &Live, history_length: Option<i32>) -> Self {
+    pub(crate) fn of(record: Record, cached: &CachedTask, history_length: Option<i32>) -> Self {
         match history_length {
             Some(_) => shown(record.task, history_length).into(),
-            None => Self(Form::Task(record.task, live.snapshot(record.head))),
+            None => Self(Form::Task(record.task, cached.snapshot(record.head))),
         }
     }
 
     /// Appends the JSON.
     pub fn write(self, out: &mut Vec<u8>) {
         match self.0 {
-            Form::Stored(id, context, snapshot) => log::write_whole(out, &id, &context, &snapshot),
-            Form::Task(task, Some(snapshot)) => {
-                log::write_whole(out, &task.id, &task.context_id, &snapshot);
+            Form::Stored(id, context, snapshot) => {
+                codec::write_whole(out, &id, &context, &snapshot);
             }
-            Form::Task(task, None) => log::write_json(out, &shown(task, None)),
+            Form::Task(task, Some(snapshot)) => {
+                codec::write_whole(out, &task.id, &task.context_id, &snapshot);
+            }
+            Form::Task(task, None) => codec::write_json(out, &shown(task, None)),
         }
     }
 
@@ -94,7 +96,7 @@ impl TaskJson {
         match self.0 {
             Form::Stored(id, context, snapshot) => {
                 let mut json = Vec::new();
-                log::write_whole(&mut json, &id, &context, &snapshot);
+                codec::write_whole(&mut json, &id, &context, &snapshot);
                 serde_json::from_slice(&json)
                     .map_err(|fault| refuse(StoreError::Corrupt(fault.to_string())))
             }

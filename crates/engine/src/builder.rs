@@ -1,4 +1,4 @@
-//! What an engine is made of, and how it behaves.
+//! Builder and settings of the engine.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,11 +8,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agent::{Agent, Profile},
+    agent_runtime::AgentRuntime,
     budget::{MemoryBudget, Payer, Quota},
+    cache::TaskCache,
     clock::Clock,
     engine::{BYTES_PER_READ_BYTE, Engine, Inner},
-    live::Lives,
-    post::Post,
     rules::Limits,
     store::{Holder, Store},
 };
@@ -71,7 +71,7 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
-    posts: Vec<(Profile, Arc<dyn Agent>)>,
+    agents: Vec<(Profile, Arc<dyn Agent>)>,
     default: Option<AgentName>,
     settings: Settings,
     clock: Clock,
@@ -81,14 +81,14 @@ impl EngineBuilder {
     /// Adds an agent. The first one is the default unless another is named.
     #[must_use]
     pub fn agent(mut self, profile: Profile, agent: impl Agent) -> Self {
-        self.posts.push((profile, Arc::new(agent)));
+        self.agents.push((profile, Arc::new(agent)));
         self
     }
 
     /// Adds an agent that is already shared.
     #[must_use]
     pub fn shared_agent(mut self, profile: Profile, agent: Arc<dyn Agent>) -> Self {
-        self.posts.push((profile, agent));
+        self.agents.push((profile, agent));
         self
     }
 
@@ -115,19 +115,19 @@ impl EngineBuilder {
 
     /// The engine. Every mistake in its make-up is found here.
     pub fn build(self) -> Result<Engine, BuildError> {
-        let first = self.posts.first().map(|(profile, _)| profile.name.clone());
+        let first = self.agents.first().map(|(profile, _)| profile.name.clone());
         let default = self.default.or(first).ok_or(BuildError::NoAgent)?;
-        let mut posts = HashMap::new();
-        for (profile, agent) in self.posts {
+        let mut agents = HashMap::new();
+        for (profile, agent) in self.agents {
             let name = profile.name.clone();
             if !name.is_segment() {
                 return Err(BuildError::BadName(name));
             }
-            if posts.insert(name.clone(), Arc::new(Post::new(profile, agent))).is_some() {
+            if agents.insert(name.clone(), Arc::new(AgentRuntime::new(profile, agent))).is_some() {
                 return Err(BuildError::Twice(name));
             }
         }
-        let Some(default) = posts.get(&default).cloned() else {
+        let Some(default) = agents.get(&default).cloned() else {
             return Err(BuildError::Unknown(default));
         };
         let mut settings = self.settings;
@@ -139,15 +139,15 @@ impl EngineBuilder {
         Ok(Engine {
             inner: Arc::new(Inner {
                 store: self.store,
-                posts,
+                agents,
                 default,
-                lives: Arc::new(Lives::new(settings.memory / 4)),
+                cache: Arc::new(TaskCache::new(settings.memory / 4)),
                 requests: MemoryBudget::with_small_pool(memory / 4, SENDERS),
-                turns: all_of(MemoryBudget::with_small_pool(memory / 4, 1)),
-                memories: all_of(MemoryBudget::with_small_pool(memory / 8, 1)),
-                reads: all_of(MemoryBudget::new(memory / 8, 1)),
-                bells: Arc::default(),
-                looking_back: Semaphore::new(1),
+                turns: all_of(&MemoryBudget::with_small_pool(memory / 4, 1)),
+                histories: all_of(&MemoryBudget::with_small_pool(memory / 8, 1)),
+                reads: all_of(&MemoryBudget::new(memory / 8, 1)),
+                wakers: Arc::default(),
+                catch_up: Semaphore::new(1),
                 settings,
                 clock: self.clock,
                 holder: Holder(uuid::Uuid::new_v4().as_u128()),
@@ -159,8 +159,8 @@ impl EngineBuilder {
     }
 }
 
-/// A quota of the whole budget, for what has no payers.
-fn all_of(budget: Arc<MemoryBudget>) -> Arc<Quota> {
+/// The quota of a budget that has one payer: the engine.
+fn all_of(budget: &Arc<MemoryBudget>) -> Arc<Quota> {
     budget.quota(Payer::Connection(0))
 }
 
@@ -186,7 +186,7 @@ impl Engine {
     pub fn builder(store: Arc<dyn Store>) -> EngineBuilder {
         EngineBuilder {
             store,
-            posts: Vec::new(),
+            agents: Vec::new(),
             default: None,
             settings: Settings::default(),
             clock: Clock::system(),

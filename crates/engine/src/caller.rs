@@ -1,4 +1,4 @@
-//! Who is calling, and through which door.
+//! Caller and route of a call: its owner, its scopes, and the endpoint that it used.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use herald_protocol::{AgentName, Error, ErrorKind, Operation, TaskId, TenantId};
 
 use crate::store::{Key, Owner};
 
-/// Who is calling. An authenticator makes it, and nothing reaches the engine without one.
+/// Authenticated caller. Only an authenticator creates one, and every call of the engine needs one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     owner: Owner,
     scopes: Scopes,
 }
 
-/// What a caller may do.
+/// Operations that a caller's credentials allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scopes {
     /// Send messages.
@@ -24,9 +24,9 @@ pub struct Scopes {
     pub cancel: bool,
 }
 
-/// Through which door a call came in.
+/// Endpoint that a call used, and the extensions that it named.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Via {
+pub struct AgentRoute {
     /// The agent whose own endpoint was called; `None` at the root, which finds every task of the
     /// caller and gives new ones to the default agent.
     pub agent: Option<AgentName>,
@@ -34,9 +34,9 @@ pub struct Via {
     pub extensions: Vec<String>,
 }
 
-impl Via {
-    /// Whether this agent's tasks are to be found behind the door.
-    pub(crate) fn leads_to(&self, agent: &AgentName) -> bool {
+impl AgentRoute {
+    /// True if tasks of this agent are visible on the route.
+    pub(crate) fn includes(&self, agent: &AgentName) -> bool {
         self.agent.as_ref().is_none_or(|own| own == agent)
     }
 }
@@ -48,7 +48,7 @@ impl Scopes {
     /// Nothing.
     pub const NONE: Self = Self { send: false, read: false, cancel: false };
 
-    /// The scope that an operation needs and that is not among these.
+    /// The scope that an operation needs and these scopes lack.
     fn lacking(self, operation: Operation) -> Option<&'static str> {
         let (send, read) = ((self.send, "send"), (self.read, "read"));
         let needed = match operation {
@@ -73,27 +73,27 @@ impl Caller {
         Self { owner: Owner { tenant, principal: principal.into() }, scopes }
     }
 
-    /// The caller of a server without authentication. Its tenant is a plain namespace.
+    /// The caller of a server without authentication. Its tenant is a namespace without protection.
     pub fn anonymous(tenant: TenantId) -> Self {
         Self::new(tenant, Arc::default(), Scopes::ALL)
     }
 
-    /// Whose tasks these are.
+    /// The owner of the caller's tasks.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Whether the caller came without credentials, as any number of others may have.
+    /// True if the caller has no credentials. Different people are then the same owner.
     pub fn is_anonymous(&self) -> bool {
         self.owner.principal.is_empty()
     }
 
-    /// The full name of one of the caller's tasks.
+    /// The key of one of the caller's tasks.
     pub(crate) fn key(&self, task: TaskId) -> Key {
         Key { owner: self.owner.clone(), task }
     }
 
-    /// Refuses what the caller's credentials do not allow.
+    /// Refuses an operation that the caller's credentials do not allow.
     pub(crate) fn authorise(&self, operation: Operation) -> Result<(), Error> {
         let Some(scope) = self.scopes.lacking(operation) else { return Ok(()) };
         let text = format!("these credentials do not allow {}", operation.name());

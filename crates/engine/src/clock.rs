@@ -1,4 +1,4 @@
-//! The engine's clock: the only one that task times come from.
+//! Clock of the engine, the only source of the times in tasks.
 
 use std::sync::{
     Arc,

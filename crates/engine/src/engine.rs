@@ -1,4 +1,4 @@
-//! The engine: everything a caller can do to a task.
+//! Engine handle: the operations of callers on tasks.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,15 +13,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     accept::Accepted,
     agent::Profile,
+    agent_runtime::AgentRuntime,
     answer::{Form, Reply, Sent, TaskJson, shown},
     budget::{MemoryBudget, Quota, Reservation, SMALL},
     builder::Settings,
-    caller::{Caller, Via},
+    cache::{CachedTask, TaskCache},
+    caller::{AgentRoute, Caller},
     clock::Clock,
-    feed::Bells,
-    live::{Live, Lives},
-    log,
-    post::Post,
+    codec,
+    feed::OwnerWakers,
     rules::{self, Command, Record},
     store::{Holder, Key, ListQuery, Page, Store, StoreError, Stored},
     subscription::{Subscription, Until},
@@ -44,25 +44,25 @@ pub struct Engine {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) posts: HashMap<AgentName, Arc<Post>>,
-    /// Who gets what names no agent.
-    pub(crate) default: Arc<Post>,
-    pub(crate) lives: Arc<Lives>,
-    pub(crate) bells: Arc<Bells>,
-    /// For feeds that begin far back, one step at a time.
-    pub(crate) looking_back: Semaphore,
+    pub(crate) agents: HashMap<AgentName, Arc<AgentRuntime>>,
+    /// The agent of requests that name none.
+    pub(crate) default: Arc<AgentRuntime>,
+    pub(crate) cache: Arc<TaskCache>,
+    pub(crate) wakers: Arc<OwnerWakers>,
+    /// Permit of feeds that catch up from far back: one page at a time.
+    pub(crate) catch_up: Semaphore,
     /// Memory of requests until they are in the log.
     pub(crate) requests: Arc<MemoryBudget>,
     /// Memory of the tasks that turns work on.
     pub(crate) turns: Arc<Quota>,
     /// Memory of the earlier tasks that turns are given. A budget of its own, because a turn that
     /// holds a reservation of the other one waits for it.
-    pub(crate) memories: Arc<Quota>,
+    pub(crate) histories: Arc<Quota>,
     /// Memory of large stored tasks while they are read and decoded.
     pub(crate) reads: Arc<Quota>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    /// This life of this process.
+    /// The id of this process, new at every start.
     pub(crate) holder: Holder,
     pub(crate) work: TaskTracker,
     pub(crate) draining: CancellationToken,
@@ -73,18 +73,18 @@ pub(crate) struct Inner {
 impl Engine {
     /// The agents, by name.
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
-        self.inner.posts.values().map(|post| &post.profile)
+        self.inner.agents.values().map(|runtime| &runtime.profile)
     }
 
     /// One agent's profile; `None` names the default agent.
     pub fn profile(&self, name: Option<&AgentName>) -> Option<&Profile> {
         match name {
-            Some(name) => self.inner.posts.get(name).map(|post| &post.profile),
+            Some(name) => self.inner.agents.get(name).map(|runtime| &runtime.profile),
             None => Some(&self.inner.default.profile),
         }
     }
 
-    /// Proves that a call would be served now.
+    /// Checks that a call would be served now.
     pub async fn ready(&self) -> Result<(), Error> {
         if self.is_draining() {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
@@ -99,34 +99,41 @@ impl Engine {
     }
 
     /// Answers one call. Every binding ends here.
-    pub async fn call(&self, caller: &Caller, via: &Via, request: Request) -> Result<Reply, Error> {
-        self.call_placed(caller, via, request, None).await
-    }
-
-    /// Answers one call whose request has a place. It is given up as soon as the log has what the
-    /// request carries, however long the answer takes.
-    pub async fn call_placed(
+    pub async fn call(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         request: Request,
-        place: Option<Reservation>,
+    ) -> Result<Reply, Error> {
+        self.call_with_reservation(caller, route, request, None).await
+    }
+
+    /// Answers one call whose request has a reservation. The reservation is returned as soon as the
+    /// request is stored, however long the answer takes.
+    pub async fn call_with_reservation(
+        &self,
+        caller: &Caller,
+        route: &AgentRoute,
+        request: Request,
+        reservation: Option<Reservation>,
     ) -> Result<Reply, Error> {
         let operation = request.operation();
         caller.authorise(operation)?;
-        self.check_extensions(via)?;
+        self.check_extensions(route)?;
         match request {
             Request::SendMessage(send) => {
-                self.send(caller, via, send, place).await.map(Reply::Sent)
+                self.send(caller, route, send, reservation).await.map(Reply::Sent)
             }
             Request::SendStreamingMessage(send) => {
-                self.stream(caller, via, send).await.map(Reply::Stream)
+                self.stream(caller, route, send).await.map(Reply::Stream)
             }
-            Request::GetTask(get) => self.get(caller, via, get).await.map(Reply::Task),
-            Request::ListTasks(list) => self.list(caller, via, list).await.map(Reply::Tasks),
-            Request::CancelTask(cancel) => self.cancel(caller, via, cancel).await.map(Reply::Task),
+            Request::GetTask(get) => self.get(caller, route, get).await.map(Reply::Task),
+            Request::ListTasks(list) => self.list(caller, route, list).await.map(Reply::Tasks),
+            Request::CancelTask(cancel) => {
+                self.cancel(caller, route, cancel).await.map(Reply::Task)
+            }
             Request::SubscribeToTask(subscribe) => {
-                self.subscribe(caller, via, subscribe).await.map(Reply::Stream)
+                self.subscribe(caller, route, subscribe).await.map(Reply::Stream)
             }
             Request::CreateTaskPushNotificationConfig(_)
             | Request::GetTaskPushNotificationConfig(_)
@@ -141,66 +148,64 @@ impl Engine {
     async fn send(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         send: Box<SendMessage>,
-        place: Option<Reservation>,
+        reservation: Option<Reservation>,
     ) -> Result<Sent, Error> {
         let history = send.configuration.history_length;
         let immediately = send.configuration.return_immediately;
-        let accepted = Box::pin(self.accept(caller, via, send, Operation::SendMessage)).await?;
-        drop(place);
-        // A direct answer cannot be returned before it is given.
+        let accepted = Box::pin(self.accept(caller, route, send, Operation::SendMessage)).await?;
+        drop(reservation);
+        // Without a task there is nothing to return before the direct answer.
         if !immediately || accepted.hidden {
             let wait = self.inner.settings.send_wait;
-            let live = Arc::clone(&accepted.live);
-            let mut events = Subscription::new(self.clone(), live, accepted.seq, Until::Settled);
-            // Running out of time is an answer too: the task as it stands.
+            let cached = Arc::clone(&accepted.cached);
+            let mut events = Subscription::new(self.clone(), cached, accepted.seq, Until::Settled);
+            // After the timeout the caller gets the task as it is.
             tokio::time::timeout(wait, events.finish()).await.unwrap_or(Ok(()))?;
         }
-        let record = self.record(&accepted.live).await?.ok_or_else(Error::task_not_found)?;
+        let record = self.record(&accepted.cached).await?.ok_or_else(Error::task_not_found)?;
         if let Some(reply) = record.reply {
             return Ok(Sent::Message(reply));
         }
-        if broke_protocol(&record.task) {
+        if violates_protocol(&record.task) {
             let text = record.task.error().unwrap_or_default();
             return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
                 .with("taskId", record.task.id.as_str()));
         }
-        Ok(Sent::Task(TaskJson::of(record, &accepted.live, history)))
+        Ok(Sent::Task(TaskJson::of(record, &accepted.cached, history)))
     }
 
-    /// Whether the task's agent waits for its caller within its turn.
-    async fn waits(&self, live: &Arc<Live>) -> Result<bool, Error> {
-        let record = self.record(live).await?.ok_or_else(Error::task_not_found)?;
-        Ok(self.post(&record.agent)?.profile.waits)
+    /// True if the task's agent waits for answers within its turn.
+    async fn waits(&self, cached: &Arc<CachedTask>) -> Result<bool, Error> {
+        let record = self.record(cached).await?.ok_or_else(Error::task_not_found)?;
+        Ok(self.runtime(&record.agent)?.profile.waits)
     }
 
     async fn stream(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         send: Box<SendMessage>,
     ) -> Result<Subscription, Error> {
         let history = send.configuration.history_length;
         let after = send.after.clone();
         let is_old = send.infer_task;
         let operation = Operation::SendStreamingMessage;
-        let accepted = Box::pin(self.accept(caller, via, send, operation)).await?;
-        let Accepted { live, seq, first, bytes, repeated, hidden } = accepted;
-        let until = match is_old && self.waits(&live).await? {
-            true => Until::TaskEnds,
-            false => Until::TurnEnds,
-        };
-        // Only a send that was made before has a stream to go on with.
+        let accepted = Box::pin(self.accept(caller, route, send, operation)).await?;
+        let Accepted { cached, seq, first, bytes, repeated, hidden } = accepted;
+        let until =
+            if is_old && self.waits(&cached).await? { Until::TaskEnds } else { Until::TurnEnds };
+        // Only a repeated send has a stream to resume.
         if let Some(after) = after.filter(|after| repeated && after.seq >= seq) {
-            if after.task.is_some_and(|task| task != live.key.task) {
+            if after.task.is_some_and(|task| task != cached.key.task) {
                 return Err(Error::field("Last-Event-ID", "belongs to another task"));
             }
-            let record = self.record(&live).await?.ok_or_else(Error::task_not_found)?;
+            let record = self.record(&cached).await?.ok_or_else(Error::task_not_found)?;
             check_cursor(&record, after.seq)?;
-            return Ok(Subscription::new(self.clone(), live, after.seq, until));
+            return Ok(Subscription::new(self.clone(), cached, after.seq, until));
         }
-        let events = Subscription::new(self.clone(), Arc::clone(&live), seq, until);
+        let events = Subscription::new(self.clone(), Arc::clone(&cached), seq, until);
         if hidden {
             return Ok(events.answered_directly());
         }
@@ -210,33 +215,43 @@ impl Engine {
         })
     }
 
-    async fn get(&self, caller: &Caller, via: &Via, get: GetTask) -> Result<TaskJson, Error> {
+    async fn get(
+        &self,
+        caller: &Caller,
+        route: &AgentRoute,
+        get: GetTask,
+    ) -> Result<TaskJson, Error> {
         let key = caller.key(get.id);
-        if let Some(live) = self.inner.lives.peek(&key) {
-            let record = self.record(&live).await?.filter(|record| record.is_shown(via));
+        if let Some(cached) = self.inner.cache.peek(&key) {
+            let record = self.record(&cached).await?.filter(|record| record.is_shown(route));
             let record = record.ok_or_else(Error::task_not_found)?;
-            return Ok(TaskJson::of(record, &live, get.history_length));
+            return Ok(TaskJson::of(record, &cached, get.history_length));
         }
         let (stored, _reservation) = self.load(&key).await?;
         let stored =
-            stored.filter(|stored| !stored.header.hidden && via.leads_to(&stored.header.agent));
+            stored.filter(|stored| !stored.header.hidden && route.includes(&stored.header.agent));
         let mut stored = stored.ok_or_else(Error::task_not_found)?;
         let whole =
             stored.snapshot.take_if(|last| get.history_length.is_none() && last.seq == stored.head);
         if let Some(snapshot) = whole {
-            log::check(&snapshot).map_err(|error| refuse(error.of(&key.task)))?;
+            codec::check(&snapshot).map_err(|error| refuse(error.of(&key.task)))?;
             return Ok(TaskJson(Form::Stored(key.task, stored.header.context, snapshot)));
         }
-        let record = log::restore(key.task, stored).map_err(refuse)?;
+        let record = codec::restore(key.task, stored).map_err(refuse)?;
         Ok(shown(record.task, get.history_length).into())
     }
 
-    async fn list(&self, caller: &Caller, via: &Via, list: ListTasks) -> Result<TaskPage, Error> {
+    async fn list(
+        &self,
+        caller: &Caller,
+        route: &AgentRoute,
+        list: ListTasks,
+    ) -> Result<TaskPage, Error> {
         let page_size = u32::try_from(list.page_size.unwrap_or(50)).unwrap_or(50);
         let artifacts = list.include_artifacts.unwrap_or(false);
         let mut query = ListQuery {
             owner: caller.owner().clone(),
-            agent: via.agent.clone(),
+            agent: route.agent.clone(),
             context: list.context_id.filter(|context| !context.is_empty()),
             state: (list.status != TaskState::Unspecified).then_some(list.status),
             since: list.status_timestamp_after,
@@ -250,9 +265,9 @@ impl Engine {
         let listing = self.inner.store.list(query.clone()).await.map_err(refuse)?;
         let mut tasks = Vec::with_capacity(listing.tasks.len());
         for (id, stored) in listing.tasks {
-            let record = match log::restore(id.clone(), stored) {
+            let record = match codec::restore(id.clone(), stored) {
                 Ok(record) => record,
-                // It must not hide the others. Who asks for it alone is told.
+                // An unreadable task must not hide the others. A get of it returns the error.
                 Err(error) => {
                     tracing::error!(task = %id, %error, "a task cannot be read and is not listed");
                     continue;
@@ -262,7 +277,7 @@ impl Engine {
             task.artifacts = artifacts.then(|| task.artifacts.unwrap_or_default());
             tasks.push(task);
         }
-        let next = listing.next.map(|place| token::encode(&self.inner.secret, &query, place));
+        let next = listing.next.map(|cursor| token::encode(&self.inner.secret, &query, cursor));
         Ok(TaskPage {
             tasks,
             next_page_token: next.unwrap_or_default(),
@@ -274,29 +289,30 @@ impl Engine {
     async fn cancel(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         cancel: CancelTask,
     ) -> Result<TaskJson, Error> {
-        let id = self.find(caller, via, cancel.id).await?.task.id.clone();
-        let live = self.inner.lives.get(&caller.key(id.clone()));
+        let id = self.find(caller, route, cancel.id).await?.task.id.clone();
+        let cached = self.inner.cache.get(&caller.key(id.clone()));
         let metadata = cancel.metadata.clone();
         let commands = vec![Command::Cancel { metadata: cancel.metadata }];
         let write = Write { commands, ..Write::default() };
-        let (engine, stopped) = (self.clone(), Arc::clone(&live));
-        let told = move |written: &mut Written| {
+        let (engine, stopped) = (self.clone(), Arc::clone(&cached));
+        let notify = move |written: &mut Written| {
             if !stopped.stop(metadata.clone()) {
-                engine.dismiss(&written.record, metadata);
+                engine.notify_ended(&written.record, metadata);
             }
         };
-        let written = self.shielded(live, write, told).await;
+        let written = self.commit_detached(cached, write, notify).await;
         let task = match written.map_err(Error::from) {
             Ok(written) => written.record.task,
             Err(error) if error.kind == ErrorKind::TaskNotCancelable => {
-                let ended = self.find(caller, via, id).await?;
+                let ended = self.find(caller, route, id).await?;
                 let repeated = ended.state() == TaskState::Canceled;
-                match cancel.return_ended || (repeated && self.inner.settings.repeat_cancel) {
-                    true => ended.task,
-                    false => return Err(error),
+                if cancel.return_ended || (repeated && self.inner.settings.repeat_cancel) {
+                    ended.task
+                } else {
+                    return Err(error);
                 }
             }
             Err(error) => return Err(error),
@@ -307,23 +323,24 @@ impl Engine {
     async fn subscribe(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         subscribe: SubscribeToTask,
     ) -> Result<Subscription, Error> {
         let key = caller.key(subscribe.id.clone());
-        // Live before the look, so that nothing falls between the snapshot and what follows it.
-        let live = self.inner.lives.get(&key);
-        let record = self.find(caller, via, subscribe.id).await?;
+        // CachedTask before the look, so that nothing falls between the snapshot and what follows it.
+        let cached = self.inner.cache.get(&key);
+        let record = self.find(caller, route, subscribe.id).await?;
         self.check_streaming(&record.agent)?;
         if let Some(after) = subscribe.after {
             check_cursor(&record, after)?;
-            return Ok(Subscription::new(self.clone(), live, after, Until::TaskEnds));
+            return Ok(Subscription::new(self.clone(), cached, after, Until::TaskEnds));
         }
         if !record.is_closed() {
-            let events = Subscription::new(self.clone(), live, record.head, Until::TaskEnds);
-            return Ok(match record.bytes <= SMALL as u64 {
-                true => events.starting_with(&shown(record.task, None)),
-                false => events.starting_later(record.bytes, None),
+            let events = Subscription::new(self.clone(), cached, record.head, Until::TaskEnds);
+            return Ok(if record.bytes <= SMALL as u64 {
+                events.starting_with(&shown(record.task, None))
+            } else {
+                events.starting_later(record.bytes, None)
             });
         }
         if !subscribe.replay_finished {
@@ -331,39 +348,39 @@ impl Engine {
             let state = record.state().proto_name();
             return Err(Error::new(ErrorKind::UnsupportedOperation, text).with("state", state));
         }
-        let events = Subscription::new(self.clone(), live, 1, Until::TaskEnds);
+        let events = Subscription::new(self.clone(), cached, 1, Until::TaskEnds);
         Ok(events.starting_later(record.bytes, None))
     }
 
-    /// One of the caller's tasks. A foreign one, a hidden one and one of another agent's endpoint
-    /// are all not there.
+    /// One of the caller's tasks. Tasks of others, hidden ones and those of other agents' endpoints are
+    /// not found.
     pub(crate) async fn find(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         id: TaskId,
     ) -> Result<Record, Error> {
         let found = self.look(&caller.key(id)).await?;
-        found.filter(|record| record.is_shown(via)).ok_or_else(Error::task_not_found)
+        found.filter(|record| record.is_shown(route)).ok_or_else(Error::task_not_found)
     }
 
-    /// A task by its full name, seen or not.
+    /// A task by its key, also a hidden one.
     pub(crate) async fn look(&self, key: &Key) -> Result<Option<Record>, Error> {
-        match self.inner.lives.peek(key) {
-            Some(live) => self.record(&live).await,
+        match self.inner.cache.peek(key) {
+            Some(cached) => self.record(&cached).await,
             None => self.stored(key).await,
         }
     }
 
-    /// The record as it is now, from memory where it is there.
-    pub(crate) async fn record(&self, live: &Arc<Live>) -> Result<Option<Record>, Error> {
-        let mut slot = live.record.lock().await;
-        if let Some(record) = &*slot {
+    /// The current record, from the cache if it is there.
+    pub(crate) async fn record(&self, cached: &Arc<CachedTask>) -> Result<Option<Record>, Error> {
+        let mut held = cached.record.lock().await;
+        if let Some(record) = &*held {
             return Ok(Some(record.clone()));
         }
-        let stored = self.stored(&live.key).await?;
+        let stored = self.stored(&cached.key).await?;
         if let Some(record) = &stored {
-            live.keep(&mut slot, record.clone());
+            cached.keep(&mut held, record.clone());
         }
         Ok(stored)
     }
@@ -376,8 +393,8 @@ impl Engine {
         }
     }
 
-    /// Reads a task from the store. A large one is read once there is memory for it, and not at all
-    /// if it takes more than all of it: one task must not end the server.
+    /// Reads a task from the store. A large one is read once its memory is reserved, and refused if it
+    /// needs more than the whole budget: one task must not exhaust the memory of the server.
     async fn load(&self, key: &Key) -> Result<(Option<Stored>, Option<Reservation>), Error> {
         let bytes = match self.inner.store.load(key, LARGE as u64).await {
             Err(StoreError::TooLarge(bytes)) => bytes,
@@ -399,11 +416,11 @@ impl Engine {
     }
 
     pub(crate) async fn restored(&self, id: TaskId, stored: Stored) -> Result<Record, Error> {
-        // To read much JSON takes long: the threads that serve callers have other things to do.
+        // A long parse would block a runtime thread.
         let restored = if stored.size() < LARGE {
-            log::restore(id, stored)
+            codec::restore(id, stored)
         } else {
-            let work = tokio::task::spawn_blocking(move || log::restore(id, stored));
+            let work = tokio::task::spawn_blocking(move || codec::restore(id, stored));
             work.await.map_err(|_| internal("a read was cut off"))?
         };
         restored.map_err(refuse)
@@ -437,9 +454,9 @@ impl Engine {
                 break;
             }
             for entry in page.entries.iter().filter(|entry| entry.seq <= seq) {
-                rules::apply(&mut record, log::decode(entry).map_err(refuse)?, 0);
+                rules::apply(&mut record, codec::decode(entry).map_err(refuse)?, 0);
             }
-            // A long log takes a while, and others have something to do too.
+            // A long log must not block the runtime thread.
             tokio::task::yield_now().await;
         }
         Ok(record.task)
@@ -453,27 +470,27 @@ impl Engine {
         self.inner.clock.now()
     }
 
-    pub(crate) fn post(&self, name: &AgentName) -> Result<Arc<Post>, Error> {
-        self.inner.posts.get(name).cloned().ok_or_else(|| {
+    pub(crate) fn runtime(&self, name: &AgentName) -> Result<Arc<AgentRuntime>, Error> {
+        self.inner.agents.get(name).cloned().ok_or_else(|| {
             let text = "the agent of this task is no longer here";
             Error::new(ErrorKind::AgentUnavailable, text)
         })
     }
 
     pub(crate) fn check_streaming(&self, agent: &AgentName) -> Result<(), Error> {
-        if self.inner.posts.get(agent).is_none_or(|post| post.profile.streaming) {
+        if self.inner.agents.get(agent).is_none_or(|runtime| runtime.profile.streaming) {
             return Ok(());
         }
         let text = "streaming is not supported by this agent";
         Err(Error::new(ErrorKind::StreamingNotSupported, text))
     }
 
-    pub(crate) fn check_extensions(&self, via: &Via) -> Result<(), Error> {
-        let Some(profile) = self.profile(via.agent.as_ref()) else { return Ok(()) };
+    pub(crate) fn check_extensions(&self, route: &AgentRoute) -> Result<(), Error> {
+        let Some(profile) = self.profile(route.agent.as_ref()) else { return Ok(()) };
         let missing = profile
             .extensions
             .iter()
-            .find(|extension| extension.required && !via.extensions.contains(&extension.uri));
+            .find(|extension| extension.required && !route.extensions.contains(&extension.uri));
         let Some(extension) = missing else { return Ok(()) };
         let text = format!("this agent requires the extension {}", extension.uri);
         Err(Error::new(ErrorKind::ExtensionSupportRequired, text).with("uri", &extension.uri))
@@ -481,13 +498,13 @@ impl Engine {
 }
 
 impl Record {
-    /// Whether the task can be seen through this door.
-    pub(crate) fn is_shown(&self, via: &Via) -> bool {
-        !self.hidden && via.leads_to(&self.agent)
+    /// True if the task is visible on this route.
+    pub(crate) fn is_shown(&self, route: &AgentRoute) -> bool {
+        !self.hidden && route.includes(&self.agent)
     }
 }
 
-/// A cursor must name an event that exists; one from the future would hide what comes before it.
+/// Checks that a cursor names an existing event. A later one would hide the events before it.
 fn check_cursor(record: &Record, after: Seq) -> Result<(), Error> {
     if after <= record.head {
         return Ok(());
@@ -495,14 +512,14 @@ fn check_cursor(record: &Record, after: Seq) -> Result<(), Error> {
     Err(Error::field("Last-Event-ID", "names an event this task does not have"))
 }
 
-/// What a caller hears who names a new task like one that it has elsewhere.
+/// The error for a new task whose id already names a task of another agent.
 pub(crate) fn taken() -> Error {
-    Error::field("id", "is taken by a task that is not to be found here; choose another")
+    Error::field("id", "already names a task of another agent; choose another id")
 }
 
-fn broke_protocol(task: &Task) -> bool {
+fn violates_protocol(task: &Task) -> bool {
     task.status.state == TaskState::Failed
-        && crate::runner::failure_reason(task).as_deref() == Some(crate::runner::BROKE_PROTOCOL)
+        && crate::runner::failure_reason(task).as_deref() == Some(crate::runner::PROTOCOL_VIOLATION)
 }
 
 pub(crate) fn no_push() -> Error {
@@ -515,18 +532,18 @@ pub(crate) fn internal(cause: &str) -> Error {
     Error::new(ErrorKind::Internal, "Internal error")
 }
 
-/// What a caller hears of the store's troubles; the cause goes to the log.
+/// The caller's error for a store error. The cause goes to the log only.
 pub(crate) fn refuse(error: StoreError) -> Error {
     match error {
         StoreError::Unavailable(cause) => {
-            // Whoever wrote or read has reported it, once.
+            // The store has logged the first error of an outage.
             tracing::debug!(cause, "the store is unavailable");
             Error::new(
                 ErrorKind::Unavailable,
                 "tasks cannot be stored or read now; try again later",
             )
         }
-        StoreError::Moved | StoreError::Fenced | StoreError::Duplicate(_) => {
+        StoreError::Conflict | StoreError::Fenced | StoreError::Duplicate(_) => {
             internal(&error.to_string())
         }
         StoreError::Corrupt(cause) => internal(&cause),

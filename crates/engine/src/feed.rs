@@ -1,4 +1,4 @@
-//! Readers of all tasks of a caller: one log made of all their logs, in the order of the commits.
+//! Feed: a reader of the events of all tasks of one caller, in the order of the commits.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,9 +12,9 @@ use tokio::sync::watch;
 
 use crate::{
     budget::{Quota, Reservation, SMALL},
-    caller::{Caller, Via},
+    caller::{AgentRoute, Caller},
+    codec,
     engine::{Engine, Inner, refuse},
-    log,
     store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Owner, Position},
     subscription::Until,
 };
@@ -22,28 +22,28 @@ use crate::{
 /// Events taken from the store at once.
 const PAGE: usize = 16;
 
-/// How often a reader for whom nothing happens moves past what happened to others, so that it is
-/// not far behind when something does.
+/// The longest wait of a feed before it reads the store again. The cursor of an idle feed thus passes
+/// the events of other callers, and a lost wake-up delays an event but does not lose it.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
-/// How many events it may be behind without looking back: a follower that was away for a moment does
-/// not stand in line.
+/// The number of events up to which a feed catches up without the catch-up permit, so that a short
+/// disconnect does not wait behind long catch-ups.
 const FAR: Position = 1024;
 
 /// One event of a caller's tasks.
 #[derive(Debug)]
 pub struct FeedItem {
-    /// Its place among all events.
+    /// Its position among the events of all tasks.
     pub position: Position,
     /// The task it belongs to.
     pub task: TaskId,
     /// The 1.0 JSON of the item.
     pub body: Bytes,
-    /// Whether its task ends or waits for the caller with it.
+    /// True if its task ends or waits for the caller with it.
     pub closing: bool,
-    /// Its place, if it is not small and there is a room for such items: to be kept for as long as
-    /// it waits to be read.
-    pub place: Option<Reservation>,
+    /// The reservation of its memory, if it is large and the reader has a quota. Keep it until the item
+    /// is sent.
+    pub reservation: Option<Reservation>,
 }
 
 /// A reader of all tasks of a caller.
@@ -52,50 +52,50 @@ pub struct Feed {
     engine: Engine,
     query: FeedQuery,
     cursor: Position,
-    /// Where the end was when it began. Until there it looks back.
+    /// The last position when the feed began. Until then it catches up.
     end: Position,
     ready: VecDeque<FeedEntry>,
-    /// Where items that are not small have their place.
-    share: Option<Arc<Quota>>,
-    ear: Ear,
+    /// The quota that large items count against.
+    quota: Option<Arc<Quota>>,
+    waker: OwnerWaker,
 }
 
-/// Wakes those who follow the tasks of an owner. It carries no events: those are in the store.
+/// Wakers of all feeds, by owner. They carry no events: feeds read those from the store.
 #[derive(Debug, Default)]
-pub(crate) struct Bells {
+pub(crate) struct OwnerWakers {
     owners: Mutex<HashMap<Owner, watch::Sender<()>>>,
 }
 
-/// Hears the bell of one owner.
+/// The waker of one feed.
 #[derive(Debug)]
-struct Ear {
-    bells: Arc<Bells>,
+struct OwnerWaker {
+    wakers: Arc<OwnerWakers>,
     owner: Owner,
-    bell: watch::Receiver<()>,
+    changes: watch::Receiver<()>,
 }
 
 impl Engine {
-    /// Follows every task of the caller behind this door, or only `tasks`: from now on, or with
-    /// what came after a position that an earlier feed has shown.
+    /// Follows every task of the caller on this route, or only `tasks`: from now on, or from the event
+    /// after a position that an earlier feed returned.
     ///
-    /// Tasks that retention has removed meanwhile are not shown; nothing else is left out.
+    /// The events of tasks that retention has removed are missing; no others are.
     pub async fn follow(
         &self,
         caller: &Caller,
-        via: &Via,
+        route: &AgentRoute,
         tasks: Vec<TaskId>,
         after: Option<Position>,
     ) -> Result<Feed, Error> {
         caller.authorise(Operation::SubscribeToTask)?;
-        self.check_extensions(via)?;
-        if let Some(agent) = &via.agent {
+        self.check_extensions(route)?;
+        if let Some(agent) = &route.agent {
             self.check_streaming(agent)?;
         }
         for task in &tasks {
-            self.find(caller, via, task.clone()).await?;
+            self.find(caller, route, task.clone()).await?;
         }
-        let (owner, agent) = (caller.owner().clone(), via.agent.clone());
-        let ear = self.inner.bells.listen(owner.clone());
+        let (owner, agent) = (caller.owner().clone(), route.agent.clone());
+        let waker = self.inner.wakers.subscribe(owner.clone());
         let mut query = FeedQuery { owner, agent, tasks, after: None, limit: PAGE };
         let head = self.inner.store.feed(&query).await.map_err(refuse)?.reached;
         if after.is_some_and(|after| after > head) {
@@ -104,27 +104,26 @@ impl Engine {
         }
         let cursor = after.unwrap_or(head);
         query.after = Some(cursor);
-        let (ready, share) = (VecDeque::new(), None);
-        Ok(Feed { engine: self.clone(), query, cursor, end: head, ready, share, ear })
+        let (ready, quota) = (VecDeque::new(), None);
+        Ok(Feed { engine: self.clone(), query, cursor, end: head, ready, quota, waker })
     }
 }
 
 impl Feed {
-    /// Gives items that are not small a place in this share, and waits for it where there is none.
-    /// While it waits, nothing of them is held.
+    /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
+    /// meanwhile.
     #[must_use]
-    pub fn within(mut self, share: Arc<Quota>) -> Self {
-        self.share = Some(share);
+    pub fn within(mut self, quota: Arc<Quota>) -> Self {
+        self.quota = Some(quota);
         self
     }
 
-    /// Everything up to here has been seen.
+    /// The position of the last event that was returned or skipped.
     pub fn position(&self) -> Position {
         self.cursor
     }
 
-    /// The artifacts that one of the tasks has by now, in their order, which never changes. A task
-    /// that is gone has none.
+    /// The ids of a task's artifacts, in their order, which never changes. Empty for a removed task.
     pub async fn artifacts(&self, task: &TaskId) -> Result<Vec<ArtifactId>, Error> {
         let key = Key { owner: self.query.owner.clone(), task: task.clone() };
         let found = self.engine.look(&key).await?;
@@ -134,38 +133,38 @@ impl Feed {
 
     /// The next event, or `None` once the engine shuts down.
     ///
-    /// Dropping the future loses nothing: the next call goes on where this one was.
+    /// Cancel safe: the next call continues where a dropped one was.
     pub async fn next(&mut self) -> Result<Option<FeedItem>, Error> {
-        let mut place = None;
+        let mut reservation = None;
         loop {
             let size = self.ready.front().map_or(0, |entry| entry.entry.body.len());
             if size > SMALL
-                && place.is_none()
-                && let Some(share) = &self.share
+                && reservation.is_none()
+                && let Some(quota) = &self.quota
             {
-                place = share.try_reserve(size);
-                if place.is_none() {
-                    // It is in the store, and is not held while it has no place.
+                reservation = quota.try_reserve(size);
+                if reservation.is_none() {
+                    // The entries are dropped during the wait and read again after it.
                     self.ready.clear();
                     self.query.after = Some(self.cursor);
-                    place = Some(share.reserve(size).await);
+                    reservation = Some(quota.reserve(size).await);
                 }
             }
             if let Some(entry) = self.ready.pop_front() {
                 self.cursor = entry.position;
                 let (position, task) = (entry.position, entry.task.clone());
                 match self.item(entry) {
-                    Ok(Some(item)) => return Ok(Some(FeedItem { place, ..item })),
+                    Ok(Some(item)) => return Ok(Some(FeedItem { reservation, ..item })),
                     Ok(None) => continue,
-                    // Nobody could ever pass it otherwise.
+                    // Skipped, because otherwise no feed could ever get past it.
                     Err(error) => {
-                        tracing::error!(position, %task, %error, "an event cannot be read and is left out");
+                        tracing::error!(position, %task, %error, "an event cannot be read and is skipped");
                         continue;
                     }
                 }
             }
-            // Before the read, never after: a ring between the two must not be missed.
-            self.ear.bell.borrow_and_update();
+            // Before the read, never after: a wake-up between the two must not be lost.
+            self.waker.changes.borrow_and_update();
             let before = self.query.after;
             let page = self.step().await?;
             self.query.after = Some(page.reached);
@@ -175,31 +174,32 @@ impl Feed {
             }
             self.cursor = page.reached;
             if before != self.query.after {
-                // Others have had events, and there may be more of them to pass over.
+                // The step passed events of other callers, and more of them may follow.
                 tokio::task::yield_now().await;
                 continue;
             }
             if self.engine.is_draining() {
                 return Ok(None);
             }
-            // Only one who drops the engine could end the bell, and this is a handle to it.
-            let _ = tokio::time::timeout(CATCH_UP, self.ear.bell.changed()).await;
+            // The sender lives as long as the engine, and this feed holds the engine.
+            let _ = tokio::time::timeout(CATCH_UP, self.waker.changes.changed()).await;
         }
     }
 
-    /// Looks on from where it is. Those who look back do so one at a time: it takes a while, and
-    /// however many they are, most threads have to be left to everybody else.
+    /// Reads the next page. Feeds that are far behind do so one at a time, because a catch-up is long
+    /// and must leave most of the store's reader threads to other calls.
     async fn step(&self) -> Result<FeedPage, Error> {
-        let Inner { store, looking_back, .. } = &*self.engine.inner;
+        let Inner { store, catch_up, .. } = &*self.engine.inner;
         let behind = self.end.saturating_sub(self.query.after.unwrap_or(self.end));
-        let _turn = match behind > FAR {
-            true => Some(looking_back.acquire().await.expect("the semaphore is never closed")),
-            false => None,
+        let _permit = if behind > FAR {
+            Some(catch_up.acquire().await.expect("the semaphore is never closed"))
+        } else {
+            None
         };
         store.feed(&self.query).await.map_err(refuse)
     }
 
-    /// What a follower sees of an event; nothing, if its agent's tasks cannot be followed.
+    /// The item of an event; `None` if its agent does not support streaming.
     fn item(&self, found: FeedEntry) -> Result<Option<FeedItem>, Error> {
         let FeedEntry { position, task, agent, entry } = found;
         if self.engine.check_streaming(&agent).is_err() {
@@ -210,46 +210,46 @@ impl Feed {
             Kind::Received(_) | Kind::Artifact | Kind::Reply => false,
         };
         let body = match entry.kind {
-            Kind::Received(_) => log::received_as_status(&task, &entry).map_err(refuse)?,
+            Kind::Received(_) => codec::received_as_status(&task, &entry).map_err(refuse)?,
             Kind::Status(_) | Kind::Artifact => entry.body,
-            // Only the hidden log of a direct answer has one.
+            // Only the hidden log of a direct answer has this kind.
             Kind::Reply => return Ok(None),
         };
-        Ok(Some(FeedItem { position, task, body, closing, place: None }))
+        Ok(Some(FeedItem { position, task, body, closing, reservation: None }))
     }
 }
 
-impl Bells {
-    fn listen(self: &Arc<Self>, owner: Owner) -> Ear {
-        let bell =
+impl OwnerWakers {
+    fn subscribe(self: &Arc<Self>, owner: Owner) -> OwnerWaker {
+        let changes =
             self.lock().entry(owner.clone()).or_insert_with(|| watch::Sender::new(())).subscribe();
-        Ear { bells: Arc::clone(self), owner, bell }
+        OwnerWaker { wakers: Arc::clone(self), owner, changes }
     }
 
-    /// Something happened to a task of this owner.
-    pub(crate) fn ring(&self, owner: &Owner) {
-        if let Some(bell) = self.lock().get(owner) {
-            bell.send_replace(());
+    /// Wakes the feeds of this owner, because one of the owner's tasks changed.
+    pub(crate) fn wake(&self, owner: &Owner) {
+        if let Some(changed) = self.lock().get(owner) {
+            changed.send_replace(());
         }
     }
 
-    /// Everybody is to look again.
-    pub(crate) fn ring_all(&self) {
-        for bell in self.lock().values() {
-            bell.send_replace(());
+    /// Wakes every feed.
+    pub(crate) fn wake_all(&self) {
+        for changed in self.lock().values() {
+            changed.send_replace(());
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Owner, watch::Sender<()>>> {
-        self.owners.lock().expect("nothing panics while it holds the bells")
+        self.owners.lock().expect("nothing panics while it holds the wakers")
     }
 }
 
-impl Drop for Ear {
+impl Drop for OwnerWaker {
     fn drop(&mut self) {
-        let mut owners = self.bells.lock();
-        // This one is still counted.
-        if owners.get(&self.owner).is_some_and(|bell| bell.receiver_count() <= 1) {
+        let mut owners = self.wakers.lock();
+        // The receiver of this waker is dropped after this function and is still counted.
+        if owners.get(&self.owner).is_some_and(|changed| changed.receiver_count() <= 1) {
             owners.remove(&self.owner);
         }
     }

@@ -1,4 +1,4 @@
-//! What makes two sends the same send, and two attempts the same turn.
+//! Idempotency keys of sends, and the stable ids of turns.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Numbers for operators, counted without locks and written as Prometheus text (0.0.4).
+//! Metrics: counters without locks, written as Prometheus text (0.0.4).
 //!
 //! Labels are closed sets: agents that are configured, operations, versions, states. Nothing that a
 //! caller can make up (a task, a tenant, a path) is ever one, so the number of series is bounded.
@@ -11,7 +11,7 @@ use std::{
 
 use herald_protocol::TaskState;
 
-use crate::{engine::Engine, post::Post, store::Entry};
+use crate::{agent_runtime::AgentRuntime, engine::Engine, store::Entry};
 
 /// Something that only grows.
 #[derive(Debug, Default)]
@@ -74,9 +74,9 @@ impl Histogram {
 
     /// Adds an observation, in units of the scale.
     pub fn observe(&self, value: u64) {
-        let place = self.scale.bounds.iter().position(|bound| value <= *bound);
-        let place = place.unwrap_or(self.scale.bounds.len());
-        self.counts[place].fetch_add(1, Ordering::Relaxed);
+        let bucket = self.scale.bounds.iter().position(|bound| value <= *bound);
+        let bucket = bucket.unwrap_or(self.scale.bounds.len());
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
@@ -166,7 +166,7 @@ impl Default for StoreMetrics {
 
 /// What is counted about one agent.
 #[derive(Debug)]
-pub(crate) struct PostMetrics {
+pub(crate) struct AgentMetrics {
     /// How often a task came into each state.
     entered: [Counter; STATES],
     /// How long its turns took.
@@ -176,13 +176,13 @@ pub(crate) struct PostMetrics {
 /// One for each, and one for none.
 const STATES: usize = TaskState::ALL.len() + 1;
 
-impl Default for PostMetrics {
+impl Default for AgentMetrics {
     fn default() -> Self {
         Self { entered: Default::default(), turns: Histogram::new(&WORK) }
     }
 }
 
-impl PostMetrics {
+impl AgentMetrics {
     /// Counts the changes of state among these events of a task that was in `state`.
     pub(crate) fn moved(&self, mut state: Option<TaskState>, entries: &[Entry]) {
         for next in entries.iter().filter_map(|entry| entry.kind.state()) {
@@ -199,37 +199,38 @@ const WAITING: usize = 1000;
 impl Engine {
     /// Writes what the engine and its store have counted.
     pub async fn write_metrics(&self, text: &mut Text) {
-        let mut posts: Vec<&Post> = self.inner.posts.values().map(AsRef::as_ref).collect();
-        posts.sort_by(|one, other| one.profile.name.cmp(&other.profile.name));
+        let mut agents: Vec<&AgentRuntime> =
+            self.inner.agents.values().map(AsRef::as_ref).collect();
+        agents.sort_by(|one, other| one.profile.name.cmp(&other.profile.name));
         let name = "herald_task_states_total";
         text.metric(name, "counter", "Changes of tasks into a state.");
-        for post in &posts {
+        for runtime in &agents {
             for state in TaskState::ALL {
-                let entered = post.metrics.entered[usize::from(state.number())].get();
+                let entered = runtime.metrics.entered[usize::from(state.number())].get();
                 if entered > 0 {
-                    let labels = [agent(post), ("state", state.kebab_name())];
+                    let labels = [agent(runtime), ("state", state.kebab_name())];
                     text.value(name, &labels, entered);
                 }
             }
         }
         let name = "herald_turns_running";
         text.metric(name, "gauge", "Turns under way.");
-        for post in &posts {
-            text.value(name, &[agent(post)], post.running());
+        for runtime in &agents {
+            text.value(name, &[agent(runtime)], runtime.turns());
         }
         let name = "herald_tasks_waiting";
-        text.metric(name, "gauge", "Tasks that wait for a free slot of their agent, up to 1000.");
-        for post in &posts {
-            let due = self.inner.store.due(&post.profile.name, self.inner.holder, WAITING);
+        text.metric(name, "gauge", "Tasks that wait for a free permit of their agent, up to 1000.");
+        for runtime in &agents {
+            let due = self.inner.store.due(&runtime.profile.name, self.inner.holder, WAITING);
             // A store in trouble shows in its own metrics.
             if let Ok(due) = due.await {
-                text.value(name, &[agent(post)], due.len());
+                text.value(name, &[agent(runtime)], due.len());
             }
         }
         let name = "herald_turn_seconds";
         text.metric(name, "histogram", "How long turns took.");
-        for post in posts.iter().filter(|post| !post.metrics.turns.is_empty()) {
-            text.histogram(name, &[agent(post)], &post.metrics.turns);
+        for runtime in agents.iter().filter(|runtime| !runtime.metrics.turns.is_empty()) {
+            text.histogram(name, &[agent(runtime)], &runtime.metrics.turns);
         }
         if let Some(store) = self.inner.store.metrics() {
             let name = "herald_store_commit_seconds";
@@ -244,6 +245,6 @@ impl Engine {
     }
 }
 
-fn agent(post: &Post) -> Label<'_> {
-    ("agent", post.profile.name.as_str())
+fn agent(runtime: &AgentRuntime) -> Label<'_> {
+    ("agent", runtime.profile.name.as_str())
 }

@@ -267,7 +267,7 @@ pub fn decide(
             run.unread.push(record.head + 1);
             let working = record.state() == TaskState::Working;
             let state = if working { TaskState::Working } else { TaskState::Submitted };
-            let message = placed(message, &record.task);
+            let message = with_ids(message, &record.task);
             let at = now;
             let received = Received { message, accepted_output_modes, metadata, trace, state, at };
             Some(Event::Received(received))
@@ -316,7 +316,7 @@ pub fn decide(
                 run = ended(run);
                 unhide = record.hidden;
             }
-            let message = message.map(|message| placed(message, &record.task));
+            let message = message.map(|message| with_ids(message, &record.task));
             let words = message.as_ref().map(|words| (&words.parts[..], words.metadata.as_ref()));
             check_content(words.unwrap_or_default())?;
             check_content((&[], metadata.as_ref()))?;
@@ -494,7 +494,7 @@ fn ended(mut run: Run) -> Run {
 }
 
 /// A message of a task carries the task's names. One that carries them already is not copied.
-fn placed(mut message: Arc<Message>, task: &Task) -> Arc<Message> {
+fn with_ids(mut message: Arc<Message>, task: &Task) -> Arc<Message> {
     let named = message.task_id.as_ref() == Some(&task.id)
         && message.context_id.as_ref() == Some(&task.context_id);
     if !named {

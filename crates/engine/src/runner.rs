@@ -1,4 +1,5 @@
-//! Runs turns: under a claim, within their deadlines, and again after a crash.
+//! Dispatcher and supervisor of turns: claims due tasks, runs their agents within deadlines, and
+//! repeats or fails turns after a crash.
 
 use std::{
     any::Any,
@@ -18,79 +19,80 @@ use tracing::Instrument;
 
 use crate::{
     agent::{AgentError, Recovery},
+    agent_runtime::{AgentRuntime, TurnPermit},
+    cache::{CachedTask, Stopper},
+    codec, compat_log,
     engine::{Engine, refuse},
     idempotency::TurnId,
-    live::{Live, Stopper},
-    log, narration,
-    post::{Post, Slot},
+    janitor,
+    local_sink::LocalSink,
     rules::{Command, Event, Received, Record},
     store::{Conversation, Epoch, Key, StoreError},
     turn::{Assignment, Sink, Turn},
-    voice::Voice,
     write::{Refusal, Write, Written},
 };
 
-/// Why a task failed, for programs: `status.message.metadata.reason`.
+/// Machine-readable reasons of failed tasks: `status.message.metadata.reason`.
 pub(crate) const AGENT_FAILED: &str = "AGENT_FAILED";
 pub(crate) const AGENT_CRASHED: &str = "AGENT_CRASHED";
 pub(crate) const AGENT_UNAVAILABLE: &str = "AGENT_UNAVAILABLE";
-pub(crate) const BROKE_PROTOCOL: &str = "INVALID_AGENT_RESPONSE";
+pub(crate) const PROTOCOL_VIOLATION: &str = "INVALID_AGENT_RESPONSE";
 pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
 pub(crate) const TIMED_OUT: &str = "TIMED_OUT";
 pub(crate) const IDLE: &str = "IDLE";
 pub(crate) const UNANSWERED: &str = "UNANSWERED";
 pub(crate) const AGENT_GONE: &str = "AGENT_GONE";
 
-/// How many tasks of an agent that is gone are ended at a time.
+/// Tasks of a removed agent that are failed in one batch.
 const ORPHANS: usize = 100;
 
-/// How a turn ended.
+/// The result of running an agent for one turn.
 enum Outcome {
     /// The agent returned.
     Returned(Result<(), AgentError>),
     /// The agent panicked; the text is for the log.
     Panicked(String),
-    /// It was told to stop and did not.
+    /// The agent did not stop within its grace period.
     Abandoned,
 }
 
 impl Engine {
-    /// Takes up what an earlier life left behind, and keeps watch from now on.
+    /// Starts the dispatchers and the janitor. The dispatchers also claim the turns that an earlier
+    /// process left unfinished.
     pub async fn start_work(&self) -> Result<(), Error> {
-        for post in self.inner.posts.values() {
-            let (engine, post) = (self.clone(), Arc::clone(post));
-            post.wake();
-            self.inner.work.spawn(async move { engine.dispatch(&post).await });
+        for runtime in self.inner.agents.values() {
+            let (engine, runtime) = (self.clone(), Arc::clone(runtime));
+            runtime.wake();
+            self.inner.work.spawn(async move { engine.dispatch(&runtime).await });
         }
-        let engine = self.clone();
-        self.inner.work.spawn(async move { engine.keep_house().await });
+        self.inner.work.spawn(janitor::run(self.clone()));
         self.fail_orphans().await
     }
 
-    /// Stops taking work, ends every stream so that it can be resumed, and lets running turns go on
-    /// for at most `grace`. What is then unfinished is taken up by the next start.
+    /// Stops claiming tasks, ends every stream so that it can be resumed, and waits at most `grace` for
+    /// running turns. The next start claims the turns that are unfinished then.
     pub async fn drain(&self, grace: Duration) {
         self.inner.draining.cancel();
-        self.inner.lives.ring_all();
-        self.inner.bells.ring_all();
+        self.inner.cache.wake_all();
+        self.inner.wakers.wake_all();
         self.inner.work.close();
         if tokio::time::timeout(grace, self.inner.work.wait()).await.is_err() {
             tracing::warn!("some turns did not finish in time; the next start takes them up");
         }
     }
 
-    /// The agents that have turns under way, by name, and how many.
+    /// The agents with running turns, by name, each with the number of its turns.
     pub fn at_work(&self) -> Vec<(AgentName, usize)> {
-        let posts = self.inner.posts.values();
-        let mut running: Vec<_> = posts
-            .map(|post| (post.profile.name.clone(), post.running()))
+        let agents = self.inner.agents.values();
+        let mut running: Vec<_> = agents
+            .map(|runtime| (runtime.profile.name.clone(), runtime.turns()))
             .filter(|(_, turns)| *turns > 0)
             .collect();
         running.sort_unstable();
         running
     }
 
-    /// Whether the engine is shutting down.
+    /// True once the engine shuts down.
     pub fn is_draining(&self) -> bool {
         self.inner.draining.is_cancelled()
     }
@@ -100,33 +102,34 @@ impl Engine {
         self.inner.draining.cancelled().await;
     }
 
-    /// Gives waiting tasks of one agent to its slots as they become free.
-    async fn dispatch(&self, post: &Arc<Post>) {
+    /// Dispatcher of one agent: begins waiting tasks as permits become free.
+    async fn dispatch(&self, runtime: &Arc<AgentRuntime>) {
         let draining = &self.inner.draining;
-        if post.profile.serial {
-            let line_up = || self.inner.store.line_up(&post.profile.name, self.inner.holder);
-            // Whatever is wrong with the store is already logged. Without a line nothing can begin.
-            if self.patiently(line_up, |_| true).await.is_err() {
+        if runtime.profile.serial {
+            let (name, holder) = (&runtime.profile.name, self.inner.holder);
+            let enable = || self.inner.store.enable_serial(name, holder);
+            // The store has logged its error. Without the serial queue no turn can begin.
+            if self.retry_while_unavailable(enable, |_| true).await.is_err() {
                 return;
             }
         }
         loop {
             tokio::select! {
-                () = post.woken() => {}
+                () = runtime.woken() => {}
                 () = draining.cancelled() => return,
             }
             loop {
-                let slot = tokio::select! {
-                    slot = post.take() => slot,
+                let permit = tokio::select! {
+                    permit = runtime.acquire() => permit,
                     () = draining.cancelled() => return,
                 };
-                match self.take_up_next(post, slot).await {
+                match self.claim_next(runtime, permit).await {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(_) => {
-                        // The store is in trouble, which is already logged: come back later.
+                        // The store has logged its error: try again later.
                         tokio::select! {
-                            () = sleep(Duration::from_secs(1)) => post.wake(),
+                            () = sleep(Duration::from_secs(1)) => runtime.wake(),
                             () = draining.cancelled() => return,
                         }
                         break;
@@ -136,36 +139,50 @@ impl Engine {
         }
     }
 
-    async fn take_up_next(&self, post: &Arc<Post>, slot: Slot) -> Result<bool, Error> {
-        let due = self.due(post, post.aside() + 1).await.map_err(refuse)?;
+    async fn claim_next(
+        &self,
+        runtime: &Arc<AgentRuntime>,
+        permit: TurnPermit,
+    ) -> Result<bool, Error> {
+        let due = self.due(runtime, runtime.quarantined() + 1).await.map_err(refuse)?;
         let mut due = due.into_iter();
-        let Some(key) = due.find(|key| !post.is_aside(key)) else { return Ok(false) };
-        match self.take_up(key.clone(), post, slot).await {
+        let Some(key) = due.find(|key| !runtime.is_quarantined(key)) else { return Ok(false) };
+        match self.claim(key.clone(), runtime, permit).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {
-                let (task, agent) = (&key.task, &post.profile.name);
-                tracing::error!(%task, %agent, %error, "a task cannot be read and is set aside");
-                post.set_aside(key);
+                let (task, agent) = (&key.task, &runtime.profile.name);
+                tracing::error!(%task, %agent, %error, "a task cannot be read and is skipped until the next start");
+                runtime.quarantine(key);
                 Ok(true)
             }
             taken => taken.map(|()| true),
         }
     }
 
-    /// The tasks that an agent could take up now, in the order in which it should.
-    async fn due(&self, post: &Post, limit: usize) -> Result<Vec<Key>, StoreError> {
-        let (name, holder) = (&post.profile.name, self.inner.holder);
-        if post.profile.serial {
-            return self.inner.store.due_in_line(name, &post.busy(), limit).await;
+    /// The tasks of an agent that can be claimed now, in order.
+    async fn due(&self, runtime: &AgentRuntime, limit: usize) -> Result<Vec<Key>, StoreError> {
+        let (name, holder) = (&runtime.profile.name, self.inner.holder);
+        if runtime.profile.serial {
+            return self
+                .inner
+                .store
+                .next_serial(name, &runtime.locked_conversations(), limit)
+                .await;
         }
         self.inner.store.due(name, holder, limit).await
     }
 
-    /// Begins the next turn of a waiting task, or deals with the one its dead holder left.
-    async fn take_up(&self, key: Key, post: &Arc<Post>, slot: Slot) -> Result<(), Error> {
-        let live = self.inner.lives.get(&key);
-        let Some(record) = self.record(&live).await? else { return Ok(()) };
+    /// Claims a due task and starts its next turn. A turn that a dead process held is repeated or
+    /// failed, as the agent's recovery says.
+    async fn claim(
+        &self,
+        key: Key,
+        runtime: &Arc<AgentRuntime>,
+        permit: TurnPermit,
+    ) -> Result<(), Error> {
+        let cached = self.inner.cache.get(&key);
+        let Some(record) = self.record(&cached).await? else { return Ok(()) };
         let again = record.run.holder.is_some();
-        let command = match post.profile.recovery {
+        let command = match runtime.profile.recovery {
             _ if !again => Command::Begin(self.inner.holder),
             _ if record.has_settled() => Command::Release,
             Recovery::Resume(attempts) | Recovery::Rerun(attempts)
@@ -178,62 +195,64 @@ impl Engine {
                 Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)), None)
             }
         };
-        let (task, agent) = (&live.key.task, &post.profile.name);
+        let (task, agent) = (&cached.key.task, &runtime.profile.name);
         if let Command::Report(..) = &command {
-            let cut_off = "a turn was cut off too often or may not be repeated: it fails";
-            tracing::warn!(%task, %agent, "{cut_off}");
+            let unfinished = "a turn was left unfinished by a stopped server and may not be repeated: its task fails";
+            tracing::warn!(%task, %agent, "{unfinished}");
         } else if again {
-            tracing::info!(%task, %agent, "takes up a turn that was cut off");
+            tracing::info!(%task, %agent, "repeats a turn that a stopped server left unfinished");
         }
         let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
         let ends = matches!(command, Command::Report(..));
-        let slot = match runs {
-            true => tokio::select! {
-                memory = self.reserve_turn(record.bytes) => slot.with(memory),
+        let permit = if runs {
+            tokio::select! {
+                memory = self.reserve_turn(record.bytes) => permit.with_memory(memory),
                 () = self.inner.draining.cancelled() => return Ok(()),
-            },
-            false => slot,
+            }
+        } else {
+            permit
         };
-        let floor = (runs && post.profile.serial).then(|| {
+        let conversation = (runs && runtime.profile.serial).then(|| {
             let context = record.task.context_id.clone();
-            post.give_floor(Conversation { owner: live.key.owner.clone(), context })
+            runtime.lock_conversation(Conversation { owner: cached.key.owner.clone(), context })
         });
-        let slot = slot.with_floor(floor);
-        // A message that came meanwhile may have begun the next turn: what was decided here is then
-        // about a turn that is over.
+        let permit = permit.with_conversation(conversation);
+        // A message that arrived since the read may have begun another turn. The fence then refuses
+        // this write, which was decided for the turn before.
         let fence = Some(record.run.epoch);
         drop(record);
         let write = Write { fence, commands: vec![command], ..Write::default() };
-        let (engine, at_post, started) = (self.clone(), Arc::clone(post), Arc::clone(&live));
+        let (engine, turn_runtime, started) =
+            (self.clone(), Arc::clone(runtime), Arc::clone(&cached));
         let written = self
-            .shielded(live, write, move |written| {
+            .commit_detached(cached, write, move |written| {
                 if runs && written.claimed {
-                    engine.start(started, &at_post, slot, written.record.clone(), None);
+                    engine.start(started, &turn_runtime, permit, written.record.clone(), None);
                 } else if ends {
-                    // Whom it had given work to may be at it still.
-                    engine.dismiss(&written.record, None);
+                    // The agent may have delegated the task; it can now cancel that work.
+                    engine.notify_ended(&written.record, None);
                 }
             })
             .await;
         match written {
             Ok(written) if runs && !written.claimed => {
-                Err(Error::new(ErrorKind::Unavailable, "the task is not to be had right now"))
+                Err(Error::new(ErrorKind::Unavailable, "another writer claimed the task first"))
             }
             Ok(_) => Ok(()),
-            // Somebody cancelled it meanwhile, or another life has it: not ours any more.
+            // The task was cancelled, or another process claimed it.
             Err(Refusal::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => Ok(()),
             Err(Refusal::Fenced | Refusal::Duplicate(_)) => Ok(()),
             Err(Refusal::Error(error)) => Err(error),
         }
     }
 
-    /// Fails the tasks of agents that are no longer configured, so that none is left hanging.
+    /// Fails the tasks of agents that are no longer configured: no dispatcher would ever claim them.
     async fn fail_orphans(&self) -> Result<(), Error> {
         let mut agents = self.inner.store.agents_at_work().await.map_err(refuse)?;
-        agents.retain(|agent| !self.inner.posts.contains_key(agent));
+        agents.retain(|agent| !self.inner.agents.contains_key(agent));
         for agent in agents {
-            // Those that could not be failed, because what is stored of them cannot be read, are
-            // found again with every round.
+            // Tasks that cannot be failed, because their stored data cannot be read. Every batch finds
+            // them again.
             let mut left = HashSet::new();
             loop {
                 let limit = left.len() + ORPHANS;
@@ -255,82 +274,84 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends a task that nobody works on. Returns whether it could.
+    /// Fails a task without a running turn. Returns true if it succeeded.
     pub(crate) async fn fail(&self, key: Key, reason: &str, text: &str) -> bool {
-        let live = self.inner.lives.get(&key);
+        let cached = self.inner.cache.get(&key);
         let report = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
         let write = Write { commands: vec![report], ..Write::default() };
         let engine = self.clone();
-        let told = move |written: &mut Written| engine.dismiss(&written.record, None);
-        let failed = self.shielded(live, write, told).await;
+        let notify = move |written: &mut Written| engine.notify_ended(&written.record, None);
+        let failed = self.commit_detached(cached, write, notify).await;
         if let Err(refusal) = &failed {
             tracing::debug!(task = %key.task, ?refusal, "the task could not be failed");
         }
         failed.is_ok()
     }
 
-    /// Tells the agent of a task that has ended while nobody was at it.
-    pub(crate) fn dismiss(&self, record: &Record, metadata: Option<Metadata>) {
-        let Some(post) = self.inner.posts.get(&record.agent).cloned() else { return };
+    /// Notifies the agent that one of its tasks ended without a running turn.
+    pub(crate) fn notify_ended(&self, record: &Record, metadata: Option<Metadata>) {
+        let Some(runtime) = self.inner.agents.get(&record.agent).cloned() else { return };
         let task = Arc::clone(&record.task);
         self.inner.work.spawn(async move {
-            let told = caught(post.agent.dismissed(&task, metadata));
-            if !matches!(tokio::time::timeout(post.profile.grace, told).await, Ok(Ok(()))) {
-                let (task, agent) = (&task.id, &post.profile.name);
-                tracing::warn!(%task, %agent, "the agent could not be told of the end of a task");
+            let notified = caught(runtime.agent.task_ended(&task, metadata));
+            if !matches!(tokio::time::timeout(runtime.profile.grace, notified).await, Ok(Ok(()))) {
+                let (task, agent) = (&task.id, &runtime.profile.name);
+                tracing::warn!(%task, %agent, "the agent was not notified of the end of a task: it failed or took too long");
             }
         });
     }
 
-    /// Runs a claimed turn, and the turns that come up meanwhile, in one slot.
+    /// Runs a claimed turn, and the further turns that messages of the same task begin, under one
+    /// permit.
     pub(crate) fn start(
         &self,
-        live: Arc<Live>,
-        post: &Arc<Post>,
-        slot: Slot,
+        cached: Arc<CachedTask>,
+        runtime: &Arc<AgentRuntime>,
+        permit: TurnPermit,
         record: Record,
         received: Option<Received>,
     ) {
-        let (engine, post) = (self.clone(), Arc::clone(post));
+        let (engine, runtime) = (self.clone(), Arc::clone(runtime));
         let stopper = Stopper::default();
-        live.started(stopper.clone());
-        // A turn is large, and on its way to a thread it would be moved several times.
+        cached.started(stopper.clone());
+        // Boxed, because the future of a turn is large and spawning moves it several times.
         self.inner.work.spawn(Box::pin(async move {
             let mut next = Some((record, received));
             while let Some((record, received)) = next.take() {
-                next = engine.turn(&live, &post, &slot, &stopper, record, received).await;
+                next = engine.turn(&cached, &runtime, &permit, &stopper, record, received).await;
             }
-            live.finished(&stopper);
-            drop(slot);
+            cached.finished(&stopper);
+            drop(permit);
         }));
     }
 
-    /// Runs one turn to its end. Returns the next one, if a message came in meanwhile.
+    /// Runs one turn to its end. Returns the next turn, if a message arrived in between.
     async fn turn(
         &self,
-        live: &Arc<Live>,
-        post: &Arc<Post>,
-        slot: &Slot,
+        cached: &Arc<CachedTask>,
+        runtime: &Arc<AgentRuntime>,
+        permit: &TurnPermit,
         stopper: &Stopper,
         record: Record,
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
-        live.started(stopper.clone());
+        cached.started(stopper.clone());
         let prepared = async {
-            let (earlier, place) = self.recall(&live.key, post, &record, &stopper.token).await?;
-            let assigned = self.assignment(live, post, &record, received, earlier).await?;
-            Ok::<_, Error>((assigned, place, self.readable(live).await?))
+            let (earlier, memory) =
+                self.conversation_history(&cached.key, runtime, &record, &stopper.token).await?;
+            let assigned = self.assignment(cached, runtime, &record, received, earlier).await?;
+            Ok::<_, Error>((assigned, memory, self.readable(cached).await?))
         };
-        let ((mut assignment, spent), _place, now) = match prepared.await {
+        let ((mut assignment, spent), _memory, now) = match prepared.await {
             Ok(prepared) => prepared,
-            // The claim dies with this process, and the next start takes the turn up.
+            // The claim ends with this process, and the next start claims the turn again.
             Err(error) if error.kind == ErrorKind::Unavailable => return None,
             Err(error) => {
-                let (task, agent) = (&live.key.task, &record.agent);
+                let (task, agent) = (&cached.key.task, &record.agent);
                 tracing::error!(%task, %agent, %error, "a turn could not be prepared");
                 let failed = failure(AGENT_FAILED, "the turn could not be prepared");
                 self.settle(
-                    live,
+                    cached,
                     record.run.epoch,
                     Command::Report(TaskState::Failed, Some(failed), None),
                 )
@@ -338,33 +359,40 @@ impl Engine {
                 return None;
             }
         };
-        let closes = !record.hidden && post.agent.answers_directly(&assignment.message);
-        let (epoch, permit) = (record.run.epoch, slot.permit());
-        let patience = post.profile.paused_timeout;
-        let sink = Voice::new(self.clone(), Arc::clone(live), epoch, permit, closes, patience);
+        let closes_task = !record.hidden && runtime.agent.answers_directly(&assignment.message);
+        let (epoch, permit) = (record.run.epoch, permit.pausable());
+        let pause_timeout = runtime.profile.paused_timeout;
+        let sink = LocalSink::new(
+            self.clone(),
+            Arc::clone(cached),
+            epoch,
+            permit,
+            closes_task,
+            pause_timeout,
+        );
         let sink = Arc::new(sink);
-        // A cancel that came before the stopper was in place has already closed the task.
+        // A cancel that came before the stopper was registered has already closed the task.
         if now.is_none_or(|record| record.is_closed()) {
             stopper.token.cancel();
         }
-        let words: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
+        let shared: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
         let parent = assignment.trace.take();
         assignment.trace = self.span_below(parent.as_ref());
-        let span = self.turn_span(&live.key, &record, parent.as_ref(), assignment.trace.as_ref());
+        let span = self.turn_span(&cached.key, &record, parent.as_ref(), assignment.trace.as_ref());
         let turn =
-            Turn::new(assignment, words, stopper.token.clone(), Arc::clone(&stopper.metadata));
-        self.tell_begun(&live.key.task, turn.message());
+            Turn::new(assignment, shared, stopper.token.clone(), Arc::clone(&stopper.metadata));
+        self.log_turn_begun(&cached.key.task, turn.message());
         let last = async {
-            let outcome = self.supervise(post, &sink, spent, stopper, &turn).await;
-            // From here on there is nobody to be stopped.
-            live.finished(stopper);
-            self.conclude(live, post, &sink, outcome).await
+            let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
+            // The agent has returned: a cancel must not wait for it any more.
+            cached.finished(stopper);
+            self.conclude(cached, runtime, &sink, outcome).await
         };
         let last = last.instrument(span.clone()).await;
-        post.metrics.turns.took(sink.begun.elapsed());
-        narration::finished(&live.key.task);
+        runtime.metrics.turns.took(sink.begun.elapsed());
+        compat_log::turn_finished(&cached.key.task);
         if !span.is_disabled()
-            && let Ok(Some(record)) = self.record(live).await
+            && let Ok(Some(record)) = self.record(cached).await
         {
             span.record("state", record.state().proto_name());
         }
@@ -373,38 +401,38 @@ impl Engine {
         if last.run.holder.is_some() || last.run.unread.is_empty() || last.is_closed() {
             return None;
         }
-        // Somebody else of the conversation may have been there first.
-        if post.profile.serial {
+        // Another task of the conversation may have an earlier message: the dispatcher decides.
+        if runtime.profile.serial {
             return None;
         }
         let begin = Write { commands: vec![Command::Begin(self.inner.holder)], ..Write::default() };
-        match self.shielded(Arc::clone(live), begin, |_| {}).await {
+        match self.commit_detached(Arc::clone(cached), begin, |_| {}).await {
             Ok(written) if written.claimed => Some((written.record, None)),
-            // The message is in the log and nobody is at it: the dispatcher finds it there.
+            // The message is in the log, unclaimed: the dispatcher finds it there.
             Ok(_) | Err(_) => {
-                post.wake();
+                runtime.wake();
                 None
             }
         }
     }
 
-    /// Waits for the agent, but not for ever.
+    /// Runs the agent until it returns, is stopped or exceeds a timeout.
     async fn supervise(
         &self,
-        post: &Post,
-        sink: &Voice,
+        runtime: &AgentRuntime,
+        sink: &LocalSink,
         spent: Duration,
         stopper: &Stopper,
         turn: &Turn,
     ) -> Outcome {
-        let mut run = pin!(caught(post.agent.run(turn)));
+        let mut run = pin!(caught(runtime.agent.run(turn)));
         loop {
             let pause = sink.pauses();
-            let whole = post
+            let whole = runtime
                 .profile
                 .timeout
                 .map(|limit| sink.begun + pause.total + limit.saturating_sub(spent));
-            let idle = post.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
+            let idle = runtime.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
             let next = match pause.since {
                 Some(_) => None,
                 None => whole.into_iter().chain(idle).min(),
@@ -417,7 +445,7 @@ impl Engine {
                 () = until(next) => {}
             }
             let now = Instant::now();
-            let silent = post.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
+            let silent = runtime.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
             let (reason, text) = if whole.is_some_and(|whole| whole <= now) {
                 (TIMED_OUT, "the agent ran out of time")
             } else if silent.is_some_and(|silent| silent <= now) {
@@ -425,26 +453,26 @@ impl Engine {
             } else {
                 continue;
             };
-            let (agent, task) = (&post.profile.name, &sink.live.key.task);
+            let (agent, task) = (&runtime.profile.name, &sink.cached.key.task);
             tracing::warn!(%agent, %task, reason, "a turn took too long: its task fails");
-            // The task ends at once; the agent keeps its slot until it has stopped.
+            // The task ends at once; the agent keeps its permit until it has stopped.
             let failed = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
-            self.settle(&sink.live, sink.epoch, failed).await;
+            self.settle(&sink.cached, sink.epoch, failed).await;
             stopper.token.cancel();
             break;
         }
-        match tokio::time::timeout(post.profile.grace, run).await {
+        match tokio::time::timeout(runtime.profile.grace, run).await {
             Ok(outcome) => returned(outcome),
             Err(_) => Outcome::Abandoned,
         }
     }
 
-    /// Writes how the turn ended, unless the agent already did.
+    /// Writes the end of the turn, unless the agent already did.
     async fn conclude(
         &self,
-        live: &Arc<Live>,
-        post: &Post,
-        sink: &Voice,
+        cached: &Arc<CachedTask>,
+        runtime: &AgentRuntime,
+        sink: &LocalSink,
         outcome: Outcome,
     ) -> Option<Record> {
         let failed = |reason, text: &str| {
@@ -452,46 +480,46 @@ impl Engine {
         };
         let command = match outcome {
             Outcome::Returned(Ok(())) => {
-                let record = self.readable(live).await.ok().flatten()?;
+                let record = self.readable(cached).await.ok().flatten()?;
                 if record.is_closed() || record.run.epoch != sink.epoch {
                     return None;
                 }
-                // Submitted again: it asked, and the answer is there.
+                // Submitted again: the agent asked a question, and the answer has arrived.
                 let is_answered = record.state() == TaskState::Submitted;
                 if record.state().is_interrupted() || is_answered {
                     Command::Release
                 } else if record.hidden {
-                    failed(BROKE_PROTOCOL, "the agent gave no answer")
+                    failed(PROTOCOL_VIOLATION, "the agent gave no answer")
                 } else {
                     Command::Report(TaskState::Completed, None, None)
                 }
             }
-            // The claim dies with this process, and the next start takes the turn up.
-            Outcome::Returned(Err(AgentError::Left)) if self.is_draining() => return None,
+            // The claim ends with this process, and the next start claims the turn again.
+            Outcome::Returned(Err(AgentError::Suspended)) if self.is_draining() => return None,
             Outcome::Returned(Err(error)) => sink.failed(&error),
             Outcome::Panicked(cause) => {
-                let (task, agent) = (&live.key.task, &post.profile.name);
+                let (task, agent) = (&cached.key.task, &runtime.profile.name);
                 tracing::error!(%task, %agent, cause, "the agent panicked");
                 failed(AGENT_CRASHED, "the agent crashed")
             }
             Outcome::Abandoned => sink.failed(&AgentError::Stopped),
         };
-        let record = self.settle(live, sink.epoch, command).await?;
+        let record = self.settle(cached, sink.epoch, command).await?;
         if record.run.holder.is_none() {
             return Some(record);
         }
-        // Completed with a message unread: the turn is over, the task is not.
-        self.settle(live, sink.epoch, Command::Release).await
+        // Completed with an unread message: the turn ends, the task continues.
+        self.settle(cached, sink.epoch, Command::Release).await
     }
 
-    /// The record, as soon as it can be read.
-    async fn readable(&self, live: &Arc<Live>) -> Result<Option<Record>, Error> {
-        self.patiently(|| self.record(live), is_passing).await
+    /// Reads the record, with retries while the store is unavailable.
+    async fn readable(&self, cached: &Arc<CachedTask>) -> Result<Option<Record>, Error> {
+        self.retry_while_unavailable(|| self.record(cached), is_transient).await
     }
 
-    /// Tries again while the store is in trouble, until it works or the engine shuts down: a full
-    /// disk is no reason to lose the work of an agent.
-    pub(crate) async fn patiently<T, E, F: Future<Output = Result<T, E>>>(
+    /// Repeats an attempt with backoff while its error is transient, until the engine shuts down: a
+    /// full disk must not lose the work of an agent.
+    pub(crate) async fn retry_while_unavailable<T, E, F: Future<Output = Result<T, E>>>(
         &self,
         mut attempt: impl FnMut() -> F,
         passes: impl Fn(&E) -> bool,
@@ -510,36 +538,41 @@ impl Engine {
         }
     }
 
-    /// Writes the end of a turn: no task may be left at work that nobody works on.
-    async fn settle(&self, live: &Arc<Live>, epoch: Epoch, command: Command) -> Option<Record> {
-        let written = self.persist(live, epoch, vec![command]).await;
+    /// Writes the end of a turn, so that no task stays at work without a turn.
+    async fn settle(
+        &self,
+        cached: &Arc<CachedTask>,
+        epoch: Epoch,
+        command: Command,
+    ) -> Option<Record> {
+        let written = self.persist(cached, epoch, vec![command]).await;
         written.ok().map(|written| written.record)
     }
 
-    /// Writes what a turn says, as soon as it can be written.
+    /// Commits the commands of a turn, with retries while the store is unavailable.
     pub(crate) async fn persist(
         &self,
-        live: &Arc<Live>,
+        cached: &Arc<CachedTask>,
         epoch: Epoch,
         commands: Vec<Command>,
     ) -> Result<Written, Refusal> {
         let attempt = || {
             let fence = Some(epoch);
             let write = Write { fence, commands: commands.clone(), ..Write::default() };
-            self.shielded(Arc::clone(live), write, |_| {})
+            self.commit_detached(Arc::clone(cached), write, |_| {})
         };
         let passes = |refusal: &Refusal| match refusal {
-            Refusal::Error(error) => is_passing(error),
+            Refusal::Error(error) => is_transient(error),
             Refusal::Fenced | Refusal::Duplicate(_) => false,
         };
-        self.patiently(attempt, passes).await
+        self.retry_while_unavailable(attempt, passes).await
     }
 
-    /// What the turn is about, and how much of its time earlier attempts took.
+    /// The assignment of a turn, and the time that its earlier attempts took.
     async fn assignment(
         &self,
-        live: &Live,
-        post: &Post,
+        cached: &CachedTask,
+        runtime: &AgentRuntime,
         record: &Record,
         received: Option<Received>,
         earlier: Vec<Arc<Task>>,
@@ -547,19 +580,25 @@ impl Engine {
         let run = &record.run;
         let received = match received {
             Some(received) => received,
-            None => self.patiently(|| self.message_at(&live.key, run.turn), is_passing).await?,
+            None => {
+                self.retry_while_unavailable(
+                    || self.message_at(&cached.key, run.turn),
+                    is_transient,
+                )
+                .await?
+            }
         };
         let spent = match run.attempt {
             0 | 1 => 0,
             _ => self.now().as_millis().saturating_sub(received.at.as_millis()),
         };
         let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
-        let resumed = run.attempt > 1 && matches!(post.profile.recovery, Recovery::Resume(_));
+        let resumed = run.attempt > 1 && matches!(runtime.profile.recovery, Recovery::Resume(_));
         let kept = if run.attempt > 1 && !resumed { run.kept } else { usize::MAX };
         let artifacts = record.task.artifacts.iter().flatten().take(kept);
         let continued = artifacts.map(|artifact| artifact.artifact_id.clone()).collect();
         let assignment = Assignment {
-            id: TurnId::new(self.inner.secret, live.key.clone(), run.turn),
+            id: TurnId::new(self.inner.secret, cached.key.clone(), run.turn),
             task: Arc::clone(&record.task),
             earlier,
             message: received.message,
@@ -577,21 +616,21 @@ impl Engine {
     pub(crate) async fn message_at(&self, key: &Key, seq: u64) -> Result<Received, Error> {
         let page = self.read(key, seq.saturating_sub(1), 1).await?;
         let entry = page.entries.first().ok_or_else(Error::task_not_found)?;
-        match log::decode(entry).map_err(refuse)? {
+        match codec::decode(entry).map_err(refuse)? {
             Event::Received(received) => Ok(received),
             Event::Status(..) | Event::Artifact(_) | Event::Reply(_) => {
-                Err(refuse(StoreError::Corrupt(format!("event {seq} is no message"))))
+                Err(refuse(StoreError::Corrupt(format!("event {seq} is not a message"))))
             }
         }
     }
 }
 
-/// Whether it may work the next time.
-pub(crate) fn is_passing(error: &Error) -> bool {
+/// True if a retry may succeed.
+pub(crate) fn is_transient(error: &Error) -> bool {
     error.kind == ErrorKind::Unavailable
 }
 
-/// What a failed task says, to people and to programs.
+/// The message of a failed task, with the machine-readable reason in its metadata.
 pub(crate) fn failure(reason: &str, text: &str) -> Arc<Message> {
     let mut message = Message::agent(uuid::Uuid::now_v7().to_string(), text);
     let reason = ("reason".to_owned(), Value::String(reason.to_owned()));
@@ -599,7 +638,7 @@ pub(crate) fn failure(reason: &str, text: &str) -> Arc<Message> {
     message.into()
 }
 
-/// Why a task failed, as [`failure`] wrote it.
+/// The reason that [`failure`] wrote into a task.
 pub(crate) fn failure_reason(task: &Task) -> Option<String> {
     task.status.message.as_ref()?.metadata.as_ref()?.get("reason")
 }
@@ -622,11 +661,11 @@ fn returned(outcome: Result<Result<(), AgentError>, Box<dyn Any + Send>>) -> Out
     }
 }
 
-/// Runs a future so that its panic fails one task and not the server.
+/// Runs a future and catches its panic, which then fails one task and not the server.
 async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|context| {
-        // The future is never polled again after a panic, so no broken state can be seen.
+        // The future is never polled again after a panic, so its broken state cannot be observed.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),

@@ -1,4 +1,4 @@
-//! The durable log of every task, and what can be asked of it.
+//! Store trait: the durable log of every task, and its queries.
 
 #[cfg(feature = "test-util")]
 pub mod conformance;
@@ -14,7 +14,7 @@ use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Ti
 
 use crate::metrics::StoreMetrics;
 
-/// Who owns a task: nobody else can name it.
+/// Owner of a task. Other callers cannot name it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The tenant, from authentication; without credentials, the namespace the caller named.
@@ -23,12 +23,12 @@ pub struct Owner {
     pub principal: std::sync::Arc<str>,
 }
 
-/// The full name of a task. The owner is part of it, so no query can leave the owner out.
+/// Key of a task. It contains the owner, so that no query can omit the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Whose task it is.
+    /// The owner of the task.
     pub owner: Owner,
-    /// Which of theirs.
+    /// The id among the owner's tasks.
     pub task: TaskId,
 }
 
@@ -48,7 +48,7 @@ pub enum Kind {
 /// One logged event. Its body is the 1.0 JSON of the stream item, except for [`Kind::Received`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place in the task's log, from 1.
+    /// Its sequence number in the log of its task, from 1.
     pub seq: Seq,
     /// What it is.
     pub kind: Kind,
@@ -61,18 +61,18 @@ pub struct Entry {
 pub struct Page {
     /// The events.
     pub entries: Vec<Entry>,
-    /// Whether the log ends with them for good.
+    /// True if no event can follow.
     pub closed: bool,
 }
 
 /// The fencing number of a run: it grows with every claim, and a smaller one can no longer write.
 pub type Epoch = u64;
 
-/// A place in the order in which the events of all tasks were committed. Positions grow and are
+/// A position in the order in which the events of all tasks were committed. Positions grow and are
 /// never given out twice; there may be any number of them between two events.
 pub type Position = u64;
 
-/// Which events to follow across tasks.
+/// Query of the events of all tasks of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedQuery {
     /// Whose.
@@ -90,7 +90,7 @@ pub struct FeedQuery {
 /// One event and where it belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedEntry {
-    /// Its place among all events.
+    /// Its position among the events of all tasks.
     pub position: Position,
     /// Its task.
     pub task: TaskId,
@@ -100,33 +100,33 @@ pub struct FeedEntry {
     pub entry: Entry,
 }
 
-/// One step through the events of everybody.
+/// One page of a feed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeedPage {
-    /// What was asked for. It may be nothing while there is still more to look at.
+    /// The matching events. May be empty before the end.
     pub entries: Vec<FeedEntry>,
-    /// Everything up to here has been looked at. A step that gets no further is at the end.
+    /// The last position that was examined. At the end it equals the position of the query.
     pub reached: Position,
 }
 
-/// What remains to be done on a task, and who is at it.
+/// Run state of a task: its unread messages, its current turn and the claim on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Run {
-    /// Messages no turn has taken up yet: the positions of their [`Kind::Received`] entries.
+    /// Messages that no turn has read: the numbers of their [`Kind::Received`] entries.
     pub unread: Vec<Seq>,
     /// The message the current or last turn answers; zero before the first.
     pub turn: Seq,
-    /// How many times that turn was begun.
+    /// The number of attempts of that turn.
     pub attempt: u32,
-    /// How many artifacts there were before it: another attempt replaces those that came later.
+    /// The number of artifacts before it. A further attempt replaces later ones.
     pub kept: usize,
     /// Grows with every claim.
     pub epoch: Epoch,
-    /// The process that works on the turn now.
+    /// The process that holds the claim.
     pub holder: Option<Holder>,
 }
 
-/// Names one life of one process. A new life voids what the last one held.
+/// Id of one start of one process. A new start voids the claims of the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Holder(pub u128);
 
@@ -143,11 +143,11 @@ pub struct Header {
     pub changed: Timestamp,
     /// When it was accepted.
     pub created: Timestamp,
-    /// Whether it is the hidden log of a direct answer, which is never listed.
+    /// True for the hidden log of a direct answer, which is never listed.
     pub hidden: bool,
     /// Bytes in its log: those of all its events.
     pub bytes: u64,
-    /// What remains to be done.
+    /// Its run state.
     pub run: Run,
 }
 
@@ -180,7 +180,7 @@ pub struct Stored {
     pub since: Vec<Entry>,
 }
 
-/// Makes a retried send find the first one's task. Kept as long as the task.
+/// Idempotency key of a send, with which a retry finds the first send's task. Kept as long as the task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dedup {
     /// The hash of owner, agent and key.
@@ -189,7 +189,7 @@ pub struct Dedup {
     pub content: [u8; 32],
 }
 
-/// What an earlier send with the same key led to.
+/// The result of an earlier send with the same key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Original {
     /// The task it created or continued.
@@ -205,7 +205,7 @@ pub struct Original {
 pub struct Append {
     /// Which task.
     pub key: Key,
-    /// Where its log ended when the caller decided; zero means the task must not exist.
+    /// The last event when the caller decided; zero means that the task must not exist.
     pub expect: Seq,
     /// The writer's claim, if it writes under one: refused when a newer claim exists.
     pub fence: Option<Epoch>,
@@ -219,7 +219,7 @@ pub struct Append {
     pub dedup: Option<Dedup>,
 }
 
-/// Which tasks to list, newest status first.
+/// Query of a list of tasks, newest status first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
     /// Whose.
@@ -232,11 +232,11 @@ pub struct ListQuery {
     pub state: Option<TaskState>,
     /// Only with a status this new or newer.
     pub since: Option<Timestamp>,
-    /// Strictly after this place in the order.
-    pub after: Option<Place>,
+    /// Strictly after this cursor.
+    pub after: Option<ListCursor>,
     /// At most so many; fewer when they are large.
     pub limit: usize,
-    /// Whether to read artifacts.
+    /// True to read artifacts.
     pub artifacts: bool,
 }
 
@@ -249,9 +249,9 @@ pub struct Conversation {
     pub context: ContextId,
 }
 
-/// Which tasks of a conversation to recall.
+/// The tasks of a conversation to read as its history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecallQuery {
+pub struct HistoryQuery {
     /// Whose.
     pub owner: Owner,
     /// The agent they belong to.
@@ -260,16 +260,16 @@ pub struct RecallQuery {
     pub context: ContextId,
     /// At most so many of the newest.
     pub tasks: usize,
-    /// No more of the newest than weigh so many bytes together.
+    /// At most so many bytes of the newest.
     pub bytes: usize,
 }
 
-/// A place in the order of a list.
+/// Position in the order of a list: the next page starts after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The status time of the task there.
+pub struct ListCursor {
+    /// The status time of the task at the cursor.
     pub changed: Timestamp,
-    /// Tells tasks of the same time apart; what it counts is the store's business.
+    /// Orders tasks of the same time. Its meaning is internal to the store.
     pub row: i64,
 }
 
@@ -278,13 +278,13 @@ pub struct Place {
 pub struct Listing {
     /// The tasks. Without artifacts asked for, snapshots leave them out.
     pub tasks: Vec<(TaskId, Stored)>,
-    /// Where the next page starts, if there is one.
-    pub next: Option<Place>,
+    /// The cursor of the next page, if there is one.
+    pub next: Option<ListCursor>,
     /// How many tasks match on all pages.
     pub total: u64,
 }
 
-/// How long finished tasks are kept. The first limit that is hit applies.
+/// Limits of finished tasks that are kept. Each limit applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
     /// Remove tasks that ended before this.
@@ -295,20 +295,20 @@ pub struct Retention {
     pub bytes: Option<u64>,
 }
 
-/// Why the store did not do it.
+/// Errors of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// The log does not end where the caller thought; decide again.
-    Moved,
+    /// The log does not end at [`Append::expect`]: another writer was first. Read and decide again.
+    Conflict,
     /// A newer claim exists; the writer has lost the task.
     Fenced,
     /// The idempotency key is taken.
     Duplicate(Original),
-    /// It cannot be done now: the disk is full, read-only or gone. The text is for the log.
+    /// The store cannot be used now: the disk is full, read-only or gone. The text is for the log.
     Unavailable(String),
-    /// What is stored cannot be read. The text is for the log.
+    /// Stored data cannot be read. The text is for the log.
     Corrupt(String),
-    /// The task has so many bytes, which is more than the caller has memory for.
+    /// The task has so many bytes, which is more than the caller's limit.
     TooLarge(u64),
 }
 
@@ -334,9 +334,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// One page of the owner's tasks.
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError>;
 
-    /// The newest tasks of a conversation on which nothing is to be done now, in the order in which
-    /// they were accepted. Hidden logs are not among them.
-    async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError>;
+    /// The newest idle tasks of a conversation, in the order in which they were accepted, without
+    /// hidden logs.
+    async fn conversation_history(
+        &self,
+        query: HistoryQuery,
+    ) -> Result<Vec<(TaskId, Stored)>, StoreError>;
 
     /// The agents whose tasks have something to do, whoever holds them.
     async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError>;
@@ -350,22 +353,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<Key>, StoreError>;
 
-    /// Prepares for [`Store::due_in_line`]: from now on the store keeps in order what waits for this
-    /// agent. What is held by any process but `living` waits, too.
-    async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError>;
+    /// Makes an agent serial: from now on the store keeps its waiting tasks in the order of their
+    /// messages, for [`Store::next_serial`]. A task that another process than `living` holds waits, too.
+    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError>;
 
-    /// As [`Store::due`], but in the order in which the messages that wait were
-    /// accepted, and without the conversations in `busy`. The agent must have been
-    /// [lined up](Store::line_up). What it costs depends on neither how much waits nor in how many
-    /// conversations.
-    async fn due_in_line(
+    /// As [`Store::due`], but in the order in which the waiting messages were accepted, and without
+    /// the conversations in `busy`. Call [`Store::enable_serial`] for the agent first. The cost depends
+    /// neither on the number of waiting tasks nor on the number of conversations.
+    async fn next_serial(
         &self,
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
     ) -> Result<Vec<Key>, StoreError>;
 
-    /// What an earlier send with this idempotency key led to.
+    /// The result of an earlier send with this idempotency key.
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError>;
 
     /// Tasks that have been paused since before `before`, oldest first.
@@ -380,16 +382,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// their events and keys. Returns how many it removed.
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
 
-    /// Proves that a write would succeed now.
+    /// Checks that a write would succeed now.
     async fn probe(&self) -> Result<(), StoreError>;
 
-    /// What it has counted, if it counts.
+    /// Its metrics, if it has any.
     fn metrics(&self) -> Option<&StoreMetrics> {
         None
     }
 
-    /// Whether what it holds is there after the end of this process.
-    fn is_lasting(&self) -> bool {
+    /// True if the data survives the end of this process.
+    fn is_durable(&self) -> bool {
         true
     }
 
@@ -403,7 +405,7 @@ impl StoreError {
         match self {
             Self::Corrupt(cause) => Self::Corrupt(format!("task {task}: {cause}")),
             Self::Unavailable(_)
-            | Self::Moved
+            | Self::Conflict
             | Self::Fenced
             | Self::Duplicate(_)
             | Self::TooLarge(_) => self,
@@ -414,7 +416,7 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Moved => f.write_str("the log has moved"),
+            Self::Conflict => f.write_str("another writer changed the task first"),
             Self::Fenced => f.write_str("a newer claim exists"),
             Self::Duplicate(_) => f.write_str("the idempotency key is taken"),
             Self::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
@@ -475,7 +477,7 @@ impl Stored {
 }
 
 impl Run {
-    /// Whether there is something to do.
+    /// True if a turn runs or a message waits.
     pub fn is_active(&self) -> bool {
         self.holder.is_some() || !self.unread.is_empty()
     }

@@ -1,5 +1,5 @@
-//! Readers of a log. Blocking send, streaming, resume and replay differ only in where they start
-//! and where they end.
+//! Subscription: a reader of the log of one task. Blocking send, streaming, resume and replay differ
+//! only in their first and last event.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -9,9 +9,9 @@ use tokio::sync::watch;
 
 use crate::{
     budget::{Quota, Reservation, SMALL},
+    cache::CachedTask,
+    codec,
     engine::{Engine, refuse},
-    live::Live,
-    log,
     store::{Entry, Kind},
 };
 
@@ -34,31 +34,31 @@ pub(crate) enum Until {
 /// One item of a stream.
 #[derive(Debug)]
 pub struct Item {
-    /// The event's place in the task's log; a leading snapshot has the place it includes.
+    /// The sequence number of the event; for a leading snapshot, of the last event that it contains.
     pub seq: Seq,
     /// The 1.0 JSON of the item.
     pub body: Bytes,
     /// Whether the stream ends with it.
     pub closing: bool,
-    /// Its place, if it is not small and there is a room for such items: to be kept for as long as
-    /// it waits to be read.
-    pub place: Option<Reservation>,
+    /// The reservation of its memory, if it is large and the reader has a quota. Keep it until the item
+    /// is sent.
+    pub reservation: Option<Reservation>,
 }
 
 /// A reader of one log.
 #[derive(Debug)]
 pub struct Subscription {
     engine: Engine,
-    live: Arc<Live>,
-    bell: watch::Receiver<()>,
+    cached: Arc<CachedTask>,
+    waker: watch::Receiver<()>,
     cursor: Seq,
     until: Until,
     first: Option<First>,
     /// Whether the agent declared a direct answer, so that no task was shown yet.
     direct: bool,
     ready: VecDeque<Entry>,
-    /// Where items that are not small have their place.
-    share: Option<Arc<Quota>>,
+    /// The quota that large items count against.
+    quota: Option<Arc<Quota>>,
     done: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Subscription {
 enum First {
     /// It is small.
     Task(Bytes),
-    /// It has about so many bytes, and is read once there is a place for them.
+    /// A task of about so many bytes, which is read once they are reserved.
     Later { bytes: usize, history: Option<i32> },
 }
 
@@ -83,18 +83,18 @@ impl Until {
 
 impl Subscription {
     /// Reads the events after `after`.
-    pub(crate) fn new(engine: Engine, live: Arc<Live>, after: Seq, until: Until) -> Self {
-        let bell = live.listen();
+    pub(crate) fn new(engine: Engine, cached: Arc<CachedTask>, after: Seq, until: Until) -> Self {
+        let waker = cached.subscribe();
         let ready = VecDeque::new();
-        let (first, share, direct, done) = (None, None, false, false);
-        Self { engine, live, bell, cursor: after, until, first, direct, ready, share, done }
+        let (first, quota, direct, done) = (None, None, false, false);
+        Self { engine, cached, waker, cursor: after, until, first, direct, ready, quota, done }
     }
 
-    /// Gives items that are not small a place in this share, and waits for it where there is none.
-    /// While it waits, nothing of them is held.
+    /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
+    /// meanwhile.
     #[must_use]
-    pub fn within(mut self, share: Arc<Quota>) -> Self {
-        self.share = Some(share);
+    pub fn within(mut self, quota: Arc<Quota>) -> Self {
+        self.quota = Some(quota);
         self
     }
 
@@ -104,96 +104,96 @@ impl Subscription {
         self
     }
 
-    /// Puts the task as it stood at the cursor before the first event.
+    /// Starts the stream with the task as it was at the cursor.
     pub(crate) fn starting_with(mut self, task: &Task) -> Self {
-        self.first = Some(First::Task(log::encode_task(task)));
+        self.first = Some(First::Task(codec::encode_task(task)));
         self
     }
 
-    /// The same for a task of about so many bytes, which is read when its turn has come.
+    /// The same for a task of about so many bytes, which is read when the first item is requested.
     pub(crate) fn starting_later(mut self, bytes: u64, history: Option<i32>) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.first = Some(First::Later { bytes, history });
         self
     }
 
-    /// Whose task is followed.
+    /// The task that is followed.
     pub fn task_id(&self) -> &herald_protocol::TaskId {
-        &self.live.key.task
+        &self.cached.key.task
     }
 
-    /// Whether nothing can follow. A stream that ends because the engine shuts down is not over: it
-    /// goes on where it was when it is taken up again.
+    /// True if no event can follow. A stream that ends because the engine shuts down is not over: it can
+    /// be resumed.
     pub fn is_over(&self) -> bool {
         self.done
     }
 
-    /// The artifacts that the task has by now, in their order, which never changes.
+    /// The ids of the task's artifacts, in their order, which never changes.
     pub async fn artifacts(&self) -> Result<Vec<ArtifactId>, Error> {
-        let record = self.engine.record(&self.live).await?.ok_or_else(Error::task_not_found)?;
+        let record = self.engine.record(&self.cached).await?.ok_or_else(Error::task_not_found)?;
         let artifacts = record.task.artifacts.iter().flatten();
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
     }
 
-    /// The place of the next item. Every further one follows the one before it without a gap.
+    /// The sequence number of the next item. The numbers of further items follow without a gap.
     pub fn next_seq(&self) -> Seq {
         if self.first.is_some() { self.cursor } else { self.cursor + 1 }
     }
 
     /// The next item, or `None` once the stream is over.
     ///
-    /// Dropping the future loses nothing: the next call goes on where this one was.
+    /// Cancel safe: the next call continues where a dropped one was.
     pub async fn next(&mut self) -> Result<Option<Item>, Error> {
         if let Some(first) = &self.first {
-            let (body, place) = match first {
+            let (body, reservation) = match first {
                 First::Task(body) => (body.clone(), None),
                 First::Later { bytes, history } => {
-                    let place = match self.share_for(*bytes) {
-                        Some(share) => Some(share.reserve(*bytes).await),
+                    let reservation = match self.quota_for(*bytes) {
+                        Some(quota) => Some(quota.reserve(*bytes).await),
                         None => None,
                     };
-                    let task = self.engine.task_after(&self.live.key, self.cursor, *history);
-                    (log::encode_task(&task.await?), place)
+                    let task = self.engine.task_after(&self.cached.key, self.cursor, *history);
+                    (codec::encode_task(&task.await?), reservation)
                 }
             };
             self.first = None;
-            return Ok(Some(Item { seq: self.cursor, body, closing: false, place }));
+            return Ok(Some(Item { seq: self.cursor, body, closing: false, reservation }));
         }
-        let place = self.admit().await?;
+        let reservation = self.admit().await?;
         let Some(entry) = self.next_entry().await? else { return Ok(None) };
         let body = match entry.kind {
             Kind::Received(_) => {
-                log::received_as_status(&self.live.key.task, &entry).map_err(refuse)?
+                codec::received_as_status(&self.cached.key.task, &entry).map_err(refuse)?
             }
-            // The direct answer failed, so there is a task after all, and it comes first.
+            // The direct answer failed and became a task, which is the first item.
             Kind::Status(_) if std::mem::take(&mut self.direct) => {
-                let record = self.engine.record(&self.live).await?;
-                log::encode_task(&record.ok_or_else(Error::task_not_found)?.task)
+                let record = self.engine.record(&self.cached).await?;
+                codec::encode_task(&record.ok_or_else(Error::task_not_found)?.task)
             }
             Kind::Status(_) | Kind::Artifact | Kind::Reply => entry.body,
         };
-        Ok(Some(Item { seq: entry.seq, body, closing: self.done, place }))
+        Ok(Some(Item { seq: entry.seq, body, closing: self.done, reservation }))
     }
 
-    /// Waits for the next entry and, if it needs one, for its place.
+    /// Waits for the next entry and for the reservation that it needs.
     async fn admit(&mut self) -> Result<Option<Reservation>, Error> {
         self.fill().await?;
         let size = self.ready.front().map_or(0, |entry| entry.body.len());
-        let Some(share) = self.share_for(size) else { return Ok(None) };
-        if let Some(place) = share.try_reserve(size) {
-            return Ok(Some(place));
+        let Some(quota) = self.quota_for(size) else { return Ok(None) };
+        if let Some(reservation) = quota.try_reserve(size) {
+            return Ok(Some(reservation));
         }
-        // It is in the log, and is not held while it has no place.
+        // The entries are dropped during the wait and read again after it.
         self.ready.clear();
-        Ok(Some(share.reserve(size).await))
+        Ok(Some(quota.reserve(size).await))
     }
 
-    /// Where so many bytes have to have a place, if they have to.
-    fn share_for(&self, bytes: usize) -> Option<Arc<Quota>> {
-        if bytes > SMALL { self.share.clone() } else { None }
+    /// The quota for an item of so many bytes; `None` if it is small or there is no quota.
+    fn quota_for(&self, bytes: usize) -> Option<Arc<Quota>> {
+        if bytes > SMALL { self.quota.clone() } else { None }
     }
 
-    /// Waits for the end without looking at the events.
+    /// Waits for the end and discards the events.
     pub(crate) async fn finish(&mut self) -> Result<(), Error> {
         self.first = None;
         while self.next_entry().await?.is_some() {}
@@ -215,7 +215,7 @@ impl Subscription {
         Ok(Some(entry))
     }
 
-    /// Waits for the next entry. Returns whether there is one.
+    /// Waits for the next entry. Returns false at the end.
     async fn fill(&mut self) -> Result<bool, Error> {
         loop {
             if self.done {
@@ -224,11 +224,11 @@ impl Subscription {
             if !self.ready.is_empty() {
                 return Ok(true);
             }
-            // Before the read, never after: a ring between the two must not be missed.
-            self.bell.borrow_and_update();
-            let page = match self.live.recent(self.cursor, PAGE) {
+            // Before the read, never after: a wake-up between the two must not be lost.
+            self.waker.borrow_and_update();
+            let page = match self.cached.recent(self.cursor, PAGE) {
                 Some(page) => page,
-                None => self.engine.read(&self.live.key, self.cursor, PAGE).await?,
+                None => self.engine.read(&self.cached.key, self.cursor, PAGE).await?,
             };
             if page.entries.is_empty() {
                 if page.closed {
@@ -238,8 +238,8 @@ impl Subscription {
                 if self.engine.is_draining() {
                     return Ok(false);
                 }
-                // The bell lives as long as this reader, so the wait cannot fail.
-                let _ = self.bell.changed().await;
+                // The sender lives as long as this reader, so the wait cannot fail.
+                let _ = self.waker.changed().await;
                 continue;
             }
             self.ready = page.entries.into();

@@ -1,27 +1,31 @@
-//! Page tokens: a place in a list, bound to its filters and signed, so that nobody can make one.
+//! Page tokens: a list cursor, bound to the filters of its list and signed against forgery.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use herald_protocol::{Error, Timestamp};
 
-use crate::store::{ListQuery, Place};
+use crate::store::{ListCursor, ListQuery};
 
 const MAC_BYTES: usize = 16;
 const FILTER_BYTES: usize = 8;
 const TOKEN_BYTES: usize = 8 + 8 + FILTER_BYTES + MAC_BYTES;
 
-/// The token of `place` in the list that `query` describes.
-pub(crate) fn encode(secret: &[u8; 32], query: &ListQuery, place: Place) -> String {
+/// The token of `cursor` in the list that `query` describes.
+pub(crate) fn encode(secret: &[u8; 32], query: &ListQuery, cursor: ListCursor) -> String {
     let mut bytes = Vec::with_capacity(TOKEN_BYTES);
-    bytes.extend_from_slice(&place.changed.as_millis().to_be_bytes());
-    bytes.extend_from_slice(&place.row.to_be_bytes());
+    bytes.extend_from_slice(&cursor.changed.as_millis().to_be_bytes());
+    bytes.extend_from_slice(&cursor.row.to_be_bytes());
     bytes.extend_from_slice(&filter(query));
     let mac = mac(secret, &bytes);
     bytes.extend_from_slice(&mac);
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The place a token names. It must be ours and for the same filters.
-pub(crate) fn decode(secret: &[u8; 32], query: &ListQuery, token: &str) -> Result<Place, Error> {
+/// The cursor a token names. It must be ours and for the same filters.
+pub(crate) fn decode(
+    secret: &[u8; 32],
+    query: &ListQuery,
+    token: &str,
+) -> Result<ListCursor, Error> {
     let invalid = || Error::field("pageToken", "is not a token of this list");
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?;
     let bytes: [u8; TOKEN_BYTES] = bytes.try_into().map_err(|_| invalid())?;
@@ -35,7 +39,7 @@ pub(crate) fn decode(secret: &[u8; 32], query: &ListQuery, token: &str) -> Resul
     let number = |at: usize| {
         i64::from_be_bytes(numbers[at..at + 8].try_into().expect("eight bytes are eight bytes"))
     };
-    Ok(Place { changed: Timestamp::from_millis(number(0)), row: number(8) })
+    Ok(ListCursor { changed: Timestamp::from_millis(number(0)), row: number(8) })
 }
 
 fn mac(secret: &[u8; 32], bytes: &[u8]) -> [u8; MAC_BYTES] {
@@ -87,9 +91,9 @@ mod tests {
     #[test]
     fn fuzz_only_our_own_tokens_are_taken() {
         let secret = [7; 32];
-        let place = Place { changed: Timestamp::from_millis(1_700_000_000_000), row: 42 };
-        let ours = encode(&secret, &query(), place);
-        assert_eq!(decode(&secret, &query(), &ours), Ok(place));
+        let cursor = ListCursor { changed: Timestamp::from_millis(1_700_000_000_000), row: 42 };
+        let ours = encode(&secret, &query(), cursor);
+        assert_eq!(decode(&secret, &query(), &ours), Ok(cursor));
         assert!(decode(&[8; 32], &query(), &ours).is_err());
         bolero::check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
             let raw = String::from_utf8_lossy(bytes);

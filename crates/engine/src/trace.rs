@@ -1,4 +1,4 @@
-//! Spans: which one a call or a turn is, and which one it belongs to.
+//! Trace spans of calls and turns.
 //!
 //! A span's place in its trace is data that travels with the message, so that it outlives queues
 //! and restarts. The `tracing` spans of calls and turns carry it in two fields, `trace` (the span
@@ -17,7 +17,7 @@ impl Engine {
     /// The place of a new span below `parent`. Without tracing there are no spans of our own, and
     /// what the caller sent is passed on as it is.
     pub fn span_below(&self, parent: Option<&TraceContext>) -> Option<TraceContext> {
-        let Some(share) = self.inner.settings.trace else { return parent.cloned() };
+        let Some(ratio) = self.inner.settings.trace else { return parent.cloned() };
         let random = Uuid::new_v4().as_u64_pair();
         // Some bits of a UUID are always the same; each half has others.
         let span = NonZeroU64::new(random.1 ^ random.0.rotate_left(32)).unwrap_or(NonZeroU64::MIN);
@@ -25,7 +25,7 @@ impl Engine {
             Some(parent) => parent.child(span),
             None => {
                 let trace = NonZeroU128::new(Uuid::new_v4().as_u128()).unwrap_or(NonZeroU128::MIN);
-                TraceContext { trace, span, sampled: is_chosen(trace, share), state: None }
+                TraceContext { trace, span, sampled: is_chosen(trace, ratio), state: None }
             }
         })
     }
@@ -58,20 +58,20 @@ impl Engine {
             trace = Empty,
             parent = Empty,
         );
-        place(&span, parent, own);
+        record_ids_in(&span, parent, own);
         span
     }
 }
 
 /// Writes the place of the current span in its trace into it.
-pub fn placed(parent: Option<&TraceContext>, own: Option<&TraceContext>) {
+pub fn record_ids(parent: Option<&TraceContext>, own: Option<&TraceContext>) {
     // To find the current span is not for nothing, and most requests have nothing to write there.
     if parent.is_some() || own.is_some() {
-        place(&Span::current(), parent, own);
+        record_ids_in(&Span::current(), parent, own);
     }
 }
 
-fn place(span: &Span, parent: Option<&TraceContext>, own: Option<&TraceContext>) {
+fn record_ids_in(span: &Span, parent: Option<&TraceContext>, own: Option<&TraceContext>) {
     if let Some(own) = own {
         span.record("trace", tracing::field::display(own));
     }
@@ -92,12 +92,12 @@ pub(crate) fn found(task: &Task, seq: Seq, fresh: bool) {
 
 /// Whether a new trace is among the share of them that is recorded. Everybody who looks at the same
 /// trace id comes to the same answer.
-fn is_chosen(trace: NonZeroU128, share: f64) -> bool {
+fn is_chosen(trace: NonZeroU128, ratio: f64) -> bool {
     // The low 53 bits are random, and as many as such a number can count.
     let low = trace.get() & ((1 << 53) - 1);
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
-    let place = low as f64 / (1_u64 << 53) as f64;
-    place < share
+    let point = low as f64 / (1_u64 << 53) as f64;
+    point < ratio
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     fn all_none_or_about_a_share_of_new_traces_is_chosen() {
         let traces: Vec<_> =
             (0..2000).filter_map(|_| NonZeroU128::new(Uuid::new_v4().as_u128())).collect();
-        let chosen = |share| traces.iter().filter(|trace| is_chosen(**trace, share)).count();
+        let chosen = |ratio| traces.iter().filter(|trace| is_chosen(**trace, ratio)).count();
         assert_eq!((chosen(0.0), chosen(1.0)), (0, traces.len()));
         assert!((100..500).contains(&chosen(0.15)), "{}", chosen(0.15));
     }

@@ -1,4 +1,4 @@
-//! One run of an agent over one message: what it is given, and the only way it can speak.
+//! Turn: one run of an agent over one message, with its assignment and its writes.
 
 use std::{
     collections::HashSet,
@@ -69,7 +69,7 @@ pub struct Assignment {
     pub earlier: Vec<Arc<Task>>,
     /// The message to answer, which is also in the task's history.
     pub message: Arc<Message>,
-    /// Its place in the log.
+    /// Its sequence number in the log.
     pub seq: Seq,
     /// Media types the caller can use; empty means any.
     pub accepted_output_modes: Vec<String>,
@@ -268,7 +268,7 @@ impl Turn {
     }
 
     /// Waits until the server is about to stop. An agent whose turns are resumed, and that loses nothing
-    /// by it, then returns [`AgentError::Left`], and the next start goes on with the turn; others
+    /// by it, then returns [`AgentError::Suspended`], and the next start goes on with the turn; others
     /// finish what can be finished in time. Where no later start could know of the turn, nobody is
     /// told to leave it.
     pub async fn leaving(&self) {
@@ -306,8 +306,10 @@ impl Turn {
     pub async fn fail_while<T>(&self, error: &AgentError, put_away: impl Future<Output = T>) -> T {
         let failed = async {
             match error {
-                AgentError::Stopped | AgentError::Left => {}
-                AgentError::Failed(_) | AgentError::Broke(_) | AgentError::Unavailable(_) => {
+                AgentError::Stopped | AgentError::Suspended => {}
+                AgentError::Failed(_)
+                | AgentError::ProtocolViolation(_)
+                | AgentError::Unavailable(_) => {
                     // What cannot be said now is said when the turn returns.
                     let _ = self.say(Say::Failed(error.clone())).await;
                 }

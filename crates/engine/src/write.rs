@@ -1,4 +1,5 @@
-//! The one way a task changes: decide, append, wake the readers.
+//! Commit of a write: decide by the rules, append to the store, publish to the readers. Every change
+//! of a task passes here.
 
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use tracing::Instrument;
 
 use crate::{
     budget::SMALL,
+    cache::CachedTask,
+    codec, compat_log,
     engine::{Engine, internal, refuse, taken},
-    live::Live,
-    log, narration,
     rules::{self, Command, Event, Extent, Received, Record},
     store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
 };
@@ -18,80 +19,84 @@ use crate::{
 /// One write of one task.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
-    /// The claim it is made under.
+    /// The epoch of the claim that the write is made under.
     pub(crate) fence: Option<Epoch>,
     pub(crate) commands: Vec<Command>,
     pub(crate) dedup: Option<Dedup>,
     /// The task, if this write creates it.
     pub(crate) fresh: Option<Record>,
-    /// Whether the caller wants the task as it was after the first event, if it is small.
+    /// True if the caller needs the task as it was after the first event, if it is small.
     pub(crate) keep_first: bool,
 }
 
-/// What a write led to.
+/// The result of a write.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// Where the log ended before.
+    /// The last event before the write.
     pub(crate) before: Seq,
     /// The task after the first event, if asked for and small.
     pub(crate) first: Option<Arc<Task>>,
-    /// Whether the write claimed a turn.
+    /// True if the write claimed a turn.
     pub(crate) claimed: bool,
-    /// The message of the claimed turn, if this write received it. Another one has to be read.
+    /// The message of the claimed turn, if this write received it. Otherwise it must be read.
     pub(crate) received: Option<Received>,
-    /// The record after all of them.
+    /// The record after all events.
     pub(crate) record: Record,
 }
 
-/// Why a write did not happen.
+/// The reason why a write was not made.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The rules or the store refuse it.
+    /// The rules or the store refused it.
     Error(Error),
     /// A newer claim exists.
     Fenced,
-    /// The idempotency key is taken.
+    /// An earlier send used the same idempotency key.
     Duplicate(Original),
 }
 
 impl Engine {
-    /// Writes on a task of its own: a caller who hangs up cannot leave it half done, and one who
-    /// is busy elsewhere cannot hold up the other writers of the task. `then` runs once the write is
-    /// durable.
-    pub(crate) async fn shielded(
+    /// Commits a write in a spawned task, so that it completes even if the caller's future is dropped,
+    /// and so that a caller that is not polled does not hold the lock on the record. `then` runs once
+    /// the write is durable.
+    pub(crate) async fn commit_detached(
         &self,
-        live: Arc<Live>,
+        cached: Arc<CachedTask>,
         write: Write,
         then: impl FnOnce(&mut Written) + Send + 'static,
     ) -> Result<Written, Refusal> {
         let engine = self.clone();
         let work = async move {
-            let mut written = engine.execute(&live, write).await?;
+            let mut written = engine.execute(&cached, write).await?;
             then(&mut written);
             Ok(written)
         };
-        // What is logged of it names the request that led to it.
+        // The span of the request, so that the log lines of the write name it.
         match self.inner.work.spawn(Box::pin(work).in_current_span()).await {
             Ok(result) => result,
             Err(_) => Err(Refusal::Error(internal("a write was cut off"))),
         }
     }
 
-    /// Decides, appends and wakes readers; decides again if another writer was first.
-    async fn execute(&self, live: &Arc<Live>, mut write: Write) -> Result<Written, Refusal> {
-        let mut slot = live.record.lock().await;
+    /// Decides, appends and publishes. After a conflict it reads the task again and repeats.
+    async fn execute(
+        &self,
+        cached: &Arc<CachedTask>,
+        mut write: Write,
+    ) -> Result<Written, Refusal> {
+        let mut held = cached.record.lock().await;
         let mut expected = write.fresh.is_none();
         let agent = write.fresh.as_ref().map(|fresh| fresh.agent.clone());
         loop {
-            let found = match slot.take() {
+            let found = match held.take() {
                 Some(record) => Some(record),
                 None if !expected => None,
-                None => self.stored(&live.key).await?,
+                None => self.stored(&cached.key).await?,
             };
             let mut record = match found {
-                // Another send with the same id, which its caller made, was first.
+                // The caller chose the task's id, and a concurrent send to another agent took it.
                 Some(record) if agent.as_ref().is_some_and(|agent| *agent != record.agent) => {
-                    *slot = Some(record);
+                    *held = Some(record);
                     return Err(taken().into());
                 }
                 Some(record) => record,
@@ -100,7 +105,7 @@ impl Engine {
             let (before, epoch) = (record.head, record.run.epoch);
             let state = (before > 0).then(|| record.state());
             let (mut events, mut first, mut received) = (Vec::new(), None, None);
-            let mut encoder = log::Encoder::new();
+            let mut encoder = codec::Encoder::new();
             for (index, command) in write.commands.iter().enumerate() {
                 let now = self.now();
                 let limits = &self.inner.settings.limits;
@@ -116,7 +121,7 @@ impl Engine {
                     Ok(decided) => decided,
                     Err(error) => {
                         if index == 0 && before > 0 {
-                            *slot = Some(record);
+                            *held = Some(record);
                         }
                         return Err(error.into());
                     }
@@ -141,7 +146,7 @@ impl Engine {
                 record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
             }
             let append = Append {
-                key: live.key.clone(),
+                key: cached.key.clone(),
                 expect: before,
                 fence: write.fence,
                 header: record.header(),
@@ -152,22 +157,22 @@ impl Engine {
             match self.inner.store.append(append).await {
                 Ok(_) => {
                     let entries = numbered(before, events);
-                    if let Some(post) = self.inner.posts.get(&record.agent) {
-                        post.metrics.moved(state, &entries);
+                    if let Some(runtime) = self.inner.agents.get(&record.agent) {
+                        runtime.metrics.moved(state, &entries);
                     }
                     if before == 0 {
-                        narration::created(&record.task.id);
+                        compat_log::task_created(&record.task.id);
                     }
-                    self.tell_written(&record.task.id, &write.commands, &entries);
-                    live.publish(entries, &record, snapshot);
-                    self.inner.bells.ring(&live.key.owner);
-                    live.keep(&mut slot, record.clone());
+                    self.log_written(&record.task.id, &write.commands, &entries);
+                    cached.publish(entries, &record, snapshot);
+                    self.inner.wakers.wake(&cached.key.owner);
+                    cached.keep(&mut held, record.clone());
                     let claimed = record.run.epoch != epoch;
                     let received = received.filter(|_| record.run.turn == before + 1);
                     return Ok(Written { before, first, claimed, received, record });
                 }
-                Err(StoreError::Moved) => {
-                    // The task exists after all, or another process wrote: look again.
+                Err(StoreError::Conflict) => {
+                    // The task exists already, or another process wrote: read it again.
                     expected = true;
                 }
                 Err(StoreError::Fenced) => return Err(Refusal::Fenced),

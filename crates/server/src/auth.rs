@@ -1,4 +1,4 @@
-//! Who is calling.
+//! Authentication of callers.
 
 mod token;
 

@@ -1,16 +1,16 @@
-//! The bindings. Each decodes a request, has it performed, and encodes the answer; what they share
-//! is here.
+//! Protocol bindings, and the exchange that they share. Each binding decodes a request, performs it and
+//! encodes the answer.
 
 pub(crate) mod cursor;
 pub(crate) mod events;
 pub(crate) mod grpc;
 pub(crate) mod jsonrpc;
-mod notes;
 pub(crate) mod rest;
 pub(crate) mod session;
 pub(crate) mod sse;
 mod stdio;
 pub(crate) mod stream;
+mod telemetry;
 pub(crate) mod translate;
 pub(crate) mod ws;
 
@@ -18,7 +18,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use herald_engine::{
-    Caller, Reply, Subscription, Via,
+    AgentRoute, Caller, Reply, Subscription,
     budget::{MemoryBudget, Payer, Quota, Reservation},
     store::Owner,
 };
@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
 
-use crate::{body::Body, guard::Door, limits::Slot, server::Shared};
+use crate::{body::Body, guard::Ingress, limits::KeyedPermit, server::Shared};
 
 /// Names as the map of headers has them: as text they would be checked at every look.
 static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
@@ -52,8 +52,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) binding: Binding,
     /// Names the request in the log and to its caller.
     pub(crate) id: Uuid,
-    /// How it came in.
-    pub(crate) door: Door,
+    /// Its ingress.
+    pub(crate) ingress: Ingress,
     begun: Instant,
     /// The span the request was sent from, by its headers.
     parent: Option<TraceContext>,
@@ -91,8 +91,8 @@ impl Binding {
 pub(crate) enum Outcome {
     /// An encoded result.
     Result(Bytes),
-    /// A stream, and its place among the caller's.
-    Stream(Subscription, Option<Slot<Owner>>),
+    /// A stream and its permit.
+    Stream(Subscription, Option<KeyedPermit<Owner>>),
 }
 
 impl<'a> Exchange<'a> {
@@ -102,10 +102,10 @@ impl<'a> Exchange<'a> {
         agent: Option<AgentName>,
         binding: Binding,
         id: Uuid,
-        door: Door,
+        ingress: Ingress,
     ) -> Self {
         let begun = Instant::now();
-        Self { shared, parts, agent, binding, id, door, begun, parent: None, span: None }
+        Self { shared, parts, agent, binding, id, ingress, begun, parent: None, span: None }
     }
 }
 
@@ -148,8 +148,8 @@ impl Exchange<'_> {
         self.shared.auth.caller(self.parts, tenant).await
     }
 
-    /// What the caller may have waiting to be read.
-    pub(crate) fn share(&self, caller: &Caller) -> Arc<Quota> {
+    /// The caller's quota of the memory for responses.
+    pub(crate) fn response_quota(&self, caller: &Caller) -> Arc<Quota> {
         self.shared.responses.quota(self.payer(caller))
     }
 
@@ -160,29 +160,30 @@ impl Exchange<'_> {
 
     /// The payer of the caller's reservations. Callers without credentials pay per connection.
     pub(crate) fn payer(&self, caller: &Caller) -> Payer {
-        match caller.is_anonymous() {
-            true => Payer::Connection(self.door.connection()),
-            false => Payer::Owner(caller.owner().clone()),
+        if caller.is_anonymous() {
+            Payer::Connection(self.ingress.connection())
+        } else {
+            Payer::Owner(caller.owner().clone())
         }
     }
 
-    /// Has a request performed and its answer written as JSON, for a call of JSON-RPC as its result.
+    /// Performs a request and writes its answer as JSON; for JSON-RPC, as the result of `call`.
     pub(crate) async fn perform(
         &self,
         caller: &Caller,
         dialect: Dialect,
         request: Request,
-        place: Option<Reservation>,
+        reservation: Option<Reservation>,
         call: Option<&herald_protocol::jsonrpc::RequestId>,
     ) -> Result<Outcome, Error> {
-        let (reply, slot) = self.call(caller, dialect, request, place).await?;
-        // Most answers fit, and a larger one makes room for itself.
+        let (reply, permit) = self.call(caller, dialect, request, reservation).await?;
+        // Most answers fit into it; a larger one grows it once.
         let mut out = Vec::with_capacity(1024);
         if let Some(call) = call {
             herald_protocol::jsonrpc::begin_result(&mut out, call);
         }
         match (reply, dialect) {
-            (Reply::Stream(events), _) => return Ok(Outcome::Stream(events, slot)),
+            (Reply::Stream(events), _) => return Ok(Outcome::Stream(events, permit)),
             (Reply::Sent(sent), Dialect::V1) => sent.write(&mut out),
             (Reply::Task(task), Dialect::V1) => task.write(&mut out),
             (Reply::Sent(sent), _) => out.extend(dialect.encode_send_result(&sent.decode()?)),
@@ -195,16 +196,16 @@ impl Exchange<'_> {
         Ok(Outcome::Result(out.into()))
     }
 
-    /// Has a request performed, and counts it. A stream comes with its place among the caller's.
+    /// Performs a request and counts it. A stream comes with its permit.
     pub(crate) async fn call(
         &self,
         caller: &Caller,
         dialect: Dialect,
         request: Request,
-        place: Option<Reservation>,
-    ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
+        reservation: Option<Reservation>,
+    ) -> Result<(Reply, Option<KeyedPermit<Owner>>), Error> {
         let operation = request.operation();
-        let called = self.called(caller, dialect, request, place).await;
+        let called = self.called(caller, dialect, request, reservation).await;
         self.count(dialect, operation, called.as_ref().err());
         called
     }
@@ -214,8 +215,8 @@ impl Exchange<'_> {
         caller: &Caller,
         dialect: Dialect,
         mut request: Request,
-        place: Option<Reservation>,
-    ) -> Result<(Reply, Option<Slot<Owner>>), Error> {
+        reservation: Option<Reservation>,
+    ) -> Result<(Reply, Option<KeyedPermit<Owner>>), Error> {
         let named;
         let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
             Some(tenant) => {
@@ -225,22 +226,29 @@ impl Exchange<'_> {
             None => caller,
         };
         self.complete(dialect, &mut request)?;
-        self.note_request(dialect, caller, &request);
+        self.record_request(dialect, caller, &request);
         let operation = request.operation();
-        let slot = match operation.is_streaming() {
-            true => Some(self.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?),
-            false => None,
+        let permit = if operation.is_streaming() {
+            Some(self.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?)
+        } else {
+            None
         };
-        let via = Via { agent: self.agent.clone(), extensions: self.extensions() };
+        let route = AgentRoute { agent: self.agent.clone(), extensions: self.extensions() };
         // On the heap: it is the largest part of a request, and everything above would be moved
         // with it.
-        let reply = Box::pin(self.shared.engine.call_placed(caller, &via, request, place)).await;
+        let reply = Box::pin(self.shared.engine.call_with_reservation(
+            caller,
+            &route,
+            request,
+            reservation,
+        ))
+        .await;
         let reply = reply.map_err(|error| in_its_terms(dialect, operation, error))?;
         let reply = match reply {
-            Reply::Stream(events) => Reply::Stream(events.within(self.share(caller))),
+            Reply::Stream(events) => Reply::Stream(events.within(self.response_quota(caller))),
             whole @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_)) => whole,
         };
-        Ok((reply, slot))
+        Ok((reply, permit))
     }
 
     /// Adds what a request carries outside its parameters.

@@ -1,4 +1,4 @@
-//! The body of a response: whole, or a stream of events, with or without trailers.
+//! Response body: bytes or a stream of events, with or without trailers.
 
 use std::{
     convert::Infallible,
@@ -13,8 +13,8 @@ use http_body::{Body as _, Frame, SizeHint};
 
 use crate::{
     bind::stream::Events,
-    limits::{Pieces, Slot},
-    pace::Pace,
+    h2_stall::StallTimer,
+    limits::{KeyedPermit, Pieces},
     socket::Busy,
 };
 
@@ -22,10 +22,10 @@ use crate::{
 #[derive(Debug)]
 pub struct Body {
     content: Content,
-    /// Tells the connection that a response is under way, for as long as it is.
+    /// Marks the connection as busy until the response is dropped.
     busy: Option<Busy>,
-    /// Tells the task that carries it whether its peer keeps up.
-    pace: Option<Pace>,
+    /// The stall timer of its request, on HTTP/2.
+    stall_timer: Option<StallTimer>,
 }
 
 #[derive(Debug)]
@@ -33,10 +33,10 @@ enum Content {
     /// Bytes, and the trailers after them.
     Whole(Pieces, Option<Box<HeaderMap>>),
     Events(Box<Events>),
-    /// What is made elsewhere, and its place among the caller's streams.
+    /// A body that another library produces, and its permit.
     Foreign {
         body: tonic::body::Body,
-        _slot: Slot<Owner>,
+        _permit: KeyedPermit<Owner>,
     },
 }
 
@@ -46,7 +46,11 @@ impl Body {
     }
 
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { content: Content::Whole(Pieces::new(bytes.into()), None), busy: None, pace: None }
+        Self {
+            content: Content::Whole(Pieces::new(bytes.into()), None),
+            busy: None,
+            stall_timer: None,
+        }
     }
 
     /// Bytes with trailers after them.
@@ -54,21 +58,21 @@ impl Body {
         Self {
             content: Content::Whole(Pieces::new(bytes), Some(Box::new(trailers))),
             busy: None,
-            pace: None,
+            stall_timer: None,
         }
     }
 
     /// A stream that is made elsewhere.
-    pub(crate) fn foreign(body: tonic::body::Body, slot: Slot<Owner>) -> Self {
-        Self { content: Content::Foreign { body, _slot: slot }, busy: None, pace: None }
+    pub(crate) fn foreign(body: tonic::body::Body, permit: KeyedPermit<Owner>) -> Self {
+        Self { content: Content::Foreign { body, _permit: permit }, busy: None, stall_timer: None }
     }
 
     pub(crate) fn events(events: Events) -> Self {
-        Self { content: Content::Events(Box::new(events)), busy: None, pace: None }
+        Self { content: Content::Events(Box::new(events)), busy: None, stall_timer: None }
     }
 
-    pub(crate) fn keeping(mut self, busy: Busy, pace: Option<Pace>) -> Self {
-        (self.busy, self.pace) = (Some(busy), pace);
+    pub(crate) fn keeping(mut self, busy: Busy, stall_timer: Option<StallTimer>) -> Self {
+        (self.busy, self.stall_timer) = (Some(busy), stall_timer);
         self
     }
 
@@ -96,10 +100,10 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let next = self.poll_next(cx);
-        if let Some(pace) = &self.pace {
+        if let Some(stall_timer) = &self.stall_timer {
             match next {
-                Poll::Ready(_) => pace.offered(),
-                Poll::Pending => pace.idle(),
+                Poll::Ready(_) => stall_timer.offered(),
+                Poll::Pending => stall_timer.idle(),
             }
         }
         next.map(|frame| frame.map(Ok))

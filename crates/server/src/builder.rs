@@ -1,4 +1,4 @@
-//! Puts a server together, and finds what is wrong with it before it serves.
+//! Server builder, with the validation of its configuration.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::{
     card,
     config::{CardInterface, Config, MetricsAccess},
     guard::Guard,
-    health::Pulse,
-    limits::Tally,
+    health::ReadinessCache,
+    limits::KeyedLimit,
     metrics::Metrics,
     server::{Server, Shared},
     tls::Tls,
@@ -110,11 +110,11 @@ impl ServerBuilder {
         let now = Clock::system().now();
         let started = card::http_date(now);
         let metrics = Metrics::new(&engine, now);
-        let streams = Tally::new(config.limits.streams_per_caller);
+        let streams = KeyedLimit::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
         let responses = MemoryBudget::new(config.limits.responses, READERS);
-        let pulse = Pulse::default();
+        let readiness = ReadinessCache::default();
         let shared = Shared {
             engine,
             config,
@@ -123,7 +123,7 @@ impl ServerBuilder {
             guard,
             streams,
             metrics,
-            pulse,
+            readiness,
             bodies,
             responses,
             public_url,

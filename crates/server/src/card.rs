@@ -1,4 +1,4 @@
-//! What the agents say about themselves, at their well-known addresses.
+//! Agent cards at their well-known paths.
 
 use herald_engine::{Profile, agent};
 use herald_protocol::{
@@ -135,10 +135,7 @@ fn skill(skill: &agent::Skill) -> AgentSkill {
         name: skill.name.clone(),
         description: skill.description.clone(),
         // Readers insist on at least one.
-        tags: match skill.tags.is_empty() {
-            true => vec![skill.id.clone()],
-            false => skill.tags.clone(),
-        },
+        tags: if skill.tags.is_empty() { vec![skill.id.clone()] } else { skill.tags.clone() },
         examples: skill.examples.clone(),
         input_modes: skill.input_modes.clone(),
         output_modes: skill.output_modes.clone(),
@@ -151,18 +148,15 @@ fn skill(skill: &agent::Skill) -> AgentSkill {
 pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile, base: &str) -> Response<Body> {
     let card = build(exchange.shared, profile, exchange.agent.as_ref(), base);
     let pure = exchange.version().is_some_and(|text| text.trim().parse() == Ok(Version::V1_0));
-    let body = match pure {
-        true => herald_protocol::Dialect::V1.encode_card(&card),
-        false => card::hybrid(&card),
-    };
+    let body =
+        if pure { herald_protocol::Dialect::V1.encode_card(&card) } else { card::hybrid(&card) };
     let tag = format!("\"{}\"", &blake3::hash(&body).to_hex()[..32]);
-    let mut response = match is_current(exchange.parts, &tag, &exchange.shared.started) {
-        true => {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            response
-        }
-        false => respond(StatusCode::OK, "application/json", body),
+    let mut response = if is_current(exchange.parts, &tag, &exchange.shared.started) {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        respond(StatusCode::OK, "application/json", body)
     };
     let headers = response.headers_mut();
     let age = exchange.shared.config.card_max_age.as_secs();

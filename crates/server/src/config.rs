@@ -1,4 +1,4 @@
-//! What can be set about a server. Every value has a default.
+//! Server configuration. Every value has a default.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 

@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 or HTTP/2 as its first bytes say, until it ends, idles or is stopped.
+//! Connections: protocol detection (HTTP/1.1 or HTTP/2), idle timeouts and graceful shutdown.
 
 use std::{
     convert::Infallible,
@@ -35,10 +35,10 @@ use crate::{
     bind::ws::Upgrade,
     body::Body,
     config::{Limits, Timeouts},
-    guard::Door,
-    pace::{self, Pace},
+    guard::Ingress,
+    h2_stall::{self, StallTimer},
     server::Server,
-    socket::{self, Pulse, Socket, Wait},
+    socket::{self, ConnectionState, Socket, Wait},
     tls::Stream,
 };
 
@@ -84,8 +84,8 @@ struct Shared {
 struct Tracked {
     tasks: TaskTracker,
     cut: CancellationToken,
-    /// How long a peer may take nothing of an answer.
-    patience: Duration,
+    /// The longest time in which a peer may read nothing of a response.
+    stall_timeout: Duration,
 }
 
 impl<F> Executor<F> for Tracked
@@ -94,9 +94,9 @@ where
     F::Output: Send,
 {
     fn execute(&self, future: F) {
-        let (cut, patience) = (self.cut.clone(), self.patience);
-        let carried = Box::pin(pace::carry(future, patience));
-        self.tasks.spawn(cut.run_until_cancelled_owned(carried));
+        let (cut, stall_timeout) = (self.cut.clone(), self.stall_timeout);
+        let request = Box::pin(h2_stall::run(future, stall_timeout));
+        self.tasks.spawn(cut.run_until_cancelled_owned(request));
     }
 }
 
@@ -104,8 +104,8 @@ impl Connections {
     pub(crate) fn new(server: Server, bound: IpAddr) -> Self {
         let (tasks, cut) = (TaskTracker::new(), CancellationToken::new());
         let config = &server.shared.config;
-        let patience = config.timeouts.stall;
-        let tracked = Tracked { tasks: tasks.clone(), cut: cut.clone(), patience };
+        let stall_timeout = config.timeouts.stall;
+        let tracked = Tracked { tasks: tasks.clone(), cut: cut.clone(), stall_timeout };
         let http1 = http1(&config.limits);
         let http2 = http2(&config.limits, &config.timeouts, tracked);
         let (finish, opened) = (CancellationToken::new(), AtomicU64::new(0));
@@ -191,7 +191,7 @@ async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
 
 fn http1(limits: &Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // The time for headers is kept by the socket's pulse: hyper's own clock would also run while a
+    // The connection state has the timeout for headers: hyper's own timer would also run while a
     // connection idles.
     http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.head);
     http
@@ -226,40 +226,40 @@ impl Shared {
     }
 
     async fn serve_http1(&self, stream: Stream, accepted: Instant) {
-        let pulse = Pulse::new(Wait::Head, accepted);
-        let (socket, service) = self.ends(stream, &pulse);
+        let state = ConnectionState::new(Wait::Head, accepted);
+        let (socket, service) = self.ends(stream, &state);
         let handed = Arc::clone(&service.handed);
         let socket = TokioIo::new(socket);
-        self.attend(self.http1.serve_connection(socket, service).with_upgrades(), &pulse).await;
+        self.attend(self.http1.serve_connection(socket, service).with_upgrades(), &state).await;
         let upgrade = handed.lock().expect("nothing panics while it holds this lock").take();
         if let Some(upgrade) = upgrade {
-            let serve = Box::pin(upgrade.serve(&self.server, &self.finish, &pulse));
+            let serve = Box::pin(upgrade.serve(&self.server, &self.finish, &state));
             self.cut.run_until_cancelled(serve).await;
         }
     }
 
     async fn serve_http2(&self, stream: Stream) {
-        let pulse = Pulse::new(Wait::Request, Instant::now());
-        let (socket, service) = self.ends(stream, &pulse);
+        let state = ConnectionState::new(Wait::Request, Instant::now());
+        let (socket, service) = self.ends(stream, &state);
         let socket = TokioIo::new(socket.gathering());
-        self.attend(self.http2.serve_connection(socket, service), &pulse).await;
+        self.attend(self.http2.serve_connection(socket, service), &state).await;
     }
 
-    /// The door of a further connection.
-    fn door(&self) -> Door {
+    /// The ingress of the next connection.
+    fn ingress(&self) -> Ingress {
         let connection = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
-        Door::Socket { bound: self.bound, connection }
+        Ingress::Socket { bound: self.bound, connection }
     }
 
-    fn ends(&self, stream: Stream, pulse: &Pulse) -> (Socket, Requests) {
-        let socket = Socket::new(stream, pulse.clone(), self.timeouts().stall);
-        let (server, door) = (self.server.clone(), self.door());
+    fn ends(&self, stream: Stream, state: &ConnectionState) -> (Socket, Requests) {
+        let socket = Socket::new(stream, state.clone(), self.timeouts().stall);
+        let (server, ingress) = (self.server.clone(), self.ingress());
         let handed = Handed::default();
-        (socket, Requests { server, door, pulse: pulse.clone(), handed })
+        (socket, Requests { server, ingress, state: state.clone(), handed })
     }
 
     /// Drives a connection to its end.
-    async fn attend(&self, connection: impl Connection, pulse: &Pulse) {
+    async fn attend(&self, connection: impl Connection, state: &ConnectionState) {
         let mut connection = pin!(connection);
         let timeouts = self.timeouts();
         let mut finishing = false;
@@ -282,7 +282,7 @@ impl Shared {
                 () = look.as_mut() => {
                     let now = Instant::now();
                     let next = now + timeouts.head;
-                    match pulse.deadline(timeouts) {
+                    match state.deadline(timeouts) {
                         Some((wait, due)) if due <= now => {
                             if finishing || wait == Wait::Head {
                                 return;
@@ -322,8 +322,8 @@ impl Connection for http2::Connection<TokioIo<Socket>, Requests, Tracked> {
 #[derive(Debug)]
 struct Requests {
     server: Server,
-    door: Door,
-    pulse: Pulse,
+    ingress: Ingress,
+    state: ConnectionState,
     handed: Handed,
 }
 
@@ -337,16 +337,16 @@ impl Service<Request<Incoming>> for Requests {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let busy = self.pulse.begin();
-        let (server, door) = (self.server.clone(), self.door);
+        let busy = self.state.begin();
+        let (server, ingress) = (self.server.clone(), self.ingress);
         let handed = Arc::clone(&self.handed);
-        let request = request.map(|body| Upload { body, whole: false, pulse: self.pulse.clone() });
+        let request = request.map(|body| Upload { body, whole: false, state: self.state.clone() });
         Box::pin(async move {
-            let mut response = server.handle(request, door).await;
+            let mut response = server.handle(request, ingress).await;
             if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
                 *handed.lock().expect("nothing panics while it holds this lock") = Some(upgrade);
             }
-            Ok(response.map(|body| body.keeping(busy, Pace::current())))
+            Ok(response.map(|body| body.keeping(busy, StallTimer::current())))
         })
     }
 }
@@ -356,7 +356,7 @@ impl Service<Request<Incoming>> for Requests {
 struct Upload {
     body: Incoming,
     whole: bool,
-    pulse: Pulse,
+    state: ConnectionState,
 }
 
 impl http_body::Body for Upload {
@@ -384,7 +384,7 @@ impl http_body::Body for Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if !self.whole && !self.body.is_end_stream() {
-            self.pulse.leave_unread();
+            self.state.leave_unread();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What browsers are told about calls from other origins.
+//! CORS headers.
 
 use http::{HeaderValue, Response, StatusCode, header};
 

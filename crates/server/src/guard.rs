@@ -1,6 +1,8 @@
-//! The door. A web page can make its visitor's browser call a server on loopback: through a name
-//! that resolves to it (the Host header gives that away), from another origin (the Origin header
-//! does), or with a form (whose body is never JSON).
+//! Request guard: checks of Host, Origin and Content-Type against DNS rebinding and cross-site requests.
+//!
+//! A web page can make its visitor's browser call a server on loopback: through a name that resolves
+//! to it (the Host header shows that), from another origin (the Origin header shows that), or with a
+//! form (whose body is never JSON).
 
 use std::net::IpAddr;
 
@@ -8,22 +10,22 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version, header, request::Parts, 
 
 use crate::{config::Config, refusal::Refusal};
 
-/// How a request came in.
+/// Ingress of a request: this process or a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
-    /// From the host application, which has its own checks.
+pub(crate) enum Ingress {
+    /// A call by the host application, which has its own checks.
     InProcess,
-    /// Over our socket.
+    /// A connection of our listener.
     Socket {
-        /// The address it is bound to.
+        /// The address that the listener is bound to.
         bound: IpAddr,
-        /// Which of its connections, counted from one.
+        /// The number of the connection, from one.
         connection: u64,
     },
 }
 
-impl Door {
-    /// Whether others than this machine can come through it.
+impl Ingress {
+    /// True if other machines can reach it.
     pub(crate) fn is_public(self) -> bool {
         match self {
             Self::InProcess => false,
@@ -31,7 +33,7 @@ impl Door {
         }
     }
 
-    /// The connection, or zero where there is none.
+    /// The number of the connection, or zero in process.
     pub(crate) const fn connection(self) -> u64 {
         match self {
             Self::InProcess => 0,
@@ -40,13 +42,13 @@ impl Door {
     }
 }
 
-/// What may pass.
+/// Hosts and origins that are allowed.
 #[derive(Debug)]
 pub(crate) struct Guard {
     /// Host names in lower case, without ports.
     hosts: Vec<String>,
     any_host: bool,
-    /// Whether hosts are checked on every listener, since some were named.
+    /// True if hosts are checked on every listener, because the configuration names some.
     named: bool,
     /// Origins in lower case.
     origins: Vec<String>,
@@ -67,9 +69,13 @@ impl Guard {
     }
 
     /// The authority the caller meant, if the server answers to it.
-    pub(crate) fn host(&self, parts: &Parts, door: Door) -> Result<Option<Authority>, Refusal> {
+    pub(crate) fn host(
+        &self,
+        parts: &Parts,
+        ingress: Ingress,
+    ) -> Result<Option<Authority>, Refusal> {
         let authority = authority(parts)?;
-        let Door::Socket { bound, .. } = door else { return Ok(authority) };
+        let Ingress::Socket { bound, .. } = ingress else { return Ok(authority) };
         let Some(authority) = authority else {
             if parts.version < Version::HTTP_11 {
                 return Ok(None);
@@ -226,8 +232,8 @@ mod tests {
 
     use super::*;
 
-    const LOOPBACK: Door =
-        Door::Socket { bound: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), connection: 1 };
+    const LOOPBACK: Ingress =
+        Ingress::Socket { bound: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), connection: 1 };
 
     fn guard(config: &Config) -> Guard {
         let public = Authority::from_static("agents.example.com");
@@ -238,8 +244,8 @@ mod tests {
         Request::builder().uri("/").header(header::HOST, host).body(()).unwrap().into_parts().0
     }
 
-    fn status(guard: &Guard, host: &str, door: Door) -> Option<u16> {
-        guard.host(&parts(host), door).err().map(|refusal| refusal.status.as_u16())
+    fn status(guard: &Guard, host: &str, ingress: Ingress) -> Option<u16> {
+        guard.host(&parts(host), ingress).err().map(|refusal| refusal.status.as_u16())
     }
 
     #[test]
@@ -279,13 +285,16 @@ mod tests {
 
     #[test]
     fn beyond_loopback_hosts_are_checked_once_some_are_named() {
-        let open = Door::Socket { bound: "0.0.0.0".parse().unwrap(), connection: 1 };
+        let open = Ingress::Socket { bound: "0.0.0.0".parse().unwrap(), connection: 1 };
         assert_eq!(status(&guard(&Config::default()), "anything.example", open), None);
         let named = Config { allowed_hosts: vec!["a.example".into()], ..Config::default() };
         assert_eq!(status(&guard(&named), "anything.example", open), Some(421));
         let any = Config { allowed_hosts: vec!["*".into()], ..Config::default() };
         assert_eq!(status(&guard(&any), "anything.example", LOOPBACK), None);
-        assert_eq!(status(&guard(&Config::default()), "anything.example", Door::InProcess), None);
+        assert_eq!(
+            status(&guard(&Config::default()), "anything.example", Ingress::InProcess),
+            None
+        );
     }
 
     #[test]
@@ -293,7 +302,7 @@ mod tests {
         let guard = guard(&Config::default());
         let none = Request::builder().uri("/").body(()).unwrap().into_parts().0;
         assert_eq!(guard.host(&none, LOOPBACK).unwrap_err().status, 400);
-        assert!(guard.host(&none, Door::InProcess).unwrap().is_none());
+        assert!(guard.host(&none, Ingress::InProcess).unwrap().is_none());
         let mut two = parts("localhost");
         two.headers.append(header::HOST, HeaderValue::from_static("localhost"));
         assert_eq!(guard.host(&two, LOOPBACK).unwrap_err().status, 400);

@@ -1,4 +1,4 @@
-//! Whether the process lives, and whether it would serve a call.
+//! Health endpoints: liveness and readiness.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,45 +10,47 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{bind::respond, body::Body, refusal::Refusal, server::Shared};
 
-/// Alive, whatever else.
+/// The liveness answer, which is always `ok`.
 pub(crate) fn live() -> Response<Body> {
     fresh(respond(StatusCode::OK, "text/plain; charset=utf-8", "ok\n"))
 }
 
-/// How long an answer about readiness holds. Anybody may ask, and each look is a write.
-const HOLDS: Duration = Duration::from_secs(1);
+/// The time for which a readiness answer is cached. The endpoint is public, and each probe is a write.
+const CACHED_FOR: Duration = Duration::from_secs(1);
 
-/// The last look at whether the server could serve.
+/// The result of the last readiness probe.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pulse(Arc<Mutex<Option<Look>>>);
+pub(crate) struct ReadinessCache(Arc<Mutex<Option<Probe>>>);
 
-/// When somebody looked, and what they found.
-type Look = (Instant, Result<(), Error>);
+/// The time and the result of a probe.
+type Probe = (Instant, Result<(), Error>);
 
-impl Pulse {
-    /// Looks, unless somebody just did. Those who ask meanwhile get the same answer.
-    pub(crate) async fn take(&self, engine: &Engine) -> Result<(), Error> {
+impl ReadinessCache {
+    /// Probes the engine, unless a result is cached. Concurrent callers share one probe.
+    pub(crate) async fn check(&self, engine: &Engine) -> Result<(), Error> {
         let mut last = self.0.lock().await;
         match &*last {
-            Some((when, found)) if when.elapsed() < HOLDS && !engine.is_draining() => found.clone(),
+            Some((when, result)) if when.elapsed() < CACHED_FOR && !engine.is_draining() => {
+                result.clone()
+            }
             Some(_) | None => {
-                let found = engine.ready().await;
-                *last = Some((Instant::now(), found.clone()));
-                found
+                let result = engine.ready().await;
+                *last = Some((Instant::now(), result.clone()));
+                result
             }
         }
     }
 }
 
-/// Able to serve: the store takes writes and no shutdown is under way.
+/// The readiness answer: the store takes writes, and the server does not shut down.
 pub(crate) async fn ready(shared: &Shared) -> Response<Body> {
-    fresh(match shared.pulse.take(&shared.engine).await {
+    fresh(match shared.readiness.check(&shared.engine).await {
         Ok(()) => respond(StatusCode::OK, "text/plain; charset=utf-8", "ready\n"),
         Err(error) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.message).into_response(),
     })
 }
 
-/// The same, never to be had from a cache.
+/// The same response with `cache-control: no-store`.
 pub(crate) fn fresh(mut response: Response<Body>) -> Response<Body> {
     let never = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, never);

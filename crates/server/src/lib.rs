@@ -1,10 +1,9 @@
-//! Turns sockets into engine calls and back.
+//! HTTP server for A2A: sockets, authentication and bindings over one engine.
 //!
 //! [`Server`] is a tower service over one [`Engine`](herald_engine::Engine): a host application can
-//! mount it, and [`Server::serve`] puts it on a socket of its own. A request passes the door
-//! (`guard`), finds its place (`routes`), is authenticated by its headers alone (`auth`), is read
-//! within limits (`limits`) and ends in one of the bindings (`bind`), each of which decodes, calls
-//! the engine and encodes.
+//! mount it, and [`Server::serve`] binds a socket. A request is checked (`guard`), matched by its path
+//! (`routes`), authenticated by its headers alone (`auth`), read within limits (`limits`) and handed
+//! to one of the bindings (`bind`), which decodes it, calls the engine and encodes the answer.
 
 pub mod auth;
 mod bind;
@@ -15,10 +14,10 @@ pub mod config;
 mod connection;
 mod cors;
 mod guard;
+mod h2_stall;
 mod health;
 mod limits;
 mod metrics;
-mod pace;
 mod page;
 mod refusal;
 mod routes;

@@ -1,4 +1,4 @@
-//! How much of what is taken: bytes of a body, streams of a caller, connections of an address.
+//! Limits: bytes of a body, streams per caller, connections per address.
 
 use std::{
     collections::HashMap,
@@ -93,31 +93,31 @@ where
     Ok((body, reservation))
 }
 
-/// A body that has a place among those on their way out for as long as any of it is here: what is
+/// A body with a reservation that lasts as long as any part of it is in memory: what is
 /// not read must not pile up without end.
-pub(crate) fn hold(body: Bytes, share: impl FnOnce() -> Arc<Quota>) -> Result<Bytes, Error> {
+pub(crate) fn hold(body: Bytes, quota: impl FnOnce() -> Arc<Quota>) -> Result<Bytes, Error> {
     if body.len() <= budget::SMALL {
         return Ok(body);
     }
-    let place = share().try_reserve(body.len()).ok_or_else(|| {
+    let reservation = quota().try_reserve(body.len()).ok_or_else(|| {
         let text = "too much is waiting to be read from this server; try again later";
         Error::new(ErrorKind::Unavailable, text)
     })?;
-    Ok(held(body, place))
+    Ok(held(body, reservation))
 }
 
-/// Bytes that keep their place.
-pub(crate) fn held(bytes: Bytes, place: Reservation) -> Bytes {
+/// Bytes that hold a reservation.
+pub(crate) fn held(bytes: Bytes, reservation: Reservation) -> Bytes {
     struct Held {
         bytes: Bytes,
-        _place: Reservation,
+        _reservation: Reservation,
     }
     impl AsRef<[u8]> for Held {
         fn as_ref(&self) -> &[u8] {
             &self.bytes
         }
     }
-    Bytes::from_owner(Held { bytes, _place: place })
+    Bytes::from_owner(Held { bytes, _reservation: reservation })
 }
 
 /// What goes to a peer, in pieces that are small: the connection keeps one until it is taken.
@@ -157,43 +157,43 @@ pub(crate) fn no_memory() -> Error {
     Error::new(ErrorKind::Unavailable, text)
 }
 
-/// Counts what is open per key, up to a limit.
+/// A limit of open things per key, such as streams per owner.
 #[derive(Debug, Clone)]
-pub(crate) struct Tally<K: Hash + Eq> {
+pub(crate) struct KeyedLimit<K: Hash + Eq> {
     limit: usize,
     open: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-/// One that is open. Dropping it makes room.
+/// A permit for one open thing of a key. Dropping it returns the permit.
 #[derive(Debug)]
-pub(crate) struct Slot<K: Hash + Eq> {
+pub(crate) struct KeyedPermit<K: Hash + Eq> {
     key: K,
     open: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-impl<K: Hash + Eq + Clone> Tally<K> {
+impl<K: Hash + Eq + Clone> KeyedLimit<K> {
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, open: Arc::default() }
     }
 
-    /// One more, unless that is too many.
-    pub(crate) fn take(&self, key: K) -> Option<Slot<K>> {
+    /// A permit, unless the key has as many as the limit.
+    pub(crate) fn try_acquire(&self, key: K) -> Option<KeyedPermit<K>> {
         let mut open = self.open.lock().expect("nothing panics while it holds this lock");
         let count = open.entry(key.clone()).or_default();
         if *count >= self.limit {
             return None;
         }
         *count += 1;
-        Some(Slot { key, open: Arc::clone(&self.open) })
+        Some(KeyedPermit { key, open: Arc::clone(&self.open) })
     }
 
-    /// How many are open, of all keys.
+    /// The number of permits that are held, of all keys.
     pub(crate) fn count(&self) -> usize {
         self.open.lock().expect("nothing panics while it holds this lock").values().sum()
     }
 }
 
-impl<K: Hash + Eq> Drop for Slot<K> {
+impl<K: Hash + Eq> Drop for KeyedPermit<K> {
     fn drop(&mut self) {
         let mut open = self.open.lock().expect("nothing panics while it holds this lock");
         if let Some(count) = open.get_mut(&self.key) {
@@ -214,30 +214,30 @@ mod tests {
     #[test]
     fn responses_that_nobody_reads_do_not_pile_up() {
         let budget = MemoryBudget::new(800 << 10, 4);
-        let share = || budget.quota(Payer::Connection(1));
+        let quota = || budget.quota(Payer::Connection(1));
         let body = || Bytes::from(vec![b'x'; 120 << 10]);
-        let first = hold(body(), share).unwrap();
+        let first = hold(body(), quota).unwrap();
         assert_eq!(first, body());
         let mut first = Pieces::new(first);
-        assert_eq!(hold(body(), share).unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(hold(body(), quota).unwrap_err().kind, ErrorKind::Unavailable);
         assert!(
             hold(body(), || budget.quota(Payer::Connection(2))).is_ok(),
             "others have their own"
         );
-        assert!(hold(Bytes::from_static(b"small"), share).is_ok());
+        assert!(hold(Bytes::from_static(b"small"), quota).is_ok());
         let (mut pieces, mut count) = (vec![first.next().unwrap()], 1);
         while first.len() > budget::SMALL {
             pieces = vec![first.next().unwrap()];
             count += 1;
         }
         assert_eq!((count, first.len()), (14, budget::SMALL));
-        assert!(hold(body(), share).is_err(), "it is still on its way");
+        assert!(hold(body(), quota).is_err(), "it is still on its way");
         pieces.push(first.next().unwrap());
         assert!(first.next().is_none());
-        assert!(hold(body(), share).is_err(), "a piece of it is still on its way");
+        assert!(hold(body(), quota).is_err(), "a piece of it is still on its way");
         let last = pieces.pop().unwrap();
         drop(pieces);
-        assert!(hold(body(), share).is_ok(), "only the last is left, which is a copy");
+        assert!(hold(body(), quota).is_ok(), "only the last is left, which is a copy");
         assert_eq!(last, body()[..budget::SMALL]);
     }
 
@@ -328,13 +328,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_free_again_once_dropped() {
-        let tally = Tally::new(2);
-        let first = tally.take("a").unwrap();
-        let _second = tally.take("a").unwrap();
-        assert!(tally.take("a").is_none());
-        assert!(tally.take("b").is_some());
+    fn a_permit_is_free_again_once_dropped() {
+        let limit = KeyedLimit::new(2);
+        let first = limit.try_acquire("a").unwrap();
+        let _second = limit.try_acquire("a").unwrap();
+        assert!(limit.try_acquire("a").is_none());
+        assert!(limit.try_acquire("b").is_some());
         drop(first);
-        assert!(tally.take("a").is_some());
+        assert!(limit.try_acquire("a").is_some());
     }
 }

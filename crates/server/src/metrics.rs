@@ -1,4 +1,4 @@
-//! What the server counts, and who may read it.
+//! Server metrics and the access to them.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use crate::{
     bind::{Binding, respond},
     body::Body,
     config::MetricsAccess,
-    guard::Door,
+    guard::Ingress,
     health::fresh,
     refusal::Refusal,
     server::Shared,
@@ -187,8 +187,8 @@ impl Calls {
 }
 
 /// Answers a scrape.
-pub(crate) async fn answer(shared: &Shared, parts: &Parts, door: Door) -> Response<Body> {
-    if let Some(refused) = refused(shared, parts, door) {
+pub(crate) async fn answer(shared: &Shared, parts: &Parts, ingress: Ingress) -> Response<Body> {
+    if let Some(refused) = refused(shared, parts, ingress) {
         return refused;
     }
     let mut text = Text::default();
@@ -198,7 +198,7 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts, door: Door) -> Respon
     fresh(respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.finish()))
 }
 
-fn refused(shared: &Shared, parts: &Parts, door: Door) -> Option<Response<Body>> {
+fn refused(shared: &Shared, parts: &Parts, ingress: Ingress) -> Option<Response<Body>> {
     match &shared.config.metrics {
         MetricsAccess::Everybody => None,
         MetricsAccess::Token(token) => {
@@ -214,9 +214,9 @@ fn refused(shared: &Shared, parts: &Parts, door: Door) -> Option<Response<Body>>
             Some(response)
         }
         MetricsAccess::Loopback => {
-            let near = match door {
-                Door::Socket { bound, .. } => bound.to_canonical().is_loopback(),
-                Door::InProcess => true,
+            let near = match ingress {
+                Ingress::Socket { bound, .. } => bound.to_canonical().is_loopback(),
+                Ingress::InProcess => true,
             };
             // Behind a proxy everybody comes from loopback, and where there are tokens there may be
             // a proxy.

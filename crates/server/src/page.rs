@@ -1,4 +1,4 @@
-//! The page a person sees who opens the server's address.
+//! HTML start page of the server.
 
 use std::fmt::Write;
 

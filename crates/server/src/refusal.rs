@@ -1,4 +1,4 @@
-//! Answers given before any protocol is spoken: wrong door, wrong path, wrong verb.
+//! Refusals before any protocol applies: a forbidden host, an unknown path, a wrong method.
 
 use herald_protocol::{Error, ErrorKind, status::Details};
 use http::{HeaderValue, Response, StatusCode, header};
@@ -23,7 +23,7 @@ impl Refusal {
     }
 
     pub(crate) fn not_found() -> Self {
-        let refusal = Self::new(StatusCode::NOT_FOUND, "there is nothing here");
+        let refusal = Self::new(StatusCode::NOT_FOUND, "no such path");
         Self { kind: Some(ErrorKind::MethodNotFound), ..refusal }
     }
 

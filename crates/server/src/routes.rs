@@ -1,49 +1,49 @@
-//! Which path is what. Fixed paths win; a tenant's come last.
+//! Route table: from a path to its endpoint. Fixed paths come first, the paths of tenants last.
 
 use herald_protocol::dialect::Entry;
 
-/// What a path names.
+/// The match of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place<'a> {
+pub(crate) struct RouteMatch<'a> {
     /// The agent whose own endpoints these are; `None` at the root.
     pub(crate) agent: Option<&'a str>,
-    /// What is there.
-    pub(crate) what: What<'a>,
+    /// The endpoint.
+    pub(crate) target: Target<'a>,
 }
 
-/// What can be at a path.
+/// The endpoints of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What<'a> {
+pub(crate) enum Target<'a> {
     /// The page for people, and JSON-RPC for programs.
     Root,
     /// JSON-RPC.
     JsonRpc(Entry),
     /// JSON-RPC both ways, over WebSocket.
     Socket,
-    /// Everything that happens to the caller's tasks.
+    /// The feed of all events of the caller's tasks.
     Events,
-    /// REST, under its mount; whether there is something is for the REST table to say.
+    /// REST, under its mount. The REST route table decides whether the path exists.
     Rest(Mount, &'a str),
     /// The agent's card.
     Card,
-    /// Whether the process lives.
+    /// The liveness check.
     Live,
-    /// Whether a call would be served.
+    /// The readiness check.
     Ready,
-    /// Numbers for operators.
+    /// The metrics.
     Metrics,
 }
 
 /// Where REST is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mount {
-    /// Beside everything else. Without `/v1` it is 1.0.
+    /// The root path. Without `/v1` the version is 1.0.
     Root,
-    /// Under `/a2a/rest`. Without `/v1` the version says which generation, and none is 0.3.
+    /// `/a2a/rest`. Without `/v1` the version header decides; without that header it is 0.3.
     Shared,
 }
 
-/// First segments that are never a tenant's. Some are not served yet and stay free.
+/// First segments that are never a tenant. Some are not served yet and are reserved.
 const RESERVED: &[&str] = &[
     ".well-known",
     "a2a",
@@ -60,49 +60,49 @@ const RESERVED: &[&str] = &[
     "ws",
 ];
 
-/// Finds the place of a path, which is still percent-encoded.
-pub(crate) fn find(path: &str) -> Option<Place<'_>> {
+/// Matches a path, which is still percent-encoded.
+pub(crate) fn find(path: &str) -> Option<RouteMatch<'_>> {
     if let Some(rest) = path.strip_prefix("/agents/") {
         let (agent, path) = match rest.find('/') {
             Some(end) => rest.split_at(end),
             None => (rest, "/"),
         };
-        return Some(Place { agent: Some(agent), what: below(path)? });
+        return Some(RouteMatch { agent: Some(agent), target: below(path)? });
     }
-    let what = match path {
-        "/healthz" => What::Live,
-        "/readyz" => What::Ready,
-        "/metrics" => What::Metrics,
+    let target = match path {
+        "/healthz" => Target::Live,
+        "/readyz" => Target::Ready,
+        "/metrics" => Target::Metrics,
         _ => below(path)?,
     };
-    Some(Place { agent: None, what })
+    Some(RouteMatch { agent: None, target })
 }
 
-/// What is served at the root and again for every agent.
-fn below(path: &str) -> Option<What<'_>> {
-    let what = match path {
-        "/" => What::Root,
+/// Matches a path below the root or below an agent.
+fn below(path: &str) -> Option<Target<'_>> {
+    let target = match path {
+        "/" => Target::Root,
         "/a2a" | "/a2a/" | "/a2a/jsonrpc" | "/a2a/jsonrpc/" | "/v1/a2a" | "/v1/a2a/" => {
-            What::JsonRpc(Entry::Main)
+            Target::JsonRpc(Entry::Main)
         }
-        "/rpc" | "/rpc/" => What::JsonRpc(Entry::V01),
+        "/rpc" | "/rpc/" => Target::JsonRpc(Entry::V01),
         "/.well-known/agent-card.json" | "/.well-known/agent.json" | "/agent-card.json" => {
-            What::Card
+            Target::Card
         }
-        "/ws" | "/ws/" => What::Socket,
-        "/events" | "/events/" => What::Events,
+        "/ws" | "/ws/" => Target::Socket,
+        "/events" | "/events/" => Target::Events,
         _ => match path.strip_prefix("/a2a/rest").filter(|rest| rest.starts_with('/')) {
-            Some(rest) => What::Rest(Mount::Shared, rest),
+            Some(rest) => Target::Rest(Mount::Shared, rest),
             None => {
                 let first = path.strip_prefix('/')?.split('/').next().unwrap_or_default();
                 if RESERVED.contains(&first) {
                     return None;
                 }
-                What::Rest(Mount::Root, path)
+                Target::Rest(Mount::Root, path)
             }
         },
     };
-    Some(what)
+    Some(target)
 }
 
 #[cfg(test)]
@@ -110,43 +110,43 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(path: &str, agent: Option<&str>, what: Option<What<'_>>) {
-        assert_eq!(find(path), what.map(|what| Place { agent, what }), "{path}");
+    fn check(path: &str, agent: Option<&str>, target: Option<Target<'_>>) {
+        assert_eq!(find(path), target.map(|target| RouteMatch { agent, target }), "{path}");
     }
 
     #[test]
     fn fixed_paths_win_and_every_agent_has_them_too() {
         for prefix in ["", "/agents/echo"] {
             let agent = (!prefix.is_empty()).then_some("echo");
-            check(&format!("{prefix}/"), agent, Some(What::Root));
+            check(&format!("{prefix}/"), agent, Some(Target::Root));
             for path in ["/a2a", "/a2a/", "/a2a/jsonrpc", "/a2a/jsonrpc/", "/v1/a2a"] {
-                check(&format!("{prefix}{path}"), agent, Some(What::JsonRpc(Entry::Main)));
+                check(&format!("{prefix}{path}"), agent, Some(Target::JsonRpc(Entry::Main)));
             }
             for path in ["/rpc", "/rpc/"] {
-                check(&format!("{prefix}{path}"), agent, Some(What::JsonRpc(Entry::V01)));
+                check(&format!("{prefix}{path}"), agent, Some(Target::JsonRpc(Entry::V01)));
             }
             for path in
                 ["/.well-known/agent-card.json", "/.well-known/agent.json", "/agent-card.json"]
             {
-                check(&format!("{prefix}{path}"), agent, Some(What::Card));
+                check(&format!("{prefix}{path}"), agent, Some(Target::Card));
             }
-            check(&format!("{prefix}/ws"), agent, Some(What::Socket));
-            check(&format!("{prefix}/events"), agent, Some(What::Events));
+            check(&format!("{prefix}/ws"), agent, Some(Target::Socket));
+            check(&format!("{prefix}/events"), agent, Some(Target::Events));
             check(
                 &format!("{prefix}/a2a/rest/v1/message:send"),
                 agent,
-                Some(What::Rest(Mount::Shared, "/v1/message:send")),
+                Some(Target::Rest(Mount::Shared, "/v1/message:send")),
             );
             check(
                 &format!("{prefix}/acme/tasks/7"),
                 agent,
-                Some(What::Rest(Mount::Root, "/acme/tasks/7")),
+                Some(Target::Rest(Mount::Root, "/acme/tasks/7")),
             );
         }
-        check("/agents/echo", Some("echo"), Some(What::Root));
-        check("/healthz", None, Some(What::Live));
-        check("/readyz", None, Some(What::Ready));
-        check("/metrics", None, Some(What::Metrics));
+        check("/agents/echo", Some("echo"), Some(Target::Root));
+        check("/healthz", None, Some(Target::Live));
+        check("/readyz", None, Some(Target::Ready));
+        check("/metrics", None, Some(Target::Metrics));
     }
 
     #[test]

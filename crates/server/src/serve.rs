@@ -1,4 +1,4 @@
-//! The socket: accepts connections until it is told to stop, then lets them finish.
+//! Listener: accepts connections until shutdown, then waits for them to finish.
 
 use std::{
     future::Future,
@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use crate::{connection::Connections, limits::Tally, server::Server};
+use crate::{connection::Connections, limits::KeyedLimit, server::Server};
 
 /// How long to wait after a failed accept, at first and at most: a server without file descriptors
 /// must not spin until one is free.
@@ -82,13 +82,13 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts connections, as many as there is room for.
+    /// Accepts connections, up to the limits of all and of each address.
     async fn accept(&self, listener: &TcpListener, connections: &Connections) -> Never {
         let limits = &self.shared.config.limits;
-        let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
-        let per_address = Tally::new(limits.connections_per_address.unwrap_or(usize::MAX));
+        let permits = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+        let per_address = KeyedLimit::new(limits.connections_per_address.unwrap_or(usize::MAX));
         loop {
-            let permit = Arc::clone(&room).acquire_owned().await;
+            let permit = Arc::clone(&permits).acquire_owned().await;
             let permit = permit.expect("the semaphore is never closed");
             let (stream, peer) = next(listener).await;
             admit(connections, &per_address, stream, peer.ip().to_canonical(), permit);
@@ -100,13 +100,13 @@ enum Never {}
 
 fn admit(
     connections: &Connections,
-    per_address: &Tally<IpAddr>,
+    per_address: &KeyedLimit<IpAddr>,
     stream: TcpStream,
     peer: IpAddr,
     permit: OwnedSemaphorePermit,
 ) {
-    match per_address.take(peer) {
-        Some(slot) => connections.open(stream, (permit, slot)),
+    match per_address.try_acquire(peer) {
+        Some(own) => connections.open(stream, (permit, own)),
         None => tracing::debug!(%peer, "too many connections from one address"),
     }
 }

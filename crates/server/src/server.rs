@@ -1,4 +1,4 @@
-//! The server: from a request to a response.
+//! Server handle: dispatch of a request to its endpoint.
 
 use std::{
     convert::Infallible,
@@ -27,13 +27,13 @@ use crate::{
     card,
     config::Config,
     cors,
-    guard::{Door, Guard, is_coded},
-    health::{self, Pulse},
-    limits::Tally,
+    guard::{Guard, Ingress, is_coded},
+    health::{self, ReadinessCache},
+    limits::KeyedLimit,
     metrics::{self, Metrics},
     page,
     refusal::Refusal,
-    routes::{self, What},
+    routes::{self, Target},
     tls::Tls,
     trace,
 };
@@ -57,9 +57,9 @@ pub(crate) struct Shared {
     pub(crate) auth: Arc<dyn Authenticate>,
     pub(crate) tls: Option<Tls>,
     pub(crate) guard: Guard,
-    pub(crate) streams: Tally<Owner>,
+    pub(crate) streams: KeyedLimit<Owner>,
     pub(crate) metrics: Metrics,
-    pub(crate) pulse: Pulse,
+    pub(crate) readiness: ReadinessCache,
     /// Bytes of messages on WebSockets that may be on their way in at once.
     pub(crate) bodies: Semaphore,
     /// Bytes of responses that may be on their way out at once.
@@ -89,7 +89,7 @@ impl Server {
     }
 
     /// Answers one request.
-    pub(crate) async fn handle<B>(&self, request: Request<B>, door: Door) -> Response<Body>
+    pub(crate) async fn handle<B>(&self, request: Request<B>, ingress: Ingress) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
     {
@@ -100,10 +100,10 @@ impl Server {
         let (parts, body) = request.into_parts();
         let span = self.span(&parts, name);
         let answered = pin!(async {
-            let answer = self.shared.enter(id, &parts, body, door).await;
+            let answer = self.shared.enter(id, &parts, body, ingress).await;
             let mut response = answer.unwrap_or_else(Refusal::into_response);
             finish(&mut response, &parts, name);
-            if self.shared.tls.is_some() && door.is_public() {
+            if self.shared.tls.is_some() && ingress.is_public() {
                 let pinned = HeaderValue::from_static("max-age=31536000");
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, pinned);
             }
@@ -183,7 +183,7 @@ impl Shared {
         id: Uuid,
         parts: &Parts,
         body: B,
-        door: Door,
+        ingress: Ingress,
     ) -> Result<Response<Body>, Refusal>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -193,66 +193,68 @@ impl Shared {
             return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
         }
         if grpc::is_call(&parts.headers) {
-            return Box::pin(grpc::answer(self, id, parts, body, door)).await;
+            return Box::pin(grpc::answer(self, id, parts, body, ingress)).await;
         }
-        let place = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
+        let matched = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
         // Probes come by whatever name their prober has for us.
-        match place.what {
-            What::Live => return reading(&parts.method).map(|()| health::live()),
-            What::Ready => {
+        match matched.target {
+            Target::Live => return reading(&parts.method).map(|()| health::live()),
+            Target::Ready => {
                 reading(&parts.method)?;
                 return Ok(health::ready(self).await);
             }
-            What::Root
-            | What::JsonRpc(_)
-            | What::Socket
-            | What::Events
-            | What::Rest(..)
-            | What::Card
-            | What::Metrics => {}
+            Target::Root
+            | Target::JsonRpc(_)
+            | Target::Socket
+            | Target::Events
+            | Target::Rest(..)
+            | Target::Card
+            | Target::Metrics => {}
         }
-        let host = self.guard.host(parts, door)?;
-        if place.what == What::Metrics {
+        let host = self.guard.host(parts, ingress)?;
+        if matched.target == Target::Metrics {
             reading(&parts.method)?;
-            return Ok(metrics::answer(self, parts, door).await);
+            return Ok(metrics::answer(self, parts, ingress).await);
         }
-        let agent = place.agent.map(AgentName::from);
+        let agent = matched.agent.map(AgentName::from);
         let profile = self.engine.profile(agent.as_ref()).ok_or_else(Refusal::not_found)?;
-        let binding = match place.what {
-            What::Rest(..) | What::Events => Binding::Rest,
-            What::Socket => Binding::WebSocket,
-            What::Root
-            | What::JsonRpc(_)
-            | What::Card
-            | What::Live
-            | What::Ready
-            | What::Metrics => Binding::JsonRpc,
+        let binding = match matched.target {
+            Target::Rest(..) | Target::Events => Binding::Rest,
+            Target::Socket => Binding::WebSocket,
+            Target::Root
+            | Target::JsonRpc(_)
+            | Target::Card
+            | Target::Live
+            | Target::Ready
+            | Target::Metrics => Binding::JsonRpc,
         };
-        let mut exchange = Exchange::new(self, parts, agent, binding, id, door);
-        if place.what == What::Card {
+        let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
+        if matched.target == Target::Card {
             let base = self.base(&exchange, host.as_ref());
             return card_answer(&exchange, profile, &base);
         }
         let origin = self.guard.origin(&parts.headers, host.as_ref())?;
         exchange.join(trace::of(&parts.headers));
-        let mut response = match (place.what, &parts.method) {
+        let mut response = match (matched.target, &parts.method) {
             (_, &Method::OPTIONS) => cors::preflight(),
-            (What::Root, &Method::GET | &Method::HEAD) => {
+            (Target::Root, &Method::GET | &Method::HEAD) => {
                 let base = self.base(&exchange, host.as_ref());
                 self.page(&exchange, profile, &base)
             }
-            (What::Root, &Method::POST) => jsonrpc::answer(&exchange, Entry::Main, body).await,
-            (What::JsonRpc(entry), &Method::POST) => jsonrpc::answer(&exchange, entry, body).await,
-            (What::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
-            (What::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
-            (What::Socket, &Method::GET) => ws::answer(&exchange).await,
-            (What::Events, &Method::GET) => events::answer(&exchange).await,
-            (What::Socket | What::Events, _) => return Err(Refusal::method("GET, OPTIONS")),
-            (What::Rest(mount, path), method) => {
+            (Target::Root, &Method::POST) => jsonrpc::answer(&exchange, Entry::Main, body).await,
+            (Target::JsonRpc(entry), &Method::POST) => {
+                jsonrpc::answer(&exchange, entry, body).await
+            }
+            (Target::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
+            (Target::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
+            (Target::Socket, &Method::GET) => ws::answer(&exchange).await,
+            (Target::Events, &Method::GET) => events::answer(&exchange).await,
+            (Target::Socket | Target::Events, _) => return Err(Refusal::method("GET, OPTIONS")),
+            (Target::Rest(mount, path), method) => {
                 let method = if *method == Method::HEAD { &Method::GET } else { method };
                 rest::answer(&exchange, method, mount, path, body).await
             }
-            (What::Card | What::Live | What::Ready | What::Metrics, _) => {
+            (Target::Card | Target::Live | Target::Ready | Target::Metrics, _) => {
                 return Err(Refusal::not_found());
             }
         };
@@ -291,9 +293,10 @@ impl Shared {
 
     /// A command line that calls the agent whose endpoints are below `base`.
     pub(crate) fn curl(&self, base: &str) -> String {
-        let credentials = match self.auth.schemes().is_empty() {
-            true => "",
-            false => " -H \"Authorization: Bearer $HERALD_TOKEN\"",
+        let credentials = if self.auth.schemes().is_empty() {
+            ""
+        } else {
+            " -H \"Authorization: Bearer $HERALD_TOKEN\""
         };
         format!(
             "curl -s {base}/a2a/jsonrpc -H 'A2A-Version: 1.0' -H 'Content-Type: application/json'\
@@ -342,6 +345,6 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let server = self.clone();
-        Box::pin(async move { Ok(server.handle(request, Door::InProcess).await) })
+        Box::pin(async move { Ok(server.handle(request, Ingress::InProcess).await) })
     }
 }

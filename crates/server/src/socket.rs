@@ -1,5 +1,4 @@
-//! One connection's socket, and what goes on there: whether a request is under way, and since when
-//! the peer lets us wait.
+//! Socket of one connection, with its activity: requests in progress, idle time and write stalls.
 
 use std::{
     io::{self, IoSlice},
@@ -18,103 +17,102 @@ use tokio::{
 
 use crate::{config::Timeouts, tls::Stream};
 
-/// How long, and for how many bytes, a peer may go on sending what nobody reads after the last
-/// response. Hanging up on it at once would reset the connection, and it might never see why.
+/// The time and the bytes for which unread input is discarded after the last response. Closing the
+/// socket with unread input resets the connection, and the peer might not see the response.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 8 << 20;
 
-/// What a socket that gathers holds back at most.
+/// The most bytes that are held back to be written together.
 const GATHERED: usize = 1 << 10;
 
-/// Has the system send at once what is written, and drop a peer that is not there any more: one
-/// that vanished without a word acknowledges neither what is sent to it nor, when nothing is, the
-/// question whether it is there.
-pub(crate) fn prepare(stream: &TcpStream, patience: Duration) {
+/// Sets the TCP options: no delay of small writes, and keepalive with a user timeout, so that the system
+/// drops a peer that vanished without closing the connection.
+pub(crate) fn prepare(stream: &TcpStream, timeout: Duration) {
     let socket = SockRef::from(stream);
-    let alive = TcpKeepalive::new().with_time(patience).with_interval(patience / 4);
-    // A socket without them is served too; it may only be kept for longer.
+    let alive = TcpKeepalive::new().with_time(timeout).with_interval(timeout / 4);
+    // Errors are ignored: without the options a dead peer is only noticed later.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_keepalive(&alive);
     #[cfg(target_os = "linux")]
-    let _ = socket.set_tcp_user_timeout(Some(patience));
+    let _ = socket.set_tcp_user_timeout(Some(timeout));
 }
 
-/// A socket that notes when requests begin and gives up on a peer that takes nothing.
+/// A socket that records activity and fails when the peer reads nothing.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Stream,
-    pulse: Pulse,
+    connection: ConnectionState,
     limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
-    /// What goes out together with the next write, if writes are gathered.
+    /// Bytes that go out with the next write, if writes are gathered.
     gathered: Option<Vec<u8>>,
-    /// Nothing more will be written.
+    /// True once the write side is shut down.
     shut: bool,
     lingering: Option<Pin<Box<Sleep>>>,
     discarded: usize,
 }
 
-/// What goes on on a connection.
+/// Activity of a connection. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Pulse(Arc<Mutex<State>>);
+pub(crate) struct ConnectionState(Arc<Mutex<Activity>>);
 
 #[derive(Debug)]
-struct State {
-    /// Requests under way.
+struct Activity {
+    /// Requests in progress.
     busy: usize,
-    /// What is waited for while none is.
+    /// The expected input while no request is in progress.
     wait: Wait,
     since: Instant,
-    /// Whether the peer may still be sending a body that nobody reads.
+    /// True if the peer may still be sending a body that was not read to its end.
     unread: bool,
 }
 
-/// What a connection without a request waits for.
+/// The input that a connection without a request waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The end of the headers, on HTTP/1.
     Head,
     /// The first byte of the next request, on HTTP/1.
     Next,
-    /// A request, on HTTP/2, which has traffic of its own between requests.
+    /// A request, on HTTP/2, which has other traffic between requests.
     Request,
 }
 
-/// A request under way, until its response is gone.
+/// A request in progress, until its response is sent.
 #[derive(Debug)]
-pub(crate) struct Busy(Pulse);
+pub(crate) struct Busy(ConnectionState);
 
-impl Pulse {
-    /// Waits for this since then.
+impl ConnectionState {
+    /// A connection that has waited for this input since then.
     pub(crate) fn new(wait: Wait, since: Instant) -> Self {
-        Self(Arc::new(Mutex::new(State { busy: 0, wait, since, unread: false })))
+        Self(Arc::new(Mutex::new(Activity { busy: 0, wait, since, unread: false })))
     }
 
-    /// Notes that a request has arrived.
+    /// Records that a request has arrived.
     pub(crate) fn begin(&self) -> Busy {
         self.lock().busy += 1;
         Busy(self.clone())
     }
 
-    /// What has been waited for long enough then, if nothing happens.
+    /// The expected input and its deadline; `None` while a request is in progress.
     pub(crate) fn deadline(&self, timeouts: &Timeouts) -> Option<(Wait, Instant)> {
         let state = self.lock();
         if state.busy > 0 {
             return None;
         }
-        let patience = match state.wait {
+        let timeout = match state.wait {
             Wait::Head => timeouts.head,
             Wait::Next | Wait::Request => timeouts.idle,
         };
-        Some((state.wait, state.since + patience))
+        Some((state.wait, state.since + timeout))
     }
 
-    /// Notes that the body of a request was not read to its end.
+    /// Records that the body of a request was not read to its end.
     pub(crate) fn leave_unread(&self) {
         self.lock().unread = true;
     }
 
-    fn heard(&self) {
+    fn received(&self) {
         let mut state = self.lock();
         if state.busy == 0 && state.wait == Wait::Next {
             state.wait = Wait::Head;
@@ -122,7 +120,7 @@ impl Pulse {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Activity> {
         self.0.lock().expect("nothing panics while it holds this lock")
     }
 }
@@ -141,10 +139,10 @@ impl Drop for Busy {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: Stream, pulse: Pulse, limit: Duration) -> Self {
+    pub(crate) fn new(stream: Stream, connection: ConnectionState, limit: Duration) -> Self {
         Self {
             stream,
-            pulse,
+            connection,
             limit,
             stalled: None,
             gathered: None,
@@ -154,15 +152,16 @@ impl Socket {
         }
     }
 
-    /// Puts small writes together until they are flushed. HTTP/2 has several frames to an answer;
-    /// given writes of many pieces its encoder would send off each payload of more than 256 bytes
-    /// before it looks at the next frame, which is a system call for the trailers of every call.
+    /// Gathers small writes until they are flushed. An HTTP/2 response has several frames; with
+    /// vectored writes the encoder would flush each payload of more than 256 bytes before the next
+    /// frame, which costs one more system call per response for its trailers.
     pub(crate) fn gathering(mut self) -> Self {
         self.gathered = Some(Vec::new());
         self
     }
 
-    /// Writes what was gathered, and of `more` what goes along. Ready once the former is gone.
+    /// Writes the gathered bytes and as much of `more` as fits. Ready once the gathered ones are
+    /// written.
     fn poll_gathered(&mut self, cx: &mut Context<'_>, more: &[u8]) -> Poll<io::Result<usize>> {
         while let Some(held) = self.gathered.as_mut().filter(|held| !held.is_empty()) {
             let pieces = [IoSlice::new(held), IoSlice::new(more)];
@@ -180,9 +179,9 @@ impl Socket {
         Poll::Ready(Ok(0))
     }
 
-    /// Discards what the peer is still sending.
+    /// Reads and discards input, within the limits of lingering.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.pulse.lock().unread {
+        if !self.connection.lock().unread {
             return Poll::Ready(());
         }
         let mut buffer = [0; 4 << 10];
@@ -194,15 +193,15 @@ impl Socket {
                 }
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => {
-                    let patience = self.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
-                    return patience.as_mut().poll(cx);
+                    let linger = self.lingering.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+                    return linger.as_mut().poll(cx);
                 }
             }
         }
         Poll::Ready(())
     }
 
-    /// Turns waiting to write into an error once it has taken too long.
+    /// Turns a pending write into an error once it has been pending for too long.
     fn watch<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -215,7 +214,10 @@ impl Socket {
         let limit = self.limit;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the peer reads nothing (stall timeout)",
+        )))
     }
 }
 
@@ -228,7 +230,7 @@ impl AsyncRead for Socket {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.pulse.heard();
+            self.connection.received();
         }
         read
     }
@@ -269,7 +271,7 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_gathered(cx, &[]))?;
-        // TLS takes what it cannot send yet, and waits here.
+        // TLS buffers bytes that it cannot send yet, so a stall shows here and not in the write.
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         self.watch(cx, flushed)
     }
@@ -290,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    // No peer can vanish from loopback, so that this much has to do.
+    // A peer cannot vanish from loopback, so the test only checks the options.
     #[tokio::test]
     async fn the_system_is_asked_to_drop_peers_that_vanish() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! TLS on the server's own port, for those who have no proxy in front of it.
+//! TLS on the server's port, for deployments without a proxy.
 
 use std::{
     fmt, io,

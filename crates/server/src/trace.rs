@@ -1,4 +1,4 @@
-//! Which trace a request belongs to.
+//! Trace context of a request, from its headers or its metadata.
 
 use herald_protocol::{
     Request, TraceContext,

@@ -1,4 +1,4 @@
-//! What every [`Store`] promises, as checks that any implementation can be put through.
+//! Conformance suite of [`Store`]: checks that every implementation must pass.
 
 #![expect(clippy::unwrap_used, reason = "a broken promise is to panic")]
 
@@ -98,7 +98,7 @@ where
             work_is_due_until_somebody_holds_it,
             what_a_dead_process_held_is_due,
             the_oldest_work_is_due_first,
-            work_in_line_is_due_by_its_message,
+            serial_work_is_due_by_its_message,
             a_paused_task_is_found_after_its_time,
         },
         sweep::{

@@ -1,4 +1,4 @@
-//! A real store that fails when a test tells it to.
+//! Fault-injecting store for tests: a real store whose calls fail on demand.
 
 use std::sync::{
     Mutex,
@@ -11,8 +11,8 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page,
-    Position, RecallQuery, Retention, Store, StoreError, Stored, sqlite::Sqlite,
+    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Holder, Key, ListQuery, Listing,
+    Original, Page, Position, Retention, Store, StoreError, Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -80,9 +80,10 @@ impl Flaky {
     }
 
     fn write(&self) -> Result<(), StoreError> {
-        match self.writes_fail.load(Ordering::Relaxed) {
-            true => Err(StoreError::Unavailable("the disk is full".into())),
-            false => Ok(()),
+        if self.writes_fail.load(Ordering::Relaxed) {
+            Err(StoreError::Unavailable("the disk is full".into()))
+        } else {
+            Ok(())
         }
     }
 
@@ -146,9 +147,12 @@ impl Store for Flaky {
         self.store.list(query).await
     }
 
-    async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError> {
+    async fn conversation_history(
+        &self,
+        query: HistoryQuery,
+    ) -> Result<Vec<(TaskId, Stored)>, StoreError> {
         self.looked()?;
-        self.store.recall(query).await
+        self.store.conversation_history(query).await
     }
 
     async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError> {
@@ -164,18 +168,18 @@ impl Store for Flaky {
         self.store.due(agent, living, limit).await
     }
 
-    async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
+    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
         self.write()?;
-        self.store.line_up(agent, living).await
+        self.store.enable_serial(agent, living).await
     }
 
-    async fn due_in_line(
+    async fn next_serial(
         &self,
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
     ) -> Result<Vec<Key>, StoreError> {
-        self.store.due_in_line(agent, busy, limit).await
+        self.store.next_serial(agent, busy, limit).await
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {
@@ -204,8 +208,8 @@ impl Store for Flaky {
         self.store.metrics()
     }
 
-    fn is_lasting(&self) -> bool {
-        self.store.is_lasting()
+    fn is_durable(&self) -> bool {
+        self.store.is_durable()
     }
 
     fn secret(&self) -> [u8; 32] {

@@ -1,4 +1,4 @@
-//! The store in one SQLite file, or in memory.
+//! SQLite store, in one file or in memory.
 //!
 //! One thread writes, in transactions that it shares out among everybody who waits; readers each
 //! have a connection of their own. The cost of a write or a read does not depend on how many tasks
@@ -12,13 +12,13 @@ mod files;
 #[cfg(test)]
 mod growth;
 mod inspect;
-mod line;
 mod list;
 mod names;
 mod open;
 mod prepared;
 mod reader;
 mod rows;
+mod serial_queue;
 mod statements;
 mod sweep;
 mod writer;
@@ -39,8 +39,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, FeedPage, FeedQuery, Holder, Key, ListQuery, Listing, Original, Page,
-    RecallQuery, Retention, Store, StoreError, Stored,
+    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Holder, Key, ListQuery, Listing,
+    Original, Page, Retention, Store, StoreError, Stored,
 };
 
 pub use error::OpenError;
@@ -212,8 +212,11 @@ impl Store for Sqlite {
         self.read_long(move |conn| list::list(conn, &query)).await
     }
 
-    async fn recall(&self, query: RecallQuery) -> Result<Vec<(TaskId, Stored)>, StoreError> {
-        self.read_long(move |conn| list::recall(conn, &query)).await
+    async fn conversation_history(
+        &self,
+        query: HistoryQuery,
+    ) -> Result<Vec<(TaskId, Stored)>, StoreError> {
+        self.read_long(move |conn| list::conversation_history(conn, &query)).await
     }
 
     async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError> {
@@ -229,17 +232,17 @@ impl Store for Sqlite {
         self.readers.with(|conn| reader::due(conn, agent, living, limit))
     }
 
-    async fn line_up(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
-        self.write(Work::LineUp(agent.clone(), living)).await.map(|_| ())
+    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
+        self.write(Work::EnableSerial(agent.clone(), living)).await.map(|_| ())
     }
 
-    async fn due_in_line(
+    async fn next_serial(
         &self,
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
     ) -> Result<Vec<Key>, StoreError> {
-        self.readers.with(|conn| line::due_in_line(conn, agent, busy, limit))
+        self.readers.with(|conn| serial_queue::next_serial(conn, agent, busy, limit))
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {
@@ -273,7 +276,7 @@ impl Store for Sqlite {
         Some(&self.metrics)
     }
 
-    fn is_lasting(&self) -> bool {
+    fn is_durable(&self) -> bool {
         match &*self.readers {
             Readers::Pool { .. } => true,
             Readers::Shared(_) => false,

@@ -1,8 +1,8 @@
-//! What a disk has spoiled does not spoil the rest.
+//! Damaged tasks: an unreadable task does not affect the others.
 
 use std::{future::Future, path::Path};
 
-use herald_engine::{Caller, Clock, Engine, Profile, Reply, Settings, Via};
+use herald_engine::{AgentRoute, Caller, Clock, Engine, Profile, Reply, Settings};
 use herald_protocol::{
     ErrorKind, Message, Request, StreamEvent, Task, TaskState, request::ListTasks,
 };
@@ -104,7 +104,7 @@ async fn a_spoiled_event_is_passed_over_by_those_who_follow_everything() {
         );
         spoil(directory.path(), &how, &spoiled);
         let bench = afresh(directory.path()).await;
-        let follow = bench.engine.follow(&bench.caller, &bench.via, Vec::new(), Some(0));
+        let follow = bench.engine.follow(&bench.caller, &bench.route, Vec::new(), Some(0));
         let mut feed = follow.await.unwrap();
         let mut seen = Vec::new();
         while seen.last() != Some(&(whole.id.clone(), true)) {
@@ -171,8 +171,8 @@ fn the_tasks_of_an_agent_that_is_gone_fail_except_what_is_spoiled() {
         let builder = builder.agent(gone, stuck()).agent(one(), stuck());
         let engine = builder.build().unwrap();
         engine.start_work().await.unwrap();
-        let via = Via { agent: Some("gone".into()), ..Via::default() };
-        let bench = Bench { engine, caller: Caller::anonymous("".into()), via };
+        let route = AgentRoute { agent: Some("gone".into()), ..AgentRoute::default() };
+        let bench = Bench { engine, caller: Caller::anonymous("".into()), route };
         let mut sends = JoinSet::new();
         // More than are ended at a time.
         for _ in 0..120 {

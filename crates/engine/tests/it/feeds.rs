@@ -32,7 +32,7 @@ async fn those_who_look_back_do_so_one_at_a_time() {
     for _ in 0..20 {
         let bench = bench.clone();
         followers.spawn(async move {
-            let follow = bench.engine.follow(&bench.caller, &bench.via, Vec::new(), Some(0));
+            let follow = bench.engine.follow(&bench.caller, &bench.route, Vec::new(), Some(0));
             let mut feed = follow.await.unwrap();
             let mut ended = 0;
             while ended < 40 {

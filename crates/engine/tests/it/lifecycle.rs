@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use herald_engine::{
-    Agent, AgentError, Caller, Engine, Profile, Settings, Turn, Via, store::sqlite::Sqlite,
+    Agent, AgentError, AgentRoute, Caller, Engine, Profile, Settings, Turn, store::sqlite::Sqlite,
 };
 use herald_protocol::{
     ErrorKind, Message, Metadata, Part, Request, SendResult, Task, TaskState,
@@ -412,7 +412,7 @@ impl Agent for Asking {
         Ok(())
     }
 
-    async fn dismissed(&self, task: &Task, metadata: Option<Metadata>) {
+    async fn task_ended(&self, task: &Task, metadata: Option<Metadata>) {
         self.0.lock().unwrap().push((task.status.state, metadata));
     }
 }
@@ -424,7 +424,8 @@ async fn an_agent_is_told_of_a_task_that_ends_while_it_waits() {
     let store = Arc::new(Sqlite::memory().unwrap());
     let engine = Engine::builder(store).agent(declared, agent.clone()).build().unwrap();
     engine.start_work().await.unwrap();
-    let bench = Bench { engine, caller: Caller::anonymous("".into()), via: Via::default() };
+    let bench =
+        Bench { engine, caller: Caller::anonymous("".into()), route: AgentRoute::default() };
     let told = || agent.0.lock().unwrap().clone();
 
     let asked = bench.send(say("work")).await.unwrap();
@@ -448,7 +449,7 @@ async fn a_task_that_failed_has_ended_before_its_agent_has_put_everything_away()
     let bench = Bench::new(Script::new(move |turn| {
         let tidy = Arc::clone(&tidy);
         Box::pin(async move {
-            let error = AgentError::Broke("it makes no sense".to_owned());
+            let error = AgentError::ProtocolViolation("it makes no sense".to_owned());
             turn.fail_while(&error, tidy.notified()).await;
             Err(error)
         })

@@ -1,8 +1,8 @@
-//! What a turn is told of its conversation.
+//! Conversation history of turns.
 
 use std::sync::{Arc, Mutex};
 
-use herald_engine::{Caller, Clock, Engine, Profile, Settings, Via, store::sqlite::Sqlite};
+use herald_engine::{AgentRoute, Caller, Clock, Engine, Profile, Settings, store::sqlite::Sqlite};
 use herald_protocol::{ContextId, Message, Part, SendResult, request::SendMessage};
 
 use crate::support::{Bench, Script, answer, eventually, profile, say, text};
@@ -87,13 +87,13 @@ async fn a_turn_knows_nothing_of_other_callers_and_other_agents() {
     let elsewhere = Caller::new("umbrella".into(), "ann", herald_engine::Scopes::ALL);
     for caller in [&ann, &bob, &elsewhere] {
         for agent in ["script", "other"] {
-            let via = Via { agent: Some(agent.into()), ..Via::default() };
-            let bench = Bench { engine: engine.clone(), caller: caller.clone(), via };
+            let route = AgentRoute { agent: Some(agent.into()), ..AgentRoute::default() };
+            let bench = Bench { engine: engine.clone(), caller: caller.clone(), route };
             bench.send(in_context("chat", "secret")).await.unwrap();
             assert!(last(&told).is_empty(), "{caller:?} at {agent}");
         }
     }
-    let bench = Bench { engine, caller: ann, via: Via::default() };
+    let bench = Bench { engine, caller: ann, route: AgentRoute::default() };
     bench.send(in_context("chat", "mine")).await.unwrap();
     assert_eq!(last(&told), ["secret=SECRET"]);
 }

@@ -100,7 +100,7 @@ async fn a_turn_that_is_left_when_the_server_stops_goes_on_with_the_next_start()
                 }
                 turn.append(text("out", "one "), false).await?;
                 turn.leaving().await;
-                Err(AgentError::Left)
+                Err(AgentError::Suspended)
             })
         })
     };
@@ -131,7 +131,7 @@ async fn nobody_is_told_to_leave_what_no_later_start_could_know_of() {
         Box::pin(async move {
             tokio::select! {
                 biased;
-                () = turn.leaving() => return Err(AgentError::Left),
+                () = turn.leaving() => return Err(AgentError::Suspended),
                 permit = gate.acquire() => permit.unwrap().forget(),
             }
             finished.fetch_add(1, Ordering::SeqCst);
@@ -150,7 +150,7 @@ async fn nobody_is_told_to_leave_what_no_later_start_could_know_of() {
 
 #[tokio::test]
 async fn who_leaves_while_nobody_stops_has_given_up() {
-    let agent = Script::new(|_| Box::pin(async { Err(AgentError::Left) }));
+    let agent = Script::new(|_| Box::pin(async { Err(AgentError::Suspended) }));
     let task = Bench::new(agent).await.send(say("work")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Failed);
 }

@@ -1,11 +1,11 @@
-//! One door for all tests: a bench with an engine on it.
+//! Test bench: an engine with a caller and a route.
 
 use std::{fmt, future::Future, path::Path, pin::Pin, sync::Arc};
 
 use async_trait::async_trait;
 use herald_engine::{
-    Agent, AgentError, Caller, Clock, Engine, Profile, Recovery, Reply, Settings, Subscription,
-    Turn, Via,
+    Agent, AgentError, AgentRoute, Caller, Clock, Engine, Profile, Recovery, Reply, Settings,
+    Subscription, Turn,
     store::{
         Store,
         sqlite::{Options, Sqlite},
@@ -61,7 +61,7 @@ impl Agent for Script {
 pub(crate) struct Bench {
     pub(crate) engine: Engine,
     pub(crate) caller: Caller,
-    pub(crate) via: Via,
+    pub(crate) route: AgentRoute,
 }
 
 pub(crate) fn profile() -> Profile {
@@ -102,11 +102,11 @@ impl Bench {
     ) -> Self {
         let builder = Engine::builder(store).settings(settings).clock(clock);
         let engine = builder.agent(profile, agent).build().unwrap();
-        Self { engine, caller: Caller::anonymous("".into()), via: Via::default() }
+        Self { engine, caller: Caller::anonymous("".into()), route: AgentRoute::default() }
     }
 
     pub(crate) async fn call(&self, request: Request) -> Result<Reply, Error> {
-        self.engine.call(&self.caller, &self.via, request).await
+        self.engine.call(&self.caller, &self.route, request).await
     }
 
     pub(crate) async fn send(&self, message: Message) -> Result<Task, Error> {

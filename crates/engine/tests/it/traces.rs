@@ -1,4 +1,4 @@
-//! A message keeps its place in its trace, whatever happens between its arrival and its turn.
+//! Trace context of messages, kept across queues and restarts.
 
 use std::sync::{Arc, Mutex};
 

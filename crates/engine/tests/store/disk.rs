@@ -55,7 +55,7 @@ async fn what_was_said_last_is_known_after_a_restart() {
     }
     drop(store);
     let store = open(&path);
-    assert_eq!(store.append(said.clone()).await, Err(StoreError::Moved));
+    assert_eq!(store.append(said.clone()).await, Err(StoreError::Conflict));
     let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert_eq!((loaded.head, loaded.header), (4, said.header.clone()));
     said.expect = 4;

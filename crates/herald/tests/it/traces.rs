@@ -164,7 +164,7 @@ async fn a_turn_that_is_taken_up_after_a_kill_is_in_the_trace_of_its_caller() {
     // The second attempt ends when it is cancelled, and with it its span.
     let cancel =
         json!({ "jsonrpc": "2.0", "id": 1, "method": "CancelTask", "params": { "id": task } });
-    eventually(SOON, "the turn is taken up", async || herald.log().contains("takes up a turn"))
+    eventually(SOON, "the turn is repeated", async || herald.log().contains("repeats a turn"))
         .await;
     let cancel = Call::post("/rpc", &cancel).header("a2a-version", "1.0");
     assert!(herald.call(&cancel).await.json()["result"].is_object());

@@ -1,4 +1,4 @@
-//! Bearer tokens that are listed in the configuration.
+//! Authentication by bearer tokens from the configuration.
 
 use async_trait::async_trait;
 use blake3::Hash;

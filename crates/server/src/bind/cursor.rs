@@ -1,4 +1,4 @@
-//! Where a stream is taken up again: the `id:` of the last event that was seen.
+//! Stream cursor: the `Last-Event-ID` from which a stream resumes.
 
 use herald_protocol::{Error, TaskId, percent, request::Cursor};
 use http::request::Parts;
@@ -37,12 +37,11 @@ pub(crate) fn prefix(task: &TaskId) -> String {
 fn parse(text: &str) -> Option<Cursor> {
     // In a query the colon itself may be escaped, and then the rest of the id is so twice.
     let decoded;
-    let text = match text.contains(':') || !text.contains('%') {
-        true => text,
-        false => {
-            decoded = percent::decode(text)?;
-            &decoded
-        }
+    let text = if text.contains(':') || !text.contains('%') {
+        text
+    } else {
+        decoded = percent::decode(text)?;
+        &decoded
     };
     let (task, seq) = match text.rsplit_once(':') {
         Some((task, seq)) => (Some(TaskId::from(percent::decode(task)?.as_ref())), seq),

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use herald_engine::{
-    Feed, Via,
+    AgentRoute, Feed,
     store::{Owner, Position},
 };
 use herald_protocol::{
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::{
     bind::{self, Exchange, query, rest, stream::Out, too_many, translate::Translators},
     body::Body,
-    limits::Slot,
+    limits::KeyedPermit,
 };
 
 /// The shape of events for a caller who names no version: that of the servers that had this path.
@@ -42,9 +42,9 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
         Err(error) => Err(error),
     };
     match opened {
-        Ok((feed, slot)) => {
+        Ok((feed, permit)) => {
             let (request, every) = (exchange.id, exchange.shared.config.timeouts.keep_alive);
-            bind::sse::carry(|out| follow(feed, dialect, request, out), every, Some(slot))
+            bind::sse::carry(|out| follow(feed, dialect, request, out), every, Some(permit))
         }
         Err(error) => rest::refuse(exchange, dialect, error),
     }
@@ -54,21 +54,19 @@ fn dialect(exchange: &Exchange<'_>) -> Result<Dialect, Error> {
     let version = exchange.version();
     let version = version.as_deref().map(str::trim).filter(|version| !version.is_empty());
     let Some(version) = version else { return Ok(UNNAMED) };
-    Ok(match Version::negotiate(Some(version))? == Version::V1_0 {
-        true => Dialect::V1,
-        false => Dialect::V03,
-    })
+    Ok(if Version::negotiate(Some(version))? == Version::V1_0 { Dialect::V1 } else { Dialect::V03 })
 }
 
-async fn open(exchange: &Exchange<'_>) -> Result<(Feed, Slot<Owner>), Error> {
+async fn open(exchange: &Exchange<'_>) -> Result<(Feed, KeyedPermit<Owner>), Error> {
     let tenant = query(exchange.parts, "tenant").filter(|tenant| !tenant.is_empty());
     let tenant = tenant.map(|text| decoded("tenant", text)).transpose()?.map(TenantId::from);
     let caller = exchange.caller(tenant.as_ref()).await?;
     let (tasks, after) = (tasks(exchange.parts)?, position(exchange.parts)?);
-    let slot = exchange.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?;
-    let via = Via { agent: exchange.agent.clone(), extensions: exchange.extensions() };
-    let feed = exchange.shared.engine.follow(&caller, &via, tasks, after).await?;
-    Ok((feed.within(exchange.share(&caller)), slot))
+    let permit =
+        exchange.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?;
+    let route = AgentRoute { agent: exchange.agent.clone(), extensions: exchange.extensions() };
+    let feed = exchange.shared.engine.follow(&caller, &route, tasks, after).await?;
+    Ok((feed.within(exchange.response_quota(&caller)), permit))
 }
 
 /// The tasks that are named, as `task_ids=a,b` or `task_ids=a&task_ids=b`.
@@ -79,9 +77,10 @@ fn tasks(parts: &Parts) -> Result<Vec<TaskId>, Error> {
     let names = values.flat_map(|(_, value)| value.split(',')).filter(|name| !name.is_empty());
     let tasks = names.map(|name| decoded(FIELD, name).map(TaskId::from));
     let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
-    match tasks.len() > MOST_TASKS {
-        true => Err(Error::field(FIELD, format!("at most {MOST_TASKS} tasks can be named"))),
-        false => Ok(tasks),
+    if tasks.len() > MOST_TASKS {
+        Err(Error::field(FIELD, format!("at most {MOST_TASKS} tasks can be named")))
+    } else {
+        Ok(tasks)
     }
 }
 
@@ -127,7 +126,7 @@ async fn follow(mut feed: Feed, dialect: Dialect, request: Uuid, out: Out) {
             let notification = jsonrpc::notification(METHOD, params);
             sse::frame(&mut out.lock(), id, None, &notification);
         }
-        out.room(item.place).await;
+        out.ready(item.reservation).await;
     }
 }
 

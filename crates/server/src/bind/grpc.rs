@@ -32,8 +32,8 @@ use crate::{
         stream::{Events, Out},
     },
     body::Body,
-    guard::Door,
-    limits::{self, Slot, Unread},
+    guard::Ingress,
+    limits::{self, KeyedPermit, Unread},
     refusal::Refusal,
     server::Shared,
     trace,
@@ -85,19 +85,19 @@ pub(crate) async fn answer<B>(
     id: Uuid,
     parts: &Parts,
     body: B,
-    door: Door,
+    ingress: Ingress,
 ) -> Result<Response<Body>, Refusal>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {
-    check_transport(parts, door)?;
+    check_transport(parts, ingress)?;
     let (service, method) = parts.uri.path()[1..].rsplit_once('/').unwrap_or_default();
-    let mut exchange = Exchange::new(shared, parts, None, Binding::Grpc, id, door);
+    let mut exchange = Exchange::new(shared, parts, None, Binding::Grpc, id, ingress);
     // Probes come by whatever name their prober has for us.
     if service == health::SERVICE {
         return Ok(answered(&exchange, health::answer(&exchange, method, body).await));
     }
-    let host = shared.guard.host(parts, door)?;
+    let host = shared.guard.host(parts, ingress)?;
     shared.guard.origin(&parts.headers, host.as_ref())?;
     if shared.config.grpc_reflection && reflection::SERVICES.contains(&service) {
         return Ok(answered(&exchange, reflection::answer(&exchange, service, body).await));
@@ -134,7 +134,7 @@ fn answered(exchange: &Exchange<'_>, called: Result<Response<Body>, Failure>) ->
 }
 
 /// What makes a request none that gRPC could answer.
-fn check_transport(parts: &Parts, door: Door) -> Result<(), Refusal> {
+fn check_transport(parts: &Parts, ingress: Ingress) -> Result<(), Refusal> {
     if parts.method != Method::POST {
         return Err(Refusal::method("POST"));
     }
@@ -145,7 +145,7 @@ fn check_transport(parts: &Parts, door: Door) -> Result<(), Refusal> {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
     // A status that follows the messages has no place in HTTP/1.
-    if parts.version < Version::HTTP_2 && door != Door::InProcess {
+    if parts.version < Version::HTTP_2 && ingress != Ingress::InProcess {
         let text = "gRPC needs HTTP/2";
         return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text));
     }
@@ -170,17 +170,17 @@ where
         return Err(unknown(format_args!("{name} has no method {method:?}")));
     };
     let deadline = deadline(&exchange.parts.headers)?;
-    let (caller, reply, slot) = {
+    let (caller, reply, permit) = {
         let performed = pin!(perform(exchange, service, operation, body));
         until(deadline, performed).await.unwrap_or(Err(TOO_LATE))?
     };
     let message = match reply {
-        Reply::Stream(events) => return Ok(stream(exchange, service, events, slot, deadline)),
+        Reply::Stream(events) => return Ok(stream(exchange, service, events, permit, deadline)),
         Reply::Sent(sent) => service.encode_send_result(sent.decode()?),
         Reply::Task(task) => service.encode_task(task.decode()?),
         Reply::Tasks(page) => service.encode_page(page),
     };
-    let body = limits::hold(framed(&message), || exchange.share(&caller))?;
+    let body = limits::hold(framed(&message), || exchange.response_quota(&caller))?;
     Ok(respond(Body::trailed(body, success())))
 }
 
@@ -189,14 +189,14 @@ async fn perform<B>(
     service: Service,
     operation: Operation,
     body: B,
-) -> Result<(Caller, Reply, Option<Slot<Owner>>), Failure>
+) -> Result<(Caller, Reply, Option<KeyedPermit<Owner>>), Failure>
 where
     B: http_body::Body<Data = Bytes>,
 {
     let caller = exchange.caller(None).await?;
     let policy = exchange.shared.config.missing_version;
     service.dialect().check_version(exchange.version().as_deref(), policy)?;
-    let (message, place) = read(exchange, &caller, body).await?;
+    let (message, reservation) = read(exchange, &caller, body).await?;
     let dialect = service.dialect();
     let request = service.decode(operation, &message);
     drop(message);
@@ -206,8 +206,8 @@ where
         Ok(request)
     });
     let request = request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-    let (reply, slot) = exchange.call(&caller, dialect, request, place).await?;
-    Ok((caller, reply, slot))
+    let (reply, permit) = exchange.call(&caller, dialect, request, reservation).await?;
+    Ok((caller, reply, permit))
 }
 
 /// The agent a request is for: that of the server, or the one its tenant names, which then is no
@@ -270,7 +270,7 @@ where
     let uploads = exchange.uploads();
     let body = limits::read_body(body, limit_with_prefix, wait, uploads, payer).await;
     match body {
-        Ok((body, place)) => Ok((unframe(body)?, place)),
+        Ok((body, reservation)) => Ok((unframe(body)?, reservation)),
         Err(Unread::TooLarge) => {
             let text = format!("the message is larger than {limit} bytes");
             Err(Error::new(ErrorKind::TooLarge, text).with("limit", limit).into())
@@ -354,7 +354,7 @@ fn stream(
     exchange: &Exchange<'_>,
     service: Service,
     events: Subscription,
-    slot: Option<Slot<Owner>>,
+    permit: Option<KeyedPermit<Owner>>,
     deadline: Option<Instant>,
 ) -> Response<Body> {
     let first = format!("{}{}", cursor::prefix(events.task_id()), events.next_seq());
@@ -367,7 +367,7 @@ fn stream(
             Err(failure) => trailers(&failure),
         })
     };
-    let mut response = respond(Body::events(Events::new(follow, slot)));
+    let mut response = respond(Body::events(Events::new(follow, permit)));
     let first = HeaderValue::try_from(first).expect("ids of events are printable ASCII");
     response.headers_mut().insert(FIRST_EVENT, first);
     response
@@ -391,12 +391,12 @@ async fn follow(
             Ok(Some(item)) => Dialect::V1.decode_event(&item.body).map(|event| {
                 frame(&mut out.lock(), &service.encode_event(event, item.closing));
                 whole = item.closing;
-                item.place
+                item.reservation
             }),
             Err(error) => Err(error),
         };
         match written {
-            Ok(place) => out.room(place).await,
+            Ok(reservation) => out.ready(reservation).await,
             Err(error) => {
                 tracing::warn!(task = %events.task_id(), %error, "a stream broke off");
                 return Err(error.with("requestId", id).into());

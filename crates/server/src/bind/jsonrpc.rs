@@ -14,7 +14,7 @@ use crate::{
     bind::{Exchange, Outcome, respond, sse},
     body::Body,
     guard,
-    limits::{self, Slot, Unread},
+    limits::{self, KeyedPermit, Unread},
     refusal::Refusal,
 };
 
@@ -24,7 +24,7 @@ pub(crate) enum Answer {
     /// The whole response.
     Whole(Bytes),
     /// A stream, in the dialect of the call.
-    Stream(Subscription, Option<Slot<Owner>>, Dialect),
+    Stream(Subscription, Option<KeyedPermit<Owner>>, Dialect),
 }
 
 /// Why a call failed, and as much as is known about it.
@@ -57,7 +57,7 @@ where
     let limit = exchange.shared.config.limits.body;
     let (wait, payer) = (exchange.shared.config.timeouts.body, || exchange.payer(&caller));
     let read = limits::read_body(body, limit, wait, exchange.uploads(), payer).await;
-    let (body, place) = match read {
+    let (body, reservation) = match read {
         Ok(read) => read,
         Err(Unread::TooLarge) => {
             let text = format!("the body is larger than {limit} bytes");
@@ -86,15 +86,15 @@ where
     // A call can take long, and all of it is in the request.
     drop(body);
     let answer = match decoded {
-        Ok(decoded) => perform(exchange, &caller, &id, decoded, place).await,
+        Ok(decoded) => perform(exchange, &caller, &id, decoded, reservation).await,
         Err(failure) => Err(failure),
     };
     match answer {
         Ok(Answer::Whole(body)) => respond(StatusCode::OK, "application/json", body),
-        Ok(Answer::Stream(events, slot, dialect)) => {
+        Ok(Answer::Stream(events, permit, dialect)) => {
             let framing = sse::Framing { dialect, call: Some(id), id: exchange.id };
             let every = exchange.shared.config.timeouts.keep_alive;
-            sse::response(events, framing, every, slot)
+            sse::response(events, framing, every, permit)
         }
         Err(failure) => refuse(exchange, entry, &id, failure),
     }
@@ -124,22 +124,22 @@ pub(crate) fn decode(
     Ok((dialect, request))
 }
 
-/// Performs one call, which has a place until it is stored.
+/// Performs one call. Its reservation lasts until the request is stored.
 pub(crate) async fn perform(
     exchange: &Exchange<'_>,
     caller: &Caller,
     id: &RequestId,
     (dialect, request): (Dialect, Request),
-    place: Option<Reservation>,
+    reservation: Option<Reservation>,
 ) -> Result<Answer, Failure> {
     let operation = request.operation();
     let failed = |error| Failure::of(dialect, operation, error);
-    match exchange.perform(caller, dialect, request, place, Some(id)).await.map_err(failed)? {
+    match exchange.perform(caller, dialect, request, reservation, Some(id)).await.map_err(failed)? {
         Outcome::Result(result) => {
-            let body = limits::hold(result, || exchange.share(caller)).map_err(failed)?;
+            let body = limits::hold(result, || exchange.response_quota(caller)).map_err(failed)?;
             Ok(Answer::Whole(body))
         }
-        Outcome::Stream(events, slot) => Ok(Answer::Stream(events, slot, dialect)),
+        Outcome::Stream(events, permit) => Ok(Answer::Stream(events, permit, dialect)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! REST: a route table onto the same requests.
+//! REST binding: a route table onto the operations.
 
 use bytes::Bytes;
 use herald_engine::{Caller, budget::Reservation};
@@ -84,21 +84,21 @@ where
     B: http_body::Body<Data = Bytes>,
 {
     let caller = exchange.caller(None).await?;
-    let (body, place) = read(exchange, &caller, body).await?;
+    let (body, reservation) = read(exchange, &caller, body).await?;
     let request = rest::request(route, exchange.parts.uri.query(), &body);
     drop(body);
     let request = request.inspect_err(|error| {
         exchange.count(route.dialect, route.operation, Some(error));
     })?;
-    match exchange.perform(&caller, route.dialect, request, place, None).await? {
+    match exchange.perform(&caller, route.dialect, request, reservation, None).await? {
         Outcome::Result(result) => {
-            let body = limits::hold(result, || exchange.share(&caller))?;
+            let body = limits::hold(result, || exchange.response_quota(&caller))?;
             Ok(respond(StatusCode::OK, content_type(route.dialect), body))
         }
-        Outcome::Stream(events, slot) => {
+        Outcome::Stream(events, permit) => {
             let framing = sse::Framing { dialect: route.dialect, call: None, id: exchange.id };
             let every = exchange.shared.config.timeouts.keep_alive;
-            Ok(sse::response(events, framing, every, slot))
+            Ok(sse::response(events, framing, every, permit))
         }
     }
 }

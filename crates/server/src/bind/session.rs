@@ -41,8 +41,8 @@ use crate::{
         query,
         translate::Translator,
     },
-    guard::Door,
-    limits::Slot,
+    guard::Ingress,
+    limits::KeyedPermit,
     server::Server,
     trace,
 };
@@ -85,13 +85,13 @@ pub(crate) struct Outgoing {
     open: Arc<Mutex<Open>>,
 }
 
-/// A message that keeps its place until it is written.
+/// A message that counts against the buffer until it is written.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) text: Bytes,
-    _room: OwnedSemaphorePermit,
-    /// Its place among all that wait, if it is an event and not small.
-    _place: Option<Reservation>,
+    _buffered: OwnedSemaphorePermit,
+    /// The reservation of its memory, if it is a large event.
+    _reservation: Option<Reservation>,
 }
 
 /// What all calls of a session have in common.
@@ -102,7 +102,7 @@ struct Talk {
     parts: Parts,
     agent: Option<AgentName>,
     binding: Binding,
-    door: Door,
+    ingress: Ingress,
     /// How many calls may be under way, streams apart: those are counted by caller.
     calls: Arc<Semaphore>,
     /// How many bytes of calls may wait for that.
@@ -111,7 +111,7 @@ struct Talk {
     least: usize,
     open: Arc<Mutex<Open>>,
     messages: mpsc::Sender<Waiting>,
-    room: Arc<Semaphore>,
+    buffer: Arc<Semaphore>,
     /// What calls may take up until they are stored.
     uploads: Arc<Quota>,
 }
@@ -143,7 +143,7 @@ impl Session {
         parts: Parts,
         agent: Option<AgentName>,
         binding: Binding,
-        door: Door,
+        ingress: Ingress,
     ) -> (Self, Outgoing) {
         let (messages, waiting) = mpsc::channel(WAITING_MESSAGES);
         let at_once = server.shared.config.limits.requests_per_connection as usize;
@@ -151,20 +151,20 @@ impl Session {
         let open = Arc::new(Mutex::new(open));
         let least = server.shared.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
         let least = least.max(1);
-        let uploads = Payer::Connection(door.connection());
+        let uploads = Payer::Connection(ingress.connection());
         let uploads = server.shared.engine.requests().quota(uploads);
         let talk = Talk {
             server,
             parts: lasting(parts),
             agent,
             binding,
-            door,
+            ingress,
             calls: Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS))),
             queue: Arc::new(Semaphore::new(least * QUEUE_CALLS)),
             least,
             open: Arc::clone(&open),
             messages,
-            room: Arc::new(Semaphore::new(WAITING_BYTES)),
+            buffer: Arc::new(Semaphore::new(WAITING_BYTES)),
             uploads,
         };
         let session = Self { talk: Arc::new(talk), calls: JoinSet::new() };
@@ -252,9 +252,9 @@ impl Talk {
             let Some(id) = &id else { return };
             match performed {
                 Ok(Answer::Whole(body)) => self.end(id, body).await,
-                Ok(Answer::Stream(events, slot, dialect)) => {
+                Ok(Answer::Stream(events, permit, dialect)) => {
                     drop(turn);
-                    self.follow(request, id, events, slot, dialect).await;
+                    self.follow(request, id, events, permit, dialect).await;
                 }
                 Err(refusal) => self.end(id, refusal).await,
             }
@@ -267,14 +267,14 @@ impl Talk {
 
     fn exchange<'a>(&'a self, parts: &'a Parts, id: Uuid) -> Exchange<'a> {
         let (shared, agent) = (&self.server.shared, self.agent.clone());
-        Exchange::new(shared, parts, agent, self.binding, id, self.door)
+        Exchange::new(shared, parts, agent, self.binding, id, self.ingress)
     }
 
     /// Performs a call. An error is the message that says so.
     async fn perform(
         &self,
         asked: Asked,
-        place: Option<Reservation>,
+        reservation: Option<Reservation>,
         request: Uuid,
     ) -> Result<Answer, Vec<u8>> {
         let parts = self.parts_of(asked.parameters.as_deref());
@@ -289,7 +289,7 @@ impl Talk {
             let (policy, params) = (MissingVersion::Lenient, asked.params.as_deref());
             let decoded = decode(&exchange, ENTRY, policy, &asked.method, params)?;
             drop(asked.params);
-            perform(&exchange, &caller, &id, decoded, place).await
+            perform(&exchange, &caller, &id, decoded, reservation).await
         };
         let performed: Result<Answer, Failure> = performed.await;
         performed.map_err(|failure| failure.encode(&exchange, ENTRY, &id).0)
@@ -301,7 +301,7 @@ impl Talk {
         request: Uuid,
         id: &RequestId,
         mut events: Subscription,
-        _slot: Option<Slot<Owner>>,
+        _permit: Option<KeyedPermit<Owner>>,
         dialect: Dialect,
     ) {
         let Err(error) = self.tell(id, &mut events, dialect).await else { return };
@@ -322,18 +322,20 @@ impl Talk {
             let items = translator.items(&item)?;
             // Who has seen the id has seen the whole event.
             let (event, last) = (format!("{prefix}{}", item.seq), items.len().saturating_sub(1));
-            let mut place = item.place;
+            let mut reservation = item.reservation;
             for (index, (_, body)) in items.iter().enumerate() {
-                match index == last {
-                    true => self.put(jsonrpc::event(id, &event, body), place.take()).await,
-                    false => self.send(jsonrpc::result(id, body)).await,
+                if index == last {
+                    self.put(jsonrpc::event(id, &event, body), reservation.take()).await;
+                } else {
+                    self.send(jsonrpc::result(id, body)).await;
                 }
             }
         }
-        match events.is_over() {
-            true => self.end(id, jsonrpc::stream_end(id)).await,
+        if events.is_over() {
+            self.end(id, jsonrpc::stream_end(id)).await;
+        } else {
             // The connection is about to end too, and the stream is to be taken up on the next.
-            false => self.done(id),
+            self.done(id);
         }
         Ok(())
     }
@@ -397,13 +399,16 @@ impl Talk {
     }
 
     /// Waits until a message can be written soon.
-    async fn put(&self, text: impl Into<Bytes>, place: Option<Reservation>) {
+    async fn put(&self, text: impl Into<Bytes>, reservation: Option<Reservation>) {
         let text = text.into();
         let size = u32::try_from(text.len().min(WAITING_BYTES)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).acquire_many_owned(size).await;
-        let room = room.expect("the semaphore is never closed");
+        let buffered = Arc::clone(&self.buffer).acquire_many_owned(size).await;
+        let buffered = buffered.expect("the semaphore is never closed");
         // Nobody writes any more: the connection has ended, and this call with it.
-        let _ = self.messages.send(Waiting { text, _room: room, _place: place }).await;
+        let _ = self
+            .messages
+            .send(Waiting { text, _buffered: buffered, _reservation: reservation })
+            .await;
     }
 
     /// The headers of one call: those of the session, and over them what the call says itself.

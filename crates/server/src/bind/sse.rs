@@ -15,7 +15,7 @@ use crate::{
         translate::Translator,
     },
     body::Body,
-    limits::Slot,
+    limits::KeyedPermit,
 };
 
 /// How an event looks on its binding.
@@ -33,16 +33,16 @@ pub(crate) fn response(
     events: Subscription,
     framing: Framing,
     every: Duration,
-    slot: Option<Slot<Owner>>,
+    permit: Option<KeyedPermit<Owner>>,
 ) -> Response<Body> {
-    carry(|out| follow(events, framing, out), every, slot)
+    carry(|out| follow(events, framing, out), every, permit)
 }
 
 /// The response that carries what `read` writes until it ends.
 pub(crate) fn carry<F>(
     read: impl FnOnce(Out) -> F,
     every: Duration,
-    slot: Option<Slot<Owner>>,
+    permit: Option<KeyedPermit<Owner>>,
 ) -> Response<Body>
 where
     F: Future<Output = ()> + Send + 'static,
@@ -54,7 +54,7 @@ where
             None
         }
     };
-    let stream = Events::new(read, slot);
+    let stream = Events::new(read, permit);
     let mut response = Response::new(Body::events(stream.beating(sse::KEEP_ALIVE, every)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -83,13 +83,13 @@ async fn follow(mut events: Subscription, framing: Framing, out: Out) {
         let framed = match events.next().await {
             Ok(Some(item)) => {
                 let framed = framing.item(&mut out.lock(), &mut translator, &prefix, &item);
-                framed.map(|()| item.place)
+                framed.map(|()| item.reservation)
             }
             Ok(None) => return,
             Err(error) => Err(error),
         };
         match framed {
-            Ok(place) => out.room(place).await,
+            Ok(reservation) => out.ready(reservation).await,
             Err(error) => {
                 framing.failure(&mut out.lock(), events.task_id(), error);
                 return;

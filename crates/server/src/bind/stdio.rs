@@ -1,4 +1,4 @@
-//! Standard input and output: a session whose messages are lines.
+//! Standard I/O binding: a JSON-RPC session whose messages are lines.
 
 use std::{future::Future, io, pin::pin, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
         Binding,
         session::{Outgoing, Session},
     },
-    guard::Door,
+    guard::Ingress,
     serve::ServeError,
     server::Server,
 };
@@ -66,7 +66,7 @@ impl Server {
         // The endpoint that programs of this kind had from the beginning.
         let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
         let (mut session, outgoing) =
-            Session::new(self, parts, None, Binding::Stdio, Door::InProcess);
+            Session::new(self, parts, None, Binding::Stdio, Ingress::InProcess);
         let mut stop = pin!(stop);
         let mut writing = pin!(write(output, outgoing));
         let end = tokio::select! {

@@ -1,4 +1,4 @@
-//! A stream of events as the body of a response. A reader writes, the connection takes.
+//! Event stream as a response body. A reader writes into a buffer, the connection drains it.
 //!
 //! Nothing is queued: when the connection has taken what the reader wrote, the reader goes on. A
 //! slow reader therefore slows only itself.
@@ -19,7 +19,7 @@ use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep};
 use tracing::Span;
 
-use crate::limits::{self, Pieces, Slot};
+use crate::limits::{self, KeyedPermit, Pieces};
 
 /// Events that are ready at the same time go out together, up to about so many bytes.
 const BATCH: usize = 8 << 10;
@@ -37,7 +37,7 @@ pub(crate) struct Events {
     beat: Option<Beat>,
     opened: Instant,
     span: Span,
-    _slot: Option<Slot<Owner>>,
+    _permit: Option<KeyedPermit<Owner>>,
 }
 
 /// What the reader has written and the connection has not taken.
@@ -47,8 +47,8 @@ pub(crate) struct Out(Arc<Written>);
 #[derive(Debug, Default)]
 struct Written {
     bytes: Mutex<Vec<u8>>,
-    /// The place of the last item among them, if that is not small.
-    place: Mutex<Option<Reservation>>,
+    /// The reservation of the last item, if that is large.
+    reservation: Mutex<Option<Reservation>>,
 }
 
 /// A sign of life for a peer that would otherwise hear nothing.
@@ -62,7 +62,7 @@ struct Beat {
 
 impl Events {
     /// What `read` writes, until it ends. What it returns follows as trailers.
-    pub(crate) fn new<F>(read: impl FnOnce(Out) -> F, slot: Option<Slot<Owner>>) -> Self
+    pub(crate) fn new<F>(read: impl FnOnce(Out) -> F, permit: Option<KeyedPermit<Owner>>) -> Self
     where
         F: Future<Output = Option<HeaderMap>> + Send + 'static,
     {
@@ -76,7 +76,7 @@ impl Events {
             beat: None,
             opened: Instant::now(),
             span: Span::current(),
-            _slot: slot,
+            _permit: permit,
         }
     }
 
@@ -156,24 +156,24 @@ impl Out {
         self.0.bytes.lock().expect("nothing panics while it holds this lock")
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<Reservation>> {
-        self.0.place.lock().expect("nothing panics while it holds this lock")
+    fn reservation(&self) -> MutexGuard<'_, Option<Reservation>> {
+        self.0.reservation.lock().expect("nothing panics while it holds this lock")
     }
 
     /// What was written since.
     fn take(&self) -> Bytes {
         let bytes = Bytes::from(std::mem::take(&mut *self.lock()));
-        match self.place().take() {
-            Some(place) => limits::held(bytes, place),
+        match self.reservation().take() {
+            Some(reservation) => limits::held(bytes, reservation),
             None => bytes,
         }
     }
 
-    /// Gives what was written its place, and waits until there is room for more. Nobody wakes the
-    /// reader for that: whoever takes the bytes polls it next.
-    pub(crate) async fn room(&self, place: Option<Reservation>) {
-        if place.is_some() {
-            *self.place() = place;
+    /// Attaches a reservation to the written bytes and waits until the buffer takes more. Nothing wakes
+    /// the reader for that: the connection polls it after taking the bytes.
+    pub(crate) async fn ready(&self, reservation: Option<Reservation>) {
+        if reservation.is_some() {
+            *self.reservation() = reservation;
         }
         poll_fn(|_| if self.lock().len() < BATCH { Poll::Ready(()) } else { Poll::Pending }).await;
     }

@@ -1,4 +1,4 @@
-//! The log holds what 1.0 puts on the wire; callers of older generations read it translated.
+//! Translation of logged events, which are stored as 1.0 JSON, for callers with older versions.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! WebSocket: a session whose messages are text frames.
+//! WebSocket binding: a JSON-RPC session whose messages are text frames.
 
 use std::{
     io,
@@ -44,10 +44,10 @@ use crate::{
     },
     body::Body,
     config::Timeouts,
-    guard::Door,
+    guard::Ingress,
     refusal::Refusal,
     server::Server,
-    socket::Pulse,
+    socket::ConnectionState,
 };
 
 /// The subprotocol, for clients that ask for one.
@@ -58,7 +58,7 @@ const WRITE: usize = 8 << 10;
 /// Larger messages go out in pieces, so that no connection keeps a buffer of the largest it ever
 /// sent.
 const PIECE: usize = 64 << 10;
-/// Bytes of one message that are taken without a place among all that are on their way in.
+/// Bytes of one message that are accepted without a reservation.
 const SMALL: usize = 64 << 10;
 /// Pings that a peer may leave unanswered.
 const PINGS: u32 = 2;
@@ -71,7 +71,7 @@ pub(crate) struct Upgrade {
     upgraded: OnUpgrade,
     parts: Box<Parts>,
     agent: Option<AgentName>,
-    door: Door,
+    ingress: Ingress,
 }
 
 /// How a socket came to its end.
@@ -107,14 +107,14 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     }
     let upgraded = exchange.parts.extensions.get::<OnUpgrade>().cloned();
     // A host application's connections are not ours to go on with.
-    let Some(upgraded) = upgraded.filter(|_| exchange.door != Door::InProcess) else {
+    let Some(upgraded) = upgraded.filter(|_| exchange.ingress != Ingress::InProcess) else {
         let text = "WebSockets are served on the server's own port only";
         return Refusal::new(StatusCode::NOT_IMPLEMENTED, text).into_response();
     };
     let mut parts = exchange.parts.clone();
     parts.extensions.remove::<OnUpgrade>();
-    let (parts, agent, door) = (Box::new(parts), exchange.agent.clone(), exchange.door);
-    let upgrade = Upgrade { upgraded, parts, agent, door };
+    let (parts, agent, ingress) = (Box::new(parts), exchange.agent.clone(), exchange.ingress);
+    let upgrade = Upgrade { upgraded, parts, agent, ingress };
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -162,7 +162,12 @@ fn words<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator
 impl Upgrade {
     /// Serves the socket to its end: until the peer leaves, it idles, or `finish` fires and what is
     /// under way has been answered.
-    pub(crate) async fn serve(self, server: &Server, finish: &CancellationToken, pulse: &Pulse) {
+    pub(crate) async fn serve(
+        self,
+        server: &Server,
+        finish: &CancellationToken,
+        state: &ConnectionState,
+    ) {
         let Ok(upgraded) = self.upgraded.await else { return };
         let config = &server.shared.config;
         let meter = Arc::new(Meter::new(server.clone()));
@@ -176,7 +181,7 @@ impl Upgrade {
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(framing)).await;
         let (mut sink, mut stream) = socket.split();
         let (mut session, outgoing) =
-            Session::new(server.clone(), *self.parts, self.agent, Binding::WebSocket, self.door);
+            Session::new(server.clone(), *self.parts, self.agent, Binding::WebSocket, self.ingress);
         let end = {
             let mut writing = pin!(write(&mut sink, outgoing, &meter, &config.timeouts));
             let end = tokio::select! {
@@ -203,7 +208,7 @@ impl Upgrade {
         tracing::debug!(?end, "a WebSocket ends");
         if let End::Close(code, reason) = end {
             if code == CloseCode::Size {
-                pulse.leave_unread();
+                state.leave_unread();
             }
             // Whether or not the peer answers, this is the end.
             let _ = timeout(GOODBYE, close(&mut sink, &mut stream, code, reason)).await;
@@ -324,12 +329,12 @@ struct Meter {
 
 #[derive(Debug)]
 struct Arriving {
-    /// Bytes of the message that is arriving, and those of them that have a place.
+    /// Bytes of the message that is arriving, and those of them that are reserved.
     bytes: usize,
-    placed: usize,
+    reserved: usize,
     /// Since when it has been arriving.
     since: Option<Instant>,
-    /// Whether there was no place for it.
+    /// True if there was no memory for it.
     refused: bool,
     /// Pings sent since the peer was last heard of.
     unanswered: u32,
@@ -339,9 +344,9 @@ struct Arriving {
 
 impl Meter {
     fn new(server: Server) -> Self {
-        let (bytes, placed, since) = (0, 0, None);
+        let (bytes, reserved, since) = (0, 0, None);
         let (refused, unanswered, paused) = (false, 0, false);
-        let arriving = Arriving { bytes, placed, since, refused, unanswered, paused };
+        let arriving = Arriving { bytes, reserved, since, refused, unanswered, paused };
         Self { server, arriving: Mutex::new(arriving) }
     }
 
@@ -354,23 +359,23 @@ impl Meter {
         arriving.unanswered = 0;
         arriving.bytes += bytes;
         arriving.since.get_or_insert(Instant::now());
-        let unplaced = arriving.bytes - arriving.placed;
+        let unreserved = arriving.bytes - arriving.reserved;
         if arriving.bytes <= SMALL {
             return Ok(());
         }
         // A message in pieces that carry less than their headers take is an attempt on the room of
         // others.
         let most = self.server.shared.config.limits.body.saturating_mul(2).saturating_add(SMALL);
-        let room = u32::try_from(unplaced).ok().filter(|_| arriving.bytes <= most);
-        match room.and_then(|room| self.server.shared.bodies.try_acquire_many(room).ok()) {
-            Some(room) => {
-                room.forget();
-                arriving.placed += unplaced;
+        let wanted = u32::try_from(unreserved).ok().filter(|_| arriving.bytes <= most);
+        match wanted.and_then(|wanted| self.server.shared.bodies.try_acquire_many(wanted).ok()) {
+            Some(permit) => {
+                permit.forget();
+                arriving.reserved += unreserved;
                 Ok(())
             }
             None => {
                 arriving.refused = true;
-                Err(io::Error::other("no room"))
+                Err(io::Error::other("no memory for this message"))
             }
         }
     }
@@ -378,7 +383,7 @@ impl Meter {
     /// A whole message has arrived, and is not read past until it is taken.
     fn message(&self) {
         let mut arriving = self.lock();
-        self.server.shared.bodies.add_permits(std::mem::take(&mut arriving.placed));
+        self.server.shared.bodies.add_permits(std::mem::take(&mut arriving.reserved));
         (arriving.bytes, arriving.since, arriving.paused) = (0, None, true);
     }
 
@@ -386,7 +391,7 @@ impl Meter {
     fn control(&self, payload: usize) {
         let mut arriving = self.lock();
         // Its two bytes of header and four of mask belong to no message either.
-        arriving.bytes = arriving.bytes.saturating_sub(payload + 6).max(arriving.placed);
+        arriving.bytes = arriving.bytes.saturating_sub(payload + 6).max(arriving.reserved);
         if arriving.bytes == 0 {
             arriving.since = None;
         }
@@ -443,8 +448,8 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        let placed = self.lock().placed;
-        self.server.shared.bodies.add_permits(placed);
+        let reserved = self.lock().reserved;
+        self.server.shared.bodies.add_permits(reserved);
     }
 }
 

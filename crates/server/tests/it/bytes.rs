@@ -1,4 +1,4 @@
-//! Bytes no proper client sends.
+//! Invalid HTTP requests, byte by byte.
 
 use std::time::Duration;
 

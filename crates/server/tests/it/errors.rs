@@ -1,4 +1,4 @@
-//! A store in trouble, as callers see it.
+//! Store failures, as callers see them.
 
 use std::sync::Arc;
 

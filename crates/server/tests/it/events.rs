@@ -1,4 +1,4 @@
-//! Everything that happens to one's tasks, as one stream.
+//! Feed of all events of a caller's tasks.
 
 use std::{sync::Arc, time::Duration};
 

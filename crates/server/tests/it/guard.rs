@@ -1,4 +1,4 @@
-//! What a web page could try against a server on its visitor's machine.
+//! Attacks of web pages on a server on loopback.
 
 use herald_server::Config;
 use serde_json::json;

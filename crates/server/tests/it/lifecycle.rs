@@ -1,4 +1,4 @@
-//! Starting, stopping, and how many are served at once.
+//! Start, shutdown and connection limits.
 
 use std::{net::Ipv4Addr, time::Duration};
 

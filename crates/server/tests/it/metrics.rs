@@ -1,4 +1,4 @@
-//! What is counted, in a form that a scraper can read, and by whom.
+//! Metrics: their values, their format and the access to them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

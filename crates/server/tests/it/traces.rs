@@ -1,4 +1,4 @@
-//! Which trace a call belongs to, as its agent sees it.
+//! Trace context of calls, as the agent sees it.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Answers that nobody reads: they take up a bounded share of the room, and not for ever.
+//! Responses that the peer does not read: bounded in memory and in time.
 
 use std::time::Duration;
 

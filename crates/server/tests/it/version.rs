@@ -1,4 +1,4 @@
-//! Which version a request is in, and which extensions it names.
+//! Versions and extensions of requests.
 
 use herald_protocol::MissingVersion;
 use herald_server::Config;

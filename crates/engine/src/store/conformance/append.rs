@@ -73,7 +73,7 @@ pub(super) async fn an_append_without_events_changes_the_run(store: Arc<dyn Stor
 pub(super) async fn a_second_create_is_refused(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
     let before = store.load(&key("t"), u64::MAX).await;
-    assert_eq!(store.append(create(key("t"), 9)).await, Err(StoreError::Moved));
+    assert_eq!(store.append(create(key("t"), 9)).await, Err(StoreError::Conflict));
     assert_eq!(store.load(&key("t"), u64::MAX).await, before);
 }
 
@@ -82,12 +82,12 @@ pub(super) async fn a_stale_append_is_refused(store: Arc<dyn Store>) {
     let before = store.load(&key("t"), u64::MAX).await;
     for expect in [1, 3, 5] {
         let append = Append { expect, ..finish(key("t"), 9) };
-        assert_eq!(store.append(append).await, Err(StoreError::Moved));
+        assert_eq!(store.append(append).await, Err(StoreError::Conflict));
     }
     assert_eq!(store.load(&key("t"), u64::MAX).await, before);
     for fence in [None, Some(0), Some(3)] {
         let append = Append { fence, ..finish(key("unknown"), 9) };
-        assert_eq!(store.append(append).await, Err(StoreError::Moved));
+        assert_eq!(store.append(append).await, Err(StoreError::Conflict));
     }
     assert_eq!(store.load(&key("unknown"), u64::MAX).await, Ok(None));
 }
@@ -121,7 +121,7 @@ pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
     };
     assert_eq!(store.append(chunk(1, "one", 8)).await, Ok(2));
     assert_eq!(store.append(chunk(2, "three", 13)).await, Ok(3));
-    assert_eq!(store.append(chunk(2, "late", 12)).await, Err(StoreError::Moved));
+    assert_eq!(store.append(chunk(2, "late", 12)).await, Err(StoreError::Conflict));
     let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert_eq!((loaded.head, loaded.header), (3, chunk(2, "three", 13).header));
     let page = store.read(&key("t"), 2, 10).await.unwrap();
@@ -170,7 +170,7 @@ pub(super) async fn a_key_is_taken_once(store: Arc<dyn Store>) {
 pub(super) async fn a_refused_append_takes_no_key(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
     let stale = Append { dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
-    assert_eq!(store.append(stale).await, Err(StoreError::Moved));
+    assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
     let fenced =
         Append { expect: 4, fence: Some(9), dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
     assert_eq!(store.append(fenced).await, Err(StoreError::Fenced));
@@ -229,7 +229,7 @@ pub(super) async fn writers_of_one_task_win_one_at_a_time(store: Arc<dyn Store>)
         }
         let results = writers.join_all().await;
         assert_eq!(results.iter().filter(|result| **result == Ok(head + 1)).count(), 1);
-        let refused = results.iter().filter(|result| **result == Err(StoreError::Moved));
+        let refused = results.iter().filter(|result| **result == Err(StoreError::Conflict));
         assert_eq!(refused.count(), 9);
     }
     let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
@@ -303,7 +303,7 @@ pub(super) async fn owners_do_not_see_each_other(store: Arc<dyn Store>) {
         |(tenant, principal)| super::Key { owner: owner(tenant, principal), task: "t".into() };
     for (number, name) in owners.into_iter().enumerate() {
         assert_eq!(store.load(&key(name), u64::MAX).await, Ok(None));
-        assert_eq!(store.append(finish(key(name), 1)).await, Err(StoreError::Moved));
+        assert_eq!(store.append(finish(key(name), 1)).await, Err(StoreError::Conflict));
         let mut append = create(key(name), 1);
         append.events[0].1 = body(&number.to_string());
         assert_eq!(store.append(append).await, Ok(1));

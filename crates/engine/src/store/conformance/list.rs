@@ -4,7 +4,7 @@ use bytes::Bytes;
 use herald_protocol::{TaskId, TaskState};
 
 use super::{
-    super::{Append, Header, Kind, ListQuery, Listing, Place, RecallQuery, Run, Store},
+    super::{Append, Header, HistoryQuery, Kind, ListCursor, ListQuery, Listing, Run, Store},
     Key, at, body, create, finish, finished, header, key, owner, snapshot,
 };
 
@@ -114,7 +114,7 @@ fn compare(written: &[(Key, Header)], query: &ListQuery, seen: &[(TaskId, Header
 
 pub(super) async fn a_page_continues_where_the_last_one_ended(store: Arc<dyn Store>) {
     for number in 0..20 {
-        // All at the same moment: only the place can tell them apart.
+        // All at the same moment: only the cursor tells them apart.
         finished(&*store, key(&format!("t{number}")), 1).await;
     }
     let whole = walk(&*store, &all(), 100).await;
@@ -126,7 +126,7 @@ pub(super) async fn a_page_continues_where_the_last_one_ended(store: Arc<dyn Sto
     assert_eq!(none, Listing { tasks: vec![], next: None, total: 20 });
     let nobody = ListQuery { owner: owner("nobody", ""), ..all() };
     assert_eq!(store.list(nobody).await, Ok(Listing::default()));
-    let end = ListQuery { after: Some(Place { changed: at(0), row: 0 }), ..all() };
+    let end = ListQuery { after: Some(ListCursor { changed: at(0), row: 0 }), ..all() };
     assert_eq!(store.list(end).await, Ok(Listing { tasks: vec![], next: None, total: 20 }));
 }
 
@@ -187,13 +187,13 @@ pub(super) async fn a_running_task_is_listed_with_its_events(store: Arc<dyn Stor
     assert_eq!((stored.head, stored.since.len()), (3, 3));
 }
 
-fn conversation() -> RecallQuery {
+fn conversation() -> HistoryQuery {
     let (owner, context) = (owner("acme", "ann"), "chat".into());
-    RecallQuery { owner, agent: "echo".into(), context, tasks: 10, bytes: 1000 }
+    HistoryQuery { owner, agent: "echo".into(), context, tasks: 10, bytes: 1000 }
 }
 
-async fn recalled(store: &dyn Store, query: RecallQuery) -> Vec<String> {
-    let found = store.recall(query).await.unwrap();
+async fn history(store: &dyn Store, query: HistoryQuery) -> Vec<String> {
+    let found = store.conversation_history(query).await.unwrap();
     for (id, stored) in &found {
         let whole = store.load(&key(id.as_str()), u64::MAX).await.unwrap();
         assert_eq!(Some(stored), whole.as_ref(), "with its artifacts");
@@ -202,7 +202,7 @@ async fn recalled(store: &dyn Store, query: RecallQuery) -> Vec<String> {
 }
 
 pub(super) async fn a_conversation_is_recalled_in_the_order_it_had(store: Arc<dyn Store>) {
-    assert!(recalled(&*store, conversation()).await.is_empty());
+    assert!(history(&*store, conversation()).await.is_empty());
     // The order of acceptance, whatever the clock says and whichever ended first.
     for (task, now) in [("a", 3), ("b", 1), ("c", 2)] {
         store.append(create(key(task), now)).await.unwrap();
@@ -229,18 +229,18 @@ pub(super) async fn a_conversation_is_recalled_in_the_order_it_had(store: Arc<dy
     }
     let foreign = Key { owner: owner("acme", "bob"), ..key("foreign") };
     finished(&*store, foreign, 6).await;
-    assert_eq!(recalled(&*store, conversation()).await, ["a", "b", "c"]);
-    let nobody = RecallQuery { owner: owner("nobody", ""), ..conversation() };
-    assert!(recalled(&*store, nobody).await.is_empty());
-    let unknown = RecallQuery { agent: "unknown".into(), ..conversation() };
-    assert!(recalled(&*store, unknown).await.is_empty());
+    assert_eq!(history(&*store, conversation()).await, ["a", "b", "c"]);
+    let nobody = HistoryQuery { owner: owner("nobody", ""), ..conversation() };
+    assert!(history(&*store, nobody).await.is_empty());
+    let unknown = HistoryQuery { agent: "unknown".into(), ..conversation() };
+    assert!(history(&*store, unknown).await.is_empty());
 }
 
 pub(super) async fn a_conversation_is_recalled_as_far_back_as_fits(store: Arc<dyn Store>) {
     for number in 0..5 {
         finished(&*store, key(&format!("t{number}")), number).await;
     }
-    let of = |tasks, bytes| recalled(&*store, RecallQuery { tasks, bytes, ..conversation() });
+    let of = |tasks, bytes| history(&*store, HistoryQuery { tasks, bytes, ..conversation() });
     assert_eq!(of(2, 1000).await, ["t3", "t4"]);
     assert!(of(0, 1000).await.is_empty());
     // What counts is what was said: the history and the artifacts.

@@ -93,20 +93,20 @@ pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
     assert_eq!(at_work(&*store).await, ["a", "b", "c"]);
 }
 
-pub(super) async fn work_in_line_is_due_by_its_message(store: Arc<dyn Store>) {
+pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     let agent = AgentName::from("echo");
     let busy = |principal: &str, context: &str| Conversation {
         owner: owner("acme", principal),
         context: context.into(),
     };
     let due = async |agent: &AgentName, busy: &[Conversation], limit| {
-        let keys = store.due_in_line(agent, busy, limit).await.unwrap();
+        let keys = store.next_serial(agent, busy, limit).await.unwrap();
         keys.iter().map(|key| key.task.to_string()).collect::<Vec<_>>()
     };
-    // Lines are kept from here on, of what is there and of what comes.
+    // The store keeps the queue from here on, with the tasks that wait already.
     store.append(create(key("cut-off"), 100)).await.unwrap();
     store.append(claim(key("cut-off"), DEAD)).await.unwrap();
-    store.line_up(&agent, LIVING).await.unwrap();
+    store.enable_serial(&agent, LIVING).await.unwrap();
     assert_eq!(due(&agent, &[], 10).await, ["cut-off"]);
     // Each is younger by the clock than the one that came before it, which must not matter.
     for (number, task) in (1..).zip(["held", "older", "other"]) {
@@ -134,7 +134,7 @@ pub(super) async fn work_in_line_is_due_by_its_message(store: Arc<dyn Store>) {
     assert_eq!(due(&agent, &others, 10).await, ["cut-off", "older"]);
     assert!(due(&"unknown".into(), &[], 10).await.is_empty());
 
-    // Who is done makes room for the next, and who is in the middle of a line leaves no gap.
+    // The next task follows one that ended, also one that left the middle of the queue.
     store.append(finish(key("cut-off"), 7)).await.unwrap();
     assert_eq!(due(&agent, &[], 1).await, ["other"]);
     store.append(create(key("last"), 8)).await.unwrap();
@@ -148,10 +148,10 @@ pub(super) async fn work_in_line_is_due_by_its_message(store: Arc<dyn Store>) {
     begun.header.run.holder = None;
     store.append(begun).await.unwrap();
     assert_eq!(due(&agent, &[busy("bob", "chat")], 10).await, ["other", "older", "last"]);
-    // To line up again changes nothing, but for those whose process is over.
-    store.line_up(&agent, LIVING).await.unwrap();
+    // Enabling it again changes nothing, except for tasks whose process has ended.
+    store.enable_serial(&agent, LIVING).await.unwrap();
     assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
-    store.line_up(&agent, Holder(7)).await.unwrap();
+    store.enable_serial(&agent, Holder(7)).await.unwrap();
     assert_eq!(due(&agent, &[], 2).await, ["held", "other"]);
     assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
 }

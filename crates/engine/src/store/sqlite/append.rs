@@ -32,9 +32,9 @@ pub(super) struct Memory {
     pub(super) names: Names,
     /// Tasks that have something to do, by owner and name.
     active: HashMap<(i64, TaskId), Known>,
-    /// Agents whose tasks stand in line, and the process that takes them from there. It outlives a
-    /// rollback: to keep a line of tasks that nobody asked for does no harm.
-    pub(super) lines: HashMap<AgentName, Holder>,
+    /// Serial agents, each with the process that runs their turns. Not cleared by a rollback: a queue
+    /// that nobody reads does no harm.
+    pub(super) serial_agents: HashMap<AgentName, Holder>,
 }
 
 /// An open transaction and what it has gathered.
@@ -139,7 +139,7 @@ impl Batch<'_> {
                 self.memory.names.present(&mut self.prepared, owner, block)?;
             }
         }
-        self.queue(&append.header.agent, row, &append.header.run)?;
+        self.update_serial(&append.header.agent, row, &append.header.run)?;
         Ok(Ok(head))
     }
 
@@ -158,10 +158,10 @@ impl Batch<'_> {
         }
         let Append { key, fence, header, snapshot, .. } = append;
         let owner = self.memory.names.owner(self.conn, &key.owner)?;
-        let Some(owner) = owner else { return Ok(Err(StoreError::Moved)) };
+        let Some(owner) = owner else { return Ok(Err(StoreError::Conflict)) };
         let before = match alone(self.find(owner, &key.task))? {
             Ok(Some(before)) => before,
-            Ok(None) => return Ok(Err(StoreError::Moved)),
+            Ok(None) => return Ok(Err(StoreError::Conflict)),
             Err(spoiled) => return Ok(Err(spoiled)),
         };
         // The claim before the head: a writer that has lost its task must not decide again.
@@ -169,7 +169,7 @@ impl Batch<'_> {
             return Ok(Err(StoreError::Fenced));
         }
         if before.head != append.expect {
-            return Ok(Err(StoreError::Moved));
+            return Ok(Err(StoreError::Conflict));
         }
         let group = group(owner, before.indexed.group.agent, header);
         let mut after = Known {
@@ -227,7 +227,7 @@ impl Batch<'_> {
             ],
         )?;
         if added == 0 {
-            return Ok(Err(StoreError::Moved));
+            return Ok(Err(StoreError::Conflict));
         }
         self.next.row += 1;
         let group = group(owner, agent, header);

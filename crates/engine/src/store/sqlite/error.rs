@@ -1,4 +1,4 @@
-//! Why a database cannot be opened, and what can be done about it.
+//! Errors of opening a database, each with its remedy.
 
 use std::{
     io,

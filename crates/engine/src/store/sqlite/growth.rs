@@ -1,12 +1,13 @@
-//! What the store does costs the same however much it holds. Steps are counted, not time.
+//! Growth test: the cost of each operation does not depend on the size of the store. It counts steps
+//! of the database, not time.
 
 use bytes::Bytes;
 use herald_protocol::{AgentName, TaskState, Timestamp};
 use rusqlite::{StatementStatus, params};
 
 use crate::store::{
-    Append, Conversation, Dedup, FeedQuery, Header, Holder, Key, Kind, ListQuery, Owner,
-    RecallQuery, Retention, Run, Snapshot, Store,
+    Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Holder, Key, Kind, ListQuery,
+    Owner, Retention, Run, Snapshot, Store,
 };
 
 use super::{Connection, Readers, Sqlite, open, statements as sql};
@@ -229,15 +230,15 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let asking = ListQuery { state: Some(TaskState::InputRequired), ..talk };
     assert_eq!(counted.store.list(asking).await.unwrap().total, 2);
     counted.note("a list of what waits for its caller");
-    let recall = RecallQuery {
+    let query = HistoryQuery {
         owner: owner(1),
         agent: agent.clone(),
         context: format!("c{}", tasks / 800).as_str().into(),
         tasks: 3,
         bytes: 1 << 20,
     };
-    assert_eq!(counted.store.recall(recall).await.unwrap().len(), 3);
-    counted.note("a conversation recalled");
+    assert_eq!(counted.store.conversation_history(query).await.unwrap().len(), 3);
+    counted.note("a conversation history");
 
     assert_eq!(counted.store.agents_at_work().await.unwrap().len(), 2);
     counted.note("agents at work");
@@ -289,21 +290,21 @@ async fn writes(counted: &mut Counted) {
     counted.note("retention");
 }
 
-/// Statements that run when a process starts, when a disk is full or for agents that work in line.
+/// Statements that run when a process starts, when a disk is full or for serial agents.
 const ELSEWHERE: [&str; 13] = [
     "PUT_RANDOM_META",
-    "LINE_UP",
-    "DROP_HEADS",
-    "LINE_UP_HEADS",
-    "FIND_IN_LINE",
+    "FILL_SERIAL_QUEUE",
+    "CLEAR_SERIAL_HEADS",
+    "FILL_SERIAL_HEADS",
+    "FIND_SERIAL_POSITION",
     "FIND_POSITION",
-    "FIRST_IN_LINE",
-    "JOIN_LINE",
-    "LEAVE_LINE",
-    "ADD_HEAD",
-    "DROP_HEAD",
-    "HEADS",
-    "READ_LINE",
+    "FIRST_SERIAL_POSITION",
+    "ENQUEUE_SERIAL",
+    "DEQUEUE_SERIAL",
+    "ADD_SERIAL_HEAD",
+    "REMOVE_SERIAL_HEAD",
+    "SERIAL_HEADS",
+    "READ_SERIAL_QUEUE",
 ];
 
 #[tokio::test]
@@ -317,37 +318,37 @@ async fn nothing_costs_more_when_more_is_stored() {
 }
 
 /// Finds work, takes it up and adds some, while many wait in one conversation or in as many.
-async fn in_line(tasks: i64, apart: bool) -> Counted {
+async fn serial(tasks: i64, apart: bool) -> Counted {
     let agent = AgentName::from("a");
     let mut counted = Counted::waiting(tasks, apart);
-    counted.store.line_up(&agent, LIVING).await.unwrap();
-    counted.note("lining up");
+    counted.store.enable_serial(&agent, LIVING).await.unwrap();
+    counted.note("enabling the serial queue");
     counted.done.clear();
     let of_first = |task: &str| Key { owner: owner(1), task: task.into() };
     let first = if apart { "c1" } else { "c" };
     let busy = [Conversation { owner: owner(1), context: first.into() }];
     let due = async |counted: &Counted, busy: &[Conversation]| {
-        let keys = counted.store.due_in_line(&agent, busy, 1).await.unwrap();
+        let keys = counted.store.next_serial(&agent, busy, 1).await.unwrap();
         keys.into_iter().map(|key| key.task.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(due(&counted, &[]).await, ["t1"]);
-    counted.note("the first in line");
+    counted.note("the first in the queue");
     counted.store.append(begun(of_first("t1"))).await.unwrap();
-    counted.note("the first in line begins");
+    counted.note("the first in the queue begins");
     let next = due(&counted, &busy).await;
     assert_eq!(next, if apart { vec!["t2".to_owned()] } else { Vec::new() });
     counted.note("the next, while the first is at work");
     let elsewhere = Append { dedup: None, ..received(of_first("elsewhere"), "elsewhere") };
     counted.store.append(elsewhere).await.unwrap();
-    counted.note("one who comes to another conversation");
+    counted.note("a message in another conversation");
     let same = Append { dedup: None, ..received(of_first("same"), first) };
     counted.store.append(same).await.unwrap();
-    counted.note("one who comes to the same conversation");
+    counted.note("a message in the same conversation");
     assert_eq!(due(&counted, &busy).await, [if apart { "t2" } else { "elsewhere" }]);
-    counted.note("who is not held up");
+    counted.note("the next in a conversation that is not busy");
     let done = Append { expect: 2, ..begun(of_first("t1")) };
     counted.store.append(with_snapshot(done, TaskState::Completed)).await.unwrap();
-    counted.note("the first in line ends");
+    counted.note("the first in the queue ends");
     assert_eq!(due(&counted, &[]).await, ["t2"]);
     counted.note("the next, once the first is done");
     counted
@@ -356,7 +357,7 @@ async fn in_line(tasks: i64, apart: bool) -> Counted {
 #[tokio::test]
 async fn who_is_next_in_line_is_found_at_once_however_many_wait() {
     for apart in [false, true] {
-        let (few, many) = (in_line(100, apart).await, in_line(MANY, apart).await);
+        let (few, many) = (serial(100, apart).await, serial(MANY, apart).await);
         compare(&few, &many);
         for name in ELSEWHERE.iter().filter(|name| **name != "PUT_RANDOM_META") {
             assert!(many.run.contains(name), "{name} was not run");

@@ -1,4 +1,4 @@
-//! Looking at a database from outside, beside whoever has it open, without changing a byte of it.
+//! Read-only inspection of a database that another process may have open.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -88,12 +88,11 @@ pub(super) fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspecti
     let failed = |error| refuse(path, &error);
     let conn = connect(path, &manner).map_err(failed)?;
     open::check_owner(&conn, path)?;
-    let form = match open::is_current(&conn, path)? {
-        true => {
-            open::check_whole(&conn, path)?;
-            Form::Current
-        }
-        false => Form::Older,
+    let form = if open::is_current(&conn, path)? {
+        open::check_whole(&conn, path)?;
+        Form::Current
+    } else {
+        Form::Older
     };
     let tasks = "SELECT coalesce(sum(tasks), 0) FROM counters";
     let tasks: i64 = conn.query_row(tasks, [], |row| row.get(0)).map_err(failed)?;

@@ -4,7 +4,7 @@
 use herald_protocol::{TaskId, TaskState, Timestamp};
 use rusqlite::{CachedStatement, Connection, params};
 
-use crate::store::{ListQuery, Listing, Place, RecallQuery, Stored};
+use crate::store::{HistoryQuery, ListCursor, ListQuery, Listing, Stored};
 
 use super::{
     names::find_owner,
@@ -16,7 +16,7 @@ use super::{
 /// Bytes after which a page ends, however few tasks it holds: the caller goes on with the next.
 const PAGE_BYTES: usize = 8 << 20;
 
-/// A place in the order: when the status changed, and the row.
+/// A cursor in the order: when the status changed, and the row.
 type Spot = (i64, i64);
 
 /// The parts of a query as the statements take them.
@@ -25,7 +25,7 @@ struct Terms {
     agent: Option<i64>,
     state: Option<i64>,
     since: i64,
-    /// Only places before this in index order, which is after it in list order.
+    /// Only positions before this in index order, which is after it in list order.
     below: Spot,
     /// One more than asked for, to see whether there is a next page.
     wanted: usize,
@@ -42,7 +42,7 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
     };
     let more = spots.len() > query.limit;
     spots.truncate(query.limit);
-    let place = |(changed, row)| Place { changed: Timestamp::from_millis(changed), row };
+    let cursor = |(changed, row)| ListCursor { changed: Timestamp::from_millis(changed), row };
     let mut next = spots.last().filter(|_| more).copied();
     let item = if query.artifacts { sql::LIST_ITEM_WITH_ARTIFACTS } else { sql::LIST_ITEM };
     let mut find = conn.prepare_cached(item)?;
@@ -57,21 +57,21 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
             break;
         }
     }
-    Ok(Listing { tasks, next: next.map(place), total })
+    Ok(Listing { tasks, next: next.map(cursor), total })
 }
 
 /// The newest tasks of a conversation on which nothing is to be done, oldest first. Rows are in the
 /// order of the index, which is followed back from its end: what came long before is not looked at.
-pub(super) fn recall(
+pub(super) fn conversation_history(
     conn: &Connection,
-    query: &RecallQuery,
+    query: &HistoryQuery,
 ) -> Result<Vec<(TaskId, Stored)>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(owner) = find_owner(&conn, &query.owner)? else { return Ok(Vec::new()) };
     let Some(agent) = find_agent(&conn, &query.agent)? else { return Ok(Vec::new()) };
-    let mut recall = conn.prepare_cached(sql::RECALL)?;
+    let mut history = conn.prepare_cached(sql::CONVERSATION_HISTORY)?;
     let terms = params![owner, query.context.as_str(), agent, size(query.tasks)];
-    let mut found = recall.query(terms)?;
+    let mut found = history.query(terms)?;
     let mut find = conn.prepare_cached(sql::LIST_ITEM_WITH_ARTIFACTS)?;
     let (mut tasks, mut bytes) = (Vec::new(), 0);
     while let Some(spot) = found.next()? {
@@ -116,7 +116,7 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
         since: query.since.map_or(i64::MIN, Timestamp::as_millis),
         below: query
             .after
-            .map_or((i64::MAX, i64::MAX), |place| (place.changed.as_millis(), place.row)),
+            .map_or((i64::MAX, i64::MAX), |cursor| (cursor.changed.as_millis(), cursor.row)),
         wanted: query.limit.saturating_add(1),
     }))
 }

@@ -1,4 +1,4 @@
-//! Long names as small numbers, and what the counters owe to the current transaction.
+//! Interned names of owners and agents, and the counter changes of the current transaction.
 
 use std::collections::HashMap;
 

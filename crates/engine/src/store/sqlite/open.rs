@@ -1,4 +1,4 @@
-//! Opening a database: whose it is, whether it is whole, and bringing it up to date.
+//! Opening of a database: directory lock, integrity checks and migrations.
 
 use std::{
     collections::BTreeMap,
@@ -218,7 +218,7 @@ fn prepare(mut conn: Connection, path: &Path) -> Result<Opened, OpenError> {
     tune(&conn, 4096).map_err(failed)?;
     migrate(&mut conn, path)?;
     check_whole(&conn, path)?;
-    leave_line(&conn).map_err(failed)?;
+    clear_serial_queues(&conn).map_err(failed)?;
     let secret = secret(&conn).map_err(failed)?;
     let next = Next {
         row: next(&conn, "row", "SELECT max(row) FROM tasks").map_err(failed)?,
@@ -392,13 +392,14 @@ pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenErro
     Ok(())
 }
 
-/// Whoever stood in line did so for a process that is over.
-fn leave_line(conn: &Connection) -> rusqlite::Result<()> {
+/// Empties the serial queues. They belong to the process that has ended; the agents that are serial
+/// now get new ones.
+fn clear_serial_queues(conn: &Connection) -> rusqlite::Result<()> {
     let any = "SELECT EXISTS (SELECT 1 FROM line)";
-    match conn.query_row(any, [], |row| row.get(0))? {
-        true => conn.execute_batch("BEGIN; DELETE FROM line; DELETE FROM heads; COMMIT"),
-        false => Ok(()),
+    if conn.query_row(any, [], |row| row.get(0))? {
+        conn.execute_batch("BEGIN; DELETE FROM line; DELETE FROM heads; COMMIT")?;
     }
+    Ok(())
 }
 
 fn secret(conn: &Connection) -> rusqlite::Result<[u8; 32]> {

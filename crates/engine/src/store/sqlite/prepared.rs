@@ -1,5 +1,5 @@
-//! Statements at hand for the length of a transaction: to find one by its text, and to put it back,
-//! costs about as much as to run it.
+//! Prepared statements, checked out for one transaction. Finding a statement by its text and putting it
+//! back costs about as much as running it.
 
 use std::fmt;
 

@@ -112,7 +112,7 @@ pub(super) fn load(conn: &Connection, key: &Key, limit: u64) -> Result<Option<St
     if !active && task.snapshot.as_ref().is_some_and(|snapshot| snapshot.seq == task.head) {
         return Ok(Some(task));
     }
-    // More than one statement, and one view.
+    // A transaction, so that all statements read the same state.
     let conn = conn.unchecked_transaction()?;
     let Some((row, mut task)) = find(&conn, key, limit)? else { return Ok(None) };
     read_since(&conn, row, &mut task)?;

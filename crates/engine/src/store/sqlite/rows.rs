@@ -1,4 +1,4 @@
-//! Between rows and values.
+//! Conversions between database rows and values.
 
 use bytes::Bytes;
 use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, Timestamp};

@@ -151,7 +151,7 @@ statements! {
     );
 
     /// The second column is what a task weighs: its snapshot and, if it is not over, the events since.
-    RECALL = concat!(
+    CONVERSATION_HISTORY = concat!(
         "SELECT t.row, coalesce(length(t.history), length(s.history), 0) \
          + coalesce(length(t.artifacts), length(s.artifacts), 0) \
          + CASE WHEN t.status IS NULL THEN (SELECT coalesce(sum(length(e.body)), 0) FROM events e \
@@ -183,36 +183,36 @@ statements! {
          WHERE phase = 0 AND state IN (6, 8) AND agent = ?1 AND changed < ?2 \
          ORDER BY changed, row LIMIT ?3";
 
-    // Lines. A task `?1` names its conversation.
-    LINE_UP =
+    // Serial queue. A task `?1` names its conversation.
+    FILL_SERIAL_QUEUE =
         "INSERT OR IGNORE INTO line (task, agent, owner, context, position) \
          SELECT t.row, t.agent, t.owner, t.context, e.position \
          FROM tasks t INDEXED BY tasks_active CROSS JOIN events e ON e.task = t.row \
          AND e.seq = CASE WHEN t.holder IS NULL THEN CAST(t.unread AS INTEGER) ELSE t.turn END \
          WHERE t.phase = 1 AND t.agent = ?1 AND t.holder IS NOT ?2";
-    DROP_HEADS = "DELETE FROM heads WHERE agent = ?1";
-    LINE_UP_HEADS =
+    CLEAR_SERIAL_HEADS = "DELETE FROM heads WHERE agent = ?1";
+    FILL_SERIAL_HEADS =
         "INSERT INTO heads (agent, position, owner, context) \
          SELECT agent, min(position), owner, context FROM line WHERE agent = ?1 \
          GROUP BY agent, owner, context";
-    FIND_IN_LINE = "SELECT position FROM line WHERE task = ?1";
+    FIND_SERIAL_POSITION = "SELECT position FROM line WHERE task = ?1";
     FIND_POSITION = "SELECT position FROM events WHERE task = ?1 AND seq = ?2";
-    FIRST_IN_LINE =
+    FIRST_SERIAL_POSITION =
         "SELECT l.position FROM tasks t CROSS JOIN line l INDEXED BY line_by_conversation \
          ON l.agent = t.agent AND l.owner = t.owner AND l.context = t.context \
          WHERE t.row = ?1 ORDER BY l.position LIMIT 1";
-    JOIN_LINE =
+    ENQUEUE_SERIAL =
         "INSERT INTO line (task, agent, owner, context, position) \
          SELECT row, agent, owner, context, ?2 FROM tasks WHERE row = ?1";
-    LEAVE_LINE = "DELETE FROM line WHERE task = ?1";
-    ADD_HEAD =
+    DEQUEUE_SERIAL = "DELETE FROM line WHERE task = ?1";
+    ADD_SERIAL_HEAD =
         "INSERT INTO heads (agent, position, owner, context) \
          SELECT agent, ?2, owner, context FROM tasks WHERE row = ?1 AND ?2 IS NOT NULL";
-    DROP_HEAD =
+    REMOVE_SERIAL_HEAD =
         "DELETE FROM heads WHERE agent = (SELECT agent FROM tasks WHERE row = ?1) \
          AND position = ?2";
-    HEADS = "SELECT position, owner, context FROM heads WHERE agent = ?1 ORDER BY position";
-    READ_LINE =
+    SERIAL_HEADS = "SELECT position, owner, context FROM heads WHERE agent = ?1 ORDER BY position";
+    READ_SERIAL_QUEUE =
         "SELECT position, task FROM line INDEXED BY line_by_conversation \
          WHERE agent = ?1 AND owner = ?2 AND context = ?3 ORDER BY position";
 

@@ -43,9 +43,9 @@ pub(super) enum Work {
     Append(Box<Append>),
     /// Removes these rows of finished tasks; answers with how many there were.
     Remove(Vec<i64>),
-    /// Puts the tasks of an agent in line; answers with nothing in particular.
-    LineUp(AgentName, Holder),
-    /// Answers with nothing in particular.
+    /// Builds and keeps the serial queue of an agent; the answer has no meaning.
+    EnableSerial(AgentName, Holder),
+    /// Proves that a write succeeds; the answer has no meaning.
     Probe,
 }
 
@@ -169,7 +169,9 @@ impl Writer {
             outcomes.push(match &job.work {
                 Work::Append(append) => batch.append(append)?,
                 Work::Remove(rows) => Ok(batch.remove(rows, &mut swept)?),
-                Work::LineUp(agent, living) => batch.line_up(agent, *living).map(|()| Ok(0))?,
+                Work::EnableSerial(agent, living) => {
+                    batch.enable_serial(agent, *living).map(|()| Ok(0))?
+                }
                 Work::Probe => probe(&transaction, failing).map(|()| Ok(0))?,
             });
         }
@@ -220,7 +222,7 @@ impl Work {
             }
             // It is bounded, but not small.
             Self::Remove(_) => BATCH_BYTES / 2,
-            Self::LineUp(..) => BATCH_BYTES,
+            Self::EnableSerial(..) => BATCH_BYTES,
             Self::Probe => 16384,
         }
     }
@@ -229,7 +231,7 @@ impl Work {
     /// with one of them must fail nobody else's write.
     fn is_large(&self) -> bool {
         match self {
-            Self::LineUp(..) => true,
+            Self::EnableSerial(..) => true,
             Self::Append(_) | Self::Remove(_) | Self::Probe => false,
         }
     }

@@ -1,4 +1,4 @@
-//! gRPC's own health protocol, with the answer of `/readyz`.
+//! gRPC health service, with the readiness of `/readyz`.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
         too_many,
     },
     body::Body,
-    health::Pulse,
+    health::ReadinessCache,
 };
 
 /// Its name.
@@ -49,8 +49,8 @@ enum Serving {
 }
 
 impl Serving {
-    async fn now(pulse: &Pulse, engine: &Engine) -> Self {
-        if pulse.take(engine).await.is_ok() { Self::Yes } else { Self::No }
+    async fn now(readiness: &ReadinessCache, engine: &Engine) -> Self {
+        if readiness.check(engine).await.is_ok() { Self::Yes } else { Self::No }
     }
 
     fn encode(self) -> Vec<u8> {
@@ -77,30 +77,29 @@ where
     let known = name.is_empty() || Service::ALL.into_iter().any(|service| service.name() == name);
     match (method, known) {
         ("Check", true) => {
-            let serving = Serving::now(&shared.pulse, &shared.engine).await;
+            let serving = Serving::now(&shared.readiness, &shared.engine).await;
             Ok(respond(Body::trailed(framed(&serving.encode()), success())))
         }
         ("Check", false) => Err(Failure::Plain(NOT_FOUND, "there is no service of that name")),
         (_, known) => {
-            let slot = shared.streams.take(anybody.owner().clone()).ok_or_else(too_many)?;
-            let (pulse, engine) = (shared.pulse.clone(), shared.engine.clone());
+            let permit =
+                shared.streams.try_acquire(anybody.owner().clone()).ok_or_else(too_many)?;
+            let (readiness, engine) = (shared.readiness.clone(), shared.engine.clone());
             let watch = move |out| async move {
-                watch(&pulse, &engine, known, &out).await;
+                watch(&readiness, &engine, known, &out).await;
                 Some(trailers(&STOPPING))
             };
-            Ok(respond(Body::events(Events::new(watch, Some(slot)))))
+            Ok(respond(Body::events(Events::new(watch, Some(permit)))))
         }
     }
 }
 
 /// Writes how the server is, and again when that changes, until it stops.
-async fn watch(pulse: &Pulse, engine: &Engine, known: bool, out: &Out) {
+async fn watch(readiness: &ReadinessCache, engine: &Engine, known: bool, out: &Out) {
     let mut last = None;
     loop {
-        let now = match known {
-            true => Serving::now(pulse, engine).await,
-            false => Serving::NoSuchService,
-        };
+        let now =
+            if known { Serving::now(readiness, engine).await } else { Serving::NoSuchService };
         if last != Some(now) {
             frame(&mut out.lock(), &now.encode());
             last = Some(now);
@@ -108,7 +107,7 @@ async fn watch(pulse: &Pulse, engine: &Engine, known: bool, out: &Out) {
         if engine.is_draining() {
             return;
         }
-        out.room(None).await;
+        out.ready(None).await;
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
             () = engine.draining() => {}

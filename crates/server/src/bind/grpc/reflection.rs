@@ -1,4 +1,4 @@
-//! What the server can be asked about itself, so that tools need no protobuf files.
+//! gRPC reflection service, so that tools need no protobuf files.
 
 use std::io;
 
@@ -29,17 +29,19 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {
     let caller = exchange.caller(None).await?;
-    let slot = exchange.shared.streams.take(caller.owner().clone()).ok_or_else(too_many)?;
+    let permit =
+        exchange.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?;
     let body = tonic::body::Body::new(body.map_err(|_| io::Error::other("the body broke off")));
     let request = Request::from_parts(exchange.parts.clone(), body);
     let builder = Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET);
     let whole = "the descriptors were compiled together";
-    let answered = match service == SERVICES[0] {
-        true => builder.build_v1().expect(whole).oneshot(request).await,
-        false => builder.build_v1alpha().expect(whole).oneshot(request).await,
+    let answered = if service == SERVICES[0] {
+        builder.build_v1().expect(whole).oneshot(request).await
+    } else {
+        builder.build_v1alpha().expect(whole).oneshot(request).await
     };
     let Ok(response) = answered;
-    Ok(response.map(|body| Body::foreign(body, slot)))
+    Ok(response.map(|body| Body::foreign(body, permit)))
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, with the details that say so.
+//! gRPC errors and their details.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What nobody should send, byte by byte.
+//! Invalid gRPC frames, byte by byte.
 
 use herald_protocol::grpc::generated::v1;
 use herald_server::{Config, Limits};

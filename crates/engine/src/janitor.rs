@@ -1,4 +1,4 @@
-//! What happens by the clock: tasks that wait too long, and tasks that are kept too long.
+//! Janitor: fails tasks whose caller did not answer in time and removes tasks by the retention rules.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use crate::{
     store::Retention,
 };
 
-/// Tasks handled at once, so that upkeep never holds up the writer for long.
+/// Tasks in one batch. A small batch keeps the store's writer free for callers.
 const BATCH: usize = 64;
 
-impl Engine {
-    /// Looks for what has expired until the engine shuts down.
-    pub(crate) async fn keep_house(&self) {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(self.inner.settings.sweep_every) => {}
-                () = self.inner.draining.cancelled() => return,
-            }
-            // A net under every other way to learn of waiting work.
-            for post in self.inner.posts.values() {
-                post.wake();
-            }
-            if let Err(error) = self.sweep().await {
-                tracing::warn!(%error, "upkeep was put off");
-            }
+/// Sweeps periodically until the engine shuts down.
+pub(crate) async fn run(engine: Engine) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(engine.inner.settings.sweep_every) => {}
+            () = engine.inner.draining.cancelled() => return,
+        }
+        // A fallback for a lost wake-up: every dispatcher reads the store again.
+        for runtime in engine.inner.agents.values() {
+            runtime.wake();
+        }
+        if let Err(error) = engine.sweep().await {
+            tracing::warn!(%error, "the sweep for expired tasks failed; the next one tries again");
         }
     }
+}
 
-    /// Fails tasks whose caller never answered and removes what retention no longer keeps.
+impl Engine {
+    /// Fails tasks whose caller did not answer in time and removes tasks by the retention rules.
     pub async fn sweep(&self) -> Result<(), Error> {
         self.fail_unanswered().await?;
         let settings = &self.inner.settings;
@@ -47,10 +47,10 @@ impl Engine {
     }
 
     async fn fail_unanswered(&self) -> Result<(), Error> {
-        for post in self.inner.posts.values() {
-            let Some(limit) = post.profile.paused_timeout else { continue };
+        for runtime in self.inner.agents.values() {
+            let Some(limit) = runtime.profile.paused_timeout else { continue };
             let before = self.ago(limit);
-            let name = &post.profile.name;
+            let name = &runtime.profile.name;
             let waiting = self.inner.store.paused(name, before, BATCH).await.map_err(refuse)?;
             for key in waiting {
                 self.fail(key, UNANSWERED, "nobody answered in time").await;

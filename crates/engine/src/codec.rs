@@ -1,8 +1,8 @@
-//! Events and snapshots as bytes.
+//! Codec of the log: events and snapshots as bytes.
 //!
-//! What goes on the wire is what is stored: the body of an entry is the 1.0 JSON of its stream
-//! item, so that streams frame it without encoding it again. Only an accepted message has a form of
-//! its own, because the protocol has no stream item for it.
+//! The body of an entry is the 1.0 JSON of its stream item, so that streams frame it without encoding
+//! it again. Only an accepted message has its own format, because the protocol has no stream item for
+//! it.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -18,19 +18,18 @@ use crate::{
     store::{Entry, Kind, Snapshot, StoreError, Stored},
 };
 
-/// Bytes of JSON from which on a copy costs more than a new buffer.
+/// The size of JSON from which a copy costs more than a new buffer.
 const LARGE: usize = 64 << 10;
 
-/// Writes JSON. What it writes is as long as it has to be; the room to write it in is kept for the
-/// next.
+/// Encoder of JSON that reuses its buffer. Its results have no spare capacity.
 #[derive(Debug)]
 pub(crate) struct Encoder {
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Encoder {
     pub(crate) fn new() -> Self {
-        Self { room: Vec::with_capacity(1024) }
+        Self { buffer: Vec::with_capacity(1024) }
     }
 
     /// The kind and the stored bytes of an event of `task`.
@@ -57,7 +56,7 @@ impl Encoder {
         }
     }
 
-    /// The whole task in pieces.
+    /// The snapshot of a task.
     pub(crate) fn snapshot(&mut self, record: &Record) -> Snapshot {
         let task = &record.task;
         Snapshot {
@@ -75,12 +74,12 @@ impl Encoder {
     }
 
     fn json(&mut self, value: &impl Serialize) -> Bytes {
-        self.room.clear();
-        write_json(&mut self.room, value);
-        match self.room.len() {
-            ..LARGE => Bytes::copy_from_slice(&self.room),
-            // Not copied, and nothing of it is kept for the next.
-            _ => std::mem::take(&mut self.room).into(),
+        self.buffer.clear();
+        write_json(&mut self.buffer, value);
+        match self.buffer.len() {
+            ..LARGE => Bytes::copy_from_slice(&self.buffer),
+            // Handed out without a copy; the encoder starts with a new buffer.
+            _ => std::mem::take(&mut self.buffer).into(),
         }
     }
 }
@@ -105,10 +104,10 @@ pub(crate) fn decode(entry: &Entry) -> Result<Event, StoreError> {
     }
 }
 
-/// What a reader of the stream sees of an accepted message: the status it led to.
+/// The stream item of an accepted message: the status that it led to.
 pub(crate) fn received_as_status(task: &TaskId, entry: &Entry) -> Result<Bytes, StoreError> {
     let Event::Received(received) = decode(entry).map_err(|error| error.of(task))? else {
-        return Err(StoreError::Corrupt(format!("event {} is no message", entry.seq)));
+        return Err(StoreError::Corrupt(format!("event {} is not a message", entry.seq)));
     };
     let context_id = received.message.context_id.clone().unwrap_or_default();
     let status = TaskStatus { state: received.state, message: None, timestamp: Some(received.at) };
@@ -141,9 +140,9 @@ pub(crate) fn write_whole(
         (b",\"metadata\":", metadata),
     ];
     let size: usize = members.iter().map(|(name, value)| name.len() + value.len()).sum();
-    // Names rarely need an escape; one that does makes it grow.
+    // Without escapes, which ids rarely need; the buffer grows for them.
     let names = id.as_str().len() + context.as_str().len() + r#"{"id":"","contextId":""}"#.len();
-    // What frames the answer is added by the caller.
+    // Extra space for the frame that the caller adds.
     out.reserve(size + names + 16);
     out.extend_from_slice(b"{\"id\":");
     write_json(out, id);
@@ -158,19 +157,18 @@ pub(crate) fn write_whole(
     out.push(b'}');
 }
 
-/// Whether a snapshot can still be what was written: text between brackets, without control
-/// characters. To prove that it is JSON would cost more than to find and send it; what a disk makes
-/// of a page that it has lost is no text.
+/// Checks that a snapshot is text between brackets without control characters. A full JSON parse would
+/// cost more than reading and sending the snapshot, and a damaged page on disk is rarely text.
 pub(crate) fn check(snapshot: &Snapshot) -> Result<(), StoreError> {
     let Snapshot { status, history, metadata, artifacts, .. } = snapshot;
     for piece in [status, history, metadata, artifacts] {
         let framed = piece.is_empty()
             || matches!((piece.first(), piece.last()), (Some(b'{'), Some(b'}')))
             || matches!((piece.first(), piece.last()), (Some(b'['), Some(b']')));
-        // Without a way out, so that many bytes are looked at together.
+        // A fold without early exit, so that the compiler checks many bytes at once.
         let printable = piece.iter().fold(true, |so_far, byte| so_far & (*byte >= b' '));
         if !framed || !printable || std::str::from_utf8(piece).is_err() {
-            return Err(StoreError::Corrupt("snapshot: it is no JSON".to_owned()));
+            return Err(StoreError::Corrupt("snapshot: not JSON".to_owned()));
         }
     }
     Ok(())

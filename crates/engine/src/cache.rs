@@ -1,8 +1,8 @@
-//! Tasks that something is happening to: their record, the end of their log, and a bell.
+//! Task cache: the records of tasks in use, the ends of their logs, and the wakers of their readers.
 //!
-//! A task is live while a turn runs on it, a reader follows it or a call touches it, and costs
-//! memory only then. The bell carries no events: readers take those from the log, so a slow reader
-//! can neither lose one nor hold one up, and a missed ring costs one read.
+//! A task is in the cache while a turn runs on it, a reader follows it or a call uses it; a paused one
+//! may stay longer. The waker carries no events: readers take those from the log, so a slow reader
+//! neither loses an event nor delays a writer, and a superfluous wake-up costs one read.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,50 +28,50 @@ const TAIL_BYTES: usize = 64 << 10;
 /// Paused tasks that stay in memory after their turn, while the budget allows.
 const RECENT: usize = 1024;
 
-/// Every live task, by name.
+/// The cached tasks, by key.
 #[derive(Debug)]
-pub(crate) struct Lives {
-    tasks: Mutex<HashMap<Key, Weak<Live>>>,
-    /// Bytes of log whose tasks are held in memory, and how many there may be.
+pub(crate) struct TaskCache {
+    tasks: Mutex<HashMap<Key, Weak<CachedTask>>>,
+    /// Log bytes of the tasks whose records are in memory, and their limit.
     held: AtomicU64,
     budget: u64,
-    /// Paused tasks, longest ago first. A long conversation would otherwise be read from the store
-    /// with each of its messages.
-    recent: Mutex<VecDeque<Arc<Live>>>,
+    /// Paused tasks, the least recent first. They stay in memory because otherwise every message of a
+    /// long conversation would read the task from the store.
+    recent: Mutex<VecDeque<Arc<CachedTask>>>,
 }
 
-/// One live task.
+/// One cached task.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct CachedTask {
     pub(crate) key: Key,
-    /// The writer's view. Held across an append, so writers of one task take turns; empty when it
-    /// must be read from the store again.
+    /// The record after the last append. Its lock is held across an append, which makes the writers of
+    /// one task exclusive. `None` if the record must be read from the store.
     pub(crate) record: tokio::sync::Mutex<Option<Record>>,
-    /// How to stop the turn that runs now.
+    /// Stops the running turn.
     stop: Mutex<Option<Stopper>>,
     tail: Mutex<Tail>,
-    bell: watch::Sender<()>,
-    /// Its part of [`Lives::held`].
+    waker: watch::Sender<()>,
+    /// Its bytes in [`TaskCache::held`].
     held: AtomicU64,
-    /// True if it is among [`Lives::recent`].
+    /// True if [`TaskCache::recent`] contains it.
     is_recent: AtomicBool,
-    lives: Weak<Lives>,
+    cache: Weak<TaskCache>,
 }
 
-/// Stops a turn, and says why.
+/// Stops a turn and hands over the metadata of the cancel.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stopper {
     pub(crate) token: CancellationToken,
     pub(crate) metadata: Arc<Mutex<Option<Metadata>>>,
 }
 
-/// The end of a log. Every append of this process passes here, so what it holds has no gaps.
+/// The end of a log. Every append of this process passes here, so its entries have no gaps.
 #[derive(Debug, Default)]
 struct Tail {
     /// The last event, once known.
     head: Option<Seq>,
     closed: bool,
-    /// The newest message that waits for a turn, or 0.
+    /// The newest message that no turn has read, or 0.
     unread: Seq,
     /// The whole task after some event, if it is small.
     snapshot: Option<Snapshot>,
@@ -79,61 +79,61 @@ struct Tail {
     bytes: usize,
 }
 
-impl Lives {
-    /// Holds tasks of up to about `budget` bytes of log in memory.
+impl TaskCache {
+    /// A cache for tasks of about `budget` log bytes.
     pub(crate) fn new(budget: u64) -> Self {
         Self { tasks: Mutex::default(), held: AtomicU64::new(0), budget, recent: Mutex::default() }
     }
 
-    /// The live task of this name.
-    pub(crate) fn get(self: &Arc<Self>, key: &Key) -> Arc<Live> {
+    /// The cached task of this key, added if it is absent.
+    pub(crate) fn get(self: &Arc<Self>, key: &Key) -> Arc<CachedTask> {
         let mut tasks = self.lock();
-        if let Some(live) = tasks.get(key).and_then(Weak::upgrade) {
-            return live;
+        if let Some(cached) = tasks.get(key).and_then(Weak::upgrade) {
+            return cached;
         }
-        let live = Arc::new(Live {
+        let cached = Arc::new(CachedTask {
             key: key.clone(),
             record: tokio::sync::Mutex::default(),
             stop: Mutex::default(),
             tail: Mutex::default(),
-            bell: watch::Sender::new(()),
+            waker: watch::Sender::new(()),
             held: AtomicU64::new(0),
             is_recent: AtomicBool::new(false),
-            lives: Arc::downgrade(self),
+            cache: Arc::downgrade(self),
         });
-        tasks.insert(key.clone(), Arc::downgrade(&live));
-        live
+        tasks.insert(key.clone(), Arc::downgrade(&cached));
+        cached
     }
 
-    /// The live task of this name, if it is live.
-    pub(crate) fn peek(&self, key: &Key) -> Option<Arc<Live>> {
+    /// The cached task of this key, if it is present.
+    pub(crate) fn peek(&self, key: &Key) -> Option<Arc<CachedTask>> {
         self.lock().get(key).and_then(Weak::upgrade)
     }
 
-    /// Wakes every reader of every task, to look again.
-    pub(crate) fn ring_all(&self) {
-        let lives: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
-        for live in lives {
-            live.bell.send_replace(());
+    /// Wakes the readers of every task.
+    pub(crate) fn wake_all(&self) {
+        let cache: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        for cached in cache {
+            cached.waker.send_replace(());
         }
     }
 
     /// Keeps a paused task in memory until the budget or [`RECENT`] newer ones displace it.
-    fn keep_recent(&self, live: Arc<Live>) {
+    fn keep_recent(&self, cached: Arc<CachedTask>) {
         let mut recent = self.recent();
-        if live.is_recent.swap(true, Ordering::Relaxed) {
-            recent.retain(|known| !Arc::ptr_eq(known, &live));
+        if cached.is_recent.swap(true, Ordering::Relaxed) {
+            recent.retain(|known| !Arc::ptr_eq(known, &cached));
         }
-        recent.push_back(live);
+        recent.push_back(cached);
         drop(recent);
         if self.recent().len() > RECENT {
             self.forget_oldest();
         }
     }
 
-    fn forget(&self, live: &Arc<Live>) {
-        if live.is_recent.swap(false, Ordering::Relaxed) {
-            self.recent().retain(|known| !Arc::ptr_eq(known, live));
+    fn forget(&self, cached: &Arc<CachedTask>) {
+        if cached.is_recent.swap(false, Ordering::Relaxed) {
+            self.recent().retain(|known| !Arc::ptr_eq(known, cached));
         }
     }
 
@@ -145,22 +145,22 @@ impl Lives {
         oldest.is_some()
     }
 
-    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Live>>> {
+    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<CachedTask>>> {
         self.recent.lock().expect("nothing panics while it holds the recent tasks")
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Weak<Live>>> {
-        self.tasks.lock().expect("nothing panics while it holds the live tasks")
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Weak<CachedTask>>> {
+        self.tasks.lock().expect("nothing panics while it holds the cached tasks")
     }
 }
 
-impl Drop for Live {
+impl Drop for CachedTask {
     fn drop(&mut self) {
-        let Some(lives) = self.lives.upgrade() else { return };
-        lives.held.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
-        let mut tasks = lives.lock();
-        // A successor may already stand under this name.
-        if tasks.get(&self.key).is_some_and(|live| live.strong_count() == 0) {
+        let Some(cache) = self.cache.upgrade() else { return };
+        cache.held.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
+        let mut tasks = cache.lock();
+        // A newer entry may already have this key.
+        if tasks.get(&self.key).is_some_and(|cached| cached.strong_count() == 0) {
             tasks.remove(&self.key);
         }
         if tasks.capacity() > 1024 && tasks.len() < tasks.capacity() / 8 {
@@ -170,7 +170,7 @@ impl Drop for Live {
 }
 
 impl Tail {
-    /// Leaves the entries to the store.
+    /// Drops the entries. Readers then read the store.
     fn forget_entries(&mut self) {
         self.entries.clear();
         self.bytes = 0;
@@ -178,40 +178,40 @@ impl Tail {
     }
 }
 
-impl Live {
-    /// Puts the record back for the next writer, unless memory is short: then that one and the
-    /// readers go to the store again, which is slower and just as right. A paused task stays after
-    /// its last user.
-    pub(crate) fn keep(self: &Arc<Self>, slot: &mut Option<Record>, record: Record) {
-        let Some(lives) = self.lives.upgrade() else { return };
+impl CachedTask {
+    /// Keeps the record for the next writer, if the budget allows it. Otherwise the next writer and the
+    /// readers read the store, which is slower but equally correct. A paused task stays in the cache
+    /// after its last use.
+    pub(crate) fn keep(self: &Arc<Self>, current: &mut Option<Record>, record: Record) {
+        let Some(cache) = self.cache.upgrade() else { return };
         let is_paused = record.state().is_interrupted() && record.run.holder.is_none();
-        let kept = self.hold(&lives, record.bytes + self.tail().bytes as u64);
+        let kept = self.hold(&cache, record.bytes + self.tail().bytes as u64);
         if !kept {
             self.tail().forget_entries();
         }
-        *slot = kept.then_some(record);
+        *current = kept.then_some(record);
         if kept && is_paused {
-            lives.keep_recent(Arc::clone(self));
+            cache.keep_recent(Arc::clone(self));
         } else if self.is_closed() {
-            lives.forget(self);
+            cache.forget(self);
         }
     }
 
-    /// Accounts for so many bytes. Returns true if the budget has them.
-    fn hold(&self, lives: &Lives, bytes: u64) -> bool {
+    /// Replaces the bytes that the task accounts for. Returns true if the budget has them.
+    fn hold(&self, cache: &TaskCache, bytes: u64) -> bool {
         let before = self.held.swap(0, Ordering::Relaxed);
-        lives.held.fetch_sub(before, Ordering::Relaxed);
-        while lives.held.load(Ordering::Relaxed) + bytes > lives.budget {
-            if bytes > lives.budget || !lives.forget_oldest() {
+        cache.held.fetch_sub(before, Ordering::Relaxed);
+        while cache.held.load(Ordering::Relaxed) + bytes > cache.budget {
+            if bytes > cache.budget || !cache.forget_oldest() {
                 return false;
             }
         }
         self.held.store(bytes, Ordering::Relaxed);
-        lives.held.fetch_add(bytes, Ordering::Relaxed);
+        cache.held.fetch_add(bytes, Ordering::Relaxed);
         true
     }
 
-    /// Adds what was committed and wakes the readers.
+    /// Adds committed entries and wakes the readers.
     pub(crate) fn publish(&self, entries: Vec<Entry>, record: &Record, snapshot: Option<Snapshot>) {
         let head = record.head;
         let mut tail = self.tail();
@@ -219,7 +219,7 @@ impl Live {
         let follows = tail.head.is_some_and(|known| known + entries.len() as Seq == head)
             || entries.first().is_some_and(|first| first.seq == 1);
         if !follows {
-            // Something was committed past this tail; what it holds is no longer the end.
+            // An append did not pass through this tail, so its entries are no longer the end.
             tail.forget_entries();
         }
         for entry in entries {
@@ -234,10 +234,10 @@ impl Live {
         tail.closed = record.is_closed();
         tail.unread = record.run.unread.last().copied().unwrap_or_default();
         drop(tail);
-        self.bell.send_replace(());
+        self.waker.send_replace(());
     }
 
-    /// Events after `after`, if memory holds them all.
+    /// The events after `after`, if all of them are in memory.
     pub(crate) fn recent(&self, after: Seq, limit: usize) -> Option<Page> {
         let tail = self.tail();
         let head = tail.head?;
@@ -254,32 +254,32 @@ impl Live {
         Some(Page { entries, closed: tail.closed && reached })
     }
 
-    /// Whether the caller has said something after this event that no turn has taken up yet.
+    /// True if the caller has sent a message after this event that no turn has read.
     pub(crate) fn is_answered(&self, after: Seq) -> bool {
         self.tail().unread > after
     }
 
-    /// Whether the task has ended, as far as this process knows.
+    /// True if the task has ended, as far as this process knows.
     pub(crate) fn is_closed(&self) -> bool {
         self.tail().closed
     }
 
-    /// The task as it stands after this event, in pieces, if memory holds it.
+    /// The snapshot of the task after this event, if it is in memory.
     pub(crate) fn snapshot(&self, head: Seq) -> Option<Snapshot> {
         self.tail().snapshot.clone().filter(|snapshot| snapshot.seq == head)
     }
 
-    /// Hears the bell from now on.
-    pub(crate) fn listen(&self) -> watch::Receiver<()> {
-        self.bell.subscribe()
+    /// A receiver that is woken by every publish from now on.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.waker.subscribe()
     }
 
-    /// Registers the turn that runs now.
+    /// Registers the running turn.
     pub(crate) fn started(&self, stopper: Stopper) {
         *self.stopper() = Some(stopper);
     }
 
-    /// Forgets the turn that ran, unless the next one has already begun.
+    /// Removes the turn that ended, unless the next one is already registered.
     pub(crate) fn finished(&self, ended: &Stopper) {
         let mut running = self.stopper();
         if running.as_ref().is_some_and(|known| Arc::ptr_eq(&known.metadata, &ended.metadata)) {
@@ -287,7 +287,7 @@ impl Live {
         }
     }
 
-    /// Stops the turn that runs now. Returns whether there is one.
+    /// Stops the running turn. Returns false if there is none.
     pub(crate) fn stop(&self, metadata: Option<Metadata>) -> bool {
         let running = self.stopper();
         if let Some(stopper) = &*running {

@@ -1,6 +1,8 @@
-//! Tasks of agents that take one message of a conversation at a time. Those that wait stand in line,
-//! each conversation in its own, and the first of each are in the order of their messages: neither a
-//! long line nor many of them make it harder to find who is next.
+//! Serial queue: the waiting tasks of serial agents, one queue per conversation.
+//!
+//! The tables `line` (every waiting task) and `heads` (the first of each conversation) hold positions
+//! in the order of messages. Finding the next task reads `heads` alone, so its cost depends neither on
+//! the length of a queue nor on the number of conversations.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,20 +20,25 @@ use super::{
 };
 
 impl Batch<'_> {
-    /// Puts an agent's waiting tasks in line, and from now on those that come.
-    pub(super) fn line_up(&mut self, agent: &AgentName, living: Holder) -> Result<(), Fault> {
+    /// Queues the waiting tasks of an agent, and keeps the queue from now on.
+    pub(super) fn enable_serial(&mut self, agent: &AgentName, living: Holder) -> Result<(), Fault> {
         let row = self.memory.names.agent(self.conn, agent)?;
-        self.prepared.run(sql::LINE_UP, params![row, living.0.to_be_bytes()])?;
-        self.prepared.run(sql::DROP_HEADS, [row])?;
-        self.prepared.run(sql::LINE_UP_HEADS, [row])?;
-        self.memory.lines.insert(agent.clone(), living);
+        self.prepared.run(sql::FILL_SERIAL_QUEUE, params![row, living.0.to_be_bytes()])?;
+        self.prepared.run(sql::CLEAR_SERIAL_HEADS, [row])?;
+        self.prepared.run(sql::FILL_SERIAL_HEADS, [row])?;
+        self.memory.serial_agents.insert(agent.clone(), living);
         Ok(())
     }
 
-    /// Gives a task that has changed its place in line, if its agent has lines.
-    pub(super) fn queue(&mut self, agent: &AgentName, task: i64, run: &Run) -> Result<(), Fault> {
-        let Some(living) = self.memory.lines.get(agent).copied() else { return Ok(()) };
-        let before: Option<i64> = self.one(sql::FIND_IN_LINE, [task])?;
+    /// Updates the queue after a change of this task, if its agent is serial.
+    pub(super) fn update_serial(
+        &mut self,
+        agent: &AgentName,
+        task: i64,
+        run: &Run,
+    ) -> Result<(), Fault> {
+        let Some(living) = self.memory.serial_agents.get(agent).copied() else { return Ok(()) };
+        let before: Option<i64> = self.one(sql::FIND_SERIAL_POSITION, [task])?;
         let after: Option<i64> = match waits_with(run, living) {
             Some(seq) => self.one(sql::FIND_POSITION, [task, int(seq)])?,
             None => None,
@@ -39,17 +46,17 @@ impl Batch<'_> {
         if before == after {
             return Ok(());
         }
-        let first: Option<i64> = self.one(sql::FIRST_IN_LINE, [task])?;
+        let first: Option<i64> = self.one(sql::FIRST_SERIAL_POSITION, [task])?;
         if before.is_some() {
-            self.prepared.run(sql::LEAVE_LINE, [task])?;
+            self.prepared.run(sql::DEQUEUE_SERIAL, [task])?;
         }
         if let Some(position) = after {
-            self.prepared.run(sql::JOIN_LINE, [task, position])?;
+            self.prepared.run(sql::ENQUEUE_SERIAL, [task, position])?;
         }
-        let next: Option<i64> = self.one(sql::FIRST_IN_LINE, [task])?;
+        let next: Option<i64> = self.one(sql::FIRST_SERIAL_POSITION, [task])?;
         if first != next {
-            self.prepared.run(sql::DROP_HEAD, params![task, first])?;
-            self.prepared.run(sql::ADD_HEAD, params![task, next])?;
+            self.prepared.run(sql::REMOVE_SERIAL_HEAD, params![task, first])?;
+            self.prepared.run(sql::ADD_SERIAL_HEAD, params![task, next])?;
         }
         Ok(())
     }
@@ -63,8 +70,8 @@ impl Batch<'_> {
     }
 }
 
-/// The message that a task waits with: the oldest unread one, or the one that a dead process left.
-/// [`sql::LINE_UP`] says the same.
+/// The message that orders a waiting task: the oldest unread one, or the one whose turn a dead process
+/// left. [`sql::FILL_SERIAL_QUEUE`] has the same rule.
 fn waits_with(run: &Run, living: Holder) -> Option<Seq> {
     match run.holder {
         None => run.unread.first().copied(),
@@ -73,9 +80,8 @@ fn waits_with(run: &Run, living: Holder) -> Option<Seq> {
     }
 }
 
-/// Those of an agent's tasks that stand in line, whose message came first, without the busy
-/// conversations.
-pub(super) fn due_in_line(
+/// The queued tasks of an agent in the order of their messages, without the busy conversations.
+pub(super) fn next_serial(
     conn: &Connection,
     agent: &AgentName,
     busy: &[Conversation],
@@ -90,12 +96,12 @@ pub(super) fn due_in_line(
         }
     }
     let mut found: Vec<(i64, Key)> = Vec::new();
-    let mut find_heads = conn.prepare_cached(sql::HEADS)?;
-    let mut find_line = conn.prepare_cached(sql::READ_LINE)?;
+    let mut find_heads = conn.prepare_cached(sql::SERIAL_HEADS)?;
+    let mut find_queue = conn.prepare_cached(sql::READ_SERIAL_QUEUE)?;
     let mut heads = find_heads.query([agent])?;
     while let Some(head) = heads.next()? {
         let (position, owner): (i64, i64) = (head.get(0)?, head.get(1)?);
-        // Whoever stands behind this one came later still.
+        // Every further head has a later message.
         if found.len() >= limit && found.last().is_none_or(|(last, _)| *last < position) {
             break;
         }
@@ -103,9 +109,9 @@ pub(super) fn due_in_line(
         if passed_over.get(&owner).is_some_and(|busy| busy.contains(context)) {
             continue;
         }
-        let mut line = find_line.query(params![agent, owner, context])?;
+        let mut queue = find_queue.query(params![agent, owner, context])?;
         let mut left = limit;
-        while let Some(row) = line.next()?.filter(|_| left > 0) {
+        while let Some(row) = queue.next()?.filter(|_| left > 0) {
             if let Some(key) = named(&conn, row.get(1)?)? {
                 found.push((row.get(0)?, key));
                 left -= 1;

@@ -1,5 +1,7 @@
-//! What happens to tasks, told in the log in the words, at the levels and under the name that
-//! operators of earlier A2A servers have their searches and alarms for.
+//! Compatibility log: lines in the format of a2a-server, for existing searches and alerts.
+//!
+//! Text, level and logger name of these lines are an interface. They do not follow the style of the
+//! other log lines.
 
 use std::fmt::{self, Write};
 
@@ -13,23 +15,23 @@ use crate::{
 
 const LOGGER: &str = "a2a.server.methods";
 
-/// Characters of a text that the log shows.
-const SHOWN: usize = 200;
+/// The longest text in one line, in characters.
+const MAX_CHARS: usize = 200;
 
-/// A task is in the log.
-pub(crate) fn created(task: &TaskId) {
+/// Logs that a task was created.
+pub(crate) fn task_created(task: &TaskId) {
     tracing::info!(target: LOGGER, "Task created {task}, scheduling background runner");
 }
 
 impl Engine {
-    /// An agent is about to work on a message.
-    pub(crate) fn tell_begun(&self, task: &TaskId, message: &Message) {
-        let text = self.words(&message.parts);
+    /// Logs that a turn begins.
+    pub(crate) fn log_turn_begun(&self, task: &TaskId, message: &Message) {
+        let text = self.logged_text(&message.parts);
         tracing::debug!(target: LOGGER, "Task {task} initial text: {text:?}");
     }
 
-    /// These commands led to these events.
-    pub(crate) fn tell_written(&self, task: &TaskId, commands: &[Command], entries: &[Entry]) {
+    /// Logs the status changes and artifacts of one write.
+    pub(crate) fn log_written(&self, task: &TaskId, commands: &[Command], entries: &[Entry]) {
         if !tracing::enabled!(target: LOGGER, tracing::Level::DEBUG) {
             return;
         }
@@ -53,7 +55,7 @@ impl Engine {
                 }
                 Kind::Artifact => {
                     let Some(chunk) = chunks.next() else { continue };
-                    let text = self.words(&chunk.artifact.parts);
+                    let text = self.logged_text(&chunk.artifact.parts);
                     tracing::debug!(target: LOGGER, "Adding artifact to task {task}: {text}");
                 }
                 Kind::Received(_) | Kind::Reply => {}
@@ -61,47 +63,48 @@ impl Engine {
         }
     }
 
-    fn words<'a>(&self, parts: &'a [Part]) -> Words<'a> {
-        Words { parts, shown: self.inner.settings.log_content }
+    fn logged_text<'a>(&self, parts: &'a [Part]) -> LoggedText<'a> {
+        LoggedText { parts, shown: self.inner.settings.log_content }
     }
 }
 
-/// An agent has finished a turn.
-pub(crate) fn finished(task: &TaskId) {
+/// Logs the end of a turn.
+pub(crate) fn turn_finished(task: &TaskId) {
     tracing::info!(target: LOGGER, "Background runner completed for task {task}");
 }
 
-/// The text of some parts, as much as fits a line of the log; or only how much it is.
-struct Words<'a> {
+/// The text of message parts, cut to [`MAX_CHARS`]; or only its length, if content is not logged.
+struct LoggedText<'a> {
     parts: &'a [Part],
     shown: bool,
 }
 
-impl Words<'_> {
-    fn letters(&self) -> impl Iterator<Item = char> {
+impl LoggedText<'_> {
+    fn chars(&self) -> impl Iterator<Item = char> {
         self.parts.iter().filter_map(Part::as_text).flat_map(str::chars)
     }
 }
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for LoggedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.shown {
-            return write!(f, "{} characters", self.letters().count());
+            return write!(f, "{} characters", self.chars().count());
         }
-        let mut letters = self.letters();
-        for letter in letters.by_ref().take(SHOWN) {
-            // Nothing a caller writes may look like a line of its own.
-            match letter.is_control() {
-                true => write!(f, "{}", letter.escape_default())?,
-                false => f.write_char(letter)?,
+        let mut chars = self.chars();
+        for char in chars.by_ref().take(MAX_CHARS) {
+            // A line break in a caller's text must not forge a log line.
+            if char.is_control() {
+                write!(f, "{}", char.escape_default())?;
+            } else {
+                f.write_char(char)?;
             }
         }
-        if letters.next().is_some() { f.write_char('…') } else { Ok(()) }
+        if chars.next().is_some() { f.write_char('…') } else { Ok(()) }
     }
 }
 
-/// In quotes, if it is shown.
-impl fmt::Debug for Words<'_> {
+/// The text in quotes, or its length without.
+impl fmt::Debug for LoggedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.shown { write!(f, "'{self}'") } else { write!(f, "{self}") }
     }

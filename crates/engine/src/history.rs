@@ -1,4 +1,4 @@
-//! What an agent remembers of a conversation: its earlier tasks there.
+//! Conversation history: the earlier tasks of a conversation that a turn gets.
 
 use std::sync::Arc;
 
@@ -6,48 +6,49 @@ use herald_protocol::{Error, ErrorKind, Task};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agent_runtime::AgentRuntime,
     budget::Reservation,
     engine::{Engine, refuse},
-    post::Post,
     rules::Record,
-    runner::is_passing,
-    store::{Key, RecallQuery},
+    runner::is_transient,
+    store::{HistoryQuery, Key},
 };
 
-/// Bytes of earlier tasks that a turn is given at most.
+/// The most bytes of earlier tasks that a turn gets.
 const BYTES: usize = 1 << 20;
 
-/// How much memory an earlier task takes for each of its bytes.
+/// Memory that an earlier task takes for each of its stored bytes.
 const WEIGHT: usize = 2;
 
 impl Engine {
-    /// The earlier tasks of a task's conversation that its agent is to have in mind, and their place
-    /// in memory. The task itself is not among them, since somebody is at work on it.
-    pub(crate) async fn recall(
+    /// The earlier tasks of a task's conversation, as many as the profile says, and the reservation of
+    /// their memory. The task itself is not among them, because it is being worked on.
+    pub(crate) async fn conversation_history(
         &self,
         key: &Key,
-        post: &Post,
+        runtime: &AgentRuntime,
         record: &Record,
         stop: &CancellationToken,
     ) -> Result<(Vec<Arc<Task>>, Option<Reservation>), Error> {
-        if post.profile.memory == 0 {
+        if runtime.profile.memory == 0 {
             return Ok((Vec::new(), None));
         }
-        let query = RecallQuery {
+        let query = HistoryQuery {
             owner: key.owner.clone(),
             agent: record.agent.clone(),
             context: record.task.context_id.clone(),
-            tasks: post.profile.memory,
+            tasks: runtime.profile.memory,
             bytes: BYTES,
         };
-        let read = || async { self.inner.store.recall(query.clone()).await.map_err(refuse) };
-        let found = self.patiently(read, is_passing).await?;
+        let read =
+            || async { self.inner.store.conversation_history(query.clone()).await.map_err(refuse) };
+        let found = self.retry_while_unavailable(read, is_transient).await?;
         let size: usize = found.iter().map(|(_, stored)| stored.size()).sum();
-        let place = match size {
+        let reservation = match size {
             0 => None,
             _ => tokio::select! {
-                place = self.inner.memories.reserve(size * WEIGHT) => Some(place),
-                // Whoever is told to stop needs no memory.
+                reserved = self.inner.histories.reserve(size * WEIGHT) => Some(reserved),
+                // A turn that is to stop needs no history.
                 () = stop.cancelled() => return Ok((Vec::new(), None)),
                 () = self.inner.draining.cancelled() => {
                     return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down"));
@@ -58,13 +59,13 @@ impl Engine {
         for (id, stored) in found {
             match self.restored(id.clone(), stored).await {
                 Ok(record) => earlier.push(record.task),
-                // One that cannot be read must not stand in the way of those to come.
+                // An unreadable earlier task must not block the turns after it.
                 Err(error) => {
                     let agent = &record.agent;
-                    tracing::error!(task = %id, %agent, %error, "a task cannot be recalled");
+                    tracing::error!(task = %id, %agent, %error, "an earlier task of the conversation cannot be read and is left out");
                 }
             }
         }
-        Ok((earlier, place))
+        Ok((earlier, reservation))
     }
 }

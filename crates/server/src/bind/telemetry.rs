@@ -1,6 +1,6 @@
-//! What a call leaves behind for operators: its span, its place in the counts, a word in the log.
+//! Telemetry of a call: its span, its metrics and its log line.
 
-use herald_engine::{Caller, trace::placed};
+use herald_engine::{Caller, trace::record_ids};
 use herald_protocol::{ContextId, Dialect, Error, Operation, Request, TaskId, TraceContext};
 use http::header;
 use tracing::Span;
@@ -11,12 +11,12 @@ impl Exchange<'_> {
     /// Makes the request part of its caller's trace or, without one, the root of its own.
     pub(crate) fn join(&mut self, parent: Option<TraceContext>) {
         self.span = self.shared.engine.span_below(parent.as_ref());
-        placed(parent.as_ref(), self.span.as_ref());
+        record_ids(parent.as_ref(), self.span.as_ref());
         self.parent = parent;
     }
 
-    /// The span of the request, once its parameters are known: they may name the caller's span
-    /// where the headers do not.
+    /// The span of the request, once its parameters are known: without a trace header, they may name
+    /// the caller's span.
     pub(super) fn joined(&self, request: &Request) -> Option<TraceContext> {
         let named = match self.parent {
             Some(_) => None,
@@ -24,12 +24,12 @@ impl Exchange<'_> {
         };
         let Some(parent) = named else { return self.span.clone() };
         let span = self.shared.engine.span_below(Some(&parent));
-        placed(Some(&parent), span.as_ref());
+        record_ids(Some(&parent), span.as_ref());
         span
     }
 
-    /// Puts the names in a request into its span.
-    pub(super) fn note_request(&self, dialect: Dialect, caller: &Caller, request: &Request) {
+    /// Records the ids and names of a request in its span.
+    pub(super) fn record_request(&self, dialect: Dialect, caller: &Caller, request: &Request) {
         if !self.shared.engine.has_spans() {
             return;
         }
@@ -50,7 +50,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Counts a call that was answered, and says now and then that an old version is in use.
+    /// Counts an answered call. The first call of a day in an old version of the agent is logged.
     pub(crate) fn count(&self, dialect: Dialect, operation: Operation, error: Option<&Error>) {
         let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
         let (agent, version, binding) = (&profile.name, dialect.version(), self.binding);

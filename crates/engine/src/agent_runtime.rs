@@ -1,0 +1,196 @@
+//! Runtime of one agent: its profile, its concurrency permits, its conversation locks, and the
+//! waker of its dispatcher.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use crate::{
+    agent::{Agent, Profile},
+    budget::Reservation,
+    metrics::AgentMetrics,
+    store::{Conversation, Key},
+};
+
+/// One agent and the limits that it runs under.
+#[derive(Debug)]
+pub(crate) struct AgentRuntime {
+    pub(crate) profile: Profile,
+    pub(crate) agent: Arc<dyn Agent>,
+    /// Permits of turns that work.
+    running: Arc<Semaphore>,
+    /// Permits of turns that wait for their caller, in addition to those that work.
+    paused: Arc<Semaphore>,
+    /// Wakes the dispatcher.
+    waker: Notify,
+    pub(crate) metrics: AgentMetrics,
+    /// Tasks whose stored data cannot be read. The dispatcher skips them.
+    quarantined: Mutex<HashSet<Key>>,
+    /// Conversations with a running turn. Used only if the agent is serial.
+    locked: Mutex<HashSet<Conversation>>,
+}
+
+/// Permission to run one turn, with the resources that the turn holds. Dropping it returns them.
+#[derive(Debug)]
+pub(crate) struct TurnPermit {
+    permit: Arc<PausablePermit>,
+    /// The memory of the turn, once it is reserved.
+    _memory: Option<Reservation>,
+    /// The lock on the turn's conversation, if the agent is serial.
+    conversation: Option<ConversationLock>,
+}
+
+/// A concurrency permit that a turn exchanges for a cheaper one while it waits for its caller. Both
+/// kinds are limited, so that the number of turns in memory is limited by their sum.
+#[derive(Debug)]
+pub(crate) struct PausablePermit {
+    running: Arc<Semaphore>,
+    paused: Arc<Semaphore>,
+    held: Mutex<OwnedSemaphorePermit>,
+}
+
+/// An exclusive lock on one conversation. Dropping it wakes the dispatcher, which may then begin the
+/// next turn of the conversation.
+#[derive(Debug)]
+pub(crate) struct ConversationLock {
+    runtime: Arc<AgentRuntime>,
+    conversation: Conversation,
+}
+
+impl PausablePermit {
+    /// Returns the running permit while the turn waits for its caller. Without a free paused permit
+    /// the turn keeps the running one.
+    pub(crate) fn pause(&self) {
+        self.exchange(&self.paused);
+    }
+
+    /// Takes a running permit again. Without a free one the turn continues on its paused permit: its
+    /// caller has just answered and waits, and the other turns may run for long.
+    pub(crate) fn resume(&self) {
+        self.exchange(&self.running);
+    }
+
+    fn exchange(&self, wanted: &Arc<Semaphore>) {
+        if let Ok(permit) = Arc::clone(wanted).try_acquire_owned() {
+            *self.held.lock().expect("nothing panics while it holds this lock") = permit;
+        }
+    }
+}
+
+impl TurnPermit {
+    /// The concurrency permit, which the turn pauses and resumes.
+    pub(crate) fn pausable(&self) -> Arc<PausablePermit> {
+        Arc::clone(&self.permit)
+    }
+
+    /// Adds reserved memory.
+    pub(crate) fn with_memory(self, memory: Reservation) -> Self {
+        Self { _memory: Some(memory), ..self }
+    }
+
+    /// Adds the lock on a conversation.
+    pub(crate) fn with_conversation(self, conversation: Option<ConversationLock>) -> Self {
+        Self { conversation: conversation.or(self.conversation), ..self }
+    }
+}
+
+impl Drop for ConversationLock {
+    fn drop(&mut self) {
+        self.runtime.locked().remove(&self.conversation);
+        self.runtime.wake();
+    }
+}
+
+impl AgentRuntime {
+    pub(crate) fn new(profile: Profile, agent: Arc<dyn Agent>) -> Self {
+        let running = profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
+        let paused = profile.max_waiting.min(Semaphore::MAX_PERMITS);
+        Self {
+            profile,
+            agent,
+            running: Arc::new(Semaphore::new(running)),
+            paused: Arc::new(Semaphore::new(paused)),
+            waker: Notify::new(),
+            metrics: AgentMetrics::default(),
+            quarantined: Mutex::default(),
+            locked: Mutex::default(),
+        }
+    }
+
+    /// Takes a permit for a turn, if one is free.
+    pub(crate) fn try_acquire(&self) -> Option<TurnPermit> {
+        Some(self.permit(Arc::clone(&self.running).try_acquire_owned().ok()?))
+    }
+
+    /// Takes a permit for a turn, as soon as one is free.
+    pub(crate) async fn acquire(&self) -> TurnPermit {
+        let held = Arc::clone(&self.running).acquire_owned().await;
+        self.permit(held.expect("the semaphore is never closed"))
+    }
+
+    fn permit(&self, held: OwnedSemaphorePermit) -> TurnPermit {
+        let (running, paused) = (Arc::clone(&self.running), Arc::clone(&self.paused));
+        let permit = Arc::new(PausablePermit { running, paused, held: Mutex::new(held) });
+        TurnPermit { permit, _memory: None, conversation: None }
+    }
+
+    /// The number of turns in memory: those that work and those that wait for their caller.
+    pub(crate) fn turns(&self) -> usize {
+        let running = self.profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
+        let paused = self.profile.max_waiting.min(Semaphore::MAX_PERMITS);
+        let working = running.saturating_sub(self.running.available_permits());
+        working + paused.saturating_sub(self.paused.available_permits())
+    }
+
+    /// Makes the dispatcher skip a task until the next start, so that one unreadable task does not
+    /// block the tasks behind it.
+    pub(crate) fn quarantine(&self, key: Key) {
+        self.quarantined_tasks().insert(key);
+    }
+
+    /// The number of quarantined tasks.
+    pub(crate) fn quarantined(&self) -> usize {
+        self.quarantined_tasks().len()
+    }
+
+    /// True if the dispatcher skips this task.
+    pub(crate) fn is_quarantined(&self, key: &Key) -> bool {
+        self.quarantined_tasks().contains(key)
+    }
+
+    fn quarantined_tasks(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.quarantined.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Locks a conversation for one turn. The caller must know that it is not locked: only the
+    /// dispatcher locks, and it selects among the conversations that are not.
+    pub(crate) fn lock_conversation(
+        self: &Arc<Self>,
+        conversation: Conversation,
+    ) -> ConversationLock {
+        self.locked().insert(conversation.clone());
+        ConversationLock { runtime: Arc::clone(self), conversation }
+    }
+
+    /// The conversations with a running turn.
+    pub(crate) fn locked_conversations(&self) -> Vec<Conversation> {
+        self.locked().iter().cloned().collect()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashSet<Conversation>> {
+        self.locked.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Wakes the dispatcher, because the store may have a due task.
+    pub(crate) fn wake(&self) {
+        self.waker.notify_one();
+    }
+
+    /// Waits for [`AgentRuntime::wake`].
+    pub(crate) async fn woken(&self) {
+        self.waker.notified().await;
+    }
+}
