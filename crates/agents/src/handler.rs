@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use self::{
-    connection::{Connection, Place, Said},
-    line::Told,
+    connection::{Connection, TurnEvent, TurnHandle},
+    line::ToHandler,
 };
 use crate::{
     ErrorDetail,
@@ -89,12 +89,12 @@ impl Handler {
     }
 
     /// The process to talk to, with a place for one more turn.
-    fn place(&self) -> Place {
+    fn open_turn(&self) -> TurnHandle {
         let mut current = self.current.lock().expect("nothing panics while it holds this lock");
         loop {
             let open = current.as_ref().filter(|connection| connection.is_open());
-            if let Some(place) = open.and_then(Connection::place) {
-                return place;
+            if let Some(handle) = open.and_then(Connection::open_turn) {
+                return handle;
             }
             let last = current.as_deref();
             let (name, program) = (&self.name, &self.program);
@@ -105,19 +105,19 @@ impl Handler {
 
     /// One attempt at a turn.
     async fn attempt(&self, turn: &Turn, attempt: u32) -> Result<(), Cut> {
-        let mut place = self.place();
+        let mut handle = self.open_turn();
         let result = tokio::select! {
-            result = self.converse(turn, &mut place, attempt) => result,
+            result = self.converse(turn, &mut handle, attempt) => result,
             () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
         };
-        if place.is_over {
+        if handle.is_over {
             return result;
         }
         let result = result.map_err(|cut| self.explain(turn, cut));
-        let put_away = self.dismiss(turn, &mut place);
+        let cleanup = self.cancel(turn, &mut handle);
         match &result {
-            Ok(()) => put_away.await,
-            Err(error) => turn.fail_while(error, put_away).await,
+            Ok(()) => cleanup.await,
+            Err(error) => turn.fail_while(error, cleanup).await,
         }
         Ok(result?)
     }
@@ -133,36 +133,41 @@ impl Handler {
         }
     }
 
-    async fn converse(&self, turn: &Turn, place: &mut Place, attempt: u32) -> Result<(), Cut> {
-        place.tell(Told::begin(&place.name(), turn, attempt).encode()).await;
+    async fn converse(
+        &self,
+        turn: &Turn,
+        handle: &mut TurnHandle,
+        attempt: u32,
+    ) -> Result<(), Cut> {
+        handle.send(ToHandler::begin(&handle.name(), turn, attempt).encode()).await;
         let mut bytes = 0;
-        while let Some(mail) = place.next().await {
-            bytes += mail.bytes as u64;
+        while let Some(inbound) = handle.next().await {
+            bytes += inbound.bytes as u64;
             if bytes > self.max_output {
                 let kind = format!("wrote more than {} bytes", self.max_output);
                 return Err(Cut::Failed(Failure::new(kind)));
             }
-            match mail.said {
-                Said::Status(state, parts) => turn.report(state, parts).await?,
-                Said::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
-                Said::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
-                Said::Failed(failure) => return Err(Cut::Failed(failure)),
-                Said::Broke(failure) => return Err(Cut::Broke(failure)),
+            match inbound.event {
+                TurnEvent::Status(state, parts) => turn.report(state, parts).await?,
+                TurnEvent::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
+                TurnEvent::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
+                TurnEvent::Failed(failure) => return Err(Cut::Failed(failure)),
+                TurnEvent::ProtocolViolation(failure) => return Err(Cut::Broke(failure)),
             }
-            if place.is_over {
+            if handle.is_over {
                 return Ok(());
             }
         }
-        Err(Cut::Died(place.failure()))
+        Err(Cut::Died(handle.failure()))
     }
 
     /// Tells the handler to stop working on a turn, and waits until it has.
-    async fn dismiss(&self, turn: &Turn, place: &mut Place) {
+    async fn cancel(&self, turn: &Turn, handle: &mut TurnHandle) {
         let metadata = turn.cancel_metadata();
         let gone = async {
-            place.tell(Told::Cancel { turn: &place.name(), metadata }.encode()).await;
-            while !place.is_over {
-                place.next().await;
+            handle.send(ToHandler::Cancel { turn: &handle.name(), metadata }.encode()).await;
+            while !handle.is_over {
+                handle.next().await;
             }
         };
         if timeout(self.program.grace, gone).await.is_err() {
