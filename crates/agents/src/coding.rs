@@ -30,9 +30,9 @@ use self::{
 };
 use crate::{
     ErrorDetail, Input,
+    artifact_writer::ArtifactWriter,
     exec::input::Given,
     failure::Failure,
-    growing::Growing,
     process::{Processes, Program, STUCK, environment},
     text::cut,
 };
@@ -249,14 +249,14 @@ impl Coding {
         turn: &Turn,
         conversation: &mut Conversation,
     ) -> Result<Option<Done>, Cut> {
-        let mut answer = Growing::new(turn, ANSWER, ANSWER);
+        let mut answer = ArtifactWriter::new(turn, ANSWER, ANSWER);
         let mut retried = None;
         loop {
-            let Some(next) = answer.before_due(conversation.next()).await? else { continue };
+            let Some(next) = answer.next_or_flush(conversation.next()).await? else { continue };
             let event = match next {
                 Ok(Some(Event::Text(text))) => {
                     retried = None;
-                    answer.say(&text).await?;
+                    answer.push(&text).await?;
                     continue;
                 }
                 Ok(event) => event,

@@ -12,7 +12,7 @@ use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
 use herald_protocol::{AgentName, Metadata, Role};
 use serde_json::{Map, Value};
 
-use crate::{ErrorDetail, failure::Failure, growing::Growing};
+use crate::{ErrorDetail, artifact_writer::ArtifactWriter, failure::Failure};
 
 pub use chat::Parameters;
 pub use endpoint::{Endpoint, EndpointError, Patience};
@@ -104,7 +104,7 @@ impl Llm {
         let messages = prompt::messages(turn, self.system.as_deref(), self.images);
         let body = self.parameters.request(&messages);
         let (first, mut answer) = self.endpoint.ask(body, turn.trace()).await?;
-        let mut artifact = growing(turn);
+        let mut artifact = answer_writer(turn);
         let heard = self.listen(first, &mut answer, &mut artifact).await;
         let (finish, refused) = match heard {
             Ok(heard) => heard,
@@ -135,14 +135,14 @@ impl Llm {
         &self,
         first: Word,
         answer: &mut Answer,
-        artifact: &mut Growing<'_>,
+        artifact: &mut ArtifactWriter<'_>,
     ) -> Result<(Finish, String), Cut> {
         let (mut said, mut refused) = (0, String::new());
         let mut next = Some(first);
         loop {
             let word = match next.take() {
                 Some(word) => word,
-                None => match artifact.before_due(answer.next()).await? {
+                None => match artifact.next_or_flush(answer.next()).await? {
                     Some(word) => word?,
                     None => continue,
                 },
@@ -155,7 +155,7 @@ impl Llm {
                         let kind = format!("got more than {most} bytes from its model");
                         return Err(Cut::Failed(Failure::new(kind)));
                     }
-                    artifact.say(&text).await?;
+                    artifact.push(&text).await?;
                 }
                 Word::Refused(text) => {
                     refused.push_str(&text);
@@ -188,11 +188,11 @@ impl Agent for Llm {
 }
 
 /// An answer to each message of a task: `answer`, `answer-2` and so on.
-fn growing(turn: &Turn) -> Growing<'_> {
+fn answer_writer(turn: &Turn) -> ArtifactWriter<'_> {
     let history = turn.task().history.as_deref().unwrap_or_default();
     let asked = history.iter().filter(|message| message.role == Role::User);
     let before = asked.take_while(|message| message.message_id != turn.message().message_id);
-    Growing::new(turn, prompt::answer_id(before.count()), "answer")
+    ArtifactWriter::new(turn, prompt::answer_id(before.count()), "answer")
 }
 
 /// What the model said about its answer.
