@@ -1,8 +1,8 @@
 //! A language model behind an endpoint that speaks OpenAI's chat completions.
 
 mod chat;
-mod complaint;
 mod endpoint;
+mod error_body;
 mod prompt;
 
 use std::time::Duration;
@@ -94,10 +94,10 @@ impl Llm {
     }
 
     /// A failure of which callers, and the log, may hear all that is said.
-    fn discreet(&self, failure: Failure) -> Failure {
+    fn redact(&self, failure: Failure) -> Failure {
         let (secrets, system) = (self.endpoint.secrets(), self.system.as_deref());
-        let told = |word: String| complaint::discreet(&word, secrets, system);
-        Failure { message: failure.message.and_then(told), ..failure }
+        let redact = |text: String| error_body::redact(&text, secrets, system);
+        Failure { message: failure.message.and_then(redact), ..failure }
     }
 
     async fn answer(&self, turn: &Turn) -> Result<(), Cut> {
@@ -177,11 +177,9 @@ impl Agent for Llm {
         };
         answered.map_err(|cut| match cut {
             Cut::Turn(error) => error,
-            Cut::Failed(failure) => {
-                self.discreet(failure).tell(turn, &self.name, self.error_detail)
-            }
+            Cut::Failed(failure) => self.redact(failure).tell(turn, &self.name, self.error_detail),
             Cut::Gone(failure) => {
-                self.discreet(failure).tell_gone(turn, &self.name, self.error_detail)
+                self.redact(failure).tell_gone(turn, &self.name, self.error_detail)
             }
         })
     }

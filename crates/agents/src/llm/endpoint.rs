@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     chat::{Chunk, Finish, Word},
-    complaint,
+    error_body,
 };
 use crate::{failure::Failure, text::whole_characters};
 
@@ -25,7 +25,7 @@ const EVENT: usize = 1 << 20;
 
 /// Bytes of a complaint. Whoever has more to say is not listened to: what is cut off may be half of
 /// a secret.
-const COMPLAINT: usize = 64 << 10;
+const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// How long after its end an answer may say what it took, and that nothing more comes. Many servers
 /// never say the latter, and leave the connection open.
@@ -248,7 +248,7 @@ impl Endpoint {
         let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let wait = wait.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
         // What cannot be read of a complaint is not worth a second one.
-        let complaint = body(&mut response, COMPLAINT).await.ok().flatten();
+        let body = body(&mut response, MAX_ERROR_BODY).await.ok().flatten();
         let kind = match status.is_redirection() {
             true => "was sent elsewhere by its model's endpoint, which is not followed".to_owned(),
             false => format!("was refused by its model's endpoint with status {}", status.as_u16()),
@@ -256,7 +256,7 @@ impl Endpoint {
         let passes = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         let again = passes.then(|| wait.map_or(Again::Soon, Again::After));
-        let message = complaint.and_then(|said| complaint::word(&said));
+        let message = body.and_then(|body| error_body::message(&body));
         Unanswered { failure: Failure { message, ..Failure::new(kind) }, again }
     }
 }
@@ -318,7 +318,7 @@ impl Answer {
             Ok(_) | Err(_) => {
                 let kind = self.response.headers().get(CONTENT_TYPE);
                 let kind = kind.and_then(|value| value.to_str().ok()).unwrap_or("no content type");
-                let said = complaint::word(&body).unwrap_or_default();
+                let said = error_body::message(&body).unwrap_or_default();
                 let message = Some(format!("{kind}: {said}"));
                 let kind = "got something from its model's endpoint that is no answer";
                 Err(Failure { message, ..Failure::new(kind) })
@@ -346,7 +346,7 @@ impl Answer {
             let json = whole_characters(data.as_bytes());
             let chunk = serde_json::from_slice(&json).map_err(|_| {
                 let kind = "got an event from its model that cannot be read";
-                Failure { message: complaint::word(data), ..Failure::new(kind) }
+                Failure { message: error_body::message(data), ..Failure::new(kind) }
             })?;
             self.hear(chunk)?;
         }
@@ -355,7 +355,7 @@ impl Answer {
 
     fn hear(&mut self, chunk: Chunk) -> Result<(), Failure> {
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            let message = complaint::word_in(&error);
+            let message = error_body::message_in(&error);
             return Err(Failure { message, ..Failure::new("got an error from its model") });
         }
         self.finish.usage = chunk.usage.or(self.finish.usage.take());
