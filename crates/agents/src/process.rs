@@ -2,7 +2,7 @@
 //! none is left when the server goes, however it goes.
 
 mod descriptors;
-mod family;
+mod process_tree;
 mod program;
 mod record;
 
@@ -30,7 +30,7 @@ use tokio::{
 use uuid::Uuid;
 
 use self::{
-    family::{Family, Identity, MARK},
+    process_tree::{Identity, MARK, ProcessTree},
     record::{Life, name},
 };
 
@@ -80,7 +80,7 @@ struct Records {
 pub struct Process {
     child: Child,
     pid: i32,
-    family: Family,
+    tree: ProcessTree,
     grace: Duration,
     /// The program and its task, for the log.
     program: PathBuf,
@@ -128,11 +128,11 @@ impl Processes {
     pub async fn clear(&self, grace: Duration) -> io::Result<()> {
         let Some(records) = &self.inner.records else { return Ok(()) };
         for (life, path) in Life::earlier(&records.all)? {
-            let mut family = Family::of_life(&life.id, life.left(&path));
-            let left = family.look().len();
+            let mut tree = ProcessTree::of_run(&life.id, life.left(&path));
+            let left = tree.find_alive().len();
             if left > 0 {
                 tracing::warn!(left, "ends programs that an earlier start left behind");
-                family.end(grace).await;
+                tree.end(grace).await;
             }
             remove_files(&life.id);
             fs::remove_dir_all(path)?;
@@ -144,7 +144,7 @@ impl Processes {
     /// our doing and not its own.
     pub async fn close(&self, grace: Duration) {
         self.inner.closing.store(true, Ordering::SeqCst);
-        let gone = Family::of_life(&self.inner.life, []).end(grace).await;
+        let gone = ProcessTree::of_run(&self.inner.life, []).end(grace).await;
         remove_files(&self.inner.life);
         if let (true, Some(records)) = (gone, &self.inner.records) {
             // If it stays, the next start finds nothing in it that runs.
@@ -183,13 +183,13 @@ impl Processes {
         let leader = Identity::of(pid);
         let pipes = Pipes {
             stdin: child.stdin.take(),
-            stdout: child.stdout.take().expect("it was asked for"),
-            stderr: child.stderr.take().expect("it was asked for"),
+            stdout: child.stdout.take().expect("it was terminated for"),
+            stderr: child.stderr.take().expect("it was terminated for"),
         };
         let process = Process {
             child,
             pid,
-            family: Family::of_program(&mark, leader),
+            tree: ProcessTree::of_program(&mark, leader),
             grace: program.grace,
             program: program.path.clone(),
             task: more.iter().find(|(name, _)| *name == TASK_ID).map(|(_, task)| task.clone()),
@@ -249,7 +249,7 @@ impl Process {
             return;
         }
         let reaped = timeout(self.grace + STUCK, self.child.wait());
-        let (_, gone) = tokio::join!(reaped, self.family.end(self.grace));
+        let (_, gone) = tokio::join!(reaped, self.tree.end(self.grace));
         if !gone {
             let (task, program) = (self.task.as_deref(), self.program.display());
             tracing::error!(task, %program, "a program cannot be ended; the next start tries again");
@@ -266,14 +266,14 @@ impl Process {
         }
         let mut children = self.processes.children();
         children.remove(&self.pid);
-        family::reap(&children);
+        process_tree::reap(&children);
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.is_over {
-            self.family.kill();
+            self.tree.kill_all();
             self.over();
         }
     }

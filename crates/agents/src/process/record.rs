@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::family::Identity;
+use super::process_tree::Identity;
 
 /// One life of the server, as the name of a directory with an empty file for each of its programs.
 #[derive(Debug, Clone)]
