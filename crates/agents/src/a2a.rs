@@ -1,9 +1,9 @@
 //! Another A2A agent, of any version and over any binding.
 
 mod fault;
+mod loop_guard;
 mod place;
 mod relay;
-mod via;
 
 use std::{
     fmt,
@@ -23,7 +23,7 @@ use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
 use herald_protocol::{AgentName, Metadata, Task};
 use tokio::time::{sleep, timeout};
 
-use self::{fault::Cut, place::Place, relay::Relay, via::Passages};
+use self::{fault::Cut, loop_guard::LoopGuard, place::Place, relay::Relay};
 use crate::{ErrorDetail, failure::Failure};
 
 /// How often a call is repeated, and a stream taken up again, before the agent counts as gone: about
@@ -68,7 +68,7 @@ pub struct Upstream {
     pub secrets: Secrets,
     builder: ClientBuilder,
     client: Mutex<Option<Client>>,
-    passages: Passages,
+    loop_guard: LoopGuard,
 }
 
 impl Upstream {
@@ -84,7 +84,7 @@ impl Upstream {
             secrets: Secrets::default(),
             builder: builder.trace_context(|| TRACE.try_with(Clone::clone).ok()),
             client: Mutex::default(),
-            passages: Passages::default(),
+            loop_guard: LoopGuard::default(),
         }
     }
 
@@ -140,8 +140,8 @@ impl Upstream {
 
     /// Takes a turn to the agent and back.
     async fn work(&self, turn: &Turn) -> Result<(), AgentError> {
-        let passage = match self.passages.enter(turn) {
-            Ok(passage) => passage,
+        let hop = match self.loop_guard.enter(turn) {
+            Ok(hop) => hop,
             Err(reason) => {
                 tracing::warn!(agent = %self.name, task = %turn.task_id(), reason, "a message is refused");
                 turn.reject(format!("agent {} {reason}", self.name)).await?;
@@ -154,7 +154,7 @@ impl Upstream {
         };
         let client = client.map_err(|cut| self.tell(turn, cut))?;
         let mut relay = Relay::new(&self.name, &self.secrets, turn);
-        let result = self.converse(turn, &client, passage.metadata(), &mut relay).await;
+        let result = self.converse(turn, &client, hop.metadata(), &mut relay).await;
         let Err(cut) = result else { return Ok(()) };
         if let Some(task) = relay.unfinished().filter(|_| !matches!(cut, Cut::Left)) {
             self.dismiss(&client, turn.task_id(), task, turn.cancel_metadata()).await;
