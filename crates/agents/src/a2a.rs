@@ -2,8 +2,8 @@
 
 mod fault;
 mod loop_guard;
-mod place;
 mod relay;
+mod upstream_ref;
 
 use std::{
     fmt,
@@ -23,7 +23,7 @@ use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
 use herald_protocol::{AgentName, Metadata, Task};
 use tokio::time::{sleep, timeout};
 
-use self::{fault::Cut, loop_guard::LoopGuard, place::Place, relay::Relay};
+use self::{fault::Cut, loop_guard::LoopGuard, relay::Relay, upstream_ref::UpstreamRef};
 use crate::{ErrorDetail, failure::Failure};
 
 /// How often a call is repeated, and a stream taken up again, before the agent counts as gone: about
@@ -205,11 +205,12 @@ impl Upstream {
         metadata: Metadata,
         relay: &mut Relay<'_>,
     ) -> Result<Events, Cut> {
-        let place = Place::of(turn.task()).unwrap_or_else(|| Place::in_conversation(turn));
-        let (context, task) = place.next();
+        let upstream =
+            UpstreamRef::of(turn.task()).unwrap_or_else(|| UpstreamRef::in_conversation(turn));
+        let (context, task) = upstream.next();
         relay.continue_with(task.clone());
         if turn.attempt() > 1 {
-            match place.task_of(turn) {
+            match upstream.task_of(turn) {
                 Some(task) => return Ok(relay.resume(client, task.clone())),
                 None if self.idempotent => {}
                 None => {
@@ -309,7 +310,7 @@ impl Upstream {
 fn referenced(turn: &Turn) -> Vec<TaskId> {
     let named = |id: &TaskId| turn.earlier().iter().find(|task| task.id == *id);
     let names = turn.message().reference_task_ids.iter().filter_map(named);
-    names.filter_map(|task| Place::of(task)?.task).collect()
+    names.filter_map(|task| UpstreamRef::of(task)?.task).collect()
 }
 
 #[async_trait]
@@ -323,7 +324,7 @@ impl Agent for Upstream {
 
     /// What waits for an answer at the agent ends as well.
     async fn dismissed(&self, task: &Task, metadata: Option<Metadata>) {
-        let Some(upstream) = Place::of(task).and_then(|place| place.next().1) else { return };
+        let Some(upstream) = UpstreamRef::of(task).and_then(|known| known.next().1) else { return };
         match self.client().await {
             Ok(client) => self.dismiss(&client, &task.id, &upstream, metadata).await,
             Err(error) => {

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{
     fault::Cut,
-    place::{Place, UPSTREAM},
+    upstream_ref::{UPSTREAM, UpstreamRef},
 };
 use crate::failure::Failure;
 
@@ -27,10 +27,10 @@ pub(super) struct Relay<'a> {
     /// What the agent may repeat and nobody may see.
     secrets: &'a Secrets,
     turn: &'a Turn,
-    place: Place,
+    upstream: UpstreamRef,
     /// The agent's task that the message goes to.
     continued: Option<TaskId>,
-    /// Whether the place is in the log.
+    /// True once the log holds the reference to the agent's task.
     is_noted: bool,
     artifacts: HashMap<ArtifactId, Written>,
     /// What the agent has said about its task.
@@ -62,10 +62,12 @@ impl<'a> Relay<'a> {
             agent,
             secrets,
             turn,
-            place: Place {
+            upstream: UpstreamRef {
                 turn: turn.id().to_owned(),
-                context: Place::of(task).unwrap_or_else(|| Place::in_conversation(turn)).context,
-                ..Place::default()
+                context: UpstreamRef::of(task)
+                    .unwrap_or_else(|| UpstreamRef::in_conversation(turn))
+                    .context,
+                ..UpstreamRef::default()
             },
             continued: None,
             is_noted: false,
@@ -79,7 +81,7 @@ impl<'a> Relay<'a> {
 
     /// Follows a task that the agent has already.
     pub(super) fn attach(&mut self, client: &Client, task: TaskId) -> Events {
-        self.place.task = Some(task.clone());
+        self.upstream.task = Some(task.clone());
         client.follow(task)
     }
 
@@ -96,18 +98,18 @@ impl<'a> Relay<'a> {
 
     /// The agent's task that the message went to, as long as the agent has said nothing to it.
     pub(super) fn continued(&self) -> Option<TaskId> {
-        self.continued.clone().filter(|_| self.place.task.is_none())
+        self.continued.clone().filter(|_| self.upstream.task.is_none())
     }
 
     /// The agent's task, if it is known and has not ended.
     pub(super) fn unfinished(&self) -> Option<&TaskId> {
-        let known = self.place.task.as_ref().or(self.continued.as_ref());
+        let known = self.upstream.task.as_ref().or(self.continued.as_ref());
         known.filter(|_| self.end.is_none())
     }
 
     /// Whether the next start would find the agent's task by what is in the log.
     pub(super) fn can_be_left(&self) -> bool {
-        self.is_noted && self.place.task.is_some() && self.end.is_none()
+        self.is_noted && self.upstream.task.is_some() && self.end.is_none()
     }
 
     /// Whether the agent waits for a message of the caller.
@@ -146,9 +148,9 @@ impl<'a> Relay<'a> {
                 self.piece(update.artifact, update.append, update.last_chunk).await
             }
             StreamEvent::Message(message) => {
-                self.place.context = message.context_id.clone().or(self.place.context.take());
+                self.upstream.context = message.context_id.clone().or(self.upstream.context.take());
                 let message = self.discreet(message.into());
-                let (state, message) = match self.place.task {
+                let (state, message) = match self.upstream.task {
                     // The answer itself, where the agent makes no task of it.
                     None => (TaskState::Completed, Some(message)),
                     Some(_) => (TaskState::Working, Some(message)),
@@ -188,12 +190,12 @@ impl<'a> Relay<'a> {
 
     /// Remembers what the agent calls the task. Old servers leave names out.
     fn locate(&mut self, task: TaskId, context: ContextId) {
-        if !task.is_empty() && self.place.task.as_ref() != Some(&task) {
+        if !task.is_empty() && self.upstream.task.as_ref() != Some(&task) {
             self.is_noted = false;
-            self.place.task = Some(task);
+            self.upstream.task = Some(task);
         }
         if !context.is_empty() {
-            self.place.context = Some(context);
+            self.upstream.context = Some(context);
         }
     }
 
@@ -205,7 +207,7 @@ impl<'a> Relay<'a> {
             }
             return Err(Cut::Broke("ended the stream of a task that goes on".to_owned()));
         };
-        self.place.ended = true;
+        self.upstream.ended = true;
         let message = match status.state {
             TaskState::Canceled => {
                 return Err(Cut::Failed(Failure::new("canceled the task by itself")));
@@ -329,7 +331,7 @@ impl<'a> Relay<'a> {
     ) -> Result<(), Cut> {
         let mut metadata = metadata.unwrap_or_default();
         if !self.is_noted {
-            self.place.write(&mut metadata);
+            self.upstream.write(&mut metadata);
         }
         self.said.extend(message.iter().map(|message| message_print(message)));
         // They are names of the agent's.
