@@ -1,8 +1,8 @@
 //! Another A2A agent, of any version and over any binding.
 
-mod fault;
 mod loop_guard;
 mod relay;
+mod upstream_error;
 mod upstream_ref;
 
 use std::{
@@ -23,7 +23,9 @@ use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
 use herald_protocol::{AgentName, Metadata, Task};
 use tokio::time::{sleep, timeout};
 
-use self::{fault::Cut, loop_guard::LoopGuard, relay::Relay, upstream_ref::UpstreamRef};
+use self::{
+    loop_guard::LoopGuard, relay::Relay, upstream_error::UpstreamError, upstream_ref::UpstreamRef,
+};
 use crate::{ErrorDetail, failure::Failure};
 
 /// How often a call is repeated, and a stream taken up again, before the agent counts as gone: about
@@ -133,9 +135,9 @@ impl Upstream {
 
     /// What has to be told of a failed call. The next turn looks at the card anew: what it says may
     /// be why the call failed.
-    fn failed(&self, error: &Error) -> Cut {
+    fn failed(&self, error: &Error) -> UpstreamError {
         *self.kept() = None;
-        fault::of(error)
+        UpstreamError::of(error)
     }
 
     /// Takes a turn to the agent and back.
@@ -150,16 +152,18 @@ impl Upstream {
         };
         let client = tokio::select! {
             client = self.client() => client.map_err(|error| self.failed(&error)),
-            () = turn.cancelled().cancelled() => Err(Cut::Turn(Stop::Over)),
+            () = turn.cancelled().cancelled() => Err(UpstreamError::Turn(Stop::Over)),
         };
-        let client = client.map_err(|cut| self.tell(turn, cut))?;
+        let client = client.map_err(|ended| self.report(turn, ended))?;
         let mut relay = Relay::new(&self.name, &self.secrets, turn);
         let result = self.converse(turn, &client, hop.metadata(), &mut relay).await;
-        let Err(cut) = result else { return Ok(()) };
-        if let Some(task) = relay.unfinished().filter(|_| !matches!(cut, Cut::Left)) {
+        let Err(ended) = result else { return Ok(()) };
+        if let Some(task) =
+            relay.unfinished().filter(|_| !matches!(ended, UpstreamError::Suspended))
+        {
             self.dismiss(&client, turn.task_id(), task, turn.cancel_metadata()).await;
         }
-        Err(self.tell(turn, cut))
+        Err(self.report(turn, ended))
     }
 
     /// Tells the caller everything that the agent says, until it has nothing more to say.
@@ -169,22 +173,22 @@ impl Upstream {
         client: &Client,
         metadata: Metadata,
         relay: &mut Relay<'_>,
-    ) -> Result<(), Cut> {
+    ) -> Result<(), UpstreamError> {
         let mut events = self.open(turn, client, metadata, relay).await?;
         loop {
             let event = tokio::select! {
                 biased;
                 // What is not known by name yet cannot be ended.
                 () = turn.cancelled().cancelled(), if relay.unfinished().is_some() => {
-                    return Err(Cut::Turn(Stop::Over));
+                    return Err(UpstreamError::Turn(Stop::Over));
                 }
-                () = turn.leaving(), if relay.can_be_left() => return Err(Cut::Left),
+                () = turn.leaving(), if relay.can_be_suspended() => return Err(UpstreamError::Suspended),
                 event = events.next() => event,
                 // Credentials may come by another way, and the agent then goes on by itself.
                 _ = turn.answered(), if relay.awaits_credentials() => return Ok(()),
             };
             match event {
-                Ok(Some(event)) => relay.take(event).await?,
+                Ok(Some(event)) => relay.handle_event(event).await?,
                 Ok(None) => return relay.finish().await,
                 // The next turn can ask for it again.
                 Err(_) if relay.awaits_credentials() => return Ok(()),
@@ -204,17 +208,17 @@ impl Upstream {
         client: &Client,
         metadata: Metadata,
         relay: &mut Relay<'_>,
-    ) -> Result<Events, Cut> {
+    ) -> Result<Events, UpstreamError> {
         let upstream =
             UpstreamRef::of(turn.task()).unwrap_or_else(|| UpstreamRef::in_conversation(turn));
         let (context, task) = upstream.next();
-        relay.continue_with(task.clone());
+        relay.set_continued(task.clone());
         if turn.attempt() > 1 {
             match upstream.task_of(turn) {
                 Some(task) => return Ok(relay.resume(client, task.clone())),
                 None if self.idempotent => {}
                 None => {
-                    return Err(Cut::Failed(Failure::new(
+                    return Err(UpstreamError::Failed(Failure::new(
                         "may have got the message before the server stopped, and is not asked to do \
                      it twice",
                     )));
@@ -248,7 +252,7 @@ impl Upstream {
         client: &Client,
         error: Error,
         relay: &mut Relay<'_>,
-    ) -> Result<Events, Cut> {
+    ) -> Result<Events, UpstreamError> {
         if let (Some(task), true) = (relay.continued(), error.protocol().is_some())
             && let Ok(found) = client.get(task.clone()).await
             && !found.status.state.is_interrupted()
@@ -283,20 +287,24 @@ impl Upstream {
     }
 
     /// Logs why a turn was cut off, and returns what the caller may hear of it.
-    fn tell(&self, turn: &Turn, cut: Cut) -> AgentError {
-        let discreet = |failure: Failure| Failure {
+    fn report(&self, turn: &Turn, ended: UpstreamError) -> AgentError {
+        let redact = |failure: Failure| Failure {
             message: failure.message.map(|message| self.secrets.redact_sentence(&message)),
             ..failure
         };
-        match cut {
-            Cut::Turn(Stop::Over) => AgentError::Stopped,
-            Cut::Turn(Stop::Refused(reason)) => {
+        match ended {
+            UpstreamError::Turn(Stop::Over) => AgentError::Stopped,
+            UpstreamError::Turn(Stop::Refused(reason)) => {
                 AgentError::Failed(format!("agent {} was cut off: {reason}", self.name))
             }
-            Cut::Left => AgentError::Left,
-            Cut::Failed(failure) => discreet(failure).tell(turn, &self.name, self.error_detail),
-            Cut::Gone(failure) => discreet(failure).tell_gone(turn, &self.name, self.error_detail),
-            Cut::Broke(what) => {
+            UpstreamError::Suspended => AgentError::Left,
+            UpstreamError::Failed(failure) => {
+                redact(failure).report(turn, &self.name, self.error_detail)
+            }
+            UpstreamError::Unavailable(failure) => {
+                redact(failure).report_unavailable(turn, &self.name, self.error_detail)
+            }
+            UpstreamError::ProtocolViolation(what) => {
                 let what = self.secrets.redact_sentence(&what);
                 let (task, agent) = (turn.task_id(), &self.name);
                 tracing::warn!(%task, %agent, what, "the agent broke the protocol");

@@ -34,7 +34,7 @@ use crate::{
     exec::input::Given,
     failure::Failure,
     process::{Processes, Program, STUCK, environment},
-    text::cut,
+    text::truncate,
 };
 
 /// What a coding agent may write in one turn.
@@ -104,7 +104,7 @@ pub struct Coding {
 }
 
 /// Why the work was cut off.
-enum Cut {
+enum CodingError {
     /// The turn is over, or what was said does not fit into its task.
     Turn(AgentError),
     /// The agent may not go on, or did not.
@@ -181,7 +181,7 @@ impl Coding {
     }
 
     /// One attempt at a message, with or without the agent's earlier session.
-    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<(), Cut> {
+    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<(), CodingError> {
         let given = Input::Text.give(turn.message(), &self.processes).await.map_err(unstarted)?;
         let images = images(turn.message(), &given);
         let ask = Ask {
@@ -202,53 +202,55 @@ impl Coding {
         let opened =
             Conversation::open(dialect, program, &environment, processes, given, self.max_output);
         let mut conversation = opened.await.map_err(unstarted)?;
-        let heard = tokio::select! {
-            heard = async {
+        let outcome = tokio::select! {
+            outcome = async {
                 self.begin(&mut conversation).await?;
-                self.listen(turn, &mut conversation).await
-            } => heard,
-            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+                self.relay_events(turn, &mut conversation).await
+            } => outcome,
+            () = turn.cancelled().cancelled() => Err(CodingError::Turn(AgentError::Stopped)),
         };
-        match heard {
+        match outcome {
             // The caller need not wait for the process. Whoever is next in the conversation must.
             Ok(Some(done)) => {
                 let ended = conversation.finish(self.program.grace);
-                Ok(tokio::join!(done.tell(turn), ended).0?)
+                Ok(tokio::join!(done.complete(turn), ended).0?)
             }
-            Ok(None) => Err(Cut::Failed(conversation.broken_off(self.program.grace).await)),
-            Err(Cut::Failed(failure)) => {
-                let error = failure.tell(turn, &self.name, self.error_detail);
+            Ok(None) => Err(CodingError::Failed(conversation.broken_off(self.program.grace).await)),
+            Err(CodingError::Failed(failure)) => {
+                let error = failure.report(turn, &self.name, self.error_detail);
                 turn.fail_while(&error, conversation.end()).await;
-                Err(Cut::Turn(error))
+                Err(CodingError::Turn(error))
             }
-            Err(cut @ (Cut::Turn(_) | Cut::SessionLost | Cut::Unanswered)) => {
+            Err(
+                ended @ (CodingError::Turn(_) | CodingError::SessionLost | CodingError::Unanswered),
+            ) => {
                 conversation.end().await;
-                Err(cut)
+                Err(ended)
             }
         }
     }
 
     /// Waits for the agent's first word, but not for ever: what does not speak its dialect may say
     /// nothing that means anything.
-    async fn begin(&self, conversation: &mut Conversation) -> Result<(), Cut> {
-        let Some(patience) = self.start_timeout else { return Ok(()) };
-        match timeout(patience, conversation.next()).await {
+    async fn begin(&self, conversation: &mut Conversation) -> Result<(), CodingError> {
+        let Some(limit) = self.start_timeout else { return Ok(()) };
+        match timeout(limit, conversation.next()).await {
             Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
-            Ok(Err(failure)) => return Err(Cut::Failed(failure)),
+            Ok(Err(failure)) => return Err(CodingError::Failed(failure)),
             Err(_) => {
-                let kind = format!("did not begin within {patience:?}");
-                return Err(Cut::Failed(Failure::new(kind)));
+                let kind = format!("did not begin within {limit:?}");
+                return Err(CodingError::Failed(Failure::new(kind)));
             }
         }
         Ok(())
     }
 
     /// Tells the task what the agent says, until it is done; `None` if it ends before.
-    async fn listen(
+    async fn relay_events(
         &self,
         turn: &Turn,
         conversation: &mut Conversation,
-    ) -> Result<Option<Done>, Cut> {
+    ) -> Result<Option<Done>, CodingError> {
         let mut answer = ArtifactWriter::new(turn, ANSWER, ANSWER);
         let mut retried = None;
         loop {
@@ -262,7 +264,7 @@ impl Coding {
                 Ok(event) => event,
                 Err(failure) => {
                     answer.flush().await?;
-                    return Err(Cut::Failed(failure));
+                    return Err(CodingError::Failed(failure));
                 }
             };
             match event {
@@ -274,36 +276,36 @@ impl Coding {
                 Some(_) | None => None,
             };
             // Several of its helpers may wait for the model at once.
-            let is_told = std::mem::replace(&mut retried, retry) == retry;
+            let is_repeated = std::mem::replace(&mut retried, retry) == retry;
             match event {
                 Some(Event::Init { model, session }) => {
-                    self.tell_init(turn, model, session).await?;
+                    self.report_start(turn, model, session).await?;
                 }
-                Some(Event::SessionLost) => return Err(Cut::SessionLost),
+                Some(Event::SessionLost) => return Err(CodingError::SessionLost),
                 Some(Event::Text(_)) => {}
                 Some(Event::ToolUse { name }) => {
-                    turn.progress(format!("Using tool: {}", cut(&name, SHOWN))).await?;
+                    turn.progress(format!("Using tool: {}", truncate(&name, SHOWN))).await?;
                 }
                 Some(Event::ToolResult { output }) => {
-                    turn.progress(format!("Tool result: {}", cut(&output, SHOWN))).await?;
+                    turn.progress(format!("Tool result: {}", truncate(&output, SHOWN))).await?;
                 }
-                Some(Event::Retry { .. }) if is_told => {}
+                Some(Event::Retry { .. }) if is_repeated => {}
                 Some(Event::Retry { attempt, most }) => {
                     let most = most.map(|most| format!(" of {most}")).unwrap_or_default();
                     let text = format!("The model does not answer: retry {attempt}{most}");
                     turn.progress(text).await?;
                 }
                 Some(Event::Approval(approval)) => {
-                    self.settle(turn, conversation, &approval).await?;
+                    self.resolve_approval(turn, conversation, &approval).await?;
                 }
                 Some(Event::Background(tasks)) => {
                     let tasks = format!("Background work goes on: {}", tasks.join(", "));
-                    turn.progress(cut(&tasks, SHOWN)).await?;
+                    turn.progress(truncate(&tasks, SHOWN)).await?;
                 }
                 Some(Event::Done { summary, stats }) => return Ok(Some(Done { summary, stats })),
                 Some(Event::Error(text)) => {
                     let failure = Failure { message: Some(text), ..Failure::new("failed") };
-                    return Err(Cut::Failed(failure));
+                    return Err(CodingError::Failed(failure));
                 }
                 None => return Ok(None),
             }
@@ -311,7 +313,7 @@ impl Coding {
     }
 
     /// The agent is at work: tells with what.
-    async fn tell_init(
+    async fn report_start(
         &self,
         turn: &Turn,
         model: Option<String>,
@@ -326,18 +328,18 @@ impl Coding {
             return Ok(());
         }
         let mut data = Map::from_iter([("adapter".to_owned(), self.preset.name().into())]);
-        data.extend(model.map(|model| ("model".to_owned(), cut(&model, SHOWN).into())));
+        data.extend(model.map(|model| ("model".to_owned(), truncate(&model, SHOWN).into())));
         data.extend(session.map(|session| ("sessionId".to_owned(), session.into())));
         turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
     }
 
     /// Lets the caller decide, or time.
-    async fn settle(
+    async fn resolve_approval(
         &self,
         turn: &Turn,
         conversation: &mut Conversation,
         approval: &Approval,
-    ) -> Result<(), Cut> {
+    ) -> Result<(), CodingError> {
         let deadline = Instant::now() + self.approval_timeout;
         let mut question = approval.question();
         let mut early = VecDeque::new();
@@ -345,11 +347,11 @@ impl Coding {
             turn.ask_within_turn(question).await?;
             let answered = tokio::select! {
                 answered = turn.answered() => answered,
-                gone = listen_on(conversation, &mut early) => return Err(Cut::Failed(gone)),
+                gone = buffer_events(conversation, &mut early) => return Err(CodingError::Failed(gone)),
                 () = tokio::time::sleep_until(deadline) => break self.deny(turn, approval).await?,
             };
             if !answered {
-                return Err(Cut::Unanswered);
+                return Err(CodingError::Unanswered);
             }
             let answer = turn.take_answer().await?;
             if let Some(choice) = approval.chosen(&answer) {
@@ -363,9 +365,9 @@ impl Coding {
     }
 
     /// What nobody answers is denied.
-    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<Choice, Cut> {
+    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<Choice, CodingError> {
         turn.progress("Denied: nobody answered in time").await?;
-        let unable = || Cut::Failed(Failure::new("asked for what can only be allowed"));
+        let unable = || CodingError::Failed(Failure::new("asked for what can only be allowed"));
         approval.denial().cloned().ok_or_else(unable)
     }
 }
@@ -375,7 +377,7 @@ impl Agent for Coding {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         let session = self.session(turn);
         let done = match self.attempt(turn, session.clone()).await {
-            Err(Cut::SessionLost) if session.is_some() => {
+            Err(CodingError::SessionLost) if session.is_some() => {
                 tracing::info!(agent = %self.name, "a session is gone: the agent starts a new one");
                 self.attempt(turn, None).await
             }
@@ -384,20 +386,22 @@ impl Agent for Coding {
         match done {
             Ok(()) => Ok(()),
             // The question stands, and an answer finds the agent's session again.
-            Err(Cut::Unanswered) => Ok(()),
-            Err(Cut::SessionLost) => {
+            Err(CodingError::Unanswered) => Ok(()),
+            Err(CodingError::SessionLost) => {
                 let failure = Failure::new("lost its session");
-                Err(failure.tell(turn, &self.name, self.error_detail))
+                Err(failure.report(turn, &self.name, self.error_detail))
             }
-            Err(Cut::Failed(failure)) => Err(failure.tell(turn, &self.name, self.error_detail)),
-            Err(Cut::Turn(error)) => Err(error),
+            Err(CodingError::Failed(failure)) => {
+                Err(failure.report(turn, &self.name, self.error_detail))
+            }
+            Err(CodingError::Turn(error)) => Err(error),
         }
     }
 }
 
 impl Done {
     /// Completes the task.
-    async fn tell(self, turn: &Turn) -> Result<(), Stop> {
+    async fn complete(self, turn: &Turn) -> Result<(), Stop> {
         let mut data = Map::new();
         data.extend(self.summary.map(|summary| ("summary".to_owned(), summary.into())));
         if !self.stats.is_empty() {
@@ -461,14 +465,14 @@ impl Preset {
     }
 }
 
-impl From<Stop> for Cut {
+impl From<Stop> for CodingError {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
     }
 }
 
 /// Hears what the agent says while it should wait, until it is gone.
-async fn listen_on(conversation: &mut Conversation, early: &mut VecDeque<Event>) -> Failure {
+async fn buffer_events(conversation: &mut Conversation, early: &mut VecDeque<Event>) -> Failure {
     loop {
         match conversation.next().await {
             Ok(Some(event)) => early.push_back(event),
@@ -491,8 +495,8 @@ fn images(message: &Message, given: &Given) -> Vec<Image> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
-fn unstarted(fault: io::Error) -> Cut {
-    Cut::Failed(Failure::unstarted(&fault))
+fn unstarted(fault: io::Error) -> CodingError {
+    CodingError::Failed(Failure::unstarted(&fault))
 }
 
 fn artifact(name: &str, content: Content) -> Artifact {

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     ErrorDetail,
-    failure::{COMPLAINTS, Failure},
+    failure::{Failure, STDERR_TAIL},
     process::{Pipes, Process, Processes, Program, STUCK, environment},
     text::{self, Decoder},
 };
@@ -50,7 +50,7 @@ pub struct Exec {
 }
 
 /// Why the conversation with a program was cut off.
-enum Cut {
+enum ExecError {
     /// The turn is over, or what was said does not fit into its task.
     Turn(AgentError),
     /// The program may not go on.
@@ -58,9 +58,9 @@ enum Cut {
 }
 
 /// How a program ended by itself, and what it complained about.
-struct Ended {
+struct Exit {
     status: ExitStatus,
-    complaints: Vec<u8>,
+    stderr: Vec<u8>,
 }
 
 impl Exec {
@@ -99,38 +99,39 @@ impl Exec {
         process: &mut Process,
         pipes: &mut Pipes,
         stdin: &[u8],
-    ) -> Result<Ended, Cut> {
+    ) -> Result<Exit, ExecError> {
         let input = feed(pipes.stdin.take(), stdin);
-        let complaints = text::tail(&mut pipes.stderr, COMPLAINTS);
+        let stderr = text::tail(&mut pipes.stderr, STDERR_TAIL);
         let rest = async {
-            let ((), complaints) = tokio::join!(input, complaints);
-            Ok(complaints)
+            let ((), stderr) = tokio::join!(input, stderr);
+            Ok(stderr)
         };
         let output = self.publish(turn, &mut pipes.stdout);
-        let mut talk =
-            pin!(async { tokio::try_join!(output, rest).map(|((), complaints)| complaints) });
-        let mut said = None;
+        let mut output_and_errors =
+            pin!(async { tokio::try_join!(output, rest).map(|((), stderr)| stderr) });
+        let mut stderr = None;
         let status = loop {
             tokio::select! {
                 status = process.wait() => break status,
-                done = &mut talk, if said.is_none() => said = Some(done?),
+                done = &mut output_and_errors, if stderr.is_none() => stderr = Some(done?),
             }
         };
-        let status = status
-            .map_err(|fault| Cut::Failed(Failure::new(format!("cannot be waited for: {fault}"))))?;
+        let status = status.map_err(|fault| {
+            ExecError::Failed(Failure::new(format!("cannot be waited for: {fault}")))
+        })?;
         // What it started may still have something to say, but not for ever.
-        if said.is_none() {
-            said = finished(timeout(self.program.grace, &mut talk).await)?;
+        if stderr.is_none() {
+            stderr = finished(timeout(self.program.grace, &mut output_and_errors).await)?;
         }
         process.end().await;
-        if said.is_none() {
-            said = finished(timeout(self.program.grace, &mut talk).await)?;
+        if stderr.is_none() {
+            stderr = finished(timeout(self.program.grace, &mut output_and_errors).await)?;
         }
-        Ok(Ended { status, complaints: said.unwrap_or_default() })
+        Ok(Exit { status, stderr: stderr.unwrap_or_default() })
     }
 
     /// Turns what the program prints into one growing artifact.
-    async fn publish(&self, turn: &Turn, output: &mut ChildStdout) -> Result<(), Cut> {
+    async fn publish(&self, turn: &Turn, output: &mut ChildStdout) -> Result<(), ExecError> {
         let (mut decoder, mut piece) = (Decoder::default(), Vec::new());
         let (mut printed, mut is_begun) = (0, false);
         loop {
@@ -139,7 +140,7 @@ impl Exec {
             printed += piece.len() as u64;
             if printed > self.max_output {
                 let kind = format!("printed more than {} bytes", self.max_output);
-                return Err(Cut::Failed(Failure::new(kind)));
+                return Err(ExecError::Failed(Failure::new(kind)));
             }
             let text = decoder.push(&piece, is_last);
             if !text.is_empty() || (is_last && is_begun) {
@@ -156,8 +157,8 @@ impl Exec {
 #[async_trait]
 impl Agent for Exec {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        let tell = |failure: Failure| failure.tell(turn, &self.name, self.error_detail);
-        let unstarted = |fault: io::Error| tell(Failure::unstarted(&fault));
+        let report = |failure: Failure| failure.report(turn, &self.name, self.error_detail);
+        let unstarted = |fault: io::Error| report(Failure::unstarted(&fault));
         let environment = environment(turn);
         let started = async {
             let given = self.input.give(turn.message(), &self.processes).await?;
@@ -170,37 +171,37 @@ impl Agent for Exec {
         let (given, (mut process, mut pipes)) = started.map_err(unstarted)?;
         let ended = tokio::select! {
             ended = self.converse(turn, &mut process, &mut pipes, &given.stdin) => ended,
-            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+            () = turn.cancelled().cancelled() => Err(ExecError::Turn(AgentError::Stopped)),
         };
         let result = match ended {
             Ok(ended) if ended.status.success() => Ok(()),
-            Ok(ended) => Err(tell(Failure::ended(ended.status, &ended.complaints))),
-            Err(Cut::Failed(failure)) => Err(tell(failure)),
-            Err(Cut::Turn(error)) => Err(error),
+            Ok(ended) => Err(report(Failure::ended(ended.status, &ended.stderr))),
+            Err(ExecError::Failed(failure)) => Err(report(failure)),
+            Err(ExecError::Turn(error)) => Err(error),
         };
-        let put_away = async {
+        let cleanup = async {
             tokio::select! {
                 () = process.end() => {}
                 () = pipes.drain() => {}
             }
         };
         match &result {
-            Ok(()) => put_away.await,
-            Err(error) => turn.fail_while(error, put_away).await,
+            Ok(()) => cleanup.await,
+            Err(error) => turn.fail_while(error, cleanup).await,
         }
         result
     }
 }
 
-impl From<Stop> for Cut {
+impl From<Stop> for ExecError {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
     }
 }
 
 /// Nothing where it is not finished yet.
-fn finished<T>(talk: Result<Result<T, Cut>, Elapsed>) -> Result<Option<T>, Cut> {
-    talk.ok().transpose()
+fn finished<T>(result: Result<Result<T, ExecError>, Elapsed>) -> Result<Option<T>, ExecError> {
+    result.ok().transpose()
 }
 
 /// Gives a program its input and then its end. One that does not want it may say so by not reading.

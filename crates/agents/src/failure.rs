@@ -7,11 +7,11 @@ use herald_protocol::AgentName;
 
 use crate::{
     process::{describe, describe_limit, is_exhausted},
-    text::cut,
+    text::truncate,
 };
 
 /// How much of a program's complaints is kept: the end of them.
-pub(crate) const COMPLAINTS: usize = 64 << 10;
+pub(crate) const STDERR_TAIL: usize = 64 << 10;
 
 /// How much of an agent's own word for it is told, in characters.
 const MESSAGE: usize = 2000;
@@ -61,51 +61,51 @@ impl Failure {
 
     /// A program ended so, and this was the end of its complaints. The last line is where programs
     /// say what went wrong.
-    pub(crate) fn ended(status: ExitStatus, complaints: &[u8]) -> Self {
-        let full = String::from_utf8_lossy(complaints).trim().to_owned();
+    pub(crate) fn ended(status: ExitStatus, stderr: &[u8]) -> Self {
+        let full = String::from_utf8_lossy(stderr).trim().to_owned();
         let message = full.lines().next_back().map(str::to_owned);
         let full = Some(full).filter(|full| !full.is_empty());
         Self { kind: describe(status), message, full }
     }
 
     /// Logs everything, and returns what the caller may hear.
-    pub(crate) fn tell(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> AgentError {
-        AgentError::Failed(self.words(turn, agent, detail))
+    pub(crate) fn report(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> AgentError {
+        AgentError::Failed(self.describe_for(turn, agent, detail))
     }
 
     /// The same, where what does the work is not to be had.
-    pub(crate) fn tell_gone(
+    pub(crate) fn report_unavailable(
         self,
         turn: &Turn,
         agent: &AgentName,
         detail: ErrorDetail,
     ) -> AgentError {
-        AgentError::Unavailable(self.words(turn, agent, detail))
+        AgentError::Unavailable(self.describe_for(turn, agent, detail))
     }
 
     /// The same, where what does the work said something that makes no sense.
-    pub(crate) fn tell_broken(
+    pub(crate) fn report_violation(
         self,
         turn: &Turn,
         agent: &AgentName,
         detail: ErrorDetail,
     ) -> AgentError {
-        AgentError::Broke(self.words(turn, agent, detail))
+        AgentError::Broke(self.describe_for(turn, agent, detail))
     }
 
-    fn words(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> String {
-        let said = self.full.as_deref().or(self.message.as_deref());
+    fn describe_for(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> String {
+        let full = self.full.as_deref().or(self.message.as_deref());
         // In the line itself: the span of a turn exists only where it is exported or debugged.
         let task = turn.task_id();
-        tracing::warn!(%task, %agent, kind = self.kind, said, "the agent failed");
-        let told = match detail {
+        tracing::warn!(%task, %agent, kind = self.kind, said = full, "the agent failed");
+        let shown = match detail {
             ErrorDetail::Kind => None,
-            ErrorDetail::Message => self.message.as_deref().map(|told| cut(told, MESSAGE)),
-            ErrorDetail::Full => said.map(|told| cut(told, COMPLAINTS)),
+            ErrorDetail::Message => self.message.as_deref().map(|text| truncate(text, MESSAGE)),
+            ErrorDetail::Full => full.map(|text| truncate(text, STDERR_TAIL)),
         };
         let kind = self.kind;
-        match told {
-            Some(told) => format!("agent {agent} {kind}: {told}"),
+        match shown {
+            Some(text) => format!("agent {agent} {kind}: {text}"),
             None => format!("agent {agent} {kind}"),
         }
     }

@@ -46,13 +46,13 @@ pub struct Handler {
 }
 
 /// Why a turn was cut off.
-enum Cut {
+enum HandlerError {
     /// It is over, or what was said does not fit into its task.
     Turn(AgentError),
     /// The handler failed at it.
     Failed(Failure),
     /// The handler said something that makes no sense.
-    Broke(Failure),
+    ProtocolViolation(Failure),
     /// The handler is gone.
     Died(Failure),
 }
@@ -104,16 +104,16 @@ impl Handler {
     }
 
     /// One attempt at a turn.
-    async fn attempt(&self, turn: &Turn, attempt: u32) -> Result<(), Cut> {
+    async fn attempt(&self, turn: &Turn, attempt: u32) -> Result<(), HandlerError> {
         let mut handle = self.open_turn();
         let result = tokio::select! {
             result = self.converse(turn, &mut handle, attempt) => result,
-            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+            () = turn.cancelled().cancelled() => Err(HandlerError::Turn(AgentError::Stopped)),
         };
         if handle.is_over {
             return result;
         }
-        let result = result.map_err(|cut| self.explain(turn, cut));
+        let result = result.map_err(|ended| self.report(turn, ended));
         let cleanup = self.cancel(turn, &mut handle);
         match &result {
             Ok(()) => cleanup.await,
@@ -123,13 +123,15 @@ impl Handler {
     }
 
     /// What callers hear.
-    fn explain(&self, turn: &Turn, cut: Cut) -> AgentError {
-        match cut {
-            Cut::Died(failure) | Cut::Failed(failure) => {
-                failure.tell(turn, &self.name, self.error_detail)
+    fn report(&self, turn: &Turn, ended: HandlerError) -> AgentError {
+        match ended {
+            HandlerError::Died(failure) | HandlerError::Failed(failure) => {
+                failure.report(turn, &self.name, self.error_detail)
             }
-            Cut::Broke(failure) => failure.tell_broken(turn, &self.name, self.error_detail),
-            Cut::Turn(error) => error,
+            HandlerError::ProtocolViolation(failure) => {
+                failure.report_violation(turn, &self.name, self.error_detail)
+            }
+            HandlerError::Turn(error) => error,
         }
     }
 
@@ -138,27 +140,29 @@ impl Handler {
         turn: &Turn,
         handle: &mut TurnHandle,
         attempt: u32,
-    ) -> Result<(), Cut> {
+    ) -> Result<(), HandlerError> {
         handle.send(ToHandler::begin(&handle.name(), turn, attempt).encode()).await;
         let mut bytes = 0;
         while let Some(inbound) = handle.next().await {
             bytes += inbound.bytes as u64;
             if bytes > self.max_output {
                 let kind = format!("wrote more than {} bytes", self.max_output);
-                return Err(Cut::Failed(Failure::new(kind)));
+                return Err(HandlerError::Failed(Failure::new(kind)));
             }
             match inbound.event {
                 TurnEvent::Status(state, parts) => turn.report(state, parts).await?,
                 TurnEvent::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
                 TurnEvent::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
-                TurnEvent::Failed(failure) => return Err(Cut::Failed(failure)),
-                TurnEvent::ProtocolViolation(failure) => return Err(Cut::Broke(failure)),
+                TurnEvent::Failed(failure) => return Err(HandlerError::Failed(failure)),
+                TurnEvent::ProtocolViolation(failure) => {
+                    return Err(HandlerError::ProtocolViolation(failure));
+                }
             }
             if handle.is_over {
                 return Ok(());
             }
         }
-        Err(Cut::Died(handle.failure()))
+        Err(HandlerError::Died(handle.failure()))
     }
 
     /// Tells the handler to stop working on a turn, and waits until it has.
@@ -184,24 +188,24 @@ impl Agent for Handler {
         loop {
             match self.attempt(turn, attempt).await {
                 Ok(()) => return Ok(()),
-                Err(Cut::Died(failure)) if attempt < self.attempts => {
+                Err(HandlerError::Died(failure)) if attempt < self.attempts => {
                     tracing::info!(task = %turn.task_id(), kind = failure.kind, "begins again");
                     attempt += 1;
                     turn.start_over();
                 }
-                Err(cut) => return Err(self.explain(turn, cut)),
+                Err(ended) => return Err(self.report(turn, ended)),
             }
         }
     }
 }
 
-impl From<Stop> for Cut {
+impl From<Stop> for HandlerError {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
     }
 }
 
-impl From<AgentError> for Cut {
+impl From<AgentError> for HandlerError {
     fn from(error: AgentError) -> Self {
         Self::Turn(error)
     }

@@ -53,13 +53,13 @@ pub struct Llm {
 }
 
 /// Why an answer was not finished.
-enum Cut {
+enum LlmError {
     /// The turn is over, or what was said does not fit into its task.
     Turn(AgentError),
     /// The model failed.
     Failed(Failure),
     /// The model is not to be had.
-    Gone(Failure),
+    Unavailable(Failure),
 }
 
 impl Llm {
@@ -100,44 +100,44 @@ impl Llm {
         Failure { message: failure.message.and_then(redact), ..failure }
     }
 
-    async fn answer(&self, turn: &Turn) -> Result<(), Cut> {
+    async fn answer(&self, turn: &Turn) -> Result<(), LlmError> {
         let messages = prompt::messages(turn, self.system.as_deref(), self.images);
         let body = self.parameters.request(&messages);
         let (first, mut answer) = self.endpoint.ask(body, turn.trace()).await?;
         let mut artifact = answer_writer(turn);
-        let heard = self.listen(first, &mut answer, &mut artifact).await;
-        let (finish, refused) = match heard {
-            Ok(heard) => heard,
-            Err(cut) => {
+        let outcome = self.receive(first, &mut answer, &mut artifact).await;
+        let (finish, refused) = match outcome {
+            Ok(outcome) => outcome,
+            Err(ended) => {
                 // What was said stays, however it ended.
                 artifact.flush().await?;
-                return Err(cut);
+                return Err(ended);
             }
         };
         artifact.finish(about(&finish)).await?;
         if !refused.is_empty() {
             let kind = "was refused an answer by its model";
-            return Err(Cut::Failed(Failure { message: Some(refused), ..Failure::new(kind) }));
+            return Err(LlmError::Failed(Failure { message: Some(refused), ..Failure::new(kind) }));
         }
         match finish.reason.as_deref() {
-            Some("content_filter") => {
-                Err(Cut::Failed(Failure::new("was cut off by the content filter of its model")))
-            }
-            Some("tool_calls" | "function_call") => {
-                Err(Cut::Failed(Failure::new("was asked by its model for a tool, and has none")))
-            }
+            Some("content_filter") => Err(LlmError::Failed(Failure::new(
+                "was cut off by the content filter of its model",
+            ))),
+            Some("tool_calls" | "function_call") => Err(LlmError::Failed(Failure::new(
+                "was asked by its model for a tool, and has none",
+            ))),
             Some(_) | None => Ok(()),
         }
     }
 
     /// Writes down what is said until the end: how that was, and what was said instead of an answer.
-    async fn listen(
+    async fn receive(
         &self,
         first: Word,
         answer: &mut Answer,
         artifact: &mut ArtifactWriter<'_>,
-    ) -> Result<(Finish, String), Cut> {
-        let (mut said, mut refused) = (0, String::new());
+    ) -> Result<(Finish, String), LlmError> {
+        let (mut received, mut refused) = (0, String::new());
         let mut next = Some(first);
         loop {
             let word = match next.take() {
@@ -149,11 +149,11 @@ impl Llm {
             };
             match word {
                 Word::Said(text) => {
-                    said += text.len() as u64;
-                    if said > self.max_output {
+                    received += text.len() as u64;
+                    if received > self.max_output {
                         let most = self.max_output;
                         let kind = format!("got more than {most} bytes from its model");
-                        return Err(Cut::Failed(Failure::new(kind)));
+                        return Err(LlmError::Failed(Failure::new(kind)));
                     }
                     artifact.push(&text).await?;
                 }
@@ -175,11 +175,13 @@ impl Agent for Llm {
             answered = self.answer(turn) => answered,
             () = turn.cancelled().cancelled() => return Err(AgentError::Stopped),
         };
-        answered.map_err(|cut| match cut {
-            Cut::Turn(error) => error,
-            Cut::Failed(failure) => self.redact(failure).tell(turn, &self.name, self.error_detail),
-            Cut::Gone(failure) => {
-                self.redact(failure).tell_gone(turn, &self.name, self.error_detail)
+        answered.map_err(|ended| match ended {
+            LlmError::Turn(error) => error,
+            LlmError::Failed(failure) => {
+                self.redact(failure).report(turn, &self.name, self.error_detail)
+            }
+            LlmError::Unavailable(failure) => {
+                self.redact(failure).report_unavailable(turn, &self.name, self.error_detail)
             }
         })
     }
@@ -232,22 +234,22 @@ fn is_word(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-impl From<Stop> for Cut {
+impl From<Stop> for LlmError {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
     }
 }
 
-impl From<Unanswered> for Cut {
+impl From<Unanswered> for LlmError {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered.again {
-            Some(_) => Self::Gone(unanswered.failure),
+            Some(_) => Self::Unavailable(unanswered.failure),
             None => Self::Failed(unanswered.failure),
         }
     }
 }
 
-impl From<Failure> for Cut {
+impl From<Failure> for LlmError {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }

@@ -68,7 +68,7 @@ fn escaped(json: &[u8], at: usize) -> Option<u16> {
 }
 
 /// At most so many characters of a text; the last one says if there are more.
-pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
+pub(crate) fn truncate(text: &str, most: usize) -> Cow<'_, str> {
     match text.chars().nth(most) {
         None => Cow::Borrowed(text),
         Some(_) => Cow::Owned(text.chars().take(most - 1).chain(['…']).collect()),

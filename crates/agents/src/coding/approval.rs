@@ -6,7 +6,7 @@ use herald_protocol::{Content, Message, Part};
 use serde_json::Value;
 
 use super::dialect::{Approval, Choice};
-use crate::text::cut;
+use crate::text::truncate;
 
 /// How much of what an agent wants is told.
 const PROMPT: usize = 2000;
@@ -26,7 +26,7 @@ impl Approval {
     }
 
     fn asked(&self, before: &str) -> Vec<Part> {
-        let prompt = cut(&self.prompt, PROMPT);
+        let prompt = truncate(&self.prompt, PROMPT);
         let line = one_line(&prompt);
         let mut text = match self.is_question {
             true => format!("{before}{line}"),

@@ -11,7 +11,7 @@ use tokio::{
 use super::dialect::{Approval, Choice, Dialect, Event, Talk};
 use crate::{
     exec::input::Given,
-    failure::{COMPLAINTS, Failure},
+    failure::{Failure, STDERR_TAIL},
     process::{Process, Processes, Program, STUCK},
     text::{Line, Lines, Tail, whole_characters},
 };
@@ -36,7 +36,7 @@ pub(super) struct Conversation {
     outbox: Vec<u8>,
     is_closing: bool,
     lines: Lines<ChildStdout>,
-    complaints: Tail<ChildStderr>,
+    stderr: Tail<ChildStderr>,
     /// What it said and nobody has heard yet.
     said: VecDeque<Event>,
     /// How much it may still say.
@@ -66,7 +66,7 @@ impl Conversation {
             outbox: Vec::new(),
             is_closing: false,
             lines: Lines::new(pipes.stdout, LINE),
-            complaints: Tail::new(pipes.stderr, COMPLAINTS),
+            stderr: Tail::new(pipes.stderr, STDERR_TAIL),
             said: VecDeque::new(),
             room,
             _given: given,
@@ -87,7 +87,7 @@ impl Conversation {
                     None => return Ok(None),
                 },
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
-                () = self.complaints.read() => {}
+                () = self.stderr.read() => {}
                 () = sleep(REST), if self.dialect.is_resting() => {
                     let mut talk = Talk::default();
                     self.dialect.rest(&mut talk);
@@ -118,7 +118,7 @@ impl Conversation {
         self.stdin = None;
         tokio::select! {
             _ = timeout(grace, self.process.wait()) => {}
-            never = hush(&mut self.lines, &mut self.complaints) => match never {},
+            never = hush(&mut self.lines, &mut self.stderr) => match never {},
         }
         self.process.end().await;
     }
@@ -127,7 +127,7 @@ impl Conversation {
     pub(super) async fn broken_off(mut self, grace: Duration) -> Failure {
         let status = tokio::select! {
             status = timeout(grace, self.process.wait()) => status,
-            never = hush(&mut self.lines, &mut self.complaints) => match never {},
+            never = hush(&mut self.lines, &mut self.stderr) => match never {},
         };
         let failure = match status {
             Ok(Ok(status)) => self.failure(status).await,
@@ -147,7 +147,7 @@ impl Conversation {
         }
         tokio::select! {
             () = self.process.end() => {}
-            never = hush(&mut self.lines, &mut self.complaints) => match never {},
+            never = hush(&mut self.lines, &mut self.stderr) => match never {},
         }
     }
 
@@ -157,7 +157,7 @@ impl Conversation {
             tokio::select! {
                 line = self.lines.next() => if line.is_none() { return },
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
-                () = self.complaints.read() => {}
+                () = self.stderr.read() => {}
             }
         }
     }
@@ -165,9 +165,9 @@ impl Conversation {
     async fn failure(&mut self, status: ExitStatus) -> Failure {
         // What it started may hold the pipe open, and some of it may have got away.
         self.process.end().await;
-        let _ = timeout(STUCK, self.complaints.read_all()).await;
+        let _ = timeout(STUCK, self.stderr.read_all()).await;
         // It has its own way to say what callers should hear. This is for whoever runs it.
-        Failure { message: None, ..Failure::ended(status, self.complaints.kept()) }
+        Failure { message: None, ..Failure::ended(status, self.stderr.kept()) }
     }
 
     fn hear(&mut self, line: &Line) -> Result<(), Failure> {
@@ -218,11 +218,11 @@ async fn write(stdin: &mut Option<ChildStdin>, outbox: &mut Vec<u8>) {
 }
 
 /// Listens for ever, so that an agent that comes to its end does not get stuck with its last words.
-async fn hush(lines: &mut Lines<ChildStdout>, complaints: &mut Tail<ChildStderr>) -> Infallible {
+async fn hush(lines: &mut Lines<ChildStdout>, stderr: &mut Tail<ChildStderr>) -> Infallible {
     loop {
         tokio::select! {
             Some(_) = lines.next() => {}
-            () = complaints.read() => {}
+            () = stderr.read() => {}
         }
     }
 }
