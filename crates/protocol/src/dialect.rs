@@ -23,19 +23,18 @@
 //! again on the way in; metadata of a part must not use these keys for anything else, and
 //! metadata that is empty without them comes back absent.
 
+mod legacy;
 mod stream;
-mod v01;
-mod v03;
-mod v03_read;
-mod v03_request;
-mod v03_rest;
-mod v03_write;
 mod v1;
 
-pub(crate) use v03_read::{lift_names, lift_value};
-pub(crate) use v03_request::{config_of, one_task, task_of};
-pub(crate) use v03_rest::{config_name, task_name};
-pub(crate) use v03_write::part_metadata;
+pub(crate) use legacy::{
+    v03_read::{lift_names, lift_value},
+    v03_request::{config_of, one_task, task_of},
+    v03_rest::{config_name, task_name},
+    v03_write::part_metadata,
+};
+
+use self::legacy::{v01, v03, v03_read, v03_request, v03_rest, v03_write};
 
 use crate::{
     card::{self, AgentCard},

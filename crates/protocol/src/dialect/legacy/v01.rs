@@ -26,7 +26,7 @@ use crate::{
 const PUSH: &str = "default";
 
 /// The method of an operation. 0.1 has one webhook per task and no extended card.
-pub(super) const fn method(operation: Operation) -> Option<&'static str> {
+pub(in crate::dialect) const fn method(operation: Operation) -> Option<&'static str> {
     match operation {
         Operation::SendMessage => Some("tasks/send"),
         Operation::SendStreamingMessage => Some("tasks/sendSubscribe"),
@@ -43,7 +43,7 @@ pub(super) const fn method(operation: Operation) -> Option<&'static str> {
 }
 
 /// The operation of a method.
-pub(super) fn operation(name: &str) -> Option<Operation> {
+pub(in crate::dialect) fn operation(name: &str) -> Option<Operation> {
     Operation::ALL.iter().copied().find(|operation| method(*operation) == Some(name))
 }
 
@@ -71,7 +71,7 @@ struct Send {
 }
 
 /// Reads the parameters of both sends.
-pub(super) fn send(params: &[u8]) -> Result<SendMessage, Error> {
+pub(in crate::dialect) fn send(params: &[u8]) -> Result<SendMessage, Error> {
     let send: Send = json::read(params)?;
     Violations::collect(|at| {
         let mut message = sent(Shape::V01, send.message, at);
@@ -120,12 +120,12 @@ pub(super) fn send(params: &[u8]) -> Result<SendMessage, Error> {
 }
 
 /// There is one webhook per task, so that setting it again replaces it.
-pub(super) fn name_push(config: &mut PushConfig) {
+pub(in crate::dialect) fn name_push(config: &mut PushConfig) {
     config.id.get_or_insert_with(|| PushConfigId::from(PUSH));
 }
 
 /// An artifact, its number, and how a piece of it fits.
-pub(super) struct Numbered<'a> {
+pub(in crate::dialect) struct Numbered<'a> {
     artifact: &'a Artifact,
     index: usize,
     append: bool,
@@ -134,7 +134,7 @@ pub(super) struct Numbered<'a> {
 
 impl<'a> Numbered<'a> {
     /// The artifacts of a task.
-    pub(super) fn all(artifacts: &'a [Arc<Artifact>]) -> Vec<Self> {
+    pub(in crate::dialect) fn all(artifacts: &'a [Arc<Artifact>]) -> Vec<Self> {
         artifacts.iter().enumerate().map(|(index, artifact)| Self::whole(artifact, index)).collect()
     }
 
@@ -176,7 +176,7 @@ struct ArtifactEvent<'a> {
 }
 
 /// A status event.
-pub(super) fn status(update: &StatusUpdate, closing: bool) -> Vec<u8> {
+pub(in crate::dialect) fn status(update: &StatusUpdate, closing: bool) -> Vec<u8> {
     json::write(&StatusEvent {
         id: &update.task_id,
         status: Out(Shape::V01, &update.status),
@@ -186,7 +186,7 @@ pub(super) fn status(update: &StatusUpdate, closing: bool) -> Vec<u8> {
 }
 
 /// An artifact event; the artifact has this number.
-pub(super) fn piece(update: &ArtifactUpdate, index: usize) -> Vec<u8> {
+pub(in crate::dialect) fn piece(update: &ArtifactUpdate, index: usize) -> Vec<u8> {
     let ArtifactUpdate { artifact, append, last_chunk, .. } = update;
     json::write(&ArtifactEvent {
         id: &update.task_id,
@@ -196,7 +196,7 @@ pub(super) fn piece(update: &ArtifactUpdate, index: usize) -> Vec<u8> {
 }
 
 /// A task that is nothing but a direct answer, which 0.1 does not have.
-pub(super) fn answered(message: &Message) -> Task {
+pub(in crate::dialect) fn answered(message: &Message) -> Task {
     let named = message.task_id.clone();
     Task {
         id: named.unwrap_or_else(|| TaskId::from(message.message_id.as_str())),
@@ -212,14 +212,14 @@ pub(super) fn answered(message: &Message) -> Task {
     }
 }
 
-pub(super) fn encode_send_result(result: &SendResult) -> Vec<u8> {
+pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     match result {
         SendResult::Task(task) => json::write(&Out(Shape::V01, task)),
         SendResult::Message(message) => json::write(&Out(Shape::V01, &answered(message))),
     }
 }
 
-pub(super) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
+pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     match event {
         StreamEvent::Task(task) => json::write(&Out(Shape::V01, task)),
         StreamEvent::Message(message) => json::write(&Out(Shape::V01, &answered(message))),
@@ -256,11 +256,11 @@ impl<'a> From<&'a PushConfig> for PushResource<'a> {
     }
 }
 
-pub(super) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
+pub(in crate::dialect) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
     json::write(&PushResource::from(config))
 }
 
-pub(super) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
+pub(in crate::dialect) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
     let configs: Vec<_> = page.configs.iter().map(PushResource::from).collect();
     json::write(&configs)
 }
@@ -285,7 +285,7 @@ struct SendParams<'a> {
     handler: Option<&'a AgentName>,
 }
 
-pub(super) fn encode_request(request: &Request) -> Vec<u8> {
+pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
     match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
             let SendMessage { message, configuration, .. } = &**send;

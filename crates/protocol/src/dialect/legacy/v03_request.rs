@@ -31,7 +31,7 @@ struct Send {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Configuration {
+pub(in crate::dialect) struct Configuration {
     #[serde(default, alias = "accepted_output_modes", deserialize_with = "null_as_default")]
     accepted_output_modes: Vec<String>,
     #[serde(
@@ -91,7 +91,7 @@ struct PushResource {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Push {
+pub(in crate::dialect) struct Push {
     id: Option<PushConfigId>,
     #[serde(default, deserialize_with = "null_as_default")]
     url: String,
@@ -110,7 +110,7 @@ struct Authentication {
 
 /// Reads `params` as `operation` asks and checks the required fields. `path` is the task that a
 /// path names, if there is a path.
-pub(super) fn decode(
+pub(in crate::dialect) fn decode(
     shape: Shape,
     path: Option<&TaskId>,
     operation: Operation,
@@ -204,7 +204,7 @@ fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
 }
 
 /// The message of a send, which must be there and hold something.
-pub(super) fn sent(
+pub(in crate::dialect) fn sent(
     shape: Shape,
     message: Option<read::Message>,
     at: &mut Violations<'_>,
@@ -239,7 +239,11 @@ fn target(
 }
 
 impl Configuration {
-    pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> SendConfiguration {
+    pub(in crate::dialect) fn read(
+        self,
+        shape: Shape,
+        at: &mut Violations<'_>,
+    ) -> SendConfiguration {
         at.not_negative("historyLength", self.history_length);
         let push = self.push_notification_config.map(|push| push.read(None, shape.push(), at));
         let blocking = self.blocking.unwrap_or(match shape {
@@ -367,7 +371,7 @@ impl PushResource {
 
 impl Push {
     /// The webhook, without its task. Its own id goes before the one that stands around it.
-    pub(super) fn read(
+    pub(in crate::dialect) fn read(
         self,
         outer_id: Option<PushConfigId>,
         member: &str,
@@ -398,13 +402,13 @@ impl Push {
     }
 }
 
-pub(super) fn push_config(bytes: &[u8]) -> Result<PushConfig, Error> {
+pub(in crate::dialect) fn push_config(bytes: &[u8]) -> Result<PushConfig, Error> {
     let resource: PushResource = json::read(bytes)?;
     Violations::collect(|at| resource.read(None, at))
 }
 
 /// A bare array on JSON-RPC, an object on REST.
-pub(super) fn push_page(bytes: &[u8]) -> Result<PushConfigPage, Error> {
+pub(in crate::dialect) fn push_page(bytes: &[u8]) -> Result<PushConfigPage, Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Page {

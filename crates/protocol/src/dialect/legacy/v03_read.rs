@@ -19,12 +19,12 @@ use crate::{
 
 /// A role in any spelling.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Role(message::Role);
+pub(in crate::dialect) struct Role(message::Role);
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Message {
+pub(in crate::dialect) struct Message {
     kind: Option<String>,
     #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
     message_id: MessageId,
@@ -46,7 +46,7 @@ pub(super) struct Message {
 impl Message {
     /// What 0.3 requires of a message that says it is one of 0.3, by its `kind` or by the name the
     /// protobuf has for its parts. Others are older and may leave both to the server.
-    pub(super) fn require(&self, at: &mut Violations<'_>) {
+    pub(in crate::dialect) fn require(&self, at: &mut Violations<'_>) {
         if self.kind.is_none() && self.content.is_none() {
             return;
         }
@@ -97,7 +97,7 @@ struct File {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct TaskStatus {
+pub(in crate::dialect) struct TaskStatus {
     #[serde(default, deserialize_with = "null_as_default")]
     state: TaskState,
     #[serde(alias = "update")]
@@ -108,7 +108,7 @@ pub(super) struct TaskStatus {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Artifact {
+pub(in crate::dialect) struct Artifact {
     #[serde(default, alias = "artifact_id", deserialize_with = "null_as_default")]
     artifact_id: ArtifactId,
     /// Its number in 0.1, where pieces of it also say here how they fit together.
@@ -130,7 +130,7 @@ pub(super) struct Artifact {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Task {
+pub(in crate::dialect) struct Task {
     #[serde(default, deserialize_with = "null_as_default")]
     id: TaskId,
     #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
@@ -177,7 +177,7 @@ struct ArtifactUpdate {
 /// Anything a send or a stream answers with: a wrapper, or the members of any bare object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Item {
+pub(in crate::dialect) struct Item {
     kind: Option<String>,
     task: Option<Task>,
     #[serde(alias = "msg")]
@@ -245,7 +245,11 @@ impl<'de> Deserialize<'de> for Role {
 }
 
 impl Message {
-    pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> message::Message {
+    pub(in crate::dialect) fn read(
+        self,
+        shape: Shape,
+        at: &mut Violations<'_>,
+    ) -> message::Message {
         let (member, parts) = match (self.parts, self.content) {
             (Some(parts), _) => ("parts", parts),
             (None, Some(content)) => ("content", content),
@@ -479,7 +483,7 @@ impl Artifact {
 }
 
 impl Task {
-    pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Task {
+    pub(in crate::dialect) fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Task {
         let status = at.within("status", |at| self.status.read(shape, at));
         let mut artifact = |(index, artifact): (usize, Artifact)| {
             at.within(&format!("artifacts[{index}]"), |at| artifact.read(shape, at).into())
@@ -530,7 +534,11 @@ impl ArtifactUpdate {
 }
 
 impl Item {
-    pub(super) fn send_result(self, shape: Shape, at: &mut Violations<'_>) -> Option<SendResult> {
+    pub(in crate::dialect) fn send_result(
+        self,
+        shape: Shape,
+        at: &mut Violations<'_>,
+    ) -> Option<SendResult> {
         // In 0.1 the answer is a task, however little of it there is.
         if shape == Shape::V01 && self.status.is_some() {
             return Some(SendResult::Task(self.into_task().read(shape, at)));
@@ -545,7 +553,11 @@ impl Item {
         }
     }
 
-    pub(super) fn event(self, shape: Shape, at: &mut Violations<'_>) -> Option<StreamEvent> {
+    pub(in crate::dialect) fn event(
+        self,
+        shape: Shape,
+        at: &mut Violations<'_>,
+    ) -> Option<StreamEvent> {
         let Some(kind) = self.kind.as_deref().or_else(|| self.guess(shape)) else {
             return self.wrapped(shape, at);
         };

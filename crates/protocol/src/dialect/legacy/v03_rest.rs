@@ -25,14 +25,14 @@ enum Wrapper<'a> {
     ArtifactUpdate(Out<'a, ArtifactUpdate>),
 }
 
-pub(super) fn encode_send_result(result: &SendResult) -> Vec<u8> {
+pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     json::write(&match result {
         SendResult::Task(task) => Wrapper::Task(Out(Shape::Rest, task)),
         SendResult::Message(message) => Wrapper::Message(Out(Shape::Rest, message)),
     })
 }
 
-pub(super) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
+pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     json::write(&match event {
         StreamEvent::Task(task) => Wrapper::Task(Out(Shape::Rest, task)),
         StreamEvent::Message(message) => Wrapper::Message(Out(Shape::Rest, message)),
@@ -67,11 +67,11 @@ pub(crate) fn config_name(task: &TaskId, config: &str) -> String {
     format!("tasks/{task}/pushNotificationConfigs/{config}")
 }
 
-pub(super) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
+pub(in crate::dialect) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
     json::write(&PushResource::from(config))
 }
 
-pub(super) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
+pub(in crate::dialect) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Page<'a> {
@@ -120,7 +120,7 @@ struct Create<'a> {
     config: PushResource<'a>,
 }
 
-pub(super) fn encode_request(request: &Request) -> Vec<u8> {
+pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
     match request {
         Request::SendMessage(params) | Request::SendStreamingMessage(params) => {
             json::write(&Send(Shape::Rest, params))

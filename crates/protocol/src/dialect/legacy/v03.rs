@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The method of an operation. Listing tasks came with 1.0.
-pub(super) const fn method(operation: Operation) -> Option<&'static str> {
+pub(in crate::dialect) const fn method(operation: Operation) -> Option<&'static str> {
     match operation {
         Operation::SendMessage => Some("message/send"),
         Operation::SendStreamingMessage => Some("message/stream"),
@@ -33,21 +33,21 @@ pub(super) const fn method(operation: Operation) -> Option<&'static str> {
 }
 
 /// The operation of a method, an old name for streaming included.
-pub(super) fn operation(name: &str) -> Option<Operation> {
+pub(in crate::dialect) fn operation(name: &str) -> Option<Operation> {
     match name {
         "message/sendStream" => Some(Operation::SendStreamingMessage),
         _ => Operation::ALL.iter().copied().find(|operation| method(*operation) == Some(name)),
     }
 }
 
-pub(super) fn encode_send_result(result: &SendResult) -> Vec<u8> {
+pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     match result {
         SendResult::Task(task) => json::write(&Out(Shape::Rpc, task)),
         SendResult::Message(message) => json::write(&Out(Shape::Rpc, message)),
     }
 }
 
-pub(super) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
+pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     match event {
         StreamEvent::Task(task) => json::write(&Out(Shape::Rpc, task)),
         StreamEvent::Message(message) => json::write(&Out(Shape::Rpc, message)),
@@ -70,11 +70,11 @@ impl<'a> From<&'a PushConfig> for PushResource<'a> {
     }
 }
 
-pub(super) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
+pub(in crate::dialect) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
     json::write(&PushResource::from(config))
 }
 
-pub(super) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
+pub(in crate::dialect) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
     let configs: Vec<_> = page.configs.iter().map(PushResource::from).collect();
     json::write(&configs)
 }
@@ -102,7 +102,7 @@ impl<'a> Target<'a> {
     }
 }
 
-pub(super) fn encode_request(request: &Request) -> Vec<u8> {
+pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
     match request {
         Request::SendMessage(params) | Request::SendStreamingMessage(params) => {
             json::write(&Send(Shape::Rpc, params))

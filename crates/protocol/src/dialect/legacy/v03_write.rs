@@ -14,13 +14,20 @@ use crate::{
 };
 
 /// An object and the shape it is to be written in.
-pub(super) struct Out<'a, T: ?Sized>(pub(super) Shape, pub(super) &'a T);
+pub(in crate::dialect) struct Out<'a, T: ?Sized>(
+    pub(in crate::dialect) Shape,
+    pub(in crate::dialect) &'a T,
+);
 
 /// A status update; `true` says that the stream ends with it.
-pub(super) struct Closing<'a>(pub(super) Shape, pub(super) &'a StatusUpdate, pub(super) bool);
+pub(in crate::dialect) struct Closing<'a>(
+    pub(in crate::dialect) Shape,
+    pub(in crate::dialect) &'a StatusUpdate,
+    pub(in crate::dialect) bool,
+);
 
 /// Writes members that may be absent.
-pub(super) trait Members: SerializeMap {
+pub(in crate::dialect) trait Members: SerializeMap {
     fn kind(&mut self, shape: Shape, kind: &'static str) -> Result<(), Self::Error> {
         match shape {
             Shape::Rpc => self.serialize_entry("kind", kind),
@@ -289,9 +296,9 @@ pub(crate) fn part_metadata(part: &Part) -> Option<Cow<'_, Metadata>> {
 }
 
 /// A webhook without its task, the same in both shapes of 0.3.
-pub(super) struct Push<'a>(pub(super) &'a PushConfig);
+pub(in crate::dialect) struct Push<'a>(pub(in crate::dialect) &'a PushConfig);
 
-pub(super) struct Authentication<'a>(pub(super) &'a PushAuthentication);
+pub(in crate::dialect) struct Authentication<'a>(pub(in crate::dialect) &'a PushAuthentication);
 
 impl Serialize for Push<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -316,7 +323,10 @@ impl Serialize for Authentication<'_> {
 }
 
 /// The parameters of a send.
-pub(super) struct Send<'a>(pub(super) Shape, pub(super) &'a SendMessage);
+pub(in crate::dialect) struct Send<'a>(
+    pub(in crate::dialect) Shape,
+    pub(in crate::dialect) &'a SendMessage,
+);
 
 struct Configuration<'a>(Shape, &'a SendConfiguration);
 
