@@ -25,7 +25,7 @@ use crate::{
         Program,
         http::{Exchange, Http, in_process, network},
     },
-    watch::{Watch, watched},
+    wire_tap::{WireTap, tapped},
 };
 
 /// Collects what a client is made of.
@@ -34,7 +34,7 @@ use crate::{
 pub struct ClientBuilder {
     settings: Settings,
     exchange: Option<Exchange>,
-    watch: Option<Arc<dyn Watch>>,
+    wire_tap: Option<Arc<dyn WireTap>>,
 }
 
 /// How much a client takes from a server, in bytes.
@@ -247,9 +247,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Shows `watch` everything that goes over the wire.
-    pub fn watch(mut self, watch: impl Watch) -> Self {
-        self.watch = Some(Arc::new(watch));
+    /// Passes every request and response to `tap`, credentials included.
+    pub fn wire_tap(mut self, tap: impl WireTap) -> Self {
+        self.wire_tap = Some(Arc::new(tap));
         self
     }
 
@@ -336,13 +336,13 @@ impl ClientBuilder {
     }
 
     fn parts(self) -> Result<(Settings, Http), Error> {
-        let Self { settings, exchange, watch } = self;
+        let Self { settings, exchange, wire_tap } = self;
         let mut exchange = match exchange {
             Some(exchange) => exchange,
             None => network(&settings)?,
         };
-        if let Some(watch) = watch {
-            exchange = watched(exchange, watch);
+        if let Some(tap) = wire_tap {
+            exchange = tapped(exchange, tap);
         }
         let http = Http::new(exchange, settings.limits.clone(), settings.timeouts.clone());
         Ok((settings, http))

@@ -21,7 +21,7 @@ use crate::{
     error::Error,
     signature::now,
     transport::http::{read, refuse_redirect, request},
-    watch::Private,
+    wire_tap::Private,
 };
 
 /// How long one answer of the server may take.

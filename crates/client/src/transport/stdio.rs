@@ -41,12 +41,12 @@ struct Lines {
     /// How much of the buffer is known to hold no end of a line.
     searched: usize,
     limit: usize,
-    process: Family,
+    group: ProcessGroup,
 }
 
 /// A program and what it has started, as far as that stays in its group. When this is dropped, whoever
 /// has not ended by then is killed.
-struct Family {
+struct ProcessGroup {
     process: Child,
     /// The number that the group has as long as anybody is in it.
     number: Option<u32>,
@@ -72,8 +72,8 @@ impl Dial for Pipe {
             return Err(Error::setup("the program has no standard input and output"));
         };
         let (buffer, limit) = (BytesMut::new(), self.limit);
-        let process = Family { number: process.id(), process };
-        let lines = Lines { output, buffer, searched: 0, limit, process };
+        let group = ProcessGroup { number: process.id(), process };
+        let lines = Lines { output, buffer, searched: 0, limit, group };
         Ok((Box::new(lines), Box::new(Input { input: Some(input) })))
     }
 }
@@ -104,7 +104,7 @@ impl Reader for Lines {
 impl Lines {
     /// Why a program says nothing more.
     async fn ended(&mut self) -> Error {
-        match timeout(GOODBYE, self.process.process.wait()).await {
+        match timeout(GOODBYE, self.group.process.wait()).await {
             Ok(Ok(status)) => Error::broken("the program has ended", status.to_string()),
             Ok(Err(fault)) => Error::broken("the program has ended", fault),
             Err(_) => Error::broken("the program has ended", "it closed its output"),
@@ -112,7 +112,7 @@ impl Lines {
     }
 }
 
-impl Drop for Family {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(group) = self.number.and_then(|number| Pid::from_raw(number.cast_signed())) {
