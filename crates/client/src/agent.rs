@@ -11,24 +11,24 @@ use crate::{
     builder::Settings,
     call::Outgoing,
     credential::Proof,
-    discover::{Found, Source},
+    discover::{FoundCard, Source},
     error::Error,
     interface::{Binding, Usable, choose},
-    oauth::Session,
+    oauth::OAuthSession,
     transport::{
-        Answered, Endpoint, Grpc, JsonRpc, Lasting, Pipe, Rest, Socket, Transport, http::Http,
+        Answered, Endpoint, Grpc, JsonRpc, Lasting, Pipe, Rest, Transport, WebSocket, http::Http,
     },
 };
 
 /// One agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    pub(crate) found: Found,
+    pub(crate) found: FoundCard,
     channels: Vec<Channel>,
     /// Index of the channel that answered last.
     current: AtomicUsize,
     /// Where the token comes from, if it has to be fetched.
-    pub(crate) session: Option<Session>,
+    pub(crate) session: Option<OAuthSession>,
 }
 
 /// One interface of the agent with its transport.
@@ -44,7 +44,7 @@ impl Agent {
         settings: &Settings,
         http: &Http,
         source: Option<&Source>,
-        found: Found,
+        found: FoundCard,
     ) -> Result<Self, Error> {
         let card = &found.card;
         let program = source.and_then(Source::program);
@@ -61,7 +61,14 @@ impl Agent {
                 named.extend(origin);
                 let proof = Proof::new(&settings.credentials, card, |oauth, scheme, scopes| {
                     let (trusted, tokens) = (named.clone(), Arc::clone(&settings.tokens));
-                    Session::new(oauth, scheme, scopes, (trusted, own_card), http.clone(), tokens)
+                    OAuthSession::new(
+                        oauth,
+                        scheme,
+                        scopes,
+                        (trusted, own_card),
+                        http.clone(),
+                        tokens,
+                    )
                 })?;
                 (usable, proof)
             }
@@ -82,7 +89,7 @@ impl Agent {
                 Binding::Rest => Box::new(Rest::new(endpoint)),
                 Binding::Grpc => Box::new(Grpc::new(endpoint)),
                 Binding::WebSocket => {
-                    Box::new(Lasting::new(endpoint.clone(), Socket::new(endpoint)))
+                    Box::new(Lasting::new(endpoint.clone(), WebSocket::new(endpoint)))
                 }
                 Binding::Stdio => {
                     let program = program.cloned().ok_or_else(|| Error::setup("no program"))?;

@@ -15,7 +15,7 @@ use crate::{
     call::{Interceptor, TraceContext},
     client::{Client, Discovered},
     credential::Credential,
-    discover::{Found, Source, unnamed},
+    discover::{FoundCard, Source, unnamed},
     error::{BoxError, Error},
     interface::Binding,
     oauth::Tokens,
@@ -316,7 +316,7 @@ impl ClientBuilder {
     pub fn card(self, card: AgentCard) -> Result<Client, Error> {
         let (settings, http) = self.parts()?;
         let verdict = settings.admit(settings.card_keys.verdict(&card), None)?;
-        Client::new(settings, http, None, Found::given(card, verdict))
+        Client::new(settings, http, None, FoundCard::given(card, verdict))
     }
 
     /// Calls an agent that is a program, one JSON object per line over its standard input and output,
@@ -331,7 +331,7 @@ impl ClientBuilder {
         let program = Program { name: program.into(), arguments };
         let (settings, http) = self.parts()?;
         let verdict = settings.admit(Verdict::Unsigned, None)?;
-        let found = Found::given(unnamed(&program), verdict);
+        let found = FoundCard::given(unnamed(&program), verdict);
         Client::new(settings, http, Some(Source::Program(program)), found)
     }
 

@@ -28,7 +28,7 @@ use crate::{
     builder::{ClientBuilder, Settings},
     call::Outgoing,
     credential::{Credential, Proof},
-    discover::{Found, Source},
+    discover::{FoundCard, Source},
     error::{BoxError, Error},
     events::Events,
     interface::{Binding, choose},
@@ -58,7 +58,7 @@ pub struct Discovered {
     settings: Settings,
     http: Http,
     source: Source,
-    found: Found,
+    found: FoundCard,
 }
 
 /// What any operation answers with.
@@ -100,7 +100,7 @@ impl Client {
         settings: Settings,
         http: Http,
         source: Option<Source>,
-        found: Found,
+        found: FoundCard,
     ) -> Result<Self, Error> {
         let agent = Agent::new(&settings, &http, source.as_ref(), found)?;
         let agent = RwLock::new(Arc::new(agent));
@@ -377,7 +377,7 @@ impl Client {
         Arc::clone(&self.shared.agent.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn replace(&self, found: Found) -> Result<(), Error> {
+    fn replace(&self, found: FoundCard) -> Result<(), Error> {
         let Shared { settings, http, source, agent } = &*self.shared;
         let new = Agent::new(settings, http, source.as_ref(), found)?;
         *agent.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
@@ -432,7 +432,7 @@ impl Discovered {
 
     /// The interface that would be called first, given such wishes.
     pub fn selected(&self, preferred: &[Binding], version: Version) -> Option<AgentInterface> {
-        let Found { card, url, .. } = &self.found;
+        let FoundCard { card, url, .. } = &self.found;
         let usable = choose(card, url.as_ref(), preferred, Some(version)).ok()?;
         usable.into_iter().next().map(|usable| usable.interface)
     }
@@ -480,8 +480,8 @@ async fn find(
     settings: &Settings,
     http: &Http,
     source: &Source,
-    known: Option<&Found>,
-) -> Result<Option<Found>, Error> {
+    known: Option<&FoundCard>,
+) -> Result<Option<FoundCard>, Error> {
     let proof = Proof::authorization(&settings.credentials)?.headers();
     let mut headers = HeaderMap::new();
     let version = settings.version.unwrap_or(Version::V1_0).to_string();
@@ -512,7 +512,11 @@ async fn find(
 }
 
 /// Judges the signatures of a card from the network, and refuses it if they have to be good.
-async fn vetted(settings: &Settings, http: &Http, mut found: Found) -> Result<Found, Error> {
+async fn vetted(
+    settings: &Settings,
+    http: &Http,
+    mut found: FoundCard,
+) -> Result<FoundCard, Error> {
     let patience = settings.timeouts.call;
     // Boxed, since most cards are not signed and every call would carry its size.
     let judge = Box::pin(settings.card_keys.judge(http, &found.card));

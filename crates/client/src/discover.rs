@@ -38,7 +38,7 @@ pub enum Source {
 
 /// A card, and what is needed to ask whether it is still the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct FoundCard {
     pub(crate) card: AgentCard,
     /// The card as it was written; empty where it was handed over.
     pub(crate) document: Bytes,
@@ -52,7 +52,7 @@ pub(crate) struct Found {
 
 /// What was found at a place.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedCard {
     pub(crate) bytes: Bytes,
     /// `None` for a file.
     url: Option<Url>,
@@ -116,12 +116,12 @@ impl Source {
         &self,
         http: &Http,
         headers: &HeaderMap,
-        known: Option<&Found>,
-    ) -> Result<Option<Found>, Error> {
+        known: Option<&FoundCard>,
+    ) -> Result<Option<FoundCard>, Error> {
         if let Self::Program(program) = self {
-            return Ok(Some(Found::given(unnamed(program), Verdict::Unsigned)));
+            return Ok(Some(FoundCard::given(unnamed(program), Verdict::Unsigned)));
         }
-        self.load(http, headers, known).await?.map(Loaded::card).transpose()
+        self.load(http, headers, known).await?.map(LoadedCard::card).transpose()
     }
 
     /// Fetches what is there, whatever it is.
@@ -129,8 +129,8 @@ impl Source {
         &self,
         http: &Http,
         headers: &HeaderMap,
-        known: Option<&Found>,
-    ) -> Result<Option<Loaded>, Error> {
+        known: Option<&FoundCard>,
+    ) -> Result<Option<LoadedCard>, Error> {
         let limit = http.limits.card;
         let urls: Vec<Url> = match self {
             Self::File(path) => return read_file(path, limit).await.map(Some),
@@ -157,7 +157,7 @@ impl Source {
                 status if status.is_success() => {
                     let bytes = read(body, limit, "the card").await?;
                     let headers = parts.headers;
-                    return Ok(Some(Loaded { bytes, url: Some(url), headers }));
+                    return Ok(Some(LoadedCard { bytes, url: Some(url), headers }));
                 }
                 status => return Err(Error::no_document(status.as_u16(), &url, "a card")),
             }
@@ -166,7 +166,7 @@ impl Source {
     }
 }
 
-impl Found {
+impl FoundCard {
     /// Whether the card may be used without asking.
     pub(crate) fn is_fresh(&self) -> bool {
         Instant::now() < self.fresh_until
@@ -201,7 +201,7 @@ pub(crate) fn unnamed(program: &Program) -> AgentCard {
     card
 }
 
-async fn read_file(path: &PathBuf, limit: usize) -> Result<Loaded, Error> {
+async fn read_file(path: &PathBuf, limit: usize) -> Result<LoadedCard, Error> {
     let fault = |error| Error::setup(format!("cannot read {}: {error}", path.display()));
     let file = tokio::fs::File::open(path).await.map_err(fault)?;
     let mut bytes = Vec::new();
@@ -209,11 +209,11 @@ async fn read_file(path: &PathBuf, limit: usize) -> Result<Loaded, Error> {
     if bytes.len() > limit {
         return Err(Error::too_large("the card", limit));
     }
-    Ok(Loaded { bytes: bytes.into(), url: None, headers: HeaderMap::new() })
+    Ok(LoadedCard { bytes: bytes.into(), url: None, headers: HeaderMap::new() })
 }
 
-impl Loaded {
-    fn card(self) -> Result<Found, Error> {
+impl LoadedCard {
+    fn card(self) -> Result<FoundCard, Error> {
         let Self { bytes: document, url, headers } = self;
         let card = card::read(&document).map_err(|error| {
             let what = url.as_ref().map_or("what was found", Url::as_str);
@@ -233,7 +233,7 @@ impl Loaded {
             }
         }
         let fresh_until = Instant::now() + max_age(&headers);
-        Ok(Found { card, document, verdict: Verdict::Unsigned, url, validators, fresh_until })
+        Ok(FoundCard { card, document, verdict: Verdict::Unsigned, url, validators, fresh_until })
     }
 }
 

@@ -23,17 +23,17 @@ const TOKENS: usize = 32;
 /// They are found however JSON or a query has escaped them, and also where a text that was cut ends
 /// within one.
 #[derive(Clone, Default)]
-pub struct Secrets(Arc<RwLock<Known>>);
+pub struct Secrets(Arc<RwLock<KnownSecrets>>);
 
 #[derive(Default)]
-struct Known {
+struct KnownSecrets {
     /// The longer first, so that a secret within another leaves nothing of it.
     all: Vec<String>,
     /// Those of them that are renewed time and again, the oldest first.
     tokens: VecDeque<String>,
 }
 
-impl Known {
+impl KnownSecrets {
     /// Returns whether it is new.
     fn add(&mut self, secret: &str) -> bool {
         if secret.is_empty() || self.all.iter().any(|known| known == secret) {

@@ -49,14 +49,14 @@ const PARAMETERS: [&str; 7] = [
 
 /// Whole messages, as they come.
 #[async_trait]
-pub(crate) trait Reader: Send {
+pub(crate) trait MessageReader: Send {
     /// The next message. Dropping the future loses nothing.
     async fn next(&mut self) -> Result<Bytes, Error>;
 }
 
 /// Whole messages, as they go.
 #[async_trait]
-pub(crate) trait Writer: Send {
+pub(crate) trait MessageWriter: Send {
     async fn send(&mut self, message: Bytes) -> Result<(), Error>;
 
     /// Says that nothing more comes.
@@ -66,7 +66,7 @@ pub(crate) trait Writer: Send {
 /// How a connection comes about.
 #[async_trait]
 pub(crate) trait Dial: fmt::Debug + Send + Sync + 'static {
-    async fn dial(&self) -> Result<(Box<dyn Reader>, Box<dyn Writer>), Error>;
+    async fn dial(&self) -> Result<(Box<dyn MessageReader>, Box<dyn MessageWriter>), Error>;
 }
 
 /// An interface that is called over a connection that lasts.
@@ -74,36 +74,36 @@ pub(crate) trait Dial: fmt::Debug + Send + Sync + 'static {
 pub(crate) struct Lasting {
     endpoint: Endpoint,
     dial: Arc<dyn Dial>,
-    session: Mutex<Option<Arc<Session>>>,
+    session: Mutex<Option<Arc<SharedConnection>>>,
     calls: AtomicU64,
 }
 
 /// One connection. It is closed when nobody uses it any more.
 #[derive(Debug)]
-struct Session {
+struct SharedConnection {
     outbox: mpsc::Sender<Bytes>,
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<CallTable>>,
 }
 
 /// The calls that are under way.
 #[derive(Debug)]
-enum Table {
-    Open(HashMap<u64, Route>),
+enum CallTable {
+    Open(HashMap<u64, PendingCall>),
     /// Why there are none any more.
     Over(Error),
 }
 
 /// Where the messages of a call go.
 #[derive(Debug)]
-struct Route {
-    inbox: mpsc::Sender<Said>,
+struct PendingCall {
+    inbox: mpsc::Sender<CallMessage>,
     /// Bytes that wait to be read.
     waiting: Arc<AtomicUsize>,
 }
 
 /// A message of a call.
 #[derive(Debug)]
-enum Said {
+enum CallMessage {
     Answer { text: Bytes, event_id: Option<String> },
     End,
 }
@@ -112,11 +112,11 @@ enum Said {
 struct Answers {
     id: u64,
     dialect: Dialect,
-    session: Arc<Session>,
-    inbox: mpsc::Receiver<Said>,
+    session: Arc<SharedConnection>,
+    inbox: mpsc::Receiver<CallMessage>,
     waiting: Arc<AtomicUsize>,
     /// A message that was looked at before its time.
-    first: Option<Said>,
+    first: Option<CallMessage>,
     over: bool,
 }
 
@@ -127,7 +127,7 @@ impl Lasting {
     }
 
     /// The connection there is, or a new one. It may still be coming about; calls wait for it.
-    fn session(&self) -> Arc<Session> {
+    fn session(&self) -> Arc<SharedConnection> {
         let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {
             Some(session) if !session.is_over() => Arc::clone(session),
@@ -139,9 +139,9 @@ impl Lasting {
         }
     }
 
-    fn start(&self) -> Arc<Session> {
+    fn start(&self) -> Arc<SharedConnection> {
         let (outbox, messages) = mpsc::channel(OUTBOX);
-        let table = Arc::new(Mutex::new(Table::Open(HashMap::new())));
+        let table = Arc::new(Mutex::new(CallTable::Open(HashMap::new())));
         let limits = &self.endpoint.http.limits;
         let driver = Driver {
             dial: Arc::clone(&self.dial),
@@ -150,16 +150,20 @@ impl Lasting {
             table: Arc::clone(&table),
         };
         TaskTracker::new().spawn(driver.run(messages));
-        Arc::new(Session { outbox, table })
+        Arc::new(SharedConnection { outbox, table })
     }
 
     /// Has no more calls made over this connection: those it carries may end there.
-    fn retire(&self, session: &Arc<Session>) {
+    fn retire(&self, session: &Arc<SharedConnection>) {
         let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         current.take_if(|current| Arc::ptr_eq(current, session));
     }
 
-    async fn exchange(&self, session: &Arc<Session>, call: &Outgoing) -> Result<Answered, Error> {
+    async fn exchange(
+        &self,
+        session: &Arc<SharedConnection>,
+        call: &Outgoing,
+    ) -> Result<Answered, Error> {
         let Endpoint { http, dialect, .. } = &self.endpoint;
         let operation = call.request.operation();
         let method = dialect.method(operation).ok_or_else(|| absent(dialect.version()))?;
@@ -180,7 +184,7 @@ impl Lasting {
             }
             return Ok(Answered::Frames(Box::new(answers)));
         }
-        let Said::Answer { text, .. } = answers.next_said().await? else {
+        let CallMessage::Answer { text, .. } = answers.next_message().await? else {
             return Err(Error::invalid("the call ended without an answer"));
         };
         answers.over = true;
@@ -201,13 +205,13 @@ impl Transport for Lasting {
     }
 }
 
-impl Session {
-    fn table(&self) -> MutexGuard<'_, Table> {
+impl SharedConnection {
+    fn table(&self) -> MutexGuard<'_, CallTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_over(&self) -> bool {
-        matches!(*self.table(), Table::Over(_))
+        matches!(*self.table(), CallTable::Over(_))
     }
 
     /// Has a call written.
@@ -220,10 +224,10 @@ impl Session {
         let (sender, inbox) = mpsc::channel(INBOX);
         let waiting = Arc::<AtomicUsize>::default();
         match &mut *self.table() {
-            Table::Open(routes) => {
-                routes.insert(id, Route { inbox: sender, waiting: Arc::clone(&waiting) });
+            CallTable::Open(calls) => {
+                calls.insert(id, PendingCall { inbox: sender, waiting: Arc::clone(&waiting) });
             }
-            Table::Over(why) => return Err(why.clone()),
+            CallTable::Over(why) => return Err(why.clone()),
         }
         let answers =
             Answers { id, dialect, session: self, inbox, waiting, first: None, over: false };
@@ -235,27 +239,27 @@ impl Session {
 }
 
 impl Answers {
-    async fn next_said(&mut self) -> Result<Said, Error> {
-        if let Some(said) = self.first.take() {
-            return Ok(said);
+    async fn next_message(&mut self) -> Result<CallMessage, Error> {
+        if let Some(message) = self.first.take() {
+            return Ok(message);
         }
-        let Some(said) = self.inbox.recv().await else { return Err(self.lost()) };
-        if let Said::Answer { text, .. } = &said {
+        let Some(message) = self.inbox.recv().await else { return Err(self.lost()) };
+        if let CallMessage::Answer { text, .. } = &message {
             self.waiting.fetch_sub(text.len(), Ordering::Relaxed);
         }
-        Ok(said)
+        Ok(message)
     }
 
     /// Waits for the first message, and finds out whether it is a refusal.
     async fn look(&mut self) -> Result<(), Error> {
-        let said = self.next_said().await?;
-        if let Said::Answer { text, .. } = &said
+        let message = self.next_message().await?;
+        if let CallMessage::Answer { text, .. } = &message
             && let Err(NoResult::Refused(error)) = result_of(self.dialect, self.id, text)
         {
             self.over = true;
             return Err(Error::refused(error));
         }
-        self.first = Some(said);
+        self.first = Some(message);
         Ok(())
     }
 
@@ -269,8 +273,10 @@ impl Answers {
     /// Why no more messages come.
     fn lost(&self) -> Error {
         match &*self.session.table() {
-            Table::Over(why) => why.clone(),
-            Table::Open(_) => Error::broken("the stream was given up", "it was not read in time"),
+            CallTable::Over(why) => why.clone(),
+            CallTable::Open(_) => {
+                Error::broken("the stream was given up", "it was not read in time")
+            }
         }
     }
 }
@@ -281,9 +287,9 @@ impl Frames for Answers {
         if self.over {
             return Ok(None);
         }
-        let (text, event_id) = match self.next_said().await? {
-            Said::Answer { text, event_id } => (text, event_id),
-            Said::End => {
+        let (text, event_id) = match self.next_message().await? {
+            CallMessage::Answer { text, event_id } => (text, event_id),
+            CallMessage::End => {
                 self.over = true;
                 return Ok(None);
             }
@@ -298,8 +304,8 @@ impl Frames for Answers {
 impl Drop for Answers {
     fn drop(&mut self) {
         let known = match &mut *self.session.table() {
-            Table::Open(routes) => routes.remove(&self.id).is_some(),
-            Table::Over(_) => false,
+            CallTable::Open(calls) => calls.remove(&self.id).is_some(),
+            CallTable::Over(_) => false,
         };
         if known && !self.over {
             // If there is no room for it, the answer comes and is not for anybody.
@@ -320,7 +326,7 @@ struct Driver {
     connect: Duration,
     /// Bytes of one call that may wait to be read.
     limit: usize,
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<CallTable>>,
 }
 
 impl Driver {
@@ -336,13 +342,13 @@ impl Driver {
         };
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         // Dropping the routes wakes who waits for an answer, and finds the reason here.
-        drop(mem::replace(&mut *table, Table::Over(end)));
+        drop(mem::replace(&mut *table, CallTable::Over(end)));
     }
 
     async fn pass(
         &self,
-        mut reader: Box<dyn Reader>,
-        mut writer: Box<dyn Writer>,
+        mut reader: Box<dyn MessageReader>,
+        mut writer: Box<dyn MessageWriter>,
         messages: &mut mpsc::Receiver<Bytes>,
     ) -> Error {
         let mut reading = pin!(async {
@@ -381,24 +387,24 @@ impl Driver {
             return;
         };
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let Table::Open(routes) = &mut *table else { return };
-        let only = routes.keys().next().copied().filter(|_| routes.len() == 1);
+        let CallTable::Open(calls) = &mut *table else { return };
+        let only = calls.keys().next().copied().filter(|_| calls.len() == 1);
         // A call whose id could not be read is told from others only where there are none.
         let Some(id) = about.call.or(only) else { return };
-        let Some(route) = routes.get(&id) else { return };
-        let said = match about.is_end {
-            true => Said::End,
+        let Some(call) = calls.get(&id) else { return };
+        let message = match about.is_end {
+            true => CallMessage::End,
             false => {
-                let before = route.waiting.fetch_add(message.len(), Ordering::Relaxed);
+                let before = call.waiting.fetch_add(message.len(), Ordering::Relaxed);
                 if before > 0 && before + message.len() > self.limit {
-                    routes.remove(&id);
+                    calls.remove(&id);
                     return;
                 }
-                Said::Answer { text: message, event_id: about.event_id }
+                CallMessage::Answer { text: message, event_id: about.event_id }
             }
         };
-        if route.inbox.try_send(said).is_err() {
-            routes.remove(&id);
+        if call.inbox.try_send(message).is_err() {
+            calls.remove(&id);
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::session::{Dial, GOODBYE, Reader, Writer};
+use super::session::{Dial, GOODBYE, MessageReader, MessageWriter};
 use crate::error::Error;
 
 /// How much room is made for the next piece of a line.
@@ -35,7 +35,7 @@ pub(crate) struct Pipe {
     pub(crate) limit: usize,
 }
 
-struct Lines {
+struct StdioReader {
     output: ChildStdout,
     buffer: BytesMut,
     /// How much of the buffer is known to hold no end of a line.
@@ -52,14 +52,14 @@ struct ProcessGroup {
     number: Option<u32>,
 }
 
-struct Input {
+struct StdioWriter {
     /// `None` once it is closed.
     input: Option<ChildStdin>,
 }
 
 #[async_trait]
 impl Dial for Pipe {
-    async fn dial(&self) -> Result<(Box<dyn Reader>, Box<dyn Writer>), Error> {
+    async fn dial(&self) -> Result<(Box<dyn MessageReader>, Box<dyn MessageWriter>), Error> {
         let Program { name, arguments } = &self.program;
         let mut command = Command::new(name);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -73,13 +73,13 @@ impl Dial for Pipe {
         };
         let (buffer, limit) = (BytesMut::new(), self.limit);
         let group = ProcessGroup { number: process.id(), process };
-        let lines = Lines { output, buffer, searched: 0, limit, group };
-        Ok((Box::new(lines), Box::new(Input { input: Some(input) })))
+        let lines = StdioReader { output, buffer, searched: 0, limit, group };
+        Ok((Box::new(lines), Box::new(StdioWriter { input: Some(input) })))
     }
 }
 
 #[async_trait]
-impl Reader for Lines {
+impl MessageReader for StdioReader {
     async fn next(&mut self) -> Result<Bytes, Error> {
         loop {
             let rest = &self.buffer[self.searched..];
@@ -101,7 +101,7 @@ impl Reader for Lines {
     }
 }
 
-impl Lines {
+impl StdioReader {
     /// Why a program says nothing more.
     async fn ended(&mut self) -> Error {
         match timeout(GOODBYE, self.group.process.wait()).await {
@@ -123,7 +123,7 @@ impl Drop for ProcessGroup {
 }
 
 #[async_trait]
-impl Writer for Input {
+impl MessageWriter for StdioWriter {
     async fn send(&mut self, message: Bytes) -> Result<(), Error> {
         let Some(input) = &mut self.input else {
             return Err(Error::broken("the program does not listen", "its input is closed"));
