@@ -319,7 +319,7 @@ impl Dialect {
     pub fn encode_task(self, task: &Task) -> Vec<u8> {
         match self.shape() {
             None => json::write(task),
-            Some(shape) => json::write(&v03_write::Out(shape, task)),
+            Some(shape) => json::write(&v03_write::LegacyForm(shape, task)),
         }
     }
 
@@ -391,7 +391,7 @@ impl Dialect {
     pub fn decode_task(self, bytes: &[u8]) -> Result<Task, Error> {
         reply(match self.shape() {
             None => json::read(bytes),
-            Some(shape) => json::read::<v03_read::Task>(bytes)
+            Some(shape) => json::read::<v03_read::LegacyTask>(bytes)
                 .and_then(|task| Violations::collect(|at| task.read(shape, at))),
         })
     }
@@ -455,7 +455,7 @@ fn in_older(error: Error, params: &[u8]) -> Error {
 
 fn read_item<T>(
     bytes: &[u8],
-    read: impl FnOnce(v03_read::Item, &mut Violations<'_>) -> Option<T>,
+    read: impl FnOnce(v03_read::LegacyItem, &mut Violations<'_>) -> Option<T>,
 ) -> Result<T, Error> {
     let item = json::read(bytes)?;
     // `None` comes with a violation, so a result that holds is there.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 use super::{
     Shape, v03, v03_read as read,
     v03_request::{Configuration, Push, one_task, sent},
-    v03_write::{Authentication, Members, Out},
+    v03_write::{AuthenticationForm, FlatMembers, LegacyForm},
 };
 use crate::{
     error::Error,
@@ -50,14 +50,14 @@ pub(in crate::dialect) fn operation(name: &str) -> Option<Operation> {
 /// The parameters of a send, with those of the servers that added to them.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Send {
+struct SendBodyV01 {
     id: Option<TaskId>,
     task_id: Option<TaskId>,
     #[serde(rename = "task_id")]
     snake_task_id: Option<TaskId>,
     #[serde(alias = "session_id", alias = "contextId")]
     session_id: Option<ContextId>,
-    message: Option<read::Message>,
+    message: Option<read::LegacyMessage>,
     #[serde(alias = "accepted_output_modes")]
     accepted_output_modes: Option<Vec<String>>,
     #[serde(alias = "push_notification")]
@@ -72,7 +72,7 @@ struct Send {
 
 /// Reads the parameters of both sends.
 pub(in crate::dialect) fn send(params: &[u8]) -> Result<SendMessage, Error> {
-    let send: Send = json::read(params)?;
+    let send: SendBodyV01 = json::read(params)?;
     Violations::collect(|at| {
         let mut message = sent(Shape::V01, send.message, at);
         let spelled = message.task_id.take();
@@ -149,7 +149,7 @@ impl Serialize for Numbered<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.some("name", artifact.name.as_ref())?;
         map.some("description", artifact.description.as_ref())?;
-        map.serialize_entry("parts", &Out(Shape::V01, artifact.parts.as_slice()))?;
+        map.serialize_entry("parts", &LegacyForm(Shape::V01, artifact.parts.as_slice()))?;
         map.serialize_entry("index", &index)?;
         map.some("append", Some(&true).filter(|_| append))?;
         map.some("lastChunk", Some(&true).filter(|_| last_chunk))?;
@@ -161,7 +161,7 @@ impl Serialize for Numbered<'_> {
 #[derive(Serialize)]
 struct StatusEvent<'a> {
     id: &'a TaskId,
-    status: Out<'a, crate::task::TaskStatus>,
+    status: LegacyForm<'a, crate::task::TaskStatus>,
     r#final: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a Metadata>,
@@ -179,7 +179,7 @@ struct ArtifactEvent<'a> {
 pub(in crate::dialect) fn status(update: &StatusUpdate, closing: bool) -> Vec<u8> {
     json::write(&StatusEvent {
         id: &update.task_id,
-        status: Out(Shape::V01, &update.status),
+        status: LegacyForm(Shape::V01, &update.status),
         r#final: closing,
         metadata: update.metadata.as_ref(),
     })
@@ -214,15 +214,15 @@ pub(in crate::dialect) fn answered(message: &Message) -> Task {
 
 pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     match result {
-        SendResult::Task(task) => json::write(&Out(Shape::V01, task)),
-        SendResult::Message(message) => json::write(&Out(Shape::V01, &answered(message))),
+        SendResult::Task(task) => json::write(&LegacyForm(Shape::V01, task)),
+        SendResult::Message(message) => json::write(&LegacyForm(Shape::V01, &answered(message))),
     }
 }
 
 pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     match event {
-        StreamEvent::Task(task) => json::write(&Out(Shape::V01, task)),
-        StreamEvent::Message(message) => json::write(&Out(Shape::V01, &answered(message))),
+        StreamEvent::Task(task) => json::write(&LegacyForm(Shape::V01, task)),
+        StreamEvent::Message(message) => json::write(&LegacyForm(Shape::V01, &answered(message))),
         StreamEvent::StatusUpdate(update) => status(update, closing),
         StreamEvent::ArtifactUpdate(update) => piece(update, 0),
     }
@@ -236,7 +236,7 @@ impl Serialize for PushOnly<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("url", &self.0.url)?;
         map.some("token", self.0.token.as_ref())?;
-        let authentication = self.0.authentication.as_ref().map(Authentication);
+        let authentication = self.0.authentication.as_ref().map(AuthenticationForm);
         map.some("authentication", authentication.as_ref())?;
         map.end()
     }
@@ -244,12 +244,12 @@ impl Serialize for PushOnly<'_> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PushResource<'a> {
+struct PushResourceV01<'a> {
     id: &'a str,
     push_notification_config: PushOnly<'a>,
 }
 
-impl<'a> From<&'a PushConfig> for PushResource<'a> {
+impl<'a> From<&'a PushConfig> for PushResourceV01<'a> {
     fn from(config: &'a PushConfig) -> Self {
         let id = config.task_id.as_ref().map_or("", TaskId::as_str);
         Self { id, push_notification_config: PushOnly(config) }
@@ -257,11 +257,11 @@ impl<'a> From<&'a PushConfig> for PushResource<'a> {
 }
 
 pub(in crate::dialect) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
-    json::write(&PushResource::from(config))
+    json::write(&PushResourceV01::from(config))
 }
 
 pub(in crate::dialect) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
-    let configs: Vec<_> = page.configs.iter().map(PushResource::from).collect();
+    let configs: Vec<_> = page.configs.iter().map(PushResourceV01::from).collect();
     json::write(&configs)
 }
 
@@ -272,7 +272,7 @@ struct SendParams<'a> {
     id: Option<&'a TaskId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a ContextId>,
-    message: Out<'a, Message>,
+    message: LegacyForm<'a, Message>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     accepted_output_modes: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -292,7 +292,7 @@ pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
             json::write(&SendParams {
                 id: send.own_task.as_ref().or(message.task_id.as_ref()),
                 session_id: message.context_id.as_ref(),
-                message: Out(Shape::V01, message),
+                message: LegacyForm(Shape::V01, message),
                 accepted_output_modes: &configuration.accepted_output_modes,
                 push_notification: configuration
                     .task_push_notification_config

@@ -19,12 +19,12 @@ use crate::{
 
 /// A role in any spelling.
 #[derive(Clone, Copy, Default)]
-pub(in crate::dialect) struct Role(message::Role);
+pub(in crate::dialect) struct LegacyRole(message::Role);
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(in crate::dialect) struct Message {
+pub(in crate::dialect) struct LegacyMessage {
     kind: Option<String>,
     #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
     message_id: MessageId,
@@ -33,9 +33,9 @@ pub(in crate::dialect) struct Message {
     #[serde(alias = "task_id")]
     task_id: Option<TaskId>,
     #[serde(default, deserialize_with = "null_as_default")]
-    role: Role,
-    parts: Option<Vec<Part>>,
-    content: Option<Vec<Part>>,
+    role: LegacyRole,
+    parts: Option<Vec<LegacyPart>>,
+    content: Option<Vec<LegacyPart>>,
     metadata: Option<Metadata>,
     #[serde(default, deserialize_with = "null_as_default")]
     extensions: Vec<String>,
@@ -43,7 +43,7 @@ pub(in crate::dialect) struct Message {
     reference_task_ids: Vec<TaskId>,
 }
 
-impl Message {
+impl LegacyMessage {
     /// What 0.3 requires of a message that says it is one of 0.3, by its `kind` or by the name the
     /// protobuf has for its parts. Others are older and may leave both to the server.
     pub(in crate::dialect) fn require(&self, at: &mut Violations<'_>) {
@@ -63,12 +63,12 @@ impl Message {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-struct Part {
+struct LegacyPart {
     kind: Option<String>,
     r#type: Option<String>,
     text: Option<String>,
     content: Option<Json>,
-    file: Option<File>,
+    file: Option<LegacyFile>,
     #[serde(default, deserialize_with = "present")]
     data: Option<Json>,
     raw: Option<String>,
@@ -82,7 +82,7 @@ struct Part {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-struct File {
+struct LegacyFile {
     #[serde(alias = "filename")]
     name: Option<String>,
     #[serde(alias = "mime_type", alias = "mediaType", alias = "media_type")]
@@ -97,18 +97,18 @@ struct File {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(in crate::dialect) struct TaskStatus {
+pub(in crate::dialect) struct LegacyTaskStatus {
     #[serde(default, deserialize_with = "null_as_default")]
     state: TaskState,
     #[serde(alias = "update")]
-    message: Option<Message>,
+    message: Option<LegacyMessage>,
     timestamp: Option<Timestamp>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(in crate::dialect) struct Artifact {
+pub(in crate::dialect) struct LegacyArtifact {
     #[serde(default, alias = "artifact_id", deserialize_with = "null_as_default")]
     artifact_id: ArtifactId,
     /// Its number in 0.1, where pieces of it also say here how they fit together.
@@ -121,7 +121,7 @@ pub(in crate::dialect) struct Artifact {
     name: Option<String>,
     description: Option<String>,
     #[serde(default, deserialize_with = "null_as_default")]
-    parts: Vec<Part>,
+    parts: Vec<LegacyPart>,
     metadata: Option<Metadata>,
     #[serde(default, deserialize_with = "null_as_default")]
     extensions: Vec<String>,
@@ -130,7 +130,7 @@ pub(in crate::dialect) struct Artifact {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(in crate::dialect) struct Task {
+pub(in crate::dialect) struct LegacyTask {
     #[serde(default, deserialize_with = "null_as_default")]
     id: TaskId,
     #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
@@ -138,35 +138,35 @@ pub(in crate::dialect) struct Task {
     #[serde(alias = "session_id")]
     session_id: Option<ContextId>,
     #[serde(default, deserialize_with = "null_as_default")]
-    status: TaskStatus,
-    artifacts: Option<Vec<Artifact>>,
-    history: Option<Vec<Message>>,
+    status: LegacyTaskStatus,
+    artifacts: Option<Vec<LegacyArtifact>>,
+    history: Option<Vec<LegacyMessage>>,
     metadata: Option<Metadata>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-struct StatusUpdate {
+struct LegacyStatusUpdate {
     #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
     task_id: TaskId,
     #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
     context_id: ContextId,
     #[serde(default, deserialize_with = "null_as_default")]
-    status: TaskStatus,
+    status: LegacyTaskStatus,
     metadata: Option<Metadata>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-struct ArtifactUpdate {
+struct LegacyArtifactUpdate {
     #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
     task_id: TaskId,
     #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
     context_id: ContextId,
     #[serde(default, deserialize_with = "null_as_default")]
-    artifact: Artifact,
+    artifact: LegacyArtifact,
     #[serde(default, deserialize_with = "null_as_default")]
     append: bool,
     #[serde(default, alias = "last_chunk", deserialize_with = "null_as_default")]
@@ -177,15 +177,15 @@ struct ArtifactUpdate {
 /// Anything a send or a stream answers with: a wrapper, or the members of any bare object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::dialect) struct Item {
+pub(in crate::dialect) struct LegacyItem {
     kind: Option<String>,
-    task: Option<Task>,
+    task: Option<LegacyTask>,
     #[serde(alias = "msg")]
-    message: Option<Message>,
+    message: Option<LegacyMessage>,
     #[serde(alias = "status_update")]
-    status_update: Option<StatusUpdate>,
+    status_update: Option<LegacyStatusUpdate>,
     #[serde(alias = "artifact_update")]
-    artifact_update: Option<ArtifactUpdate>,
+    artifact_update: Option<LegacyArtifactUpdate>,
 
     id: Option<TaskId>,
     #[serde(alias = "task_id")]
@@ -194,10 +194,10 @@ pub(in crate::dialect) struct Item {
     context_id: Option<ContextId>,
     #[serde(alias = "session_id")]
     session_id: Option<ContextId>,
-    status: Option<TaskStatus>,
-    artifacts: Option<Vec<Artifact>>,
-    history: Option<Vec<Message>>,
-    artifact: Option<Artifact>,
+    status: Option<LegacyTaskStatus>,
+    artifacts: Option<Vec<LegacyArtifact>>,
+    history: Option<Vec<LegacyMessage>>,
+    artifact: Option<LegacyArtifact>,
     #[serde(default, deserialize_with = "null_as_default")]
     append: bool,
     #[serde(default, alias = "last_chunk", deserialize_with = "null_as_default")]
@@ -205,9 +205,9 @@ pub(in crate::dialect) struct Item {
     #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
     message_id: MessageId,
     #[serde(default, deserialize_with = "null_as_default")]
-    role: Role,
-    parts: Option<Vec<Part>>,
-    content: Option<Vec<Part>>,
+    role: LegacyRole,
+    parts: Option<Vec<LegacyPart>>,
+    content: Option<Vec<LegacyPart>>,
     #[serde(default, deserialize_with = "null_as_default")]
     extensions: Vec<String>,
     #[serde(default, alias = "reference_task_ids", deserialize_with = "null_as_default")]
@@ -215,36 +215,36 @@ pub(in crate::dialect) struct Item {
     metadata: Option<Metadata>,
 }
 
-impl<'de> Deserialize<'de> for Role {
+impl<'de> Deserialize<'de> for LegacyRole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl de::Visitor<'_> for Name {
-            type Value = Role;
+        struct RoleName;
+        impl de::Visitor<'_> for RoleName {
+            type Value = LegacyRole;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("user or agent")
             }
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Role, E> {
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<LegacyRole, E> {
                 match name {
-                    "user" | "ROLE_USER" => Ok(Role(message::Role::User)),
-                    "agent" | "ROLE_AGENT" => Ok(Role(message::Role::Agent)),
-                    "" | "ROLE_UNSPECIFIED" => Ok(Role::default()),
+                    "user" | "ROLE_USER" => Ok(LegacyRole(message::Role::User)),
+                    "agent" | "ROLE_AGENT" => Ok(LegacyRole(message::Role::Agent)),
+                    "" | "ROLE_UNSPECIFIED" => Ok(LegacyRole::default()),
                     _ => Err(E::invalid_value(de::Unexpected::Str(name), &self)),
                 }
             }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Role, E> {
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<LegacyRole, E> {
                 match number {
-                    0 => Ok(Role::default()),
-                    1 => Ok(Role(message::Role::User)),
-                    2 => Ok(Role(message::Role::Agent)),
+                    0 => Ok(LegacyRole::default()),
+                    1 => Ok(LegacyRole(message::Role::User)),
+                    2 => Ok(LegacyRole(message::Role::Agent)),
                     _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
                 }
             }
         }
-        deserializer.deserialize_any(Name)
+        deserializer.deserialize_any(RoleName)
     }
 }
 
-impl Message {
+impl LegacyMessage {
     pub(in crate::dialect) fn read(
         self,
         shape: Shape,
@@ -272,27 +272,27 @@ impl Message {
 }
 
 fn read_parts(
-    parts: Vec<Part>,
+    parts: Vec<LegacyPart>,
     member: &str,
     shape: Shape,
     at: &mut Violations<'_>,
 ) -> Vec<message::Part> {
-    let read = |(index, part): (usize, Part)| {
+    let read = |(index, part): (usize, LegacyPart)| {
         at.within(&format!("{member}[{index}]"), |at| part.read(shape, at))
     };
     parts.into_iter().enumerate().map(read).collect()
 }
 
 /// What a part turned out to be; the tag is gone.
-enum Found {
+enum PartContent {
     Text(String),
-    File(File),
+    File(LegacyFile),
     Data(Json),
     Raw(String),
     Url(String),
 }
 
-impl Part {
+impl LegacyPart {
     fn read(mut self, shape: Shape, at: &mut Violations<'_>) -> message::Part {
         let metadata = self.metadata.take();
         let (filename, media_type) = (self.filename.take(), self.media_type.take());
@@ -303,17 +303,17 @@ impl Part {
         part.filename = filename;
         part.media_type = media_type;
         match found {
-            Found::Text(text) => {
+            PartContent::Text(text) => {
                 part.content = Content::Text(text);
                 lift_names(&mut part);
             }
-            Found::Data(value) => {
+            PartContent::Data(value) => {
                 part.content = Content::Data(lift_value(value, &mut part.metadata));
                 lift_names(&mut part);
             }
-            Found::Raw(base64) => part.content = Content::Raw(read_bytes(&base64, "raw", at)),
-            Found::Url(url) => part.content = Content::Url(url),
-            Found::File(file) => {
+            PartContent::Raw(base64) => part.content = Content::Raw(read_bytes(&base64, "raw", at)),
+            PartContent::Url(url) => part.content = Content::Url(url),
+            PartContent::File(file) => {
                 part.filename = file.name.clone().or(part.filename);
                 part.media_type = file.mime_type.clone().or(part.media_type);
                 part.content = at.within("file", |at| file.read(shape, at));
@@ -322,7 +322,7 @@ impl Part {
         part
     }
 
-    fn find(mut self, shape: Shape, at: &mut Violations<'_>) -> Option<Found> {
+    fn find(mut self, shape: Shape, at: &mut Violations<'_>) -> Option<PartContent> {
         let (tag, kind) = match (self.kind.take(), self.r#type.take()) {
             (Some(kind), _) => ("kind", kind),
             (None, Some(kind)) => ("type", kind),
@@ -331,13 +331,13 @@ impl Part {
         let (member, found) = match kind.as_str() {
             "text" => {
                 let content = self.content.and_then(|content| content.read().ok());
-                ("text", self.text.or(content).map(Found::Text))
+                ("text", self.text.or(content).map(PartContent::Text))
             }
             "file" => {
-                let file = self.file.map(Found::File);
-                ("file", file.or(self.raw.map(Found::Raw)).or(self.url.map(Found::Url)))
+                let file = self.file.map(PartContent::File);
+                ("file", file.or(self.raw.map(PartContent::Raw)).or(self.url.map(PartContent::Url)))
             }
-            "data" => ("data", self.data.or(self.content).map(Found::Data)),
+            "data" => ("data", self.data.or(self.content).map(PartContent::Data)),
             _ => {
                 at.add(tag, "must be text, file or data");
                 return None;
@@ -349,24 +349,24 @@ impl Part {
         found
     }
 
-    fn untagged(self, shape: Shape, at: &mut Violations<'_>) -> Option<Found> {
+    fn untagged(self, shape: Shape, at: &mut Violations<'_>) -> Option<PartContent> {
         let null = self.data.clone().filter(Json::is_null);
         let data = self.data.filter(|data| !data.is_null()).map(|data| match shape {
             Shape::Rpc | Shape::V01 => data,
             Shape::Rest => unwrap_data_part(data),
         });
         let mut found = [
-            self.text.map(Found::Text),
-            self.file.map(Found::File),
-            data.map(Found::Data),
-            self.raw.map(Found::Raw),
-            self.url.map(Found::Url),
+            self.text.map(PartContent::Text),
+            self.file.map(PartContent::File),
+            data.map(PartContent::Data),
+            self.raw.map(PartContent::Raw),
+            self.url.map(PartContent::Url),
         ]
         .into_iter()
         .flatten();
         match (found.next(), found.next()) {
             (Some(only), None) => Some(only),
-            (None, None) if null.is_some() => null.map(Found::Data),
+            (None, None) if null.is_some() => null.map(PartContent::Data),
             (None, _) | (Some(_), Some(_)) => {
                 at.add("", "must hold exactly one of text, file and data");
                 None
@@ -383,7 +383,7 @@ fn unwrap_data_part(value: Json) -> Json {
     )
 }
 
-impl File {
+impl LegacyFile {
     fn read(self, shape: Shape, at: &mut Violations<'_>) -> Content {
         let bytes = match (self.bytes, self.file_with_bytes) {
             (Some(text), _) => Some(("bytes", text)),
@@ -457,7 +457,7 @@ fn take(metadata: &mut Option<Metadata>, key: &str) -> Option<Json> {
     Some(value)
 }
 
-impl TaskStatus {
+impl LegacyTaskStatus {
     fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::TaskStatus {
         let message =
             self.message.map(|message| at.within("message", |at| message.read(shape, at).into()));
@@ -465,7 +465,7 @@ impl TaskStatus {
     }
 }
 
-impl Artifact {
+impl LegacyArtifact {
     fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Artifact {
         let artifact_id = match shape {
             Shape::V01 if self.artifact_id.is_empty() => self.index.to_string().into(),
@@ -482,15 +482,15 @@ impl Artifact {
     }
 }
 
-impl Task {
+impl LegacyTask {
     pub(in crate::dialect) fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Task {
         let status = at.within("status", |at| self.status.read(shape, at));
-        let mut artifact = |(index, artifact): (usize, Artifact)| {
+        let mut artifact = |(index, artifact): (usize, LegacyArtifact)| {
             at.within(&format!("artifacts[{index}]"), |at| artifact.read(shape, at).into())
         };
         let artifacts =
             self.artifacts.map(|all| all.into_iter().enumerate().map(&mut artifact).collect());
-        let mut message = |(index, message): (usize, Message)| {
+        let mut message = |(index, message): (usize, LegacyMessage)| {
             at.within(&format!("history[{index}]"), |at| message.read(shape, at).into())
         };
         let history =
@@ -509,7 +509,7 @@ impl Task {
     }
 }
 
-impl StatusUpdate {
+impl LegacyStatusUpdate {
     fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::StatusUpdate {
         task::StatusUpdate {
             task_id: self.task_id,
@@ -520,7 +520,7 @@ impl StatusUpdate {
     }
 }
 
-impl ArtifactUpdate {
+impl LegacyArtifactUpdate {
     fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::ArtifactUpdate {
         task::ArtifactUpdate {
             task_id: self.task_id,
@@ -533,7 +533,7 @@ impl ArtifactUpdate {
     }
 }
 
-impl Item {
+impl LegacyItem {
     pub(in crate::dialect) fn send_result(
         self,
         shape: Shape,
@@ -565,7 +565,7 @@ impl Item {
             "task" => Some(StreamEvent::Task(self.into_task().read(shape, at))),
             "message" => Some(StreamEvent::Message(self.into_message().read(shape, at))),
             "status-update" => {
-                let update = StatusUpdate {
+                let update = LegacyStatusUpdate {
                     task_id: self.task_id.or(self.id).unwrap_or_default(),
                     context_id: self.context_id.unwrap_or_default(),
                     status: self.status.unwrap_or_default(),
@@ -574,7 +574,7 @@ impl Item {
                 Some(StreamEvent::StatusUpdate(update.read(shape, at)))
             }
             "artifact-update" => {
-                let update = ArtifactUpdate {
+                let update = LegacyArtifactUpdate {
                     task_id: self.task_id.or(self.id).unwrap_or_default(),
                     context_id: self.context_id.unwrap_or_default(),
                     artifact: self.artifact.unwrap_or_default(),
@@ -634,8 +634,8 @@ impl Item {
         }
     }
 
-    fn into_task(self) -> Task {
-        Task {
+    fn into_task(self) -> LegacyTask {
+        LegacyTask {
             id: self.id.unwrap_or_default(),
             context_id: self.context_id.unwrap_or_default(),
             session_id: self.session_id,
@@ -646,8 +646,8 @@ impl Item {
         }
     }
 
-    fn into_message(self) -> Message {
-        Message {
+    fn into_message(self) -> LegacyMessage {
+        LegacyMessage {
             kind: None,
             message_id: self.message_id,
             context_id: self.context_id,
@@ -662,4 +662,4 @@ impl Item {
     }
 }
 
-crate::object::objects_only!(Message Part File TaskStatus Artifact Task StatusUpdate ArtifactUpdate);
+crate::object::objects_only!(LegacyMessage LegacyPart LegacyFile LegacyTaskStatus LegacyArtifact LegacyTask LegacyStatusUpdate LegacyArtifactUpdate);

@@ -20,9 +20,9 @@ use crate::{
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Send {
+struct SendBody {
     #[serde(alias = "request")]
-    message: Option<read::Message>,
+    message: Option<read::LegacyMessage>,
     #[serde(default, deserialize_with = "null_as_default")]
     configuration: Configuration,
     metadata: Option<Metadata>,
@@ -48,7 +48,7 @@ pub(in crate::dialect) struct Configuration {
 /// What names a task, and for some operations one of its webhooks.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Target {
+struct TargetBody {
     id: Option<TaskId>,
     task_id: Option<TaskId>,
     #[serde(rename = "task_id")]
@@ -70,7 +70,7 @@ struct Target {
 /// under `config`, or flat.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct PushResource {
+struct PushResourceBody {
     id: Option<String>,
     task_id: Option<TaskId>,
     #[serde(rename = "task_id")]
@@ -149,7 +149,7 @@ pub(in crate::dialect) fn decode(
             })
         }),
         Operation::CreateTaskPushNotificationConfig => {
-            let resource: PushResource = json::read(params)?;
+            let resource: PushResourceBody = json::read(params)?;
             Violations::collect(|at| {
                 let mut config = resource.read(path, at);
                 at.required_id("taskId", config.task_id.as_ref().map_or("", TaskId::as_str));
@@ -194,7 +194,7 @@ fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
     if shape == Shape::V01 {
         return v01::send(params);
     }
-    let Send { message, configuration, metadata } = json::read(params)?;
+    let SendBody { message, configuration, metadata } = json::read(params)?;
     Violations::collect(|at| {
         let message = sent(shape, message, at);
         let configuration = at.within("configuration", |at| configuration.read(shape, at));
@@ -206,7 +206,7 @@ fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
 /// The message of a send, which must be there and hold something.
 pub(in crate::dialect) fn sent(
     shape: Shape,
-    message: Option<read::Message>,
+    message: Option<read::LegacyMessage>,
     at: &mut Violations<'_>,
 ) -> Message {
     let Some(message) = message else {
@@ -232,9 +232,9 @@ pub(in crate::dialect) fn sent(
 
 fn target(
     params: &[u8],
-    read: impl FnOnce(Target, &mut Violations<'_>) -> Request,
+    read: impl FnOnce(TargetBody, &mut Violations<'_>) -> Request,
 ) -> Result<Request, Error> {
-    let target: Target = json::read(params)?;
+    let target: TargetBody = json::read(params)?;
     Violations::collect(|at| read(target, at))
 }
 
@@ -260,7 +260,7 @@ impl Configuration {
     }
 }
 
-impl Target {
+impl TargetBody {
     fn task(&self, path: Option<&str>, at: &mut Violations<'_>) -> TaskId {
         let task = one_task(
             [
@@ -323,7 +323,7 @@ pub(crate) fn config_of(name: &str) -> Option<&str> {
     name.split_once(CONFIGS).map(|(_, config)| config).filter(|config| !config.is_empty())
 }
 
-impl PushResource {
+impl PushResourceBody {
     /// The webhook, which names its task if the resource does.
     fn read(mut self, path: Option<&str>, at: &mut Violations<'_>) -> PushConfig {
         let mut inner = self.config.take().map(|config| *config).unwrap_or_default();
@@ -403,7 +403,7 @@ impl Push {
 }
 
 pub(in crate::dialect) fn push_config(bytes: &[u8]) -> Result<PushConfig, Error> {
-    let resource: PushResource = json::read(bytes)?;
+    let resource: PushResourceBody = json::read(bytes)?;
     Violations::collect(|at| resource.read(None, at))
 }
 
@@ -411,18 +411,18 @@ pub(in crate::dialect) fn push_config(bytes: &[u8]) -> Result<PushConfig, Error>
 pub(in crate::dialect) fn push_page(bytes: &[u8]) -> Result<PushConfigPage, Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Page {
+    struct PushPageBody {
         #[serde(default, deserialize_with = "null_as_default")]
-        configs: Vec<PushResource>,
+        configs: Vec<PushResourceBody>,
         #[serde(default, alias = "next_page_token", deserialize_with = "null_as_default")]
         next_page_token: String,
     }
-    let Page { configs, next_page_token } = if json::is_object(bytes) {
+    let PushPageBody { configs, next_page_token } = if json::is_object(bytes) {
         json::read(bytes)?
     } else {
-        Page { configs: json::read(bytes)?, next_page_token: String::new() }
+        PushPageBody { configs: json::read(bytes)?, next_page_token: String::new() }
     };
-    let read = |(index, config): (usize, PushResource), at: &mut Violations<'_>| {
+    let read = |(index, config): (usize, PushResourceBody), at: &mut Violations<'_>| {
         at.within(&format!("configs[{index}]"), |at| config.read(None, at))
     };
     Violations::collect(|at| PushConfigPage {

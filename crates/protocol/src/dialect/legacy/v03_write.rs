@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// An object and the shape it is to be written in.
-pub(in crate::dialect) struct Out<'a, T: ?Sized>(
+pub(in crate::dialect) struct LegacyForm<'a, T: ?Sized>(
     pub(in crate::dialect) Shape,
     pub(in crate::dialect) &'a T,
 );
@@ -27,7 +27,7 @@ pub(in crate::dialect) struct Closing<'a>(
 );
 
 /// Writes members that may be absent.
-pub(in crate::dialect) trait Members: SerializeMap {
+pub(in crate::dialect) trait FlatMembers: SerializeMap {
     fn kind(&mut self, shape: Shape, kind: &'static str) -> Result<(), Self::Error> {
         match shape {
             Shape::Rpc => self.serialize_entry("kind", kind),
@@ -52,27 +52,27 @@ pub(in crate::dialect) trait Members: SerializeMap {
     }
 }
 
-impl<M: SerializeMap> Members for M {}
+impl<M: SerializeMap> FlatMembers for M {}
 
-impl<'a, T> Serialize for Out<'a, [T]>
+impl<'a, T> Serialize for LegacyForm<'a, [T]>
 where
-    Out<'a, T>: Serialize,
+    LegacyForm<'a, T>: Serialize,
 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.1.iter().map(|item| Out(self.0, item)))
+        serializer.collect_seq(self.1.iter().map(|item| LegacyForm(self.0, item)))
     }
 }
 
-impl<'a, T> Serialize for Out<'a, [Arc<T>]>
+impl<'a, T> Serialize for LegacyForm<'a, [Arc<T>]>
 where
-    Out<'a, T>: Serialize,
+    LegacyForm<'a, T>: Serialize,
 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.1.iter().map(|item| Out(self.0, &**item)))
+        serializer.collect_seq(self.1.iter().map(|item| LegacyForm(self.0, &**item)))
     }
 }
 
-impl Serialize for Out<'_, Task> {
+impl Serialize for LegacyForm<'_, Task> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, task) = *self;
         let mut map = serializer.serialize_map(None)?;
@@ -84,26 +84,29 @@ impl Serialize for Out<'_, Task> {
                 map.some("sessionId", Some(&task.context_id).filter(|id| !id.is_empty()))?;
             }
         }
-        map.serialize_entry("status", &Out(shape, &task.status))?;
+        map.serialize_entry("status", &LegacyForm(shape, &task.status))?;
         let artifacts = task.artifacts.as_deref();
         match shape {
             Shape::Rpc | Shape::Rest => {
-                map.some("artifacts", artifacts.map(|all| Out(shape, all)).as_ref())?;
+                map.some("artifacts", artifacts.map(|all| LegacyForm(shape, all)).as_ref())?;
             }
             Shape::V01 => map.some("artifacts", artifacts.map(Numbered::all).as_ref())?,
         }
-        map.some("history", task.history.as_deref().map(|all| Out(shape, all)).as_ref())?;
+        map.some("history", task.history.as_deref().map(|all| LegacyForm(shape, all)).as_ref())?;
         map.some("metadata", task.metadata.as_ref())?;
         map.end()
     }
 }
 
-impl Serialize for Out<'_, TaskStatus> {
+impl Serialize for LegacyForm<'_, TaskStatus> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, status) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("state", state_name(shape, status.state))?;
-        map.some("message", status.message.as_deref().map(|message| Out(shape, message)).as_ref())?;
+        map.some(
+            "message",
+            status.message.as_deref().map(|message| LegacyForm(shape, message)).as_ref(),
+        )?;
         map.some("timestamp", status.timestamp.as_ref())?;
         map.end()
     }
@@ -122,7 +125,7 @@ fn state_name(shape: Shape, state: TaskState) -> &'static str {
     }
 }
 
-impl Serialize for Out<'_, Message> {
+impl Serialize for LegacyForm<'_, Message> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, message) = *self;
         let mut map = serializer.serialize_map(None)?;
@@ -138,7 +141,7 @@ impl Serialize for Out<'_, Message> {
             Shape::Rest => message.role.proto_name(),
         };
         map.serialize_entry("role", role)?;
-        map.serialize_entry(shape.parts(), &Out(shape, message.parts.as_slice()))?;
+        map.serialize_entry(shape.parts(), &LegacyForm(shape, message.parts.as_slice()))?;
         map.some("metadata", message.metadata.as_ref())?;
         if shape != Shape::V01 {
             map.filled("extensions", &message.extensions)?;
@@ -151,14 +154,14 @@ impl Serialize for Out<'_, Message> {
     }
 }
 
-impl Serialize for Out<'_, Artifact> {
+impl Serialize for LegacyForm<'_, Artifact> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, artifact) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("artifactId", &artifact.artifact_id)?;
         map.some("name", artifact.name.as_ref())?;
         map.some("description", artifact.description.as_ref())?;
-        map.serialize_entry("parts", &Out(shape, artifact.parts.as_slice()))?;
+        map.serialize_entry("parts", &LegacyForm(shape, artifact.parts.as_slice()))?;
         map.some("metadata", artifact.metadata.as_ref())?;
         map.filled("extensions", &artifact.extensions)?;
         map.end()
@@ -172,21 +175,21 @@ impl Serialize for Closing<'_> {
         map.kind(shape, "status-update")?;
         map.serialize_entry("taskId", &update.task_id)?;
         map.serialize_entry("contextId", &update.context_id)?;
-        map.serialize_entry("status", &Out(shape, &update.status))?;
+        map.serialize_entry("status", &LegacyForm(shape, &update.status))?;
         map.serialize_entry("final", &closing)?;
         map.some("metadata", update.metadata.as_ref())?;
         map.end()
     }
 }
 
-impl Serialize for Out<'_, ArtifactUpdate> {
+impl Serialize for LegacyForm<'_, ArtifactUpdate> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, update) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.kind(shape, "artifact-update")?;
         map.serialize_entry("taskId", &update.task_id)?;
         map.serialize_entry("contextId", &update.context_id)?;
-        map.serialize_entry("artifact", &Out(shape, &update.artifact))?;
+        map.serialize_entry("artifact", &LegacyForm(shape, &update.artifact))?;
         map.some("append", Some(&true).filter(|_| update.append))?;
         map.some("lastChunk", Some(&true).filter(|_| update.last_chunk))?;
         map.some("metadata", update.metadata.as_ref())?;
@@ -194,7 +197,7 @@ impl Serialize for Out<'_, ArtifactUpdate> {
     }
 }
 
-impl Serialize for Out<'_, Part> {
+impl Serialize for LegacyForm<'_, Part> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, part) = *self;
         let mut map = serializer.serialize_map(None)?;
@@ -206,19 +209,19 @@ impl Serialize for Out<'_, Part> {
             Content::Raw(bytes) => {
                 map.part_kind(shape, "file")?;
                 let content = (shape.bytes(), Cow::Owned(file_bytes(shape, bytes)));
-                map.serialize_entry("file", &File { part, content })?;
+                map.serialize_entry("file", &FileForm { part, content })?;
             }
             Content::Url(url) => {
                 map.part_kind(shape, "file")?;
                 let content = (shape.uri(), Cow::Borrowed(url.as_str()));
-                map.serialize_entry("file", &File { part, content })?;
+                map.serialize_entry("file", &FileForm { part, content })?;
             }
             Content::Data(value) => {
                 map.part_kind(shape, "data")?;
                 match shape {
                     Shape::Rpc | Shape::V01 => map.serialize_entry("data", &Struct(value))?,
                     Shape::Rest => {
-                        map.serialize_entry("data", &DataPart { data: Struct(value) })?;
+                        map.serialize_entry("data", &DataPartForm { data: Struct(value) })?;
                     }
                 }
             }
@@ -239,12 +242,12 @@ fn file_bytes(shape: Shape, bytes: &[u8]) -> String {
     }
 }
 
-struct File<'a> {
+struct FileForm<'a> {
     part: &'a Part,
     content: (&'static str, Cow<'a, str>),
 }
 
-impl Serialize for File<'_> {
+impl Serialize for FileForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.some("name", self.part.filename.as_ref())?;
@@ -255,7 +258,7 @@ impl Serialize for File<'_> {
 }
 
 #[derive(Serialize)]
-struct DataPart<'a> {
+struct DataPartForm<'a> {
     data: Struct<'a>,
 }
 
@@ -296,23 +299,23 @@ pub(crate) fn part_metadata(part: &Part) -> Option<Cow<'_, Metadata>> {
 }
 
 /// A webhook without its task, the same in both shapes of 0.3.
-pub(in crate::dialect) struct Push<'a>(pub(in crate::dialect) &'a PushConfig);
+pub(in crate::dialect) struct PushForm<'a>(pub(in crate::dialect) &'a PushConfig);
 
-pub(in crate::dialect) struct Authentication<'a>(pub(in crate::dialect) &'a PushAuthentication);
+pub(in crate::dialect) struct AuthenticationForm<'a>(pub(in crate::dialect) &'a PushAuthentication);
 
-impl Serialize for Push<'_> {
+impl Serialize for PushForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.some("id", self.0.id.as_ref())?;
         map.serialize_entry("url", &self.0.url)?;
         map.some("token", self.0.token.as_ref())?;
-        let authentication = self.0.authentication.as_ref().map(Authentication);
+        let authentication = self.0.authentication.as_ref().map(AuthenticationForm);
         map.some("authentication", authentication.as_ref())?;
         map.end()
     }
 }
 
-impl Serialize for Authentication<'_> {
+impl Serialize for AuthenticationForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         let scheme = Some(self.0.scheme.as_str()).filter(|scheme| !scheme.is_empty());
@@ -323,31 +326,31 @@ impl Serialize for Authentication<'_> {
 }
 
 /// The parameters of a send.
-pub(in crate::dialect) struct Send<'a>(
+pub(in crate::dialect) struct SendForm<'a>(
     pub(in crate::dialect) Shape,
     pub(in crate::dialect) &'a SendMessage,
 );
 
-struct Configuration<'a>(Shape, &'a SendConfiguration);
+struct ConfigurationForm<'a>(Shape, &'a SendConfiguration);
 
-impl Serialize for Send<'_> {
+impl Serialize for SendForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, send) = *self;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("message", &Out(shape, &send.message))?;
-        map.serialize_entry("configuration", &Configuration(shape, &send.configuration))?;
+        map.serialize_entry("message", &LegacyForm(shape, &send.message))?;
+        map.serialize_entry("configuration", &ConfigurationForm(shape, &send.configuration))?;
         map.some("metadata", send.metadata.as_ref())?;
         map.end()
     }
 }
 
-impl Serialize for Configuration<'_> {
+impl Serialize for ConfigurationForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, configuration) = *self;
         let mut map = serializer.serialize_map(None)?;
         // Also where it is empty, which means any: servers of 0.2 refuse a configuration without it.
         map.serialize_entry("acceptedOutputModes", &configuration.accepted_output_modes)?;
-        let push = configuration.task_push_notification_config.as_ref().map(Push);
+        let push = configuration.task_push_notification_config.as_ref().map(PushForm);
         map.some(shape.push(), push.as_ref())?;
         map.some("historyLength", configuration.history_length.as_ref())?;
         map.serialize_entry("blocking", &!configuration.return_immediately)?;
