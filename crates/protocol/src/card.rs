@@ -223,7 +223,7 @@ pub struct AgentCardSignature {
 /// Signatures are over the 1.0 members alone, so a verifier has to drop the others first.
 pub fn hybrid(card: &AgentCard) -> Vec<u8> {
     if card.supported_interfaces.iter().any(AgentInterface::is_legacy) {
-        json::write(&v03::Card::new(card, v03::Members::Both))
+        json::write(&v03::CardForm::new(card, v03::CardMembers::Both))
     } else {
         json::write(card)
     }
@@ -231,7 +231,7 @@ pub fn hybrid(card: &AgentCard) -> Vec<u8> {
 
 /// The card as 0.3 has it.
 pub(crate) fn v03(card: &AgentCard) -> Vec<u8> {
-    json::write(&v03::Card::new(card, v03::Members::Legacy))
+    json::write(&v03::CardForm::new(card, v03::CardMembers::Legacy))
 }
 
 /// Reads a card of any generation. One without `supportedInterfaces` is from before 1.0.

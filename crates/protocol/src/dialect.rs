@@ -97,7 +97,7 @@ pub enum MissingVersion {
 
 /// The JSON shapes before 1.0: the two of 0.3, and that of 0.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum LegacyShape {
     Rpc,
     Rest,
     V01,
@@ -430,12 +430,12 @@ impl Dialect {
         reply(card::read(bytes))
     }
 
-    const fn shape(self) -> Option<Shape> {
+    const fn shape(self) -> Option<LegacyShape> {
         match self {
             Self::V1 => None,
-            Self::V03 => Some(Shape::Rpc),
-            Self::V03Rest => Some(Shape::Rest),
-            Self::V01 => Some(Shape::V01),
+            Self::V03 => Some(LegacyShape::Rpc),
+            Self::V03Rest => Some(LegacyShape::Rest),
+            Self::V01 => Some(LegacyShape::V01),
         }
     }
 }
@@ -468,7 +468,7 @@ fn reply<T>(read: Result<T, Error>) -> Result<T, Error> {
     read.map_err(|error| Error { kind: ErrorKind::InvalidAgentResponse, ..error })
 }
 
-impl Shape {
+impl LegacyShape {
     /// The member of a message that holds its parts.
     const fn parts(self) -> &'static str {
         match self {

@@ -23,7 +23,7 @@ use crate::{
 
 /// The `error` of a JSON-RPC answer.
 pub fn rpc(dialect: Dialect, object: &[u8]) -> Option<Error> {
-    let object: Object<'_> = serde_json::from_slice(object).ok()?;
+    let object: ErrorBodyObject<'_> = serde_json::from_slice(object).ok()?;
     object.read(dialect, None)
 }
 
@@ -31,13 +31,13 @@ pub fn rpc(dialect: Dialect, object: &[u8]) -> Option<Error> {
 /// 0.3, or a problem (RFC 9457). `None` if it is none of them.
 pub fn rest(dialect: Dialect, status: u16, body: &[u8]) -> Option<Error> {
     #[derive(Deserialize)]
-    struct Body<'a> {
+    struct ErrorBody<'a> {
         #[serde(borrow)]
         error: Option<&'a RawValue>,
     }
-    let whole: Body<'_> = serde_json::from_slice(body).ok()?;
+    let whole: ErrorBody<'_> = serde_json::from_slice(body).ok()?;
     let inner = whole.error.map_or(body, |error| error.get().as_bytes());
-    let object: Object<'_> = serde_json::from_slice(inner).ok()?;
+    let object: ErrorBodyObject<'_> = serde_json::from_slice(inner).ok()?;
     object.read(dialect, Some(status))
 }
 
@@ -91,7 +91,7 @@ pub fn grpc(
 
 /// What is known about an error, in any of its shapes.
 #[derive(Deserialize)]
-struct Object<'a> {
+struct ErrorBodyObject<'a> {
     code: Option<i64>,
     message: Option<String>,
     #[serde(borrow)]
@@ -110,18 +110,18 @@ struct Typed {
     reason: Option<String>,
     metadata: Option<BTreeMap<String, Value>>,
     #[serde(default, alias = "field_violations")]
-    field_violations: Vec<FieldViolation>,
+    field_violations: Vec<FieldViolationBody>,
 }
 
 #[derive(Deserialize)]
-struct FieldViolation {
+struct FieldViolationBody {
     #[serde(default)]
     field: String,
     #[serde(default)]
     description: String,
 }
 
-impl Object<'_> {
+impl ErrorBodyObject<'_> {
     fn read(self, dialect: Dialect, status: Option<u16>) -> Option<Error> {
         let problem = self.r#type.as_deref().and_then(problem_reason);
         let code = self.code.and_then(|code| i32::try_from(code).ok()).filter(|code| *code < 0);

@@ -222,8 +222,8 @@ impl Serialize for Role {
 
 impl<'de> Deserialize<'de> for Role {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl de::Visitor<'_> for Name {
+        struct RoleVisitor;
+        impl de::Visitor<'_> for RoleVisitor {
             type Value = Role;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("ROLE_USER or ROLE_AGENT")
@@ -245,7 +245,7 @@ impl<'de> Deserialize<'de> for Role {
                 }
             }
         }
-        deserializer.deserialize_any(Name)
+        deserializer.deserialize_any(RoleVisitor)
     }
 }
 
@@ -275,7 +275,7 @@ impl<'de> Deserialize<'de> for Part {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Wire {
+        struct PartMembers {
             text: Option<String>,
             raw: Option<String>,
             url: Option<String>,
@@ -286,7 +286,7 @@ impl<'de> Deserialize<'de> for Part {
             media_type: Option<String>,
             metadata: Option<Metadata>,
         }
-        let wire = Wire::deserialize(ObjectOnly(deserializer))?;
+        let wire = PartMembers::deserialize(ObjectOnly(deserializer))?;
         let content = match (wire.text, wire.raw, wire.url, wire.data) {
             (Some(text), None, None, None) => Content::Text(text),
             (None, Some(raw), None, None) => {

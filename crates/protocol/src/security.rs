@@ -230,7 +230,7 @@ impl<'de> Deserialize<'de> for SecurityScheme {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Wire {
+        struct SchemeMembers {
             #[serde(alias = "api_key_security_scheme")]
             api_key_security_scheme: Option<ApiKeyScheme>,
             #[serde(alias = "http_auth_security_scheme")]
@@ -259,7 +259,7 @@ impl<'de> Deserialize<'de> for SecurityScheme {
             #[serde(default, alias = "open_id_connect_url", deserialize_with = "null_as_default")]
             open_id_connect_url: String,
         }
-        let wire = Wire::deserialize(deserializer)?;
+        let wire = SchemeMembers::deserialize(deserializer)?;
         let one = wire.api_key_security_scheme.map(Self::ApiKey);
         let one = one.or(wire.http_auth_security_scheme.map(Self::Http));
         let one = one.or(wire.oauth2_security_scheme.map(Self::OAuth2));
@@ -295,7 +295,7 @@ impl<'de> Deserialize<'de> for SecurityScheme {
 fn read_flow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OAuthFlow>, D::Error> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase")]
-    struct Wire {
+    struct FlowMembers {
         #[serde(alias = "authorization_code")]
         authorization_code: Option<AuthorizationCodeFlow>,
         #[serde(alias = "client_credentials")]
@@ -305,7 +305,7 @@ fn read_flow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OAuthF
         implicit: Option<ImplicitFlow>,
         password: Option<PasswordFlow>,
     }
-    let wire: Wire = null_as_default(deserializer)?;
+    let wire: FlowMembers = null_as_default(deserializer)?;
     let flow = wire.authorization_code.map(OAuthFlow::AuthorizationCode);
     let flow = flow.or(wire.client_credentials.map(OAuthFlow::ClientCredentials));
     let flow = flow.or(wire.device_code.map(OAuthFlow::DeviceCode));

@@ -9,4 +9,4 @@ pub(super) mod v03_request;
 pub(super) mod v03_rest;
 pub(super) mod v03_write;
 
-use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape};
+use super::{DATA_PART_COMPAT, FILENAME_COMPAT, LegacyShape, MEDIA_TYPE_COMPAT};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 
 use super::{
-    Shape, v03, v03_read as read,
+    LegacyShape, v03, v03_read as read,
     v03_request::{Configuration, Push, one_task, sent},
     v03_write::{AuthenticationForm, FlatMembers, LegacyForm},
 };
@@ -74,7 +74,7 @@ struct SendBodyV01 {
 pub(in crate::dialect) fn send(params: &[u8]) -> Result<SendMessage, Error> {
     let send: SendBodyV01 = json::read(params)?;
     Violations::collect(|at| {
-        let mut message = sent(Shape::V01, send.message, at);
+        let mut message = sent(LegacyShape::V01, send.message, at);
         let spelled = message.task_id.take();
         let own_task = one_task(
             [
@@ -97,11 +97,11 @@ pub(in crate::dialect) fn send(params: &[u8]) -> Result<SendMessage, Error> {
         message.context_id = session.or(message.context_id);
         at.not_negative("historyLength", send.history_length);
         let mut configuration =
-            at.within("configuration", |at| send.configuration.read(Shape::V01, at));
+            at.within("configuration", |at| send.configuration.read(LegacyShape::V01, at));
         configuration.accepted_output_modes =
             send.accepted_output_modes.unwrap_or(configuration.accepted_output_modes);
         configuration.history_length = send.history_length.or(configuration.history_length);
-        let push = send.push_notification.map(|push| push.read(None, Shape::V01.push(), at));
+        let push = send.push_notification.map(|push| push.read(None, LegacyShape::V01.push(), at));
         configuration.task_push_notification_config =
             push.or(configuration.task_push_notification_config);
         configuration.task_push_notification_config.iter_mut().for_each(name_push);
@@ -149,7 +149,7 @@ impl Serialize for Numbered<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.some("name", artifact.name.as_ref())?;
         map.some("description", artifact.description.as_ref())?;
-        map.serialize_entry("parts", &LegacyForm(Shape::V01, artifact.parts.as_slice()))?;
+        map.serialize_entry("parts", &LegacyForm(LegacyShape::V01, artifact.parts.as_slice()))?;
         map.serialize_entry("index", &index)?;
         map.some("append", Some(&true).filter(|_| append))?;
         map.some("lastChunk", Some(&true).filter(|_| last_chunk))?;
@@ -179,7 +179,7 @@ struct ArtifactEvent<'a> {
 pub(in crate::dialect) fn status(update: &StatusUpdate, closing: bool) -> Vec<u8> {
     json::write(&StatusEvent {
         id: &update.task_id,
-        status: LegacyForm(Shape::V01, &update.status),
+        status: LegacyForm(LegacyShape::V01, &update.status),
         r#final: closing,
         metadata: update.metadata.as_ref(),
     })
@@ -214,15 +214,19 @@ pub(in crate::dialect) fn answered(message: &Message) -> Task {
 
 pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     match result {
-        SendResult::Task(task) => json::write(&LegacyForm(Shape::V01, task)),
-        SendResult::Message(message) => json::write(&LegacyForm(Shape::V01, &answered(message))),
+        SendResult::Task(task) => json::write(&LegacyForm(LegacyShape::V01, task)),
+        SendResult::Message(message) => {
+            json::write(&LegacyForm(LegacyShape::V01, &answered(message)))
+        }
     }
 }
 
 pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     match event {
-        StreamEvent::Task(task) => json::write(&LegacyForm(Shape::V01, task)),
-        StreamEvent::Message(message) => json::write(&LegacyForm(Shape::V01, &answered(message))),
+        StreamEvent::Task(task) => json::write(&LegacyForm(LegacyShape::V01, task)),
+        StreamEvent::Message(message) => {
+            json::write(&LegacyForm(LegacyShape::V01, &answered(message)))
+        }
         StreamEvent::StatusUpdate(update) => status(update, closing),
         StreamEvent::ArtifactUpdate(update) => piece(update, 0),
     }
@@ -292,7 +296,7 @@ pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
             json::write(&SendParams {
                 id: send.own_task.as_ref().or(message.task_id.as_ref()),
                 session_id: message.context_id.as_ref(),
-                message: LegacyForm(Shape::V01, message),
+                message: LegacyForm(LegacyShape::V01, message),
                 accepted_output_modes: &configuration.accepted_output_modes,
                 push_notification: configuration
                     .task_push_notification_config

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    Shape,
+    LegacyShape,
     v03_write::{Closing, LegacyForm, PushForm, SendForm},
 };
 use crate::{
@@ -42,17 +42,19 @@ pub(in crate::dialect) fn operation(name: &str) -> Option<Operation> {
 
 pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     match result {
-        SendResult::Task(task) => json::write(&LegacyForm(Shape::Rpc, task)),
-        SendResult::Message(message) => json::write(&LegacyForm(Shape::Rpc, message)),
+        SendResult::Task(task) => json::write(&LegacyForm(LegacyShape::Rpc, task)),
+        SendResult::Message(message) => json::write(&LegacyForm(LegacyShape::Rpc, message)),
     }
 }
 
 pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     match event {
-        StreamEvent::Task(task) => json::write(&LegacyForm(Shape::Rpc, task)),
-        StreamEvent::Message(message) => json::write(&LegacyForm(Shape::Rpc, message)),
-        StreamEvent::StatusUpdate(update) => json::write(&Closing(Shape::Rpc, update, closing)),
-        StreamEvent::ArtifactUpdate(update) => json::write(&LegacyForm(Shape::Rpc, update)),
+        StreamEvent::Task(task) => json::write(&LegacyForm(LegacyShape::Rpc, task)),
+        StreamEvent::Message(message) => json::write(&LegacyForm(LegacyShape::Rpc, message)),
+        StreamEvent::StatusUpdate(update) => {
+            json::write(&Closing(LegacyShape::Rpc, update, closing))
+        }
+        StreamEvent::ArtifactUpdate(update) => json::write(&LegacyForm(LegacyShape::Rpc, update)),
     }
 }
 
@@ -105,7 +107,7 @@ impl<'a> TargetRpc<'a> {
 pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
     match request {
         Request::SendMessage(params) | Request::SendStreamingMessage(params) => {
-            json::write(&SendForm(Shape::Rpc, params))
+            json::write(&SendForm(LegacyShape::Rpc, params))
         }
         Request::GetTask(params) => json::write(&TargetRpc {
             history_length: params.history_length,

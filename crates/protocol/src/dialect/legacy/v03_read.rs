@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape};
+use super::{DATA_PART_COMPAT, FILENAME_COMPAT, LegacyShape, MEDIA_TYPE_COMPAT};
 use crate::{
     id::{ArtifactId, ContextId, MessageId, TaskId},
     message::{self, Content, decode_base64, decode_base64_text, present},
@@ -247,7 +247,7 @@ impl<'de> Deserialize<'de> for LegacyRole {
 impl LegacyMessage {
     pub(in crate::dialect) fn read(
         self,
-        shape: Shape,
+        shape: LegacyShape,
         at: &mut Violations<'_>,
     ) -> message::Message {
         let (member, parts) = match (self.parts, self.content) {
@@ -274,7 +274,7 @@ impl LegacyMessage {
 fn read_parts(
     parts: Vec<LegacyPart>,
     member: &str,
-    shape: Shape,
+    shape: LegacyShape,
     at: &mut Violations<'_>,
 ) -> Vec<message::Part> {
     let read = |(index, part): (usize, LegacyPart)| {
@@ -293,7 +293,7 @@ enum PartContent {
 }
 
 impl LegacyPart {
-    fn read(mut self, shape: Shape, at: &mut Violations<'_>) -> message::Part {
+    fn read(mut self, shape: LegacyShape, at: &mut Violations<'_>) -> message::Part {
         let metadata = self.metadata.take();
         let (filename, media_type) = (self.filename.take(), self.media_type.take());
         // A part at fault stands in as an empty text; the fault keeps anyone from seeing it.
@@ -322,7 +322,7 @@ impl LegacyPart {
         part
     }
 
-    fn find(mut self, shape: Shape, at: &mut Violations<'_>) -> Option<PartContent> {
+    fn find(mut self, shape: LegacyShape, at: &mut Violations<'_>) -> Option<PartContent> {
         let (tag, kind) = match (self.kind.take(), self.r#type.take()) {
             (Some(kind), _) => ("kind", kind),
             (None, Some(kind)) => ("type", kind),
@@ -349,11 +349,11 @@ impl LegacyPart {
         found
     }
 
-    fn untagged(self, shape: Shape, at: &mut Violations<'_>) -> Option<PartContent> {
+    fn untagged(self, shape: LegacyShape, at: &mut Violations<'_>) -> Option<PartContent> {
         let null = self.data.clone().filter(Json::is_null);
         let data = self.data.filter(|data| !data.is_null()).map(|data| match shape {
-            Shape::Rpc | Shape::V01 => data,
-            Shape::Rest => unwrap_data_part(data),
+            LegacyShape::Rpc | LegacyShape::V01 => data,
+            LegacyShape::Rest => unwrap_data_part(data),
         });
         let mut found = [
             self.text.map(PartContent::Text),
@@ -384,7 +384,7 @@ fn unwrap_data_part(value: Json) -> Json {
 }
 
 impl LegacyFile {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> Content {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> Content {
         let bytes = match (self.bytes, self.file_with_bytes) {
             (Some(text), _) => Some(("bytes", text)),
             (None, Some(text)) => Some(("fileWithBytes", text)),
@@ -394,7 +394,7 @@ impl LegacyFile {
             // Writers that cannot leave a member out leave it empty.
             (Some((_, text)), Some(uri)) if text.is_empty() => Content::Url(uri),
             (Some(_), Some(uri)) if !uri.is_empty() => one_of_two(at),
-            (Some(("fileWithBytes", text)), _) if shape == Shape::Rest => {
+            (Some(("fileWithBytes", text)), _) if shape == LegacyShape::Rest => {
                 let bytes = read_bytes(&text, "fileWithBytes", at);
                 Content::Raw(decode_base64_text(&bytes).unwrap_or(bytes))
             }
@@ -458,7 +458,7 @@ fn take(metadata: &mut Option<Metadata>, key: &str) -> Option<Json> {
 }
 
 impl LegacyTaskStatus {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::TaskStatus {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> task::TaskStatus {
         let message =
             self.message.map(|message| at.within("message", |at| message.read(shape, at).into()));
         task::TaskStatus { state: self.state, message, timestamp: self.timestamp }
@@ -466,10 +466,10 @@ impl LegacyTaskStatus {
 }
 
 impl LegacyArtifact {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Artifact {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> task::Artifact {
         let artifact_id = match shape {
-            Shape::V01 if self.artifact_id.is_empty() => self.index.to_string().into(),
-            Shape::Rpc | Shape::Rest | Shape::V01 => self.artifact_id,
+            LegacyShape::V01 if self.artifact_id.is_empty() => self.index.to_string().into(),
+            LegacyShape::Rpc | LegacyShape::Rest | LegacyShape::V01 => self.artifact_id,
         };
         task::Artifact {
             artifact_id,
@@ -483,7 +483,11 @@ impl LegacyArtifact {
 }
 
 impl LegacyTask {
-    pub(in crate::dialect) fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Task {
+    pub(in crate::dialect) fn read(
+        self,
+        shape: LegacyShape,
+        at: &mut Violations<'_>,
+    ) -> task::Task {
         let status = at.within("status", |at| self.status.read(shape, at));
         let mut artifact = |(index, artifact): (usize, LegacyArtifact)| {
             at.within(&format!("artifacts[{index}]"), |at| artifact.read(shape, at).into())
@@ -510,7 +514,7 @@ impl LegacyTask {
 }
 
 impl LegacyStatusUpdate {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::StatusUpdate {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> task::StatusUpdate {
         task::StatusUpdate {
             task_id: self.task_id,
             context_id: self.context_id,
@@ -521,12 +525,12 @@ impl LegacyStatusUpdate {
 }
 
 impl LegacyArtifactUpdate {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::ArtifactUpdate {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> task::ArtifactUpdate {
         task::ArtifactUpdate {
             task_id: self.task_id,
             context_id: self.context_id,
-            append: self.append || (shape == Shape::V01 && self.artifact.append),
-            last_chunk: self.last_chunk || (shape == Shape::V01 && self.artifact.last_chunk),
+            append: self.append || (shape == LegacyShape::V01 && self.artifact.append),
+            last_chunk: self.last_chunk || (shape == LegacyShape::V01 && self.artifact.last_chunk),
             artifact: at.within("artifact", |at| self.artifact.read(shape, at)),
             metadata: self.metadata,
         }
@@ -536,11 +540,11 @@ impl LegacyArtifactUpdate {
 impl LegacyItem {
     pub(in crate::dialect) fn send_result(
         self,
-        shape: Shape,
+        shape: LegacyShape,
         at: &mut Violations<'_>,
     ) -> Option<SendResult> {
         // In 0.1 the answer is a task, however little of it there is.
-        if shape == Shape::V01 && self.status.is_some() {
+        if shape == LegacyShape::V01 && self.status.is_some() {
             return Some(SendResult::Task(self.into_task().read(shape, at)));
         }
         match self.event(shape, at)? {
@@ -555,7 +559,7 @@ impl LegacyItem {
 
     pub(in crate::dialect) fn event(
         self,
-        shape: Shape,
+        shape: LegacyShape,
         at: &mut Violations<'_>,
     ) -> Option<StreamEvent> {
         let Some(kind) = self.kind.as_deref().or_else(|| self.guess(shape)) else {
@@ -592,16 +596,16 @@ impl LegacyItem {
     }
 
     /// The kind of a bare object that does not say it.
-    fn guess(&self, shape: Shape) -> Option<&'static str> {
+    fn guess(&self, shape: LegacyShape) -> Option<&'static str> {
         if self.artifact.is_some() {
             Some("artifact-update")
         } else if self.parts.is_some() || self.content.is_some() {
             Some("message")
         } else if self.status.is_some() {
             let task = match shape {
-                Shape::Rpc | Shape::Rest => self.id.is_some(),
+                LegacyShape::Rpc | LegacyShape::Rest => self.id.is_some(),
                 // Both have an id in 0.1, and only a task has any of these.
-                Shape::V01 => {
+                LegacyShape::V01 => {
                     let more = self.artifacts.is_some() || self.history.is_some();
                     more || self.session_id.is_some()
                 }
@@ -612,7 +616,7 @@ impl LegacyItem {
         }
     }
 
-    fn wrapped(self, shape: Shape, at: &mut Violations<'_>) -> Option<StreamEvent> {
+    fn wrapped(self, shape: LegacyShape, at: &mut Violations<'_>) -> Option<StreamEvent> {
         let Self { task, message, status_update, artifact_update, .. } = self;
         match (task, message, status_update, artifact_update) {
             (Some(task), None, None, None) => {

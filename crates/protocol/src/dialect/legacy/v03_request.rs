@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{Shape, v01, v03_read as read};
+use super::{LegacyShape, v01, v03_read as read};
 use crate::{
     error::Error,
     id::{ContextId, PushConfigId, TaskId},
@@ -111,7 +111,7 @@ struct Authentication {
 /// Reads `params` as `operation` asks and checks the required fields. `path` is the task that a
 /// path names, if there is a path.
 pub(in crate::dialect) fn decode(
-    shape: Shape,
+    shape: LegacyShape,
     path: Option<&TaskId>,
     operation: Operation,
     params: &[u8],
@@ -153,7 +153,7 @@ pub(in crate::dialect) fn decode(
             Violations::collect(|at| {
                 let mut config = resource.read(path, at);
                 at.required_id("taskId", config.task_id.as_ref().map_or("", TaskId::as_str));
-                if shape == Shape::V01 {
+                if shape == LegacyShape::V01 {
                     v01::name_push(&mut config);
                 }
                 Request::CreateTaskPushNotificationConfig(config)
@@ -170,7 +170,7 @@ pub(in crate::dialect) fn decode(
         Operation::ListTaskPushNotificationConfigs => target(params, |mut target, at| {
             let task_id = target.task(path, at);
             // The answer on JSON-RPC is a bare array, which cannot say that there is more.
-            if shape != Shape::Rest {
+            if shape != LegacyShape::Rest {
                 return Request::ListTaskPushNotificationConfigs(ListPushConfigs {
                     task_id,
                     ..ListPushConfigs::default()
@@ -190,8 +190,8 @@ pub(in crate::dialect) fn decode(
     }
 }
 
-fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
-    if shape == Shape::V01 {
+fn send(shape: LegacyShape, params: &[u8]) -> Result<SendMessage, Error> {
+    if shape == LegacyShape::V01 {
         return v01::send(params);
     }
     let SendBody { message, configuration, metadata } = json::read(params)?;
@@ -205,7 +205,7 @@ fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
 
 /// The message of a send, which must be there and hold something.
 pub(in crate::dialect) fn sent(
-    shape: Shape,
+    shape: LegacyShape,
     message: Option<read::LegacyMessage>,
     at: &mut Violations<'_>,
 ) -> Message {
@@ -214,7 +214,7 @@ pub(in crate::dialect) fn sent(
         return Message::default();
     };
     at.within("message", |at| {
-        if shape != Shape::V01 {
+        if shape != LegacyShape::V01 {
             message.require(at);
         }
         let message = message.read(shape, at);
@@ -241,15 +241,15 @@ fn target(
 impl Configuration {
     pub(in crate::dialect) fn read(
         self,
-        shape: Shape,
+        shape: LegacyShape,
         at: &mut Violations<'_>,
     ) -> SendConfiguration {
         at.not_negative("historyLength", self.history_length);
         let push = self.push_notification_config.map(|push| push.read(None, shape.push(), at));
         let blocking = self.blocking.unwrap_or(match shape {
-            Shape::Rpc | Shape::V01 => true,
+            LegacyShape::Rpc | LegacyShape::V01 => true,
             // The protobuf's plain boolean cannot tell unset from false, and false means now.
-            Shape::Rest => false,
+            LegacyShape::Rest => false,
         });
         SendConfiguration {
             accepted_output_modes: self.accepted_output_modes,

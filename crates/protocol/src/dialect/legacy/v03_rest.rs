@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::{
-    Shape,
+    LegacyShape,
     v03_write::{Closing, LegacyForm, PushForm, SendForm},
 };
 use crate::{
@@ -27,20 +27,24 @@ enum RestWrapper<'a> {
 
 pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     json::write(&match result {
-        SendResult::Task(task) => RestWrapper::Task(LegacyForm(Shape::Rest, task)),
-        SendResult::Message(message) => RestWrapper::Message(LegacyForm(Shape::Rest, message)),
+        SendResult::Task(task) => RestWrapper::Task(LegacyForm(LegacyShape::Rest, task)),
+        SendResult::Message(message) => {
+            RestWrapper::Message(LegacyForm(LegacyShape::Rest, message))
+        }
     })
 }
 
 pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     json::write(&match event {
-        StreamEvent::Task(task) => RestWrapper::Task(LegacyForm(Shape::Rest, task)),
-        StreamEvent::Message(message) => RestWrapper::Message(LegacyForm(Shape::Rest, message)),
+        StreamEvent::Task(task) => RestWrapper::Task(LegacyForm(LegacyShape::Rest, task)),
+        StreamEvent::Message(message) => {
+            RestWrapper::Message(LegacyForm(LegacyShape::Rest, message))
+        }
         StreamEvent::StatusUpdate(update) => {
-            RestWrapper::StatusUpdate(Closing(Shape::Rest, update, closing))
+            RestWrapper::StatusUpdate(Closing(LegacyShape::Rest, update, closing))
         }
         StreamEvent::ArtifactUpdate(update) => {
-            RestWrapper::ArtifactUpdate(LegacyForm(Shape::Rest, update))
+            RestWrapper::ArtifactUpdate(LegacyForm(LegacyShape::Rest, update))
         }
     })
 }
@@ -125,7 +129,7 @@ struct Create<'a> {
 pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
     match request {
         Request::SendMessage(params) | Request::SendStreamingMessage(params) => {
-            json::write(&SendForm(Shape::Rest, params))
+            json::write(&SendForm(LegacyShape::Rest, params))
         }
         Request::GetTask(params) => json::write(&TargetRest {
             history_length: params.history_length,

@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape, v01::Numbered};
+use super::{DATA_PART_COMPAT, FILENAME_COMPAT, LegacyShape, MEDIA_TYPE_COMPAT, v01::Numbered};
 use crate::{
     message::{Content, Message, Part, encode_base64},
     open::{Json, Metadata},
@@ -15,31 +15,31 @@ use crate::{
 
 /// An object and the shape it is to be written in.
 pub(in crate::dialect) struct LegacyForm<'a, T: ?Sized>(
-    pub(in crate::dialect) Shape,
+    pub(in crate::dialect) LegacyShape,
     pub(in crate::dialect) &'a T,
 );
 
 /// A status update; `true` says that the stream ends with it.
 pub(in crate::dialect) struct Closing<'a>(
-    pub(in crate::dialect) Shape,
+    pub(in crate::dialect) LegacyShape,
     pub(in crate::dialect) &'a StatusUpdate,
     pub(in crate::dialect) bool,
 );
 
 /// Writes members that may be absent.
 pub(in crate::dialect) trait FlatMembers: SerializeMap {
-    fn kind(&mut self, shape: Shape, kind: &'static str) -> Result<(), Self::Error> {
+    fn kind(&mut self, shape: LegacyShape, kind: &'static str) -> Result<(), Self::Error> {
         match shape {
-            Shape::Rpc => self.serialize_entry("kind", kind),
-            Shape::Rest | Shape::V01 => Ok(()),
+            LegacyShape::Rpc => self.serialize_entry("kind", kind),
+            LegacyShape::Rest | LegacyShape::V01 => Ok(()),
         }
     }
 
     /// Only parts say in 0.1 what they are.
-    fn part_kind(&mut self, shape: Shape, kind: &'static str) -> Result<(), Self::Error> {
+    fn part_kind(&mut self, shape: LegacyShape, kind: &'static str) -> Result<(), Self::Error> {
         match shape {
-            Shape::Rpc | Shape::Rest => self.kind(shape, kind),
-            Shape::V01 => self.serialize_entry("type", kind),
+            LegacyShape::Rpc | LegacyShape::Rest => self.kind(shape, kind),
+            LegacyShape::V01 => self.serialize_entry("type", kind),
         }
     }
 
@@ -79,18 +79,20 @@ impl Serialize for LegacyForm<'_, Task> {
         map.kind(shape, "task")?;
         map.serialize_entry("id", &task.id)?;
         match shape {
-            Shape::Rpc | Shape::Rest => map.serialize_entry("contextId", &task.context_id)?,
-            Shape::V01 => {
+            LegacyShape::Rpc | LegacyShape::Rest => {
+                map.serialize_entry("contextId", &task.context_id)?
+            }
+            LegacyShape::V01 => {
                 map.some("sessionId", Some(&task.context_id).filter(|id| !id.is_empty()))?;
             }
         }
         map.serialize_entry("status", &LegacyForm(shape, &task.status))?;
         let artifacts = task.artifacts.as_deref();
         match shape {
-            Shape::Rpc | Shape::Rest => {
+            LegacyShape::Rpc | LegacyShape::Rest => {
                 map.some("artifacts", artifacts.map(|all| LegacyForm(shape, all)).as_ref())?;
             }
-            Shape::V01 => map.some("artifacts", artifacts.map(Numbered::all).as_ref())?,
+            LegacyShape::V01 => map.some("artifacts", artifacts.map(Numbered::all).as_ref())?,
         }
         map.some("history", task.history.as_deref().map(|all| LegacyForm(shape, all)).as_ref())?;
         map.some("metadata", task.metadata.as_ref())?;
@@ -112,16 +114,16 @@ impl Serialize for LegacyForm<'_, TaskStatus> {
     }
 }
 
-fn state_name(shape: Shape, state: TaskState) -> &'static str {
+fn state_name(shape: LegacyShape, state: TaskState) -> &'static str {
     match (shape, state) {
-        (Shape::Rpc, state) => state.kebab_name(),
+        (LegacyShape::Rpc, state) => state.kebab_name(),
         // What 0.1 has no word for is told by what it means to the caller.
-        (Shape::V01, TaskState::Rejected) => TaskState::Failed.kebab_name(),
-        (Shape::V01, TaskState::AuthRequired) => TaskState::InputRequired.kebab_name(),
-        (Shape::V01, state) => state.kebab_name(),
+        (LegacyShape::V01, TaskState::Rejected) => TaskState::Failed.kebab_name(),
+        (LegacyShape::V01, TaskState::AuthRequired) => TaskState::InputRequired.kebab_name(),
+        (LegacyShape::V01, state) => state.kebab_name(),
         // The 0.3 protobuf spells this one, and only this one, in the British way.
-        (Shape::Rest, TaskState::Canceled) => "TASK_STATE_CANCELLED",
-        (Shape::Rest, state) => state.proto_name(),
+        (LegacyShape::Rest, TaskState::Canceled) => "TASK_STATE_CANCELLED",
+        (LegacyShape::Rest, state) => state.proto_name(),
     }
 }
 
@@ -131,23 +133,23 @@ impl Serialize for LegacyForm<'_, Message> {
         let mut map = serializer.serialize_map(None)?;
         map.kind(shape, "message")?;
         // Messages had no names in 0.1.
-        if shape != Shape::V01 {
+        if shape != LegacyShape::V01 {
             map.serialize_entry("messageId", &message.message_id)?;
             map.some("contextId", message.context_id.as_ref())?;
             map.some("taskId", message.task_id.as_ref())?;
         }
         let role = match shape {
-            Shape::Rpc | Shape::V01 => message.role.kebab_name(),
-            Shape::Rest => message.role.proto_name(),
+            LegacyShape::Rpc | LegacyShape::V01 => message.role.kebab_name(),
+            LegacyShape::Rest => message.role.proto_name(),
         };
         map.serialize_entry("role", role)?;
         map.serialize_entry(shape.parts(), &LegacyForm(shape, message.parts.as_slice()))?;
         map.some("metadata", message.metadata.as_ref())?;
-        if shape != Shape::V01 {
+        if shape != LegacyShape::V01 {
             map.filled("extensions", &message.extensions)?;
         }
         // The 0.3 protobuf has no such field, and its readers refuse fields they do not know.
-        if shape == Shape::Rpc {
+        if shape == LegacyShape::Rpc {
             map.filled("referenceTaskIds", &message.reference_task_ids)?;
         }
         map.end()
@@ -219,8 +221,10 @@ impl Serialize for LegacyForm<'_, Part> {
             Content::Data(value) => {
                 map.part_kind(shape, "data")?;
                 match shape {
-                    Shape::Rpc | Shape::V01 => map.serialize_entry("data", &Struct(value))?,
-                    Shape::Rest => {
+                    LegacyShape::Rpc | LegacyShape::V01 => {
+                        map.serialize_entry("data", &Struct(value))?
+                    }
+                    LegacyShape::Rest => {
                         map.serialize_entry("data", &DataPartForm { data: Struct(value) })?;
                     }
                 }
@@ -234,11 +238,11 @@ impl Serialize for LegacyForm<'_, Part> {
 /// The bytes of a file. On REST they are base64 twice: most official SDKs (Python, Java, Go) keep
 /// base64 text in the protobuf's field for bytes, which its JSON form then encodes once more, and
 /// Python's cannot read a task at all in which the field holds anything but text.
-fn file_bytes(shape: Shape, bytes: &[u8]) -> String {
+fn file_bytes(shape: LegacyShape, bytes: &[u8]) -> String {
     let text = encode_base64(bytes);
     match shape {
-        Shape::Rpc | Shape::V01 => text,
-        Shape::Rest => encode_base64(text.as_bytes()),
+        LegacyShape::Rpc | LegacyShape::V01 => text,
+        LegacyShape::Rest => encode_base64(text.as_bytes()),
     }
 }
 
@@ -327,11 +331,11 @@ impl Serialize for AuthenticationForm<'_> {
 
 /// The parameters of a send.
 pub(in crate::dialect) struct SendForm<'a>(
-    pub(in crate::dialect) Shape,
+    pub(in crate::dialect) LegacyShape,
     pub(in crate::dialect) &'a SendMessage,
 );
 
-struct ConfigurationForm<'a>(Shape, &'a SendConfiguration);
+struct ConfigurationForm<'a>(LegacyShape, &'a SendConfiguration);
 
 impl Serialize for SendForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
