@@ -168,10 +168,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     fn take(&mut self) -> Line {
         let line = std::mem::take(&mut self.line);
-        match std::mem::take(&mut self.is_too_long) {
-            true => Line::Cut(line),
-            false => Line::Whole(line),
-        }
+        if std::mem::take(&mut self.is_too_long) { Line::Cut(line) } else { Line::Whole(line) }
     }
 }
 

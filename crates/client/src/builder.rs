@@ -123,10 +123,7 @@ impl Default for Timeouts {
 impl Timeouts {
     /// For the answer to an operation, or for its stream to begin.
     pub(crate) fn of(&self, operation: Operation) -> Duration {
-        match operation == Operation::SendMessage {
-            true => self.send,
-            false => self.call,
-        }
+        if operation == Operation::SendMessage { self.send } else { self.call }
     }
 }
 
@@ -352,9 +349,10 @@ impl ClientBuilder {
 impl Settings {
     /// Passes a verdict that is good enough.
     pub(crate) fn admit(&self, verdict: Verdict, fault: Option<Error>) -> Result<Verdict, Error> {
-        match self.require_signature && !verdict.is_verified() {
-            true => Err(Error::untrusted(&verdict, fault)),
-            false => Ok(verdict),
+        if self.require_signature && !verdict.is_verified() {
+            Err(Error::untrusted(&verdict, fault))
+        } else {
+            Ok(verdict)
         }
     }
 }

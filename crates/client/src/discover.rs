@@ -217,9 +217,10 @@ impl LoadedCard {
         let Self { bytes: document, url, headers } = self;
         let card = card::read(&document).map_err(|error| {
             let what = url.as_ref().map_or("what was found", Url::as_str);
-            let why = match is_page(&headers, &document) {
-                true => "it is a web page (HTML)",
-                false => error.message.as_str(),
+            let why = if is_page(&headers, &document) {
+                "it is a web page (HTML)"
+            } else {
+                error.message.as_str()
             };
             Error::invalid(format!("{what} is no agent card: {why}"))
         })?;

@@ -192,9 +192,10 @@ impl Error {
     pub(crate) fn bad_status(status: u16, said: &str) -> Self {
         let said: String = said.chars().filter(|c| !c.is_control()).take(200).collect();
         let said = said.trim();
-        let text = match said.is_empty() {
-            true => format!("the server answered with HTTP status {status}"),
-            false => format!("the server answered with HTTP status {status}: {said}"),
+        let text = if said.is_empty() {
+            format!("the server answered with HTTP status {status}")
+        } else {
+            format!("the server answered with HTTP status {status}: {said}")
         };
         Self::new(Kind::Status(status), text)
     }

@@ -355,9 +355,10 @@ impl Validate for SendMessage {
     fn validate(&self, at: &mut Violations<'_>) {
         tenant(at, self.tenant.as_ref());
         // One that is missing, one that is null and one that is empty all read the same.
-        match self.message == Message::default() {
-            true => at.add("message", "is required"),
-            false => at.nested("message", &self.message),
+        if self.message == Message::default() {
+            at.add("message", "is required");
+        } else {
+            at.nested("message", &self.message);
         }
         at.not_negative("configuration.historyLength", self.configuration.history_length);
         if let Some(push) = &self.configuration.task_push_notification_config {

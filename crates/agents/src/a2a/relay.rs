@@ -243,9 +243,10 @@ impl<'a> Relay<'a> {
             self.record().await?;
             self.reconcile(Arc::unwrap_or_clone(artifact), state.is_terminal()).await?;
         }
-        match is_answered {
-            true => self.record().await,
-            false => self.status(task.status, task.metadata).await,
+        if is_answered {
+            self.record().await
+        } else {
+            self.status(task.status, task.metadata).await
         }
     }
 
@@ -299,14 +300,16 @@ impl<'a> Relay<'a> {
             return Ok(());
         }
         let parts = fingerprints(&artifact.parts);
-        match append {
-            true => known.parts.extend(parts),
-            false => known.parts = parts,
+        if append {
+            known.parts.extend(parts);
+        } else {
+            known.parts = parts;
         }
         known.is_complete = last;
-        match append {
-            true => self.turn.append(artifact, last).await?,
-            false => self.turn.replace(artifact, last).await?,
+        if append {
+            self.turn.append(artifact, last).await?;
+        } else {
+            self.turn.replace(artifact, last).await?;
         }
         Ok(())
     }
@@ -332,10 +335,7 @@ impl<'a> Relay<'a> {
 
     /// Notes where the task goes on, if that is not in the log yet.
     async fn record(&mut self) -> Result<(), UpstreamError> {
-        match self.is_recorded {
-            true => Ok(()),
-            false => self.write(TaskState::Working, None, None).await,
-        }
+        if self.is_recorded { Ok(()) } else { self.write(TaskState::Working, None, None).await }
     }
 
     async fn write(

@@ -28,9 +28,10 @@ impl Approval {
     fn asked(&self, before: &str) -> Vec<Part> {
         let prompt = truncate(&self.prompt, PROMPT);
         let line = one_line(&prompt);
-        let mut text = match self.is_question {
-            true => format!("{before}{line}"),
-            false => format!("{before}Approve: {line}?"),
+        let mut text = if self.is_question {
+            format!("{before}{line}")
+        } else {
+            format!("{before}Approve: {line}?")
         };
         for (place, choice) in (1..).zip(&self.choices) {
             let place = if self.is_numbered() { format!("{place}.") } else { "-".to_owned() };
@@ -108,9 +109,10 @@ impl Choice {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.id == self.label {
-            true => f.write_str(&self.label),
-            false => write!(f, "{} ({})", self.label, self.id),
+        if self.id == self.label {
+            f.write_str(&self.label)
+        } else {
+            write!(f, "{} ({})", self.label, self.id)
         }
     }
 }

@@ -343,9 +343,10 @@ impl Dialect for Claude {
             }
             Line::ControlRequest { request_id: id, request: Control::CanUseTool(permission) } => {
                 let request = Request::new(id, permission);
-                match self.ask.force {
-                    true => Told::ControlResponse { response: request.granted() }.say(talk),
-                    false => self.requests.push_back(request),
+                if self.ask.force {
+                    Told::ControlResponse { response: request.granted() }.say(talk);
+                } else {
+                    self.requests.push_back(request);
                 }
                 if self.requests.len() == 1 {
                     self.ask_caller(talk);

@@ -28,9 +28,10 @@ const CALL: &str = "ToolCall";
 
 /// The way to speak with it that lets it ask, where it has to.
 pub(super) fn dialect(ask: Ask) -> Box<dyn Dialect> {
-    match ask.force {
-        true => Box::new(Cursor { ask, has_told: false }),
-        false => Box::new(Acp::new(ask, HABITS)),
+    if ask.force {
+        Box::new(Cursor { ask, has_told: false })
+    } else {
+        Box::new(Acp::new(ask, HABITS))
     }
 }
 

@@ -82,12 +82,11 @@ impl Input {
     /// The name of the directory begins with `prefix`.
     fn write(self, message: &Message, prefix: &str) -> io::Result<Given> {
         let is_file = |part: &Part| matches!(part.content, Content::Raw(_));
-        let files = match message.parts.iter().any(is_file) {
-            true => {
-                let private = Permissions::from_mode(0o700);
-                Some(tempfile::Builder::new().prefix(prefix).permissions(private).tempdir()?)
-            }
-            false => None,
+        let files = if message.parts.iter().any(is_file) {
+            let private = Permissions::from_mode(0o700);
+            Some(tempfile::Builder::new().prefix(prefix).permissions(private).tempdir()?)
+        } else {
+            None
         };
         let mut paths = Vec::new();
         for (index, part) in message.parts.iter().enumerate() {

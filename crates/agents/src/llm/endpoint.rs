@@ -212,10 +212,8 @@ impl Endpoint {
             // Until the first word there is another limit.
             idle: Duration::MAX,
         };
-        let word = match answer.is_stream() {
-            true => answer.next_or_end().await,
-            false => answer.read_whole().await,
-        };
+        let word =
+            if answer.is_stream() { answer.next_or_end().await } else { answer.read_whole().await };
         match word {
             Ok(Some(word)) => {
                 answer.idle = self.patience.idle.unwrap_or(Duration::MAX);
@@ -249,9 +247,10 @@ impl Endpoint {
         let wait = wait.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
         // What cannot be read of a complaint is not worth a second one.
         let body = body(&mut response, MAX_ERROR_BODY).await.ok().flatten();
-        let kind = match status.is_redirection() {
-            true => "was sent elsewhere by its model's endpoint, which is not followed".to_owned(),
-            false => format!("was refused by its model's endpoint with status {}", status.as_u16()),
+        let kind = if status.is_redirection() {
+            "was sent elsewhere by its model's endpoint, which is not followed".to_owned()
+        } else {
+            format!("was refused by its model's endpoint with status {}", status.as_u16())
         };
         let passes = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);

@@ -510,9 +510,10 @@ impl<'a> Authority<'a> {
     fn check(&self, url: Option<&str>) -> Result<(), Error> {
         let Some(url) = url.filter(|_| !self.session.own_card) else { return Ok(()) };
         let origin = address(url)?.origin().ascii_serialization();
-        match self.session.trusted.contains(&origin) {
-            true => Ok(()),
-            false => Err(untrusted("the card wants tokens from", &origin)),
+        if self.session.trusted.contains(&origin) {
+            Ok(())
+        } else {
+            Err(untrusted("the card wants tokens from", &origin))
         }
     }
 

@@ -110,13 +110,12 @@ impl Grpc {
 /// Whoever speaks HTTP/1.1 only answers what no reader of HTTP/2 understands, and all that is left of it is
 /// a connection that broke off.
 fn unheard(error: Error) -> Error {
-    match error.is_broken() {
-        true => {
-            let text = "nothing in gRPC came back before the connection broke off; does this \
+    if error.is_broken() {
+        let text = "nothing in gRPC came back before the connection broke off; does this \
                         address speak HTTP/2?";
-            Error::broken(text, error)
-        }
-        false => error,
+        Error::broken(text, error)
+    } else {
+        error
     }
 }
 
@@ -190,9 +189,10 @@ impl Messages {
                 Err(frame) => {
                     let Ok(trailers) = frame.into_trailers() else { continue };
                     outcome(self.operation, &trailers)?;
-                    return match self.buffer.is_empty() {
-                        true => Ok(None),
-                        false => Err(Error::invalid("the last message is not whole")),
+                    return if self.buffer.is_empty() {
+                        Ok(None)
+                    } else {
+                        Err(Error::invalid("the last message is not whole"))
                     };
                 }
             }

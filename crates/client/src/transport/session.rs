@@ -392,16 +392,15 @@ impl Driver {
         // A call whose id could not be read is told from others only where there are none.
         let Some(id) = about.call.or(only) else { return };
         let Some(call) = calls.get(&id) else { return };
-        let message = match about.is_end {
-            true => CallMessage::End,
-            false => {
-                let before = call.waiting.fetch_add(message.len(), Ordering::Relaxed);
-                if before > 0 && before + message.len() > self.limit {
-                    calls.remove(&id);
-                    return;
-                }
-                CallMessage::Answer { text: message, event_id: about.event_id }
+        let message = if about.is_end {
+            CallMessage::End
+        } else {
+            let before = call.waiting.fetch_add(message.len(), Ordering::Relaxed);
+            if before > 0 && before + message.len() > self.limit {
+                calls.remove(&id);
+                return;
             }
+            CallMessage::Answer { text: message, event_id: about.event_id }
         };
         if call.inbox.try_send(message).is_err() {
             calls.remove(&id);

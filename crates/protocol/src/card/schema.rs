@@ -178,9 +178,10 @@ fn object_of(
             Some(value) => {
                 let blank = value.as_str().is_some_and(str::is_empty)
                     || path == "supportedInterfaces" && value.as_array().is_some_and(Vec::is_empty);
-                match *required && blank {
-                    true => add(found, &path, "must not be empty"),
-                    false => check(value, *shape, &path, found),
+                if *required && blank {
+                    add(found, &path, "must not be empty");
+                } else {
+                    check(value, *shape, &path, found);
                 }
             }
             None if *required => add(found, &path, "is required"),

@@ -80,7 +80,7 @@ impl Serialize for LegacyForm<'_, Task> {
         map.serialize_entry("id", &task.id)?;
         match shape {
             LegacyShape::Rpc | LegacyShape::Rest => {
-                map.serialize_entry("contextId", &task.context_id)?
+                map.serialize_entry("contextId", &task.context_id)?;
             }
             LegacyShape::V01 => {
                 map.some("sessionId", Some(&task.context_id).filter(|id| !id.is_empty()))?;
@@ -222,7 +222,7 @@ impl Serialize for LegacyForm<'_, Part> {
                 map.part_kind(shape, "data")?;
                 match shape {
                     LegacyShape::Rpc | LegacyShape::V01 => {
-                        map.serialize_entry("data", &Struct(value))?
+                        map.serialize_entry("data", &Struct(value))?;
                     }
                     LegacyShape::Rest => {
                         map.serialize_entry("data", &DataPartForm { data: Struct(value) })?;
