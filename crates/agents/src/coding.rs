@@ -22,16 +22,16 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 
 use self::{
-    acp::{Acp, Habits},
+    acp::{Acp, Quirks},
     claude::Claude,
     codex::Codex,
     conversation::Conversation,
-    dialect::{Approval, Ask, Choice, Dialect, Event, Image},
+    dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, Image},
 };
 use crate::{
     ErrorDetail, Input,
     artifact_writer::ArtifactWriter,
-    exec::input::Given,
+    exec::input::PreparedInput,
     failure::Failure,
     process::{Processes, Program, STUCK, environment},
     text::truncate,
@@ -184,7 +184,7 @@ impl Coding {
     async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<(), CodingError> {
         let given = Input::Text.give(turn.message(), &self.processes).await.map_err(unstarted)?;
         let images = images(turn.message(), &given);
-        let ask = Ask {
+        let ask = CodingRequest {
             text: String::from_utf8_lossy(&given.stdin).into_owned(),
             images,
             session,
@@ -256,7 +256,7 @@ impl Coding {
         loop {
             let Some(next) = answer.next_or_flush(conversation.next()).await? else { continue };
             let event = match next {
-                Ok(Some(Event::Text(text))) => {
+                Ok(Some(AgentEvent::Text(text))) => {
                     retried = None;
                     answer.push(&text).await?;
                     continue;
@@ -268,42 +268,44 @@ impl Coding {
                 }
             };
             match event {
-                Some(Event::Done { .. }) => answer.finish(None).await?,
+                Some(AgentEvent::Done { .. }) => answer.finish(None).await?,
                 Some(_) | None => answer.flush().await?,
             }
             let retry = match &event {
-                Some(Event::Retry { attempt, .. }) => Some(*attempt),
+                Some(AgentEvent::Retry { attempt, .. }) => Some(*attempt),
                 Some(_) | None => None,
             };
             // Several of its helpers may wait for the model at once.
             let is_repeated = std::mem::replace(&mut retried, retry) == retry;
             match event {
-                Some(Event::Init { model, session }) => {
+                Some(AgentEvent::Init { model, session }) => {
                     self.report_start(turn, model, session).await?;
                 }
-                Some(Event::SessionLost) => return Err(CodingError::SessionLost),
-                Some(Event::Text(_)) => {}
-                Some(Event::ToolUse { name }) => {
+                Some(AgentEvent::SessionLost) => return Err(CodingError::SessionLost),
+                Some(AgentEvent::Text(_)) => {}
+                Some(AgentEvent::ToolUse { name }) => {
                     turn.progress(format!("Using tool: {}", truncate(&name, SHOWN))).await?;
                 }
-                Some(Event::ToolResult { output }) => {
+                Some(AgentEvent::ToolResult { output }) => {
                     turn.progress(format!("Tool result: {}", truncate(&output, SHOWN))).await?;
                 }
-                Some(Event::Retry { .. }) if is_repeated => {}
-                Some(Event::Retry { attempt, most }) => {
+                Some(AgentEvent::Retry { .. }) if is_repeated => {}
+                Some(AgentEvent::Retry { attempt, most }) => {
                     let most = most.map(|most| format!(" of {most}")).unwrap_or_default();
                     let text = format!("The model does not answer: retry {attempt}{most}");
                     turn.progress(text).await?;
                 }
-                Some(Event::Approval(approval)) => {
+                Some(AgentEvent::Approval(approval)) => {
                     self.resolve_approval(turn, conversation, &approval).await?;
                 }
-                Some(Event::Background(tasks)) => {
+                Some(AgentEvent::Background(tasks)) => {
                     let tasks = format!("Background work goes on: {}", tasks.join(", "));
                     turn.progress(truncate(&tasks, SHOWN)).await?;
                 }
-                Some(Event::Done { summary, stats }) => return Ok(Some(Done { summary, stats })),
-                Some(Event::Error(text)) => {
+                Some(AgentEvent::Done { summary, stats }) => {
+                    return Ok(Some(Done { summary, stats }));
+                }
+                Some(AgentEvent::Error(text)) => {
                     let failure = Failure { message: Some(text), ..Failure::new("failed") };
                     return Err(CodingError::Failed(failure));
                 }
@@ -365,7 +367,7 @@ impl Coding {
     }
 
     /// What nobody answers is denied.
-    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<Choice, CodingError> {
+    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<ApprovalChoice, CodingError> {
         turn.progress("Denied: nobody answered in time").await?;
         let unable = || CodingError::Failed(Failure::new("asked for what can only be allowed"));
         approval.denial().cloned().ok_or_else(unable)
@@ -453,14 +455,14 @@ impl Preset {
         )
     }
 
-    fn dialect(self, ask: Ask) -> Box<dyn Dialect> {
+    fn dialect(self, ask: CodingRequest) -> Box<dyn CliDialect> {
         match self {
             Self::ClaudeCode => Box::new(Claude::new(ask)),
             Self::Codex => Box::new(Codex::new(ask)),
             Self::Cursor => cursor::dialect(ask),
             Self::Gemini => Box::new(gemini::dialect(ask)),
             Self::Opencode => Box::new(opencode::dialect(ask)),
-            Self::Acp => Box::new(Acp::new(ask, Habits::default())),
+            Self::Acp => Box::new(Acp::new(ask, Quirks::default())),
         }
     }
 }
@@ -472,7 +474,10 @@ impl From<Stop> for CodingError {
 }
 
 /// Hears what the agent says while it should wait, until it is gone.
-async fn buffer_events(conversation: &mut Conversation, early: &mut VecDeque<Event>) -> Failure {
+async fn buffer_events(
+    conversation: &mut Conversation,
+    early: &mut VecDeque<AgentEvent>,
+) -> Failure {
     loop {
         match conversation.next().await {
             Ok(Some(event)) => early.push_back(event),
@@ -483,7 +488,7 @@ async fn buffer_events(conversation: &mut Conversation, early: &mut VecDeque<Eve
 }
 
 /// The images of a message that a model can be shown.
-fn images(message: &Message, given: &Given) -> Vec<Image> {
+fn images(message: &Message, given: &PreparedInput) -> Vec<Image> {
     let parts = message.parts.iter().zip(&given.paths);
     let images = parts.filter_map(|(part, path)| {
         let (Content::Raw(bytes), Some(path)) = (&part.content, path) else { return None };

@@ -17,8 +17,8 @@ use crate::{ErrorDetail, artifact_writer::ArtifactWriter, failure::Failure};
 pub use chat::Parameters;
 pub use endpoint::{Endpoint, EndpointError, Patience};
 
-use chat::{Finish, Word};
-use endpoint::{Answer, Unanswered};
+use chat::{AnswerEvent, Finish};
+use endpoint::{AnswerStream, RequestFailure};
 
 /// Bytes of an answer.
 const MAX_OUTPUT: u64 = 4 << 20;
@@ -133,22 +133,22 @@ impl Llm {
     /// Writes down what is said until the end: how that was, and what was said instead of an answer.
     async fn receive(
         &self,
-        first: Word,
-        answer: &mut Answer,
+        first: AnswerEvent,
+        answer: &mut AnswerStream,
         artifact: &mut ArtifactWriter<'_>,
     ) -> Result<(Finish, String), LlmError> {
         let (mut received, mut refused) = (0, String::new());
         let mut next = Some(first);
         loop {
-            let word = match next.take() {
-                Some(word) => word,
+            let event = match next.take() {
+                Some(event) => event,
                 None => match artifact.next_or_flush(answer.next()).await? {
-                    Some(word) => word?,
+                    Some(event) => event?,
                     None => continue,
                 },
             };
-            match word {
-                Word::Said(text) => {
+            match event {
+                AnswerEvent::Text(text) => {
                     received += text.len() as u64;
                     if received > self.max_output {
                         let most = self.max_output;
@@ -157,11 +157,11 @@ impl Llm {
                     }
                     artifact.push(&text).await?;
                 }
-                Word::Refused(text) => {
+                AnswerEvent::Refusal(text) => {
                     refused.push_str(&text);
                     refused.truncate(refused.floor_char_boundary(REFUSAL));
                 }
-                Word::End(finish) => return Ok((finish, refused)),
+                AnswerEvent::End(finish) => return Ok((finish, refused)),
             }
         }
     }
@@ -240,8 +240,8 @@ impl From<Stop> for LlmError {
     }
 }
 
-impl From<Unanswered> for LlmError {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<RequestFailure> for LlmError {
+    fn from(unanswered: RequestFailure) -> Self {
         match unanswered.again {
             Some(_) => Self::Unavailable(unanswered.failure),
             None => Self::Failed(unanswered.failure),

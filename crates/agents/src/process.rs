@@ -31,7 +31,7 @@ use uuid::Uuid;
 
 use self::{
     process_tree::{Identity, MARK, ProcessTree},
-    record::{Life, name},
+    record::{ServerRun, name},
 };
 
 pub use self::program::{Program, Workdir};
@@ -117,7 +117,7 @@ impl Processes {
     pub fn new(records: Option<PathBuf>) -> Self {
         let life = Uuid::new_v4().simple().to_string();
         let records = records.and_then(|all| {
-            let own = Life::own(&life)?.path(&all);
+            let own = ServerRun::own(&life)?.path(&all);
             Some(Records { all, own })
         });
         let (children, closing) = (Mutex::default(), AtomicBool::new(false));
@@ -127,7 +127,7 @@ impl Processes {
     /// Ends what earlier lives of the server left behind. Only for who owns the records.
     pub async fn clear(&self, grace: Duration) -> io::Result<()> {
         let Some(records) = &self.inner.records else { return Ok(()) };
-        for (life, path) in Life::earlier(&records.all)? {
+        for (life, path) in ServerRun::earlier(&records.all)? {
             let mut tree = ProcessTree::of_run(&life.id, life.left(&path));
             let left = tree.find_alive().len();
             if left > 0 {

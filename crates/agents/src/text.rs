@@ -124,7 +124,7 @@ impl<R: AsyncRead + Unpin> Tail<R> {
 
 /// Reads lines of a bounded length.
 #[derive(Debug)]
-pub(crate) struct Lines<R> {
+pub(crate) struct LineReader<R> {
     stream: BufReader<R>,
     most: usize,
     line: Vec<u8>,
@@ -133,20 +133,20 @@ pub(crate) struct Lines<R> {
 
 /// One of them, without its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum BoundedLine {
     Whole(Vec<u8>),
     /// The beginning of one that is longer than allowed. The rest was thrown away.
-    Cut(Vec<u8>),
+    Truncated(Vec<u8>),
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(crate) fn new(stream: R, most: usize) -> Self {
         let stream = BufReader::with_capacity(64 << 10, stream);
         Self { stream, most, line: Vec::new(), is_too_long: false }
     }
 
     /// The next line; `None` at the end. Nothing is lost if this is dropped before it returns.
-    pub(crate) async fn next(&mut self) -> Option<Line> {
+    pub(crate) async fn next(&mut self) -> Option<BoundedLine> {
         loop {
             // A stream that cannot be read has come to its end.
             let buffer = self.stream.fill_buf().await.unwrap_or_default();
@@ -166,9 +166,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    fn take(&mut self) -> Line {
+    fn take(&mut self) -> BoundedLine {
         let line = std::mem::take(&mut self.line);
-        if std::mem::take(&mut self.is_too_long) { Line::Cut(line) } else { Line::Whole(line) }
+        if std::mem::take(&mut self.is_too_long) {
+            BoundedLine::Truncated(line)
+        } else {
+            BoundedLine::Whole(line)
+        }
     }
 }
 
@@ -221,11 +225,11 @@ mod tests {
     async fn a_line_too_long_is_cut_and_the_next_one_is_whole() {
         let long = "x".repeat(200_000);
         let text = format!("one\n\n{long}\ntwo\nend");
-        let mut lines = Lines::new(text.as_bytes(), 10);
-        let whole = |text: &str| Some(Line::Whole(text.as_bytes().to_vec()));
+        let mut lines = LineReader::new(text.as_bytes(), 10);
+        let whole = |text: &str| Some(BoundedLine::Whole(text.as_bytes().to_vec()));
         assert_eq!(lines.next().await, whole("one"));
         assert_eq!(lines.next().await, whole(""));
-        assert_eq!(lines.next().await, Some(Line::Cut(b"xxxxxxxxxx".to_vec())));
+        assert_eq!(lines.next().await, Some(BoundedLine::Truncated(b"xxxxxxxxxx".to_vec())));
         assert_eq!(lines.next().await, whole("two"));
         assert_eq!(lines.next().await, whole("end"));
         assert_eq!(lines.next().await, None);

@@ -8,12 +8,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::dialect::{Approval, Choice, Dialect, Event, Talk};
+use super::dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, DialectOutput};
 use crate::{
-    exec::input::Given,
+    exec::input::PreparedInput,
     failure::{Failure, STDERR_TAIL},
     process::{Process, Processes, Program, STUCK},
-    text::{Line, Lines, Tail, whole_characters},
+    text::{BoundedLine, LineReader, Tail, whole_characters},
 };
 
 /// The longest line of a coding agent: whole files stand in them.
@@ -29,54 +29,54 @@ const REST: Duration = Duration::from_secs(10);
 /// A coding agent that runs. Dropped, it is killed.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    dialect: Box<dyn Dialect>,
+    dialect: Box<dyn CliDialect>,
     process: Process,
     stdin: Option<ChildStdin>,
     /// What the agent is told as it comes to read it.
     outbox: Vec<u8>,
     is_closing: bool,
-    lines: Lines<ChildStdout>,
+    lines: LineReader<ChildStdout>,
     stderr: Tail<ChildStderr>,
     /// What it said and nobody has heard yet.
-    said: VecDeque<Event>,
+    said: VecDeque<AgentEvent>,
     /// How much it may still say.
     room: u64,
     /// What it was given to read goes when it does.
-    _given: Given,
+    _given: PreparedInput,
 }
 
 impl Conversation {
     /// Starts a coding agent.
     pub(super) async fn open(
-        mut dialect: Box<dyn Dialect>,
+        mut dialect: Box<dyn CliDialect>,
         program: &Program,
         environment: &[(&str, String)],
         processes: &Processes,
-        given: Given,
+        given: PreparedInput,
         room: u64,
     ) -> io::Result<Self> {
         let program = program.with(dialect.arguments(), dialect.variables());
         let (process, pipes) = processes.spawn(&program, environment).await?;
-        let mut talk = Talk::default();
-        dialect.open(&mut talk);
+        let mut out = DialectOutput::default();
+        dialect.open(&mut out);
         let mut conversation = Self {
             dialect,
             process,
             stdin: pipes.stdin,
             outbox: Vec::new(),
             is_closing: false,
-            lines: Lines::new(pipes.stdout, LINE),
+            lines: LineReader::new(pipes.stdout, LINE),
             stderr: Tail::new(pipes.stderr, STDERR_TAIL),
             said: VecDeque::new(),
             room,
             _given: given,
         };
-        conversation.take(talk);
+        conversation.take(out);
         Ok(conversation)
     }
 
     /// What it says next; `None` at its end. Nothing is lost if this is dropped before it returns.
-    pub(super) async fn next(&mut self) -> Result<Option<Event>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Option<AgentEvent>, Failure> {
         loop {
             if let Some(event) = self.said.pop_front() {
                 return Ok(Some(event));
@@ -89,9 +89,9 @@ impl Conversation {
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
                 () = self.stderr.read() => {}
                 () = sleep(REST), if self.dialect.is_resting() => {
-                    let mut talk = Talk::default();
-                    self.dialect.rest(&mut talk);
-                    self.take(talk);
+                    let mut out = DialectOutput::default();
+                    self.dialect.rest(&mut out);
+                    self.take(out);
                 }
             }
             self.close_when_told();
@@ -99,14 +99,14 @@ impl Conversation {
     }
 
     /// Tells it what the caller chose.
-    pub(super) fn answer(&mut self, approval: &Approval, choice: &Choice) {
-        let mut talk = Talk::default();
-        self.dialect.answer(approval, choice, &mut talk);
-        self.take(talk);
+    pub(super) fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice) {
+        let mut out = DialectOutput::default();
+        self.dialect.answer(approval, choice, &mut out);
+        self.take(out);
     }
 
     /// Puts something back that it said too early.
-    pub(super) fn put_back(&mut self, events: VecDeque<Event>) {
+    pub(super) fn put_back(&mut self, events: VecDeque<AgentEvent>) {
         for event in events.into_iter().rev() {
             self.said.push_front(event);
         }
@@ -131,7 +131,7 @@ impl Conversation {
         };
         let failure = match status {
             Ok(Ok(status)) => self.failure(status).await,
-            Ok(Err(_)) | Err(_) => Failure::new("stopped to talk"),
+            Ok(Err(_)) | Err(_) => Failure::new("stopped to out"),
         };
         self.process.end().await;
         failure
@@ -139,10 +139,10 @@ impl Conversation {
 
     /// Ends it: tells it so where it listens, and then does so.
     pub(super) async fn end(mut self) {
-        let mut talk = Talk::default();
-        self.dialect.cancel(&mut talk);
-        if !talk.lines.is_empty() {
-            self.take(talk);
+        let mut out = DialectOutput::default();
+        self.dialect.cancel(&mut out);
+        if !out.lines.is_empty() {
+            self.take(out);
             let _ = timeout(LAST_WORDS, self.drained()).await;
         }
         tokio::select! {
@@ -170,10 +170,10 @@ impl Conversation {
         Failure { message: None, ..Failure::ended(status, self.stderr.kept()) }
     }
 
-    fn hear(&mut self, line: &Line) -> Result<(), Failure> {
+    fn hear(&mut self, line: &BoundedLine) -> Result<(), Failure> {
         let line = match line {
-            Line::Whole(line) => line,
-            Line::Cut(_) => {
+            BoundedLine::Whole(line) => line,
+            BoundedLine::Truncated(_) => {
                 return Err(Failure::new(format!("wrote a line of more than {LINE} bytes")));
             }
         };
@@ -181,17 +181,17 @@ impl Conversation {
         if self.room == 0 {
             return Err(Failure::new("wrote more than it may"));
         }
-        let mut talk = Talk::default();
+        let mut out = DialectOutput::default();
         let line = whole_characters(line);
-        self.dialect.hear(&String::from_utf8_lossy(&line), &mut talk)?;
-        self.take(talk);
+        self.dialect.hear(&String::from_utf8_lossy(&line), &mut out)?;
+        self.take(out);
         Ok(())
     }
 
-    fn take(&mut self, talk: Talk) {
-        self.said.extend(talk.events);
-        self.outbox.extend(talk.lines);
-        self.is_closing |= talk.is_closed;
+    fn take(&mut self, out: DialectOutput) {
+        self.said.extend(out.events);
+        self.outbox.extend(out.lines);
+        self.is_closing |= out.is_closed;
         self.close_when_told();
     }
 
@@ -218,7 +218,7 @@ async fn write(stdin: &mut Option<ChildStdin>, outbox: &mut Vec<u8>) {
 }
 
 /// Listens for ever, so that an agent that comes to its end does not get stuck with its last words.
-async fn hush(lines: &mut Lines<ChildStdout>, stderr: &mut Tail<ChildStderr>) -> Infallible {
+async fn hush(lines: &mut LineReader<ChildStdout>, stderr: &mut Tail<ChildStderr>) -> Infallible {
     loop {
         tokio::select! {
             Some(_) = lines.next() => {}

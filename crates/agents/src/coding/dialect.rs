@@ -16,7 +16,7 @@ const INTRODUCTION: &str = "The message is:\n";
 const COMMANDS: [char; 2] = ['/', '$'];
 
 /// One way to speak with a coding agent. It does no I/O: lines come in, events and lines go out.
-pub(crate) trait Dialect: fmt::Debug + Send {
+pub(crate) trait CliDialect: fmt::Debug + Send {
     /// What stands on the agent's command line. Nothing that a caller said is among it: everybody on
     /// the machine can read it there.
     fn arguments(&self) -> Vec<String>;
@@ -27,16 +27,16 @@ pub(crate) trait Dialect: fmt::Debug + Send {
     }
 
     /// The agent was started: says the first words.
-    fn open(&mut self, talk: &mut Talk);
+    fn open(&mut self, out: &mut DialectOutput);
 
     /// The agent said a line. Lines that mean nothing are no failure: agents learn new words.
-    fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure>;
+    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure>;
 
     /// The caller, or time, made a choice.
-    fn answer(&mut self, approval: &Approval, choice: &Choice, talk: &mut Talk);
+    fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput);
 
     /// The work is to stop. The agent has a moment to hear of it before it is ended.
-    fn cancel(&mut self, _talk: &mut Talk) {}
+    fn cancel(&mut self, _talk: &mut DialectOutput) {}
 
     /// True if the agent seems to be done without having said so, so that its silence has to tell.
     fn is_resting(&self) -> bool {
@@ -44,12 +44,12 @@ pub(crate) trait Dialect: fmt::Debug + Send {
     }
 
     /// The agent was silent for a while when it seemed to be done.
-    fn rest(&mut self, _talk: &mut Talk) {}
+    fn rest(&mut self, _talk: &mut DialectOutput) {}
 }
 
 /// What a coding agent is asked to do.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ask {
+pub(crate) struct CodingRequest {
     /// The message, as text.
     pub(crate) text: String,
     /// The images of the message, whose paths are in the text, too.
@@ -82,15 +82,15 @@ pub(crate) struct Image {
 
 /// What comes of a line.
 #[derive(Debug, Default)]
-pub(crate) struct Talk {
-    pub(super) events: Vec<Event>,
+pub(crate) struct DialectOutput {
+    pub(super) events: Vec<AgentEvent>,
     pub(super) lines: Vec<u8>,
     pub(super) is_closed: bool,
 }
 
 /// What a coding agent says, in words that all of them share.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Event {
+pub(crate) enum AgentEvent {
     /// It is at work.
     Init { model: Option<String>, session: Option<String> },
     /// The session it was to go on with is gone: it has to be asked again, without one.
@@ -124,14 +124,14 @@ pub(crate) struct Approval {
     /// would be somebody else's words.
     pub(crate) is_question: bool,
     /// What can be answered.
-    pub(crate) choices: Vec<Choice>,
+    pub(crate) choices: Vec<ApprovalChoice>,
     /// What the agent says about it, for programs.
     pub(crate) detail: Value,
 }
 
 /// One possible answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct ApprovalChoice {
     /// What the dialect knows it by.
     pub(crate) id: String,
     /// What it is called.
@@ -140,9 +140,9 @@ pub(crate) struct Choice {
     pub(crate) grants: bool,
 }
 
-impl Talk {
+impl DialectOutput {
     /// The agent said this.
-    pub(crate) fn event(&mut self, event: Event) {
+    pub(crate) fn event(&mut self, event: AgentEvent) {
         self.events.push(event);
     }
 
@@ -163,7 +163,7 @@ impl Talk {
     }
 }
 
-impl Choice {
+impl ApprovalChoice {
     /// An answer.
     pub(crate) fn new(id: impl Into<String>, label: impl Into<String>, grants: bool) -> Self {
         Self { id: id.into(), label: label.into(), grants }

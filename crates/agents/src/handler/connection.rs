@@ -20,7 +20,7 @@ use super::line::{self, Failed, Hello, Pong, ToHandler, TurnOnly};
 use crate::{
     failure::Failure,
     process::{Processes, Program, describe},
-    text::{Line, Lines, whole_characters},
+    text::{BoundedLine, LineReader, whole_characters},
 };
 
 /// Bytes in one line of a handler.
@@ -213,7 +213,7 @@ impl Connection {
             ToHandler::Hello { protocol: line::VERSION, agent: self.agent.as_str() }.encode();
         let mut writer = helpers.spawn(write(pipes.stdin, hello, lines));
         let stderr = self.log_stderr(pipes.stderr);
-        let mut output = Lines::new(pipes.stdout, LINE);
+        let mut output = LineReader::new(pipes.stdout, LINE);
         let mut liveness = Liveness::new();
         let mut stderr = std::pin::pin!(stderr);
         let mut silent = false;
@@ -275,8 +275,9 @@ impl Connection {
 
     /// Logs what the handler complains about, and remembers the last of it.
     async fn log_stderr(&self, stderr: ChildStderr) {
-        let mut lines = Lines::new(stderr, STDERR_LINE);
-        while let Some(Line::Whole(line) | Line::Cut(line)) = lines.next().await {
+        let mut lines = LineReader::new(stderr, STDERR_LINE);
+        while let Some(BoundedLine::Whole(line) | BoundedLine::Truncated(line)) = lines.next().await
+        {
             let text = String::from_utf8_lossy(&line);
             tracing::info!(agent = %self.agent, "{text}");
             let mut last =
@@ -286,10 +287,10 @@ impl Connection {
     }
 
     /// Takes a line of the handler to where it belongs. An error means that it cannot go on.
-    async fn handle_line(&self, line: Line, liveness: &mut Liveness) -> Result<(), Failure> {
+    async fn handle_line(&self, line: BoundedLine, liveness: &mut Liveness) -> Result<(), Failure> {
         let line = match line {
-            Line::Whole(line) => line,
-            Line::Cut(line) => {
+            BoundedLine::Whole(line) => line,
+            BoundedLine::Truncated(line) => {
                 self.report_invalid_line(&line, &format!("longer than {LINE} bytes"));
                 return Ok(());
             }

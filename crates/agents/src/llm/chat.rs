@@ -9,21 +9,21 @@ pub struct Parameters(Map<String, Value>);
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Chat {
+pub(super) struct ChatMessage {
     role: &'static str,
-    content: Content,
+    content: ChatContent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(super) enum Content {
+pub(super) enum ChatContent {
     Text(String),
-    Pieces(Vec<Piece>),
+    Pieces(Vec<ContentPart>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Piece {
+pub(super) enum ContentPart {
     Text { text: String },
     ImageUrl { image_url: ImageUrl },
 }
@@ -35,11 +35,11 @@ pub(super) struct ImageUrl {
 
 /// What a model says, one after the other.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum AnswerEvent {
     /// More of its answer.
-    Said(String),
+    Text(String),
     /// More of why it does not answer.
-    Refused(String),
+    Refusal(String),
     /// That it has finished.
     End(Finish),
 }
@@ -55,33 +55,33 @@ pub(super) struct Finish {
 
 /// One event of the stream or, from endpoints that do not stream, all of them at once.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Chunk {
+pub(super) struct CompletionChunk {
     #[serde(default)]
-    pub(super) choices: Vec<Choice>,
+    pub(super) choices: Vec<CompletionChoice>,
     pub(super) usage: Option<Map<String, Value>>,
     pub(super) error: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Choice {
+pub(super) struct CompletionChoice {
     #[serde(default)]
     pub(super) index: u32,
     #[serde(alias = "message")]
-    pub(super) delta: Option<Delta>,
+    pub(super) delta: Option<CompletionDelta>,
     pub(super) finish_reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Delta {
+pub(super) struct CompletionDelta {
     pub(super) content: Option<String>,
     pub(super) refusal: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Request<'a> {
+struct CompletionRequest<'a> {
     #[serde(flatten)]
     parameters: &'a Map<String, Value>,
-    messages: &'a [Chat],
+    messages: &'a [ChatMessage],
 }
 
 impl Parameters {
@@ -101,27 +101,27 @@ impl Parameters {
     }
 
     /// The body of a request.
-    pub(super) fn request(&self, messages: &[Chat]) -> Vec<u8> {
-        serde_json::to_vec(&Request { parameters: &self.0, messages })
+    pub(super) fn request(&self, messages: &[ChatMessage]) -> Vec<u8> {
+        serde_json::to_vec(&CompletionRequest { parameters: &self.0, messages })
             .expect("its keys are strings")
     }
 }
 
-impl Chat {
+impl ChatMessage {
     pub(super) fn system(text: &str) -> Self {
-        Self { role: "system", content: Content::Text(text.to_owned()) }
+        Self { role: "system", content: ChatContent::Text(text.to_owned()) }
     }
 
-    pub(super) fn user(content: Content) -> Self {
+    pub(super) fn user(content: ChatContent) -> Self {
         Self { role: "user", content }
     }
 
     pub(super) fn assistant(text: String) -> Self {
-        Self { role: "assistant", content: Content::Text(text) }
+        Self { role: "assistant", content: ChatContent::Text(text) }
     }
 }
 
-impl Piece {
+impl ContentPart {
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }

@@ -15,7 +15,7 @@ use reqwest::{
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
-    chat::{Chunk, Finish, Word},
+    chat::{AnswerEvent, CompletionChunk, Finish},
     error_body,
 };
 use crate::{failure::Failure, text::whole_characters};
@@ -73,10 +73,10 @@ pub enum EndpointError {
 }
 
 /// The words of one answer, as they come.
-pub(super) struct Answer {
+pub(super) struct AnswerStream {
     response: Response,
     parser: sse::Parser,
-    words: VecDeque<Word>,
+    events: VecDeque<AnswerEvent>,
     finish: Finish,
     /// Until when it is listened to, once the model has said that it has finished.
     ends: Option<Instant>,
@@ -84,7 +84,7 @@ pub(super) struct Answer {
 }
 
 /// Why there is no answer, and whether there may be one later.
-pub(super) struct Unanswered {
+pub(super) struct RequestFailure {
     pub(super) failure: Failure,
     pub(super) again: Option<Again>,
 }
@@ -153,7 +153,7 @@ impl Endpoint {
         &self,
         body: Vec<u8>,
         trace: Option<&TraceContext>,
-    ) -> Result<(Word, Answer), Unanswered> {
+    ) -> Result<(AnswerEvent, AnswerStream), RequestFailure> {
         let headers = self.headers(trace);
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(FIRST_PAUSE)
@@ -171,7 +171,7 @@ impl Endpoint {
                     let limit = limit.as_secs_f64();
                     let kind = format!("got no answer from its model within {limit} s");
                     // Who was waited for so long is not waited for again.
-                    return Err(Unanswered {
+                    return Err(RequestFailure {
                         failure: Failure::new(kind),
                         again: Some(Again::Soon),
                     });
@@ -194,33 +194,33 @@ impl Endpoint {
         &self,
         headers: HeaderMap,
         body: Vec<u8>,
-    ) -> Result<(Word, Answer), Unanswered> {
+    ) -> Result<(AnswerEvent, AnswerStream), RequestFailure> {
         let request = self.client.post(self.url.clone()).headers(headers).body(body);
         let response = request.send().await.map_err(|fault| {
             let failure = broken("could not reach its model", fault);
-            Unanswered { failure, again: Some(Again::Soon) }
+            RequestFailure { failure, again: Some(Again::Soon) }
         })?;
         if !response.status().is_success() {
             return Err(self.refused(response).await);
         }
-        let mut answer = Answer {
+        let mut answer = AnswerStream {
             response,
             parser: sse::Parser::new(EVENT),
-            words: VecDeque::new(),
+            events: VecDeque::new(),
             finish: Finish::default(),
             ends: None,
             // Until the first word there is another limit.
             idle: Duration::MAX,
         };
-        let word =
+        let event =
             if answer.is_stream() { answer.next_or_end().await } else { answer.read_whole().await };
-        match word {
-            Ok(Some(word)) => {
+        match event {
+            Ok(Some(event)) => {
                 answer.idle = self.patience.idle.unwrap_or(Duration::MAX);
-                Ok((word, answer))
+                Ok((event, answer))
             }
-            Ok(None) => Err(Unanswered { failure: broke_off(), again: Some(Again::Soon) }),
-            Err(failure) => Err(Unanswered { failure, again: None }),
+            Ok(None) => Err(RequestFailure { failure: broke_off(), again: Some(Again::Soon) }),
+            Err(failure) => Err(RequestFailure { failure, again: None }),
         }
     }
 
@@ -241,7 +241,7 @@ impl Endpoint {
         headers
     }
 
-    async fn refused(&self, mut response: Response) -> Unanswered {
+    async fn refused(&self, mut response: Response) -> RequestFailure {
         let status = response.status();
         let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let wait = wait.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
@@ -256,21 +256,21 @@ impl Endpoint {
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         let again = passes.then(|| wait.map_or(Again::Soon, Again::After));
         let message = body.and_then(|body| error_body::message(&body));
-        Unanswered { failure: Failure { message, ..Failure::new(kind) }, again }
+        RequestFailure { failure: Failure { message, ..Failure::new(kind) }, again }
     }
 }
 
-impl Answer {
+impl AnswerStream {
     /// The next word. That it has finished is the last one.
-    pub(super) async fn next(&mut self) -> Result<Word, Failure> {
+    pub(super) async fn next(&mut self) -> Result<AnswerEvent, Failure> {
         self.next_or_end().await?.ok_or_else(broke_off)
     }
 
     /// The next word, or none if the stream ended before the answer did.
-    async fn next_or_end(&mut self) -> Result<Option<Word>, Failure> {
+    async fn next_or_end(&mut self) -> Result<Option<AnswerEvent>, Failure> {
         loop {
-            if let Some(word) = self.words.pop_front() {
-                return Ok(Some(word));
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
             }
             if self.finish.reason.is_some() {
                 // Counted from here: how long it takes to write down what it said is our own affair.
@@ -306,13 +306,13 @@ impl Answer {
     }
 
     /// The first word of an endpoint that does not stream, or none if its answer broke off.
-    async fn read_whole(&mut self) -> Result<Option<Word>, Failure> {
+    async fn read_whole(&mut self) -> Result<Option<AnswerEvent>, Failure> {
         let Some(body) = body(&mut self.response, EVENT).await? else { return Ok(None) };
-        match serde_json::from_slice::<Chunk>(&whole_characters(body.as_bytes())) {
+        match serde_json::from_slice::<CompletionChunk>(&whole_characters(body.as_bytes())) {
             Ok(chunk) if !chunk.choices.is_empty() || chunk.error.is_some() => {
                 self.hear(chunk)?;
                 self.end();
-                Ok(self.words.pop_front())
+                Ok(self.events.pop_front())
             }
             Ok(_) | Err(_) => {
                 let kind = self.response.headers().get(CONTENT_TYPE);
@@ -327,7 +327,7 @@ impl Answer {
 
     /// Nothing more is said.
     fn end(&mut self) {
-        self.words.push_back(Word::End(std::mem::take(&mut self.finish)));
+        self.events.push_back(AnswerEvent::End(std::mem::take(&mut self.finish)));
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
@@ -352,22 +352,23 @@ impl Answer {
         Ok(())
     }
 
-    fn hear(&mut self, chunk: Chunk) -> Result<(), Failure> {
+    fn hear(&mut self, chunk: CompletionChunk) -> Result<(), Failure> {
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             let message = error_body::message_in(&error);
             return Err(Failure { message, ..Failure::new("got an error from its model") });
         }
         self.finish.usage = chunk.usage.or(self.finish.usage.take());
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
-            let before = self.words.len();
+            let before = self.events.len();
             if let Some(delta) = choice.delta {
-                let said = delta.content.filter(|text| !text.is_empty()).map(Word::Said);
-                let refused = delta.refusal.filter(|text| !text.is_empty()).map(Word::Refused);
-                self.words.extend(said.into_iter().chain(refused));
+                let said = delta.content.filter(|text| !text.is_empty()).map(AnswerEvent::Text);
+                let refused =
+                    delta.refusal.filter(|text| !text.is_empty()).map(AnswerEvent::Refusal);
+                self.events.extend(said.into_iter().chain(refused));
             }
             // Some endpoints give an empty reason with every word, and some go on after a good one.
             let reason = choice.finish_reason.filter(|reason| !reason.is_empty());
-            if self.words.len() > before {
+            if self.events.len() > before {
                 self.ends = None;
             }
             self.finish.reason = reason.or(self.finish.reason.take());
