@@ -1,4 +1,4 @@
-//! Another A2A agent, of any version and over any binding.
+//! Upstream agent: proxies each message to another A2A agent, of any version and over any binding.
 
 mod loop_guard;
 mod relay;

@@ -1,6 +1,7 @@
-//! Coding agents that people use on a command line, as agents for everybody: each message is given to
-//! the program, what it says becomes the task's, and where it wants to be allowed something the
-//! caller is asked.
+//! Coding agents: command-line programs such as Claude Code and Codex, served as A2A agents.
+//!
+//! Each message goes to the program, its output becomes artifacts and status updates of the task, and its
+//! requests for permission become questions to the caller.
 
 mod acp;
 mod approval;

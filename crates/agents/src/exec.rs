@@ -1,4 +1,4 @@
-//! Any program: text in, text out, the exit code decides.
+//! Exec agent: runs a program per turn; text in, text out, the exit code decides.
 
 pub(crate) mod input;
 

@@ -1,4 +1,4 @@
-//! What callers hear of a failure, and what only the log does.
+//! Failures of agents: the full text for the log, and the part of it that callers see.
 
 use std::{fmt, io, process::ExitStatus};
 

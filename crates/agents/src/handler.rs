@@ -1,4 +1,4 @@
-//! A process that speaks the line protocol and works on many tasks at once.
+//! Handler agent: one long-lived process that works on many turns over the line protocol.
 
 mod connection;
 mod line;

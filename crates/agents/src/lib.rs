@@ -1,4 +1,4 @@
-//! Things that work on tasks. Each is one implementation of [`herald_engine::Agent`].
+//! Agent kinds. Each is one implementation of [`herald_engine::Agent`].
 
 mod a2a;
 mod artifact_writer;

@@ -1,4 +1,4 @@
-//! A language model behind an endpoint that speaks OpenAI's chat completions.
+//! LLM agent: a language model behind an endpoint for OpenAI's chat completions.
 
 mod chat;
 mod endpoint;

@@ -1,5 +1,4 @@
-//! Programs that agents run, and what is owed to the machine they run on: none outlives its turn,
-//! none is left when the server goes, however it goes.
+//! Processes that agents run: none outlives its turn, and none outlives the server, even after a crash.
 
 mod descriptors;
 mod process_tree;

@@ -1,4 +1,4 @@
-//! Bytes that come in pieces, as text.
+//! Text from byte streams: UTF-8 decoding, bounded lines, the tail of a stream.
 
 use std::borrow::Cow;
 

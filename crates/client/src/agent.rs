@@ -1,4 +1,4 @@
-//! An agent as this client knows it: its card and the ways to reach it.
+//! Agent as the client sees it: its card, and a channel for each interface that can be called.
 
 use std::sync::{
     Arc,

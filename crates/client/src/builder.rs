@@ -1,4 +1,4 @@
-//! What can be set about a client. Every value has a default.
+//! Client builder: all settings of a client, with their defaults.
 
 use std::{ffi::OsString, fmt, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! One call on its way out, and those who may look at it first.
+//! Outgoing call, and the interceptors that see and change it first.
 
 use async_trait::async_trait;
 use herald_protocol::{Operation, Request};

@@ -1,4 +1,4 @@
-//! Calling an agent.
+//! Client: the operations of one agent.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},

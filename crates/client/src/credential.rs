@@ -1,4 +1,4 @@
-//! What a caller proves itself with, and where the card wants it.
+//! Credentials of the caller, and their place in a request as the card declares it.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Where cards come from.
+//! Discovery: agent cards from URLs, files and programs.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Why a call failed.
+//! Client error: the reason why a call failed.
 //!
 //! What an agent fails at is a result: a task whose state is `failed`. An [`Error`] is a failure of
 //! the call itself: the agent refused it, or there was no answer that could be used.

@@ -1,4 +1,4 @@
-//! Streams that go on when their connection does not.
+//! Event streams that resume after a lost connection.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Which of a card's interfaces to call.
+//! Selection of an interface: binding and version, out of those that a card offers.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Tokens of OAuth 2.0 and OpenID Connect, by what the card says about them.
+//! OAuth 2.0 and OpenID Connect tokens, as the card's security scheme demands them.
 //!
 //! A token is fetched when a call needs one and kept until it expires; whoever comes while one is being
 //! fetched waits for it. What takes a person happens in [`Client::log_in`](crate::Client::log_in)

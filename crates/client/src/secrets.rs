@@ -1,4 +1,4 @@
-//! What must not be shown, wherever it stands: an agent may send back what it was sent.
+//! Redaction of known secrets in any text: an agent may send back what it was sent.
 
 use std::{
     cmp::Reverse,

@@ -1,4 +1,4 @@
-//! From a call to bytes on some binding, and back.
+//! Transports: one per binding, each from a call to bytes and back.
 
 mod grpc;
 pub(crate) mod http;

@@ -1,4 +1,4 @@
-//! What an agent says about itself, for readers of every generation.
+//! Agent card, in the forms of every protocol generation.
 
 mod schema;
 pub mod signature;

@@ -1,4 +1,4 @@
-//! The wires of every generation: bytes to and from the same types.
+//! Dialects: the encodings of every protocol generation, to and from the same types.
 //!
 //! A dialect is how bodies look. 1.0 is the types' own serde form; 0.3 has two shapes, one on
 //! JSON-RPC and one on REST, and 0.1 is a third, which all share a reader and a writer. What 0.3

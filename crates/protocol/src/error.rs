@@ -1,4 +1,4 @@
-//! What can go wrong, in the protocol's own terms, and how each binding says it.
+//! Protocol errors, and their codes in each binding.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 

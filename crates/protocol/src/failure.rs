@@ -1,4 +1,4 @@
-//! Errors as others write them, read into ours.
+//! Reader of error bodies that other implementations write.
 //!
 //! Every generation and every SDK has its own body. The `reason` of an `ErrorInfo` counts first,
 //! since it means the same everywhere; then the JSON-RPC number; then the HTTP status, whose

@@ -1,4 +1,4 @@
-//! Names of things. Each is its own type, so that one cannot be passed for another.
+//! Id types: one per kind of id, so that the compiler rejects a mix-up.
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! From bytes to checked types, with the field at fault in the error.
+//! JSON decoding into validated types, with the path of the field in the error.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

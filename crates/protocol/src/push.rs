@@ -1,4 +1,4 @@
-//! Where a task's updates are to be posted.
+//! Push notification configuration: the webhook of a task.
 
 use serde::{Deserialize, Serialize};
 

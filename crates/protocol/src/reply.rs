@@ -1,4 +1,4 @@
-//! What an operation answers with, for callers.
+//! Replies of the operations, as the client reads them.
 
 use crate::{
     card::AgentCard,

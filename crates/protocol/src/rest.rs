@@ -1,4 +1,4 @@
-//! The REST binding: from a method, a path, a query and a body to a request, and back.
+//! REST binding: the route table, from method, path, query and body to a request and back.
 
 mod call;
 

@@ -1,4 +1,4 @@
-//! How callers prove who they are, as a card declares it.
+//! Security schemes and requirements of an agent card.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Errors as `google.rpc.Status` shows them: the REST body and the typed details.
+//! Errors as `google.rpc.Status` in JSON: the REST body and its typed details.
 
 use std::{borrow::Cow, collections::BTreeMap};
 

@@ -1,4 +1,4 @@
-//! Tasks, what they produce, and what is said about them while they run.
+//! Tasks, artifacts and their update events.
 
 use std::{fmt, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! Where in a distributed trace a message stands: W3C Trace Context, and the convention
-//! `metadata["a2a.trace"]` that some agents used before it.
+//! Trace context of a message: W3C Trace Context, and the convention `metadata["a2a.trace"]` that some
+//! agents used before it.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! Required fields, checked after decoding so that one answer names every fault.
+//! Validation of required fields after decoding, so that one error lists every violation.
 
 use std::borrow::Borrow;
 

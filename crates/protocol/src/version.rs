@@ -1,4 +1,4 @@
-//! Which version a request is in, and which extensions it names.
+//! Protocol version and extensions that a request names.
 
 use std::{fmt, str::FromStr};
 

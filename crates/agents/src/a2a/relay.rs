@@ -1,4 +1,4 @@
-//! From what the agent says about its task to what we say about ours.
+//! Relay of one turn: translates the events of the upstream task into writes to our task.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,5 +1,5 @@
-//! The Agent Client Protocol: JSON-RPC lines over stdio, version 1. Any agent that speaks it, and
-//! the presets of those that do.
+//! Agent Client Protocol, version 1: JSON-RPC lines over stdio, for any agent that implements it and for
+//! the presets that do.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What callers are asked when a coding agent wants to be allowed something, and what they answer.
+//! Approvals: the question to the caller when a coding agent needs a permission, and its answer.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Claude Code: JSON lines both ways. What it may not do unasked, it asks for in the same lines.
+//! Claude Code: JSON lines in both directions, permission requests included.
 
 mod end;
 mod request;

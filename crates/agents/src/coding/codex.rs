@@ -1,4 +1,4 @@
-//! Codex, through its app server: JSON-RPC both ways, one message to a line.
+//! Codex app server: JSON-RPC in both directions, one message per line.
 //!
 //! `codex exec --json` would be simpler, but nobody can be asked there and answers come whole. One
 //! dialect serves those who want to be asked and those who do not.

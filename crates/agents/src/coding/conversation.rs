@@ -1,4 +1,4 @@
-//! A running coding agent, and what is said to and fro.
+//! Conversation with a running coding agent: its process, its pipes and the dialect in between.
 
 use std::{collections::VecDeque, convert::Infallible, io, process::ExitStatus, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Cursor's agent, unasked: it prints JSON lines and asks nothing. Asked, it speaks ACP.
+//! Cursor's agent: JSON lines without questions where everything is allowed, otherwise ACP.
 //!
 //! It cannot be installed from a package registry and wants an account; what it prints is known
 //! from its documentation and from recordings.

@@ -1,4 +1,4 @@
-//! How coding agents are spoken with: what is asked, what they say, and the words for both.
+//! Dialect of a coding agent: the interface between one program's messages and the common events.
 
 use std::{borrow::Cow, fmt, path::PathBuf};
 

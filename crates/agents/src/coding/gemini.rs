@@ -1,4 +1,4 @@
-//! Gemini CLI, which speaks the Agent Client Protocol.
+//! Gemini CLI, over the Agent Client Protocol.
 
 use super::{
     acp::{Acp, Quirks},

@@ -1,4 +1,4 @@
-//! OpenCode, which speaks the Agent Client Protocol.
+//! OpenCode, over the Agent Client Protocol.
 
 use super::{
     acp::{Acp, Quirks},

@@ -1,4 +1,4 @@
-//! A message as a program reads it.
+//! Input of a program: a message as text or JSON on standard input, its files in a directory.
 
 use std::{
     fs::{File, Permissions},

@@ -1,4 +1,4 @@
-//! One process of a handler, from its start to its end, and the mail of its turns.
+//! Connection to one process of a handler: its start, its liveness and the routing of its lines to turns.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! Chat completions as JSON: what is sent, and what comes back piece by piece.
+//! Chat completions as JSON: the request, and the chunks of a response.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -1,4 +1,4 @@
-//! The way to a model: one request, tried again until the first word, and the words of its answer.
+//! Endpoint of a model: requests with retry until the first event, and the stream of the answer.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a model is told: the system prompt, the conversation, and the message.
+//! Prompt of a model: the system prompt, the conversation so far, and the new message.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use herald_engine::Turn;

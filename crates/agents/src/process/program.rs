@@ -1,4 +1,4 @@
-//! What to run, and where.
+//! Program of an agent: command line, environment and working directory.
 
 use std::{
     collections::BTreeMap,

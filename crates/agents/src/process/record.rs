@@ -1,4 +1,4 @@
-//! Which programs run, written down, so that a server that was killed finds them when it comes back.
+//! Records of running programs on disk, so that a server that was killed finds them at its next start.
 //!
 //! The marks in their environment would do if programs left that alone; some write over it.
 

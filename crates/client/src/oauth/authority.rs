@@ -1,4 +1,4 @@
-//! An authorization server: where it is, and what is asked of it.
+//! Authorization server: discovery, token requests and device flow.
 
 use std::{net::IpAddr, time::Duration};
 

@@ -1,4 +1,4 @@
-//! gRPC: five bytes before every message, and the outcome in the trailers.
+//! gRPC transport: length-prefixed messages, the outcome in the trailers.
 
 use std::{fmt, pin::Pin, time::Duration};
 

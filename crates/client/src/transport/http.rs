@@ -1,4 +1,4 @@
-//! What the HTTP bindings share: sending, reading within limits, and headers.
+//! HTTP layer of the HTTP bindings: sending, reading within limits, headers.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! JSON-RPC over HTTP.
+//! JSON-RPC over HTTP transport.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

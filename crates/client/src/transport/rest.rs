@@ -1,4 +1,4 @@
-//! HTTP and JSON.
+//! REST transport (HTTP+JSON).
 
 use async_trait::async_trait;
 use bytes::Bytes;

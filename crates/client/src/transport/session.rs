@@ -1,5 +1,5 @@
-//! JSON-RPC over a connection that lasts: many calls at once, each answered when it is done, and
-//! streams beside them. WebSocket and standard input differ only in how they frame messages.
+//! Multiplexed JSON-RPC connection: concurrent calls and streams over WebSocket or stdio, which differ
+//! only in how they frame messages.
 //!
 //! A connection that has ended is replaced by the next call; streams that it carried are taken up again
 //! there. No call waits for another one to be read: a stream that comes faster than it is read is given

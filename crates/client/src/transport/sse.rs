@@ -1,4 +1,4 @@
-//! One open stream of server-sent events.
+//! Server-sent event stream of one call.
 
 use std::{collections::VecDeque, fmt};
 

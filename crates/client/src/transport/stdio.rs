@@ -1,4 +1,4 @@
-//! A program of our own that is spoken to over its standard input and output: messages are lines.
+//! Stdio transport: a child process, one message per line on its standard input and output.
 
 use std::{ffi::OsString, fmt, process::Stdio};
 

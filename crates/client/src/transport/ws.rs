@@ -1,4 +1,4 @@
-//! WebSocket: messages are text frames.
+//! WebSocket transport: one message per text frame.
 
 use std::time::Duration;
 

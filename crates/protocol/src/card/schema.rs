@@ -1,5 +1,5 @@
-//! What A2A 1.0 requires of a card, member by member. Readers are lenient; this is for those who
-//! write cards and want to know.
+//! Schema of the A2A 1.0 card, member by member, for strict validation. Readers are lenient and do not
+//! use it.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! What the events of a task become on a stream.
+//! Stream writer: the bodies on the wire for each event of a task.
 
 use super::{Dialect, legacy::v01};
 use crate::{

@@ -1,4 +1,4 @@
-//! The caller's half: writing a call and reading its answer.
+//! Client side of JSON-RPC: writer of calls, reader of responses.
 
 use std::{borrow::Cow, collections::BTreeMap};
 

@@ -1,4 +1,4 @@
-//! The caller's half: from a request to a method, a path and a body. It reads the same table.
+//! Client side of REST: from a request to method, path and body, by the same route table.
 
 use super::{RouteEntry, V1, V03};
 use crate::{

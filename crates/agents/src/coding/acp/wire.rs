@@ -1,4 +1,4 @@
-//! The lines of the Agent Client Protocol, as far as they are spoken here.
+//! Messages of the Agent Client Protocol: the subset that is sent and read here.
 
 use std::borrow::Cow;
 

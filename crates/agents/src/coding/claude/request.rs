@@ -1,4 +1,4 @@
-//! What Claude Code asks: whether it may use a tool, or questions of its own.
+//! Permission requests and questions of Claude Code, and the answers to them.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! What the app server of Codex 0.166.0 said to a scripted model, with ids made short and lines that
-//! tell nothing left out.
+//! Recorded output of the app server of Codex 0.166.0 with a scripted model; ids are shortened and lines
+//! without meaning for the dialect left out.
 
 #![expect(clippy::disallowed_methods, reason = "json! is how tests write what they expect")]
 

@@ -1,5 +1,5 @@
-//! The messages of Codex's app server that are spoken and understood here. Of each, what is needed:
-//! `codex app-server generate-ts` prints them whole.
+//! Messages of the Codex app server: the fields that are used here.
+//! `codex app-server generate-ts` prints the complete types.
 
 use std::{borrow::Cow, path::Path};
 

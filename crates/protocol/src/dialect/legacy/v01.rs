@@ -1,5 +1,5 @@
-//! A2A 0.1: method names, sends, and what else it has of its own. Clients name their tasks, every
-//! answer is a task, and artifacts have numbers.
+//! A2A 0.1: method names and messages. Clients choose the task ids, every answer is a task, and artifacts
+//! are numbered.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A2A 0.3 and 0.2 on JSON-RPC: method names, and objects that say their `kind`.
+//! A2A 0.3 and 0.2 on JSON-RPC: method names, and objects with a `kind` member.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Objects of the generations before 1.0, read in any of their JSON shapes.
+//! Reader of objects before 1.0, in any of their JSON shapes.
 //!
 //! The shapes' member names hardly overlap, so one tolerant reader serves both. What is wrong
 //! beyond the reach of serde is noted under the path the caller wrote.

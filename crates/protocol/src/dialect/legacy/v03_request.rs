@@ -1,5 +1,4 @@
-//! Requests of the generations before 1.0, read in any of their JSON shapes and in the spellings
-//! of the servers and clients of their time.
+//! Reader of requests before 1.0, in any of their JSON shapes and in the spellings of their SDKs.
 
 use serde::Deserialize;
 

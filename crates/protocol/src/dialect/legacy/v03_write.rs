@@ -1,4 +1,4 @@
-//! Objects of the generations before 1.0, written in any of their JSON shapes.
+//! Writer of objects before 1.0, in any of their JSON shapes.
 
 use std::{borrow::Cow, sync::Arc};
 
