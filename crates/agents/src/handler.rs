@@ -24,41 +24,41 @@ use crate::{
     process::{Processes, Program, STUCK},
 };
 
-/// What a handler may say in one turn.
+/// Default limit of the bytes that a handler may write in one turn.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// Gives turns to one process that lives on between them.
+/// Agent that gives its turns to one long-lived process.
 #[derive(Debug)]
 pub struct Handler {
-    /// Whom failures are blamed on.
+    /// The agent's name, for messages about its failures.
     pub name: AgentName,
-    /// What to run.
+    /// The program to run.
     pub program: Program,
-    /// How many bytes it may write in one turn.
+    /// Bytes that the handler may write in one turn.
     pub max_output: u64,
-    /// How much callers hear of its failures.
+    /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
-    /// How often a turn is begun in all whose process died, ours or the handler's.
+    /// Attempts at a turn in all, when the handler's process or the server dies during it.
     pub attempts: u32,
     processes: Processes,
     current: Mutex<Option<Arc<Connection>>>,
     tasks: TaskTracker,
 }
 
-/// Why a turn was cut off.
+/// Reason why a turn ended before its task did.
 enum HandlerError {
-    /// It is over, or what was said does not fit into its task.
+    /// The engine stopped the turn, or refused a write.
     Turn(AgentError),
-    /// The handler failed at it.
+    /// The handler reported a failure, or exceeded a limit.
     Failed(Failure),
-    /// The handler said something that makes no sense.
+    /// The handler violated the line protocol.
     ProtocolViolation(Failure),
-    /// The handler is gone.
+    /// The handler's process died; the turn can be tried again.
     Died(Failure),
 }
 
 impl Handler {
-    /// A handler, within the usual limits. Its process is started for its first turn.
+    /// A handler with the default limits. Its process is started for its first turn.
     pub fn new(name: &str, program: Program, processes: Processes) -> Self {
         Self {
             name: AgentName::new(name),
@@ -72,7 +72,7 @@ impl Handler {
         }
     }
 
-    /// What it declares about itself.
+    /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
         let mut profile = Profile::new(self.name.clone(), "Works on tasks in a process of its own");
         profile.skills[0].tags = vec!["handler".to_owned()];
@@ -88,7 +88,7 @@ impl Handler {
         profile
     }
 
-    /// The process to talk to, with a place for one more turn.
+    /// Opens a turn at the current process, or at a new one if that has ended.
     fn open_turn(&self) -> TurnHandle {
         let mut current = self.current.lock().expect("nothing panics while it holds this lock");
         loop {
@@ -122,7 +122,7 @@ impl Handler {
         Ok(result?)
     }
 
-    /// What callers hear.
+    /// Logs why the turn ended, and returns the error for the caller.
     fn report(&self, turn: &Turn, ended: HandlerError) -> AgentError {
         match ended {
             HandlerError::Died(failure) | HandlerError::Failed(failure) => {
@@ -165,7 +165,7 @@ impl Handler {
         Err(HandlerError::Died(handle.failure()))
     }
 
-    /// Tells the handler to stop working on a turn, and waits until it has.
+    /// Tells the handler to cancel a turn, and waits until it has ended it or the grace is over.
     async fn cancel(&self, turn: &Turn, handle: &mut TurnHandle) {
         let metadata = turn.cancel_metadata();
         let gone = async {

@@ -26,30 +26,32 @@ use crate::{
 /// Bytes in one line of a handler.
 const LINE: usize = 8 << 20;
 
-/// Bytes of lines that were read and are not yet in the log, of all turns together. Who says more
-/// waits in its pipe.
+/// Bytes of lines of all turns together that were read and are not in the log yet. Beyond that the
+/// reader stops, and the handler's pipe exerts backpressure.
 const MAX_BUFFERED: usize = 2 * LINE;
 
-/// Lines that wait: for one turn, and for the handler.
+/// Capacity of the queue of lines to one turn, and of that to the handler.
 const QUEUE: usize = 64;
 
-/// How long a handler may take to say hello.
+/// Time that a handler has for its hello after its start.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Nobody need be asked less often whether he is there.
+/// Longest interval between pings; longer ones that a handler asks for are reduced to this.
 const MAX_PING_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
-/// What lived so long, or did some work, died of something new.
+/// A process that ran this long, or ended a turn, counts as stable: its failure starts a new series of
+/// restart delays.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// The pause before a handler that died is started again, at first and at last.
+/// First and longest delay before a handler is restarted; it doubles with each consecutive failure.
 const RESTART_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// Bytes of a line on standard error that are logged, and characters of a broken line.
+/// Bytes of a line on standard error that are logged.
 const STDERR_LINE: usize = 8 << 10;
+/// Characters of an invalid line that are logged.
 const SHOWN: usize = 200;
 
-/// A handler's process, or the wait for one.
+/// A handler's process, running or about to be started.
 #[derive(Debug)]
 pub(super) struct Connection {
     agent: AgentName,
@@ -57,38 +59,38 @@ pub(super) struct Connection {
     turns: Mutex<Turns>,
     buffer: Arc<Semaphore>,
     closed: OnceLock<Closed>,
-    /// The last thing it complained about.
+    /// The last line on standard error: the message of a failure.
     last_stderr_line: Mutex<String>,
 }
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// How many there were.
+    /// Number of turns opened so far; it is the name of the last one.
     begun: u64,
     open: HashMap<u64, PendingTurn>,
-    /// Whether one of them came to its end.
+    /// True once the handler has ended a turn, so that a later exit is not a failed start.
     finished_a_turn: bool,
     is_closed: bool,
 }
 
-/// A turn that the handler has not let go of.
+/// A turn that the handler has not ended yet.
 #[derive(Debug)]
 struct PendingTurn {
     inbound: mpsc::Sender<Inbound>,
-    /// Whether it has failed for a line that makes no sense. Once is enough.
+    /// True once the turn has failed for an invalid line; further ones are not reported to it.
     is_broken: bool,
 }
 
-/// How a process came to its end.
+/// The end of a process.
 #[derive(Debug)]
 struct Closed {
     failure: Failure,
-    /// How many in a row did not last.
+    /// Processes in a row that failed before they were stable, this one included.
     consecutive_failures: u32,
     at: Instant,
 }
 
-/// One line of a handler for a turn. It takes up room until it is dropped.
+/// One line of a handler for a turn. It holds its share of the buffer until it is dropped.
 #[derive(Debug)]
 pub(super) struct Inbound {
     pub(super) event: TurnEvent,
@@ -96,28 +98,28 @@ pub(super) struct Inbound {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What a handler says about a turn.
+/// The content of a line about a turn.
 #[derive(Debug)]
 pub(super) enum TurnEvent {
     Status(TaskState, Vec<Part>),
-    /// With whether it goes after what is there, and whether it is complete with this.
+    /// An artifact, with `append` and `last_chunk`.
     Artifact(Artifact, bool, bool),
     Failed(Failure),
-    /// Something that makes no sense.
+    /// The line violates the protocol.
     ProtocolViolation(Failure),
 }
 
-/// A turn's place at a handler, until dropped.
+/// Handle of a turn at a handler; dropping it closes the turn there.
 #[derive(Debug)]
 pub(super) struct TurnHandle {
-    /// Whether the handler has nothing more to say about the turn.
+    /// True once the handler has ended the turn, or has itself exited.
     pub(super) is_over: bool,
     number: u64,
     inbound: mpsc::Receiver<Inbound>,
     connection: Arc<Connection>,
 }
 
-/// How the conversation of the process stands.
+/// Liveness of a process: its hello and its pings.
 struct Liveness {
     started: Instant,
     greeted: bool,
@@ -127,7 +129,7 @@ struct Liveness {
 }
 
 impl Connection {
-    /// A process that is about to start, after a pause if the `last` one did not last.
+    /// Starts a process in the background, after a delay if the `last` one failed.
     pub(super) fn open(
         agent: &AgentName,
         program: &Program,
@@ -170,18 +172,18 @@ impl Connection {
         connection
     }
 
-    /// Whether it can take turns.
+    /// True while the process can take turns.
     pub(super) fn is_open(&self) -> bool {
         self.closed.get().is_none()
     }
 
-    /// Why it cannot any more.
+    /// The reason why the process ended.
     fn failure(&self) -> Failure {
         let closed = self.closed.get().map(|closed| closed.failure.clone());
         closed.unwrap_or_else(|| Failure::new("is gone"))
     }
 
-    /// A place for one more turn, unless it is closed.
+    /// Opens one more turn, or returns `None` if the process has ended.
     pub(super) fn open_turn(self: &Arc<Self>) -> Option<TurnHandle> {
         let mut turns = self.turns();
         if turns.is_closed {
@@ -197,7 +199,7 @@ impl Connection {
         self.turns.lock().expect("nothing panics while it holds this lock")
     }
 
-    /// Runs the process to its end, and says how that came about.
+    /// Runs the process to its end, and returns the reason for it.
     async fn run_process(
         &self,
         program: &Program,
@@ -229,9 +231,9 @@ impl Connection {
                     }
                 },
                 () = &mut stderr, if !silent => silent = true,
-                // What it started may hold its output open; it itself has nothing more to say.
+                // Its children may hold its output open, so end of file alone would not show the exit.
                 _ = process.wait() => break None,
-                // Who reads no more can be told of no turn.
+                // A handler that closed its input can get no more turns.
                 _ = &mut writer => {
                     closed = "closed its input";
                     break None;
@@ -246,7 +248,7 @@ impl Connection {
         let failure = match failure {
             Some(failure) => failure,
             None => {
-                // What it said before it ended is still to be read.
+                // The pipe may still hold lines that it wrote before it ended.
                 let rest = async {
                     while let Some(line) = output.next().await {
                         if self.handle_line(line, &mut liveness).await.is_err() {
@@ -273,7 +275,7 @@ impl Connection {
         Failure { message, ..failure }
     }
 
-    /// Logs what the handler complains about, and remembers the last of it.
+    /// Logs the handler's standard error, and keeps the last line.
     async fn log_stderr(&self, stderr: ChildStderr) {
         let mut lines = LineReader::new(stderr, STDERR_LINE);
         while let Some(BoundedLine::Whole(line) | BoundedLine::Truncated(line)) = lines.next().await
@@ -286,7 +288,7 @@ impl Connection {
         }
     }
 
-    /// Takes a line of the handler to where it belongs. An error means that it cannot go on.
+    /// Dispatches one line of the handler. An error means that the process has to be ended.
     async fn handle_line(&self, line: BoundedLine, liveness: &mut Liveness) -> Result<(), Failure> {
         let line = match line {
             BoundedLine::Whole(line) => line,
@@ -329,7 +331,7 @@ impl Connection {
             line::FromHandler::Error(Failed { turn, kind, message, detail }) => {
                 let kind: String = kind.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
                 let kind = format!("failed ({kind})");
-                // Both are the handler's own words, and one does not hold the other.
+                // `full` is shown instead of `message`, so it has to contain both.
                 let full = match (&message, detail) {
                     (Some(message), Some(detail)) => Some(format!("{message}\n{detail}")),
                     (None, detail) => detail,
@@ -345,7 +347,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts a line into the mail of its turn, as soon as there is room.
+    /// Queues a line for its turn, as soon as the buffer has room for it.
     async fn deliver(&self, turn: &str, event: TurnEvent, line: &[u8]) {
         let number: Option<u64> = turn.parse().ok();
         let (inbound, was_there) = {
@@ -361,17 +363,17 @@ impl Connection {
             Some(inbound) => {
                 let share = u32::try_from(line.len().min(MAX_BUFFERED)).unwrap_or(u32::MAX);
                 let permit = Arc::clone(&self.buffer).acquire_many_owned(share).await.ok();
-                // A turn that is over meanwhile has no use for it.
+                // An error means that the turn has been closed meanwhile.
                 let _ = inbound.send(Inbound { event, bytes: line.len(), _permit: permit }).await;
             }
-            // It cannot know yet that the turn is over.
+            // The handler wrote this before it read that the turn is over.
             None if was_there => {}
             None => self.report_invalid_line(line, "there is no such turn"),
         }
     }
 
-    /// A line that belongs to nobody. If there is only one turn it is to blame; if there are more,
-    /// none of them is to suffer for another, nor for one that has failed and is not let go of.
+    /// Logs a line that names no known turn. If exactly one turn is open, the line is taken for its own
+    /// and fails it; with several open turns it could fail the wrong one.
     fn report_invalid_line(&self, line: &[u8], why: &str) {
         let text: String = String::from_utf8_lossy(line).chars().take(SHOWN).collect();
         tracing::warn!(agent = %self.agent, line = text, why, "the handler broke the line protocol");
@@ -381,7 +383,7 @@ impl Connection {
             && !only.is_broken
         {
             let event = TurnEvent::violation("wrote a line that makes no sense", why);
-            // If its mail is full the turn is alive, and the line is in the log.
+            // If the queue is full the turn is making progress; the line is in the log anyway.
             let sent = only.inbound.try_send(Inbound { event, bytes: 0, _permit: None });
             only.is_broken = sent.is_ok();
         }
@@ -415,7 +417,7 @@ impl Liveness {
         Ok(())
     }
 
-    /// Waits until there is something to check.
+    /// Waits until the hello or the next ping is due.
     async fn due(&self) {
         match (self.greeted, self.ping) {
             (false, _) => sleep_until(self.started + HELLO_TIMEOUT).await,
@@ -424,7 +426,7 @@ impl Liveness {
         }
     }
 
-    /// Sends the next ping, unless the last one was not answered.
+    /// Sends the next ping, or fails if the hello is missing or the last ping was not answered.
     fn check(&mut self, outgoing: &mpsc::Sender<Vec<u8>>) -> Result<(), Failure> {
         let (id, _, is_answered) = self.last_ping;
         if !self.greeted {
@@ -440,23 +442,23 @@ impl Liveness {
 }
 
 impl TurnHandle {
-    /// What the turn is called among those of its handler.
+    /// The name of the turn in the line protocol.
     pub(super) fn name(&self) -> String {
         self.number.to_string()
     }
 
-    /// Sends the handler a line, as soon as it takes one.
+    /// Sends a line to the handler, as soon as its queue has room.
     pub(super) async fn send(&self, line: Vec<u8>) {
-        // A handler that is gone is told nothing; its mail has ended as well.
+        // An error means that the process has ended; then `next` returns `None` as well.
         let _ = self.connection.outgoing.send(line).await;
     }
 
-    /// Why the handler is gone.
+    /// The reason why the handler's process ended.
     pub(super) fn failure(&self) -> Failure {
         self.connection.failure()
     }
 
-    /// The next line of the handler; `None` once it is gone.
+    /// The next line about this turn; `None` once the process has ended.
     pub(super) async fn next(&mut self) -> Option<Inbound> {
         let inbound = self.inbound.recv().await;
         let is_end = inbound.as_ref().is_some_and(|inbound| match &inbound.event {
@@ -476,7 +478,7 @@ impl Drop for TurnHandle {
     }
 }
 
-/// Writes whole lines for as long as somebody reads them.
+/// Writes lines to the handler until it closes its input.
 async fn write(stdin: Option<ChildStdin>, hello: Vec<u8>, mut lines: mpsc::Receiver<Vec<u8>>) {
     let Some(mut stdin) = stdin else { return };
     let mut next = Some(hello);
