@@ -22,49 +22,49 @@ use crate::{
 
 pub use input::Input;
 
-/// What a program may write in one turn.
+/// Default limit of a program's output in one turn, in bytes.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// One piece of the growing artifact.
+/// Bytes of one chunk of the artifact.
 const PIECE: usize = 64 << 10;
 
-/// After the first byte of a piece, so long may the rest of it take. Most programs that answer at
-/// once are then one event, and one that drips is twenty a second instead of thousands.
+/// Time to wait for the rest of a chunk after its first byte. Most programs that answer at once then make
+/// one event, and one that prints slowly makes twenty a second instead of thousands.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Runs a program for each turn.
+/// Agent that runs a program for each turn.
 #[derive(Debug, Clone)]
 pub struct Exec {
-    /// Whom failures are blamed on.
+    /// The agent's name, for messages about its failures.
     pub name: AgentName,
-    /// What to run.
+    /// The program to run.
     pub program: Program,
-    /// How it reads a message.
+    /// The form in which the program gets a message.
     pub input: Input,
-    /// How many bytes it may write in one turn.
+    /// Bytes that the program may write in one turn.
     pub max_output: u64,
-    /// How much callers hear of its failures.
+    /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
-    /// What runs it.
+    /// The server's processes, which this one joins.
     pub processes: Processes,
 }
 
-/// Why the conversation with a program was cut off.
+/// Reason why a turn ended before its program did.
 enum ExecError {
-    /// The turn is over, or what was said does not fit into its task.
+    /// The engine stopped the turn, or refused a write.
     Turn(AgentError),
-    /// The program may not go on.
+    /// The program exceeded a limit, or could not be waited for.
     Failed(Failure),
 }
 
-/// How a program ended by itself, and what it complained about.
+/// Exit of a program, with the tail of its standard error.
 struct Exit {
     status: ExitStatus,
     stderr: Vec<u8>,
 }
 
 impl Exec {
-    /// A program that reads text, within the usual limits.
+    /// A program that reads text, with the default limits.
     pub fn new(name: &str, program: Program, processes: Processes) -> Self {
         Self {
             name: AgentName::new(name),
@@ -76,23 +76,23 @@ impl Exec {
         }
     }
 
-    /// What it declares about itself.
+    /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
         let description = "Gives each message to a program and returns what it prints";
         let mut profile = Profile::new(self.name.clone(), description);
         profile.skills[0].tags = vec!["exec".to_owned()];
-        // Whatever comes, the program can be given it: data is written out, files have a path.
+        // Every part can be passed to a program: data as JSON, a file as a path.
         profile.input_modes = vec!["text/plain".to_owned(), "*/*".to_owned()];
-        // Nobody but its author knows whether a program may run twice.
+        // Only the author of a program knows whether it may run twice.
         profile.recovery = Recovery::Fail;
         profile.concurrency = 32;
         profile.timeout = Some(Duration::from_secs(600));
-        // Until then the program ends its own, so that none is left when the turn is dropped.
+        // Time to end the program and its children, so that none is left when the turn is dropped.
         profile.grace = self.program.grace * 2 + STUCK * 2;
         profile
     }
 
-    /// Gives the program the message and the caller what it prints, until it has ended.
+    /// Writes the message to the program and its output to the task, until the program has exited.
     async fn converse(
         &self,
         turn: &Turn,
@@ -119,7 +119,7 @@ impl Exec {
         let status = status.map_err(|fault| {
             ExecError::Failed(Failure::new(format!("cannot be waited for: {fault}")))
         })?;
-        // What it started may still have something to say, but not for ever.
+        // Its children may still write to the pipes; they get the grace period, no more.
         if stderr.is_none() {
             stderr = finished(timeout(self.program.grace, &mut output_and_errors).await)?;
         }
@@ -130,7 +130,7 @@ impl Exec {
         Ok(Exit { status, stderr: stderr.unwrap_or_default() })
     }
 
-    /// Turns what the program prints into one growing artifact.
+    /// Appends the program's output to one artifact.
     async fn publish(&self, turn: &Turn, output: &mut ChildStdout) -> Result<(), ExecError> {
         let (mut decoder, mut piece) = (Decoder::default(), Vec::new());
         let (mut printed, mut is_begun) = (0, false);
@@ -199,19 +199,19 @@ impl From<Stop> for ExecError {
     }
 }
 
-/// Nothing where it is not finished yet.
+/// The result, or `None` if the time was over first.
 fn finished<T>(result: Result<Result<T, ExecError>, Elapsed>) -> Result<Option<T>, ExecError> {
     result.ok().transpose()
 }
 
-/// Gives a program its input and then its end. One that does not want it may say so by not reading.
+/// Writes the input and closes it. A write error is ignored: a program need not read its input.
 async fn feed(input: Option<ChildStdin>, bytes: &[u8]) {
     if let Some(mut input) = input {
         let _ = input.write_all(bytes).await;
     }
 }
 
-/// Reads the next piece, and says whether it is the last.
+/// Reads the next chunk, and returns whether it is the last.
 async fn gather(output: &mut ChildStdout, piece: &mut Vec<u8>) -> io::Result<bool> {
     piece.clear();
     let mut until = None;

@@ -20,11 +20,11 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// One turn between two tasks.
+/// Relay of one turn from the agent's task to ours.
 #[derive(Debug)]
 pub(super) struct Relay<'a> {
     agent: &'a AgentName,
-    /// What the agent may repeat and nobody may see.
+    /// Secrets that are redacted in everything the agent sends.
     secrets: &'a Secrets,
     turn: &'a Turn,
     upstream: UpstreamRef,
@@ -33,17 +33,17 @@ pub(super) struct Relay<'a> {
     /// True once the log holds the reference to the agent's task.
     is_recorded: bool,
     artifacts: HashMap<ArtifactId, KnownArtifact>,
-    /// What the agent has said about its task.
+    /// Fingerprints of the messages that are in our task already.
     seen: HashSet<u64>,
     metadata: Metadata,
-    /// How the agent's task ended. It is told last: what is to be told after it is one thing too
-    /// many.
+    /// The final status of the agent's task. It is written last, because our task accepts nothing
+    /// after it.
     end: Option<(TaskStatus, Option<Metadata>)>,
-    /// What the caller was last told about the state.
+    /// The state that was written last.
     state: TaskState,
 }
 
-/// What is known of an artifact without its content.
+/// Fingerprint of an artifact that is in our task already.
 #[derive(Debug, Default)]
 struct KnownArtifact {
     parts: Vec<u64>,
@@ -80,24 +80,24 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Follows a task that the agent has already.
+    /// Subscribes to a task that exists at the agent.
     pub(super) fn attach(&mut self, client: &Client, task: TaskId) -> Events {
         self.upstream.task = Some(task.clone());
         client.follow(task)
     }
 
-    /// Follows the task that the agent has for this very turn, as the log says.
+    /// Subscribes to the agent's task that our log records for this very turn.
     pub(super) fn resume(&mut self, client: &Client, task: TaskId) -> Events {
         self.is_recorded = true;
         self.attach(client, task)
     }
 
-    /// The message goes to this task of the agent, if it goes to one.
+    /// Sets the agent's task that the message continues, if any.
     pub(super) fn set_continued(&mut self, task: Option<TaskId>) {
         self.continued = task;
     }
 
-    /// The agent's task that the message went to, as long as the agent has said nothing to it.
+    /// The agent's task that the message continues, until the agent has answered.
     pub(super) fn continued(&self) -> Option<TaskId> {
         self.continued.clone().filter(|_| self.upstream.task.is_none())
     }
@@ -108,22 +108,22 @@ impl<'a> Relay<'a> {
         known.filter(|_| self.end.is_none())
     }
 
-    /// Whether the next start would find the agent's task by what is in the log.
+    /// True if a restarted server could resume the agent's task from the log.
     pub(super) fn can_be_suspended(&self) -> bool {
         self.is_recorded && self.upstream.task.is_some() && self.end.is_none()
     }
 
-    /// Whether the agent waits for a message of the caller.
+    /// True while the agent waits for a message of the caller.
     pub(super) fn awaits_input(&self) -> bool {
         self.state == TaskState::InputRequired
     }
 
-    /// Whether the agent waits for credentials, which a message may bring or somebody else.
+    /// True while the agent waits for credentials, which may come in a message or out of band.
     pub(super) fn awaits_credentials(&self) -> bool {
         self.state == TaskState::AuthRequired
     }
 
-    /// Tells what an event says.
+    /// Writes the changes that an event brings.
     pub(super) async fn handle_event(&mut self, event: StreamEvent) -> Result<(), UpstreamError> {
         match event {
             StreamEvent::Task(mut task) => {
@@ -154,7 +154,7 @@ impl<'a> Relay<'a> {
                 self.upstream.context = message.context_id.clone().or(self.upstream.context.take());
                 let message = self.redact_message(message.into());
                 let (state, message) = match self.upstream.task {
-                    // The answer itself, where the agent makes no task of it.
+                    // An agent without tasks answers with a single message.
                     None => (TaskState::Completed, Some(message)),
                     Some(_) => (TaskState::Working, Some(message)),
                 };
@@ -163,7 +163,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// A message without what we prove ourselves with, which agents like to repeat when they fail.
+    /// A message with our credentials redacted: many agents echo the request when they fail.
     fn redact_message(&self, mut shared: Arc<Message>) -> Arc<Message> {
         let message = Arc::make_mut(&mut shared);
         for part in &mut message.parts {
@@ -191,7 +191,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Remembers what the agent calls the task. Old servers leave names out.
+    /// Keeps the agent's ids of task and context. Servers before 0.3 leave some of them out.
     fn remember_ids(&mut self, task: TaskId, context: ContextId) {
         if !task.is_empty() && self.upstream.task.as_ref() != Some(&task) {
             self.is_recorded = false;
@@ -202,7 +202,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Tells how the agent's task ended, once nothing more can come.
+    /// Writes the final status of the agent's task, once its stream has ended.
     pub(super) async fn finish(&mut self) -> Result<(), UpstreamError> {
         let Some((status, metadata)) = self.end.take() else {
             if self.state.is_interrupted() {
@@ -230,11 +230,11 @@ impl<'a> Relay<'a> {
         self.write(status.state, message, metadata).await
     }
 
-    /// A task as it stands: what is new in it is told.
+    /// Writes what is new in a snapshot of the agent's task.
     async fn snapshot(&mut self, task: Task) -> Result<(), UpstreamError> {
         self.remember_ids(task.id, task.context_id);
         let TaskStatus { state, message, .. } = &task.status;
-        // What was asked before this turn is no news: it is what the turn answers.
+        // A question that our task has already is the one that this turn answers.
         let is_answered = state.is_interrupted()
             && message
                 .as_ref()
@@ -280,7 +280,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// An artifact or the next piece of one.
+    /// Writes an artifact or the next chunk of one.
     async fn artifact_chunk(
         &mut self,
         artifact: Artifact,
@@ -295,7 +295,7 @@ impl<'a> Relay<'a> {
             )));
         }
         if last && artifact.parts.is_empty() && !known.parts.is_empty() {
-            // Only that there is nothing more.
+            // An empty last chunk only marks the end of the artifact.
             known.is_complete = true;
             return Ok(());
         }
@@ -314,8 +314,8 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// An artifact as it stands, of which some may have been told. What follows goes after it, so that it
-    /// counts even where more was told: the agent may have begun anew.
+    /// Writes the difference between a whole artifact and what our task has of it. The snapshot wins
+    /// even if our task has more: the agent may have started over, and its next chunks append to this.
     async fn reconcile(&mut self, mut artifact: Artifact, last: bool) -> Result<(), UpstreamError> {
         let parts = fingerprints(&artifact.parts);
         let known = self.artifacts.get(&artifact.artifact_id);
@@ -333,7 +333,7 @@ impl<'a> Relay<'a> {
         self.artifact_chunk(artifact, append, last).await
     }
 
-    /// Notes where the task goes on, if that is not in the log yet.
+    /// Writes the reference to the agent's task, unless the log has it.
     async fn record(&mut self) -> Result<(), UpstreamError> {
         if self.is_recorded { Ok(()) } else { self.write(TaskState::Working, None, None).await }
     }
@@ -349,7 +349,7 @@ impl<'a> Relay<'a> {
             self.upstream.write(&mut metadata);
         }
         self.seen.extend(message.iter().map(|message| message_fingerprint(message)));
-        // They are names of the agent's.
+        // These are ids of the agent, which mean nothing to our callers.
         if let Some(message) = &mut message {
             Arc::make_mut(message).reference_task_ids.clear();
         }
@@ -363,7 +363,7 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// What is new in an agent's metadata. Where its own tasks go on is its own business.
+    /// The members of the agent's metadata that changed, without its own upstream reference.
     fn changed_metadata(&mut self, metadata: Option<Metadata>) -> Option<Metadata> {
         let mut changed = metadata?;
         let known: HashMap<_, _> = self.metadata.members().collect();
@@ -374,7 +374,7 @@ impl<'a> Relay<'a> {
         Some(changed).filter(|changed| !changed.is_empty())
     }
 
-    /// Why the agent failed, in its own words if it has any, and with a reason for programs.
+    /// The message of a failure, made up if the agent sent none, with a machine-readable reason.
     fn explained(&self, message: Option<Arc<Message>>) -> Arc<Message> {
         let mut shared = message.unwrap_or_else(|| {
             let text = format!("agent {} failed and did not say why", self.agent);
@@ -388,12 +388,12 @@ impl<'a> Relay<'a> {
     }
 }
 
-/// What tells parts apart, without keeping them.
+/// Fingerprints of parts, for comparison without keeping their content.
 fn fingerprints(parts: &[Part]) -> Vec<u64> {
     parts.iter().map(fingerprint).collect()
 }
 
-/// What tells messages apart. Some agents call all of theirs the same.
+/// Fingerprint of a message. The id alone does not do: some agents give all messages the same one.
 fn message_fingerprint(message: &Message) -> u64 {
     fingerprint(&(&message.message_id, &message.parts))
 }
