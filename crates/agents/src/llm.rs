@@ -20,50 +20,50 @@ pub use endpoint::{Endpoint, EndpointError, Patience};
 use chat::{AnswerEvent, Finish};
 use endpoint::{AnswerStream, RequestFailure};
 
-/// Bytes of an answer.
+/// Default limit of an answer, in bytes.
 const MAX_OUTPUT: u64 = 4 << 20;
 
-/// Earlier tasks of a conversation that the model is told.
+/// Earlier tasks of a conversation that go into the prompt.
 const MEMORY: usize = 20;
 
 /// Bytes of a refusal that are kept.
 const REFUSAL: usize = 2 << 10;
 
-/// How many counts of an endpoint are kept, and how deep.
+/// Members of `usage` that are kept per object, and levels of nesting.
 const COUNTS: usize = 64;
 const COUNTS_DEPTH: usize = 2;
 
-/// Gives each message to a language model, with what was said before.
+/// Agent that answers with a language model, which gets the whole conversation.
 #[derive(Debug, Clone)]
 pub struct Llm {
-    /// Whom failures are blamed on.
+    /// The agent's name, for messages about its failures.
     pub name: AgentName,
-    /// Where the model is.
+    /// The model's endpoint.
     pub endpoint: Endpoint,
-    /// What every request says beside the conversation.
+    /// Members of every request beside the messages.
     pub parameters: Parameters,
-    /// What the model is told before everything else. It is in no card and in no task.
+    /// The system prompt. It appears in no card and in no task.
     pub system: Option<String>,
-    /// Whether the model can look at images.
+    /// True if the model accepts images.
     pub images: bool,
-    /// How many bytes of an answer are taken.
+    /// Limit of an answer in bytes.
     pub max_output: u64,
-    /// How much callers hear of its failures.
+    /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
 }
 
-/// Why an answer was not finished.
+/// Reason why an answer was not completed.
 enum LlmError {
-    /// The turn is over, or what was said does not fit into its task.
+    /// The engine stopped the turn, or refused a write.
     Turn(AgentError),
     /// The model failed.
     Failed(Failure),
-    /// The model is not to be had.
+    /// The endpoint is unavailable; a later attempt may succeed.
     Unavailable(Failure),
 }
 
 impl Llm {
-    /// A model at an endpoint, within the usual limits.
+    /// A model at an endpoint, with the default limits.
     pub fn new(name: &str, endpoint: Endpoint, parameters: Parameters) -> Self {
         Self {
             name: AgentName::new(name),
@@ -76,7 +76,7 @@ impl Llm {
         }
     }
 
-    /// What it declares about itself. The system prompt has no part in it.
+    /// The agent's profile: card fields, limits and recovery, without the system prompt.
     pub fn profile(&self) -> Profile {
         let description = "Answers with a language model that knows the conversation";
         let mut profile = Profile::new(self.name.clone(), description);
@@ -86,14 +86,14 @@ impl Llm {
             profile.input_modes.push("image/*".to_owned());
         }
         profile.memory = MEMORY;
-        // To ask again changes nothing in the world, and what was half said is replaced.
+        // A request has no side effects, and the second answer replaces the unfinished first one.
         profile.recovery = Recovery::Rerun(2);
         profile.concurrency = 64;
         profile.timeout = Some(Duration::from_secs(600));
         profile
     }
 
-    /// A failure of which callers, and the log, may hear all that is said.
+    /// A failure without secrets and system prompt, safe for callers and the log.
     fn redact(&self, failure: Failure) -> Failure {
         let (secrets, system) = (self.endpoint.secrets(), self.system.as_deref());
         let redact = |text: String| error_body::redact(&text, secrets, system);
@@ -109,7 +109,7 @@ impl Llm {
         let (finish, refused) = match outcome {
             Ok(outcome) => outcome,
             Err(ended) => {
-                // What was said stays, however it ended.
+                // The task keeps the text that came before the failure.
                 artifact.flush().await?;
                 return Err(ended);
             }
@@ -130,7 +130,7 @@ impl Llm {
         }
     }
 
-    /// Writes down what is said until the end: how that was, and what was said instead of an answer.
+    /// Writes the answer to the artifact, and returns how it finished and the text of a refusal.
     async fn receive(
         &self,
         first: AnswerEvent,
@@ -170,7 +170,7 @@ impl Llm {
 #[async_trait]
 impl Agent for Llm {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        // To leave is to hang up: the connection belongs to what is dropped.
+        // Dropping the future closes the connection, which stops the model.
         let answered = tokio::select! {
             answered = self.answer(turn) => answered,
             () = turn.cancelled().cancelled() => return Err(AgentError::Stopped),
@@ -187,7 +187,7 @@ impl Agent for Llm {
     }
 }
 
-/// An answer to each message of a task: `answer`, `answer-2` and so on.
+/// Writer of the artifact for this message: `answer`, `answer-2` and so on.
 fn answer_writer(turn: &Turn) -> ArtifactWriter<'_> {
     let history = turn.task().history.as_deref().unwrap_or_default();
     let asked = history.iter().filter(|message| message.role == Role::User);
@@ -195,7 +195,7 @@ fn answer_writer(turn: &Turn) -> ArtifactWriter<'_> {
     ArtifactWriter::new(turn, prompt::answer_id(before.count()), "answer")
 }
 
-/// What the model said about its answer.
+/// Metadata of the answer: usage and finish reason.
 fn about(finish: &Finish) -> Option<Metadata> {
     let mut about = Metadata::new();
     if let Some(usage) = &finish.usage {
@@ -208,8 +208,7 @@ fn about(finish: &Finish) -> Option<Metadata> {
     Some(about).filter(|about| !about.is_empty())
 }
 
-/// The numbers among what an endpoint counts. It is given out as it is, so that nothing else is taken
-/// for one.
+/// The numbers in `usage`. Callers see them, so every value of another type is dropped.
 fn counts(usage: &Map<String, Value>, depth: usize) -> Map<String, Value> {
     let numbers =
         usage.iter().filter(|(name, _)| is_word(name)).take(COUNTS).filter_map(|(name, value)| {
@@ -229,7 +228,7 @@ fn counts(usage: &Map<String, Value>, depth: usize) -> Map<String, Value> {
     numbers.collect()
 }
 
-/// Whether it is a word such as endpoints use among themselves.
+/// True for a short ASCII identifier, the only text of an endpoint that is passed on unredacted.
 fn is_word(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

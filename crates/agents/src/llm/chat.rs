@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What every request says beside the conversation: the model, and further members of the body.
+/// Members of every request beside the messages: the model, and further ones from the configuration.
 #[derive(Debug, Clone)]
 pub struct Parameters(Map<String, Value>);
 
@@ -33,23 +33,23 @@ pub(super) struct ImageUrl {
     url: String,
 }
 
-/// What a model says, one after the other.
+/// One event of an answer.
 #[derive(Debug)]
 pub(super) enum AnswerEvent {
-    /// More of its answer.
+    /// More text of the answer.
     Text(String),
-    /// More of why it does not answer.
+    /// More text of a refusal.
     Refusal(String),
-    /// That it has finished.
+    /// The end of the answer.
     End(Finish),
 }
 
-/// What a model says about its answer.
+/// The end of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Finish {
-    /// Why it ended where it did.
+    /// The finish reason.
     pub(super) reason: Option<String>,
-    /// What it took.
+    /// The tokens used.
     pub(super) usage: Option<Map<String, Value>>,
 }
 
@@ -85,13 +85,13 @@ struct CompletionRequest<'a> {
 }
 
 impl Parameters {
-    /// Members that are not for others to set.
+    /// Members that the configuration may not set.
     pub const OWN: [&'static str; 4] = ["model", "messages", "stream", "n"];
 
     /// A model, and further members of the body such as `temperature`.
     pub fn new(model: &str, further: Map<String, Value>) -> Self {
         let mut members = Map::new();
-        // Otherwise a stream does not say what it took. Who knows better says so in `further`.
+        // Without this a stream has no usage. The configuration can override it in `further`.
         let usage = Map::from_iter([("include_usage".to_owned(), Value::Bool(true))]);
         members.insert("stream_options".to_owned(), Value::Object(usage));
         members.extend(further);

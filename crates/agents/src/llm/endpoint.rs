@@ -20,70 +20,70 @@ use super::{
 };
 use crate::{failure::Failure, text::whole_characters};
 
-/// Bytes of one event, and of an answer that is no stream.
+/// Largest event of a stream, and largest response that is not a stream.
 const EVENT: usize = 1 << 20;
 
-/// Bytes of a complaint. Whoever has more to say is not listened to: what is cut off may be half of
-/// a secret.
+/// Largest error body. A longer one is dropped as a whole: a truncated one could end within a secret,
+/// which redaction would then miss.
 const MAX_ERROR_BODY: usize = 64 << 10;
 
-/// How long after its end an answer may say what it took, and that nothing more comes. Many servers
-/// never say the latter, and leave the connection open.
+/// Time that a stream has for usage and its end marker after the finish reason. Many servers send no end
+/// marker and leave the connection open.
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
-/// The first pause before a request is tried again; each is about twice the one before.
+/// First delay before a retry; each further one is about twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The longest pause. An endpoint that asks for a longer one is not waited for.
+/// Longest delay before a retry. If an endpoint asks for more, the request fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Where a model is, who asks it, and for how long.
+/// A model's endpoint: its URL, key and timeouts.
 #[derive(Clone)]
 pub struct Endpoint {
     client: Client,
     url: Url,
     authorization: Option<HeaderValue>,
-    /// What nobody may be shown: the key, and what the URL may hold of the kind.
+    /// Secrets to redact: the key, and credentials in the URL.
     secrets: Secrets,
     patience: Patience,
 }
 
-/// How long an endpoint is waited for.
+/// Timeouts and retries of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For a connection.
+    /// Timeout of the connection.
     pub connect: Duration,
-    /// For the first word of an answer, from each request on.
+    /// Timeout of the first event, per request.
     pub first_token: Duration,
-    /// For the next sign of life; `None` is for ever.
+    /// Stall timeout between two reads of a stream; `None` for no limit.
     pub idle: Option<Duration>,
-    /// How often a request is tried again while there is no word.
+    /// Retries of a request before its first event.
     pub retries: usize,
 }
 
-/// Why there can be no such endpoint.
+/// Error in the settings of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointError {
     /// The URL cannot be called.
     Url,
-    /// The key cannot stand in a header.
+    /// The key contains characters that a header cannot have.
     Key,
     /// TLS cannot be set up; the text says why.
     Tls(String),
 }
 
-/// The words of one answer, as they come.
+/// The events of one answer.
 pub(super) struct AnswerStream {
     response: Response,
     parser: sse::Parser,
     events: VecDeque<AnswerEvent>,
     finish: Finish,
-    /// Until when it is listened to, once the model has said that it has finished.
+    /// Deadline for the rest of the stream, set once the finish reason has arrived.
     ends: Option<Instant>,
     idle: Duration,
 }
 
-/// Why there is no answer, and whether there may be one later.
+/// A failed request, and when it may be repeated.
 pub(super) struct RequestFailure {
     pub(super) failure: Failure,
     pub(super) again: Option<Again>,
@@ -128,27 +128,28 @@ impl Endpoint {
             Ok::<_, reqwest::header::InvalidHeaderValue>(value)
         });
         let authorization = authorization.transpose().map_err(|_| EndpointError::Key)?;
-        // Whoever is redirected would take the key along.
+        // A redirect would send the key to another server.
         let client = Client::builder()
             .redirect(Policy::none())
             .no_proxy()
             .referer(false)
             .connect_timeout(patience.connect)
-            // Shorter than most servers', so that no request meets a connection that is being closed.
+            // Shorter than the idle timeout of most servers, so that no request meets a connection
+            // that is being closed.
             .pool_idle_timeout(Duration::from_secs(20))
             .user_agent(concat!("herald/", env!("CARGO_PKG_VERSION")));
-        // To read the system's roots takes long, and a connection in the open needs none.
+        // Loading the system's roots is slow, and plain HTTP does not need them.
         let client = if is_plain { client.tls_certs_only([]) } else { client };
         let client = client.build().map_err(|fault| EndpointError::Tls(causes(&fault)))?;
         Ok(Self { client, url, authorization, secrets, patience })
     }
 
-    /// What nobody may be shown.
+    /// Secrets to redact in everything that the endpoint sends.
     pub(super) fn secrets(&self) -> &Secrets {
         &self.secrets
     }
 
-    /// Asks until there is a first word: that, and the rest of the answer.
+    /// Sends the request, with retries until the first event, and returns that and the rest of the stream.
     pub(super) async fn ask(
         &self,
         body: Vec<u8>,
@@ -170,7 +171,7 @@ impl Endpoint {
                 Err(_) => {
                     let limit = limit.as_secs_f64();
                     let kind = format!("got no answer from its model within {limit} s");
-                    // Who was waited for so long is not waited for again.
+                    // A request that used up its whole timeout is not repeated.
                     return Err(RequestFailure {
                         failure: Failure::new(kind),
                         again: Some(Again::Soon),
@@ -209,7 +210,7 @@ impl Endpoint {
             events: VecDeque::new(),
             finish: Finish::default(),
             ends: None,
-            // Until the first word there is another limit.
+            // Until the first event the timeout of the whole request applies.
             idle: Duration::MAX,
         };
         let event =
@@ -245,7 +246,7 @@ impl Endpoint {
         let status = response.status();
         let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let wait = wait.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
-        // What cannot be read of a complaint is not worth a second one.
+        // If the error body cannot be read, the status alone is reported.
         let body = body(&mut response, MAX_ERROR_BODY).await.ok().flatten();
         let kind = if status.is_redirection() {
             "was sent elsewhere by its model's endpoint, which is not followed".to_owned()
@@ -261,23 +262,23 @@ impl Endpoint {
 }
 
 impl AnswerStream {
-    /// The next word. That it has finished is the last one.
+    /// The next event; the last one is [`AnswerEvent::End`].
     pub(super) async fn next(&mut self) -> Result<AnswerEvent, Failure> {
         self.next_or_end().await?.ok_or_else(broke_off)
     }
 
-    /// The next word, or none if the stream ended before the answer did.
+    /// The next event, or `None` if the stream ended before the answer did.
     async fn next_or_end(&mut self) -> Result<Option<AnswerEvent>, Failure> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
             if self.finish.reason.is_some() {
-                // Counted from here: how long it takes to write down what it said is our own affair.
+                // The stall timeout starts with the read: the time for our own writes does not count.
                 let ends = *self.ends.get_or_insert_with(|| Instant::now() + AFTERWARDS);
                 match timeout_at(ends, self.response.chunk()).await {
                     Ok(Ok(Some(bytes))) if Instant::now() < ends => self.take(&bytes)?,
-                    // It has said that it has finished, so that nothing is missing.
+                    // The finish reason has arrived, so the answer is complete.
                     Ok(_) | Err(_) => self.end(),
                 }
                 continue;
@@ -305,7 +306,7 @@ impl AnswerStream {
         kind.trim().eq_ignore_ascii_case("text/event-stream")
     }
 
-    /// The first word of an endpoint that does not stream, or none if its answer broke off.
+    /// The first event of a response that is not a stream, or `None` if its body ended early.
     async fn read_whole(&mut self) -> Result<Option<AnswerEvent>, Failure> {
         let Some(body) = body(&mut self.response, EVENT).await? else { return Ok(None) };
         match serde_json::from_slice::<CompletionChunk>(&whole_characters(body.as_bytes())) {
@@ -325,7 +326,7 @@ impl AnswerStream {
         }
     }
 
-    /// Nothing more is said.
+    /// Ends the answer.
     fn end(&mut self) {
         self.events.push_back(AnswerEvent::End(std::mem::take(&mut self.finish)));
     }
@@ -366,7 +367,7 @@ impl AnswerStream {
                     delta.refusal.filter(|text| !text.is_empty()).map(AnswerEvent::Refusal);
                 self.events.extend(said.into_iter().chain(refused));
             }
-            // Some endpoints give an empty reason with every word, and some go on after a good one.
+            // Some endpoints send an empty reason with every chunk, and some send text after a valid one.
             let reason = choice.finish_reason.filter(|reason| !reason.is_empty());
             if self.events.len() > before {
                 self.ends = None;
@@ -386,12 +387,12 @@ fn too_large(most: usize) -> Failure {
 }
 
 fn broken(kind: &str, fault: reqwest::Error) -> Failure {
-    // A URL may hold a secret.
+    // The error is shown without its URL, which may contain a secret.
     let message = Some(causes(&fault.without_url()));
     Failure { message, ..Failure::new(kind) }
 }
 
-/// A body that is not longer than that, or none if it broke off.
+/// Reads a body up to a limit; `None` if it ended early.
 async fn body(response: &mut Response, most: usize) -> Result<Option<String>, Failure> {
     let mut body = Vec::new();
     loop {
@@ -408,7 +409,7 @@ async fn body(response: &mut Response, most: usize) -> Result<Option<String>, Fa
     }
 }
 
-/// A fault and what is behind it: why no connection came about is not said by the first.
+/// The text of an error with its causes: the first one does not say why a connection failed.
 fn causes(fault: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(fault), |fault| fault.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
