@@ -38,27 +38,28 @@ use crate::{
     text::truncate,
 };
 
-/// What a coding agent may write in one turn.
+/// Default limit of a coding agent's output in one turn, in bytes.
 const MAX_OUTPUT: u64 = 64 << 20;
 
-/// The longest name of a session that is kept.
+/// Longest session id that is kept, in bytes.
 const SESSION: usize = 512;
 
-/// How much is told of a model's or a tool's name, and of a tool's output.
+/// Characters that are shown of a model's or a tool's name, and of a tool's output.
 const SHOWN: usize = 200;
 
-/// The images that models take, and how large: 5 MB in base64 is what most take. Others are files.
+/// Images that are passed to the model, by type and size: most models accept 5 MB in base64. Other
+/// images are passed as files.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MAX_IMAGE: usize = 3_750_000;
 
-/// The artifact that grows with the answer.
+/// The artifact with the text of the answer.
 const ANSWER: &str = "assistant-response";
-/// The artifact that says which model works in which session.
+/// The artifact with the model and the session id.
 const METADATA: &str = "agent-metadata";
-/// The artifact that closes the work.
+/// The artifact with the summary and the statistics.
 const RESULT: &str = "result";
 
-/// Which coding agent it is.
+/// A known coding agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Preset {
     /// Claude Code.
@@ -71,59 +72,59 @@ pub enum Preset {
     Gemini,
     /// OpenCode.
     Opencode,
-    /// Whatever speaks the Agent Client Protocol.
+    /// Any agent with the Agent Client Protocol.
     Acp,
 }
 
-/// Gives each message to a coding agent.
+/// Agent that runs a coding CLI for each message.
 #[derive(Debug, Clone)]
 pub struct Coding {
-    /// Whom failures are blamed on.
+    /// The agent's name, for messages about its failures.
     pub name: AgentName,
-    /// How it is spoken with.
+    /// The kind of coding agent, which selects the dialect.
     pub preset: Preset,
-    /// What to run.
+    /// The program to run.
     pub program: Program,
     /// The model to use, if not the agent's own choice.
     pub model: Option<String>,
     /// The profile to use, for agents that have such.
     pub profile_name: Option<String>,
-    /// What stands above the agent's own configuration, for agents that can be given that.
+    /// Overrides of the agent's own configuration, for agents that accept them.
     pub settings: Map<String, Value>,
-    /// Whether the agent may do everything without asking.
+    /// True if the agent may do everything without approval.
     pub force: bool,
-    /// How long it may take until its first word, if not for ever.
+    /// Timeout of its first event; `None` for no limit.
     pub start_timeout: Option<Duration>,
-    /// After so long, what nobody answered is denied.
+    /// Timeout of an approval, after which it is denied.
     pub approval_timeout: Duration,
-    /// How many bytes it may write in one turn.
+    /// Bytes that it may write in one turn.
     pub max_output: u64,
-    /// How much callers hear of its failures.
+    /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
-    /// What runs it.
+    /// The server's processes, which this one joins.
     pub processes: Processes,
 }
 
-/// Why the work was cut off.
+/// Reason why a turn ended before its work was done.
 enum CodingError {
-    /// The turn is over, or what was said does not fit into its task.
+    /// The engine stopped the turn, or refused a write.
     Turn(AgentError),
-    /// The agent may not go on, or did not.
+    /// The agent failed, or exceeded a limit.
     Failed(Failure),
-    /// The agent's session is gone.
+    /// The agent's session does not exist any more.
     SessionLost,
-    /// Nobody answers, and the turn ends with its question.
+    /// The turn ends while its question is open; a later answer starts a new turn.
     Unanswered,
 }
 
-/// How the work ended.
+/// The result of the work.
 struct Done {
     summary: Option<String>,
     stats: Map<String, Value>,
 }
 
 impl Coding {
-    /// A coding agent, within the usual limits.
+    /// A coding agent with the default limits.
     pub fn new(name: &str, preset: Preset, program: Program, processes: Processes) -> Self {
         Self {
             name: AgentName::new(name),
@@ -141,12 +142,12 @@ impl Coding {
         }
     }
 
-    /// What it declares about itself.
+    /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
         let mut profile = Profile::new(self.name.clone(), self.preset.description());
         profile.title = format!("coding-agent-a2a ({})", self.preset.name());
         profile.version = Some("0.1.0".to_owned());
-        // The card stays that of coding-agent-a2a, which took text alone.
+        // The card stays that of coding-agent-a2a, which accepted text only.
         profile.further_input_modes = vec!["*/*".to_owned()];
         profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
         profile.skills = vec![Skill {
@@ -168,12 +169,12 @@ impl Coding {
             output_modes: profile.output_modes.clone(),
         }];
         profile.waits = true;
-        // What it has done to the files cannot be done again.
+        // Its changes to files cannot be repeated.
         profile.recovery = Recovery::Fail;
         profile.concurrency = 4;
         // Each holds a process of some hundred megabytes while it waits.
         profile.max_waiting = 8;
-        // The agent's session of a conversation is found in its earlier tasks, and has one user.
+        // The session of a conversation is found in its earlier tasks, and only one turn may use it.
         profile.memory = 8;
         profile.serial = true;
         profile.timeout = Some(Duration::from_secs(3600));
@@ -211,7 +212,7 @@ impl Coding {
             () = turn.cancelled().cancelled() => Err(CodingError::Turn(AgentError::Stopped)),
         };
         match outcome {
-            // The caller need not wait for the process. Whoever is next in the conversation must.
+            // The caller gets the result before the process has exited; the next turn has to wait.
             Ok(Some(done)) => {
                 let ended = conversation.finish(self.program.grace);
                 Ok(tokio::join!(done.complete(turn), ended).0?)
@@ -231,8 +232,8 @@ impl Coding {
         }
     }
 
-    /// Waits for the agent's first word, but not for ever: what does not speak its dialect may say
-    /// nothing that means anything.
+    /// Waits for the agent's first event, up to the start timeout: a program with another protocol may
+    /// never produce one.
     async fn begin(&self, conversation: &mut Conversation) -> Result<(), CodingError> {
         let Some(limit) = self.start_timeout else { return Ok(()) };
         match timeout(limit, conversation.next()).await {
@@ -246,7 +247,7 @@ impl Coding {
         Ok(())
     }
 
-    /// Tells the task what the agent says, until it is done; `None` if it ends before.
+    /// Writes the agent's events to the task until it is done; `None` if it exits before.
     async fn relay_events(
         &self,
         turn: &Turn,
@@ -276,7 +277,7 @@ impl Coding {
                 Some(AgentEvent::Retry { attempt, .. }) => Some(*attempt),
                 Some(_) | None => None,
             };
-            // Several of its helpers may wait for the model at once.
+            // Several subagents may wait for the model at once and report the same attempt.
             let is_repeated = std::mem::replace(&mut retried, retry) == retry;
             match event {
                 Some(AgentEvent::Init { model, session }) => {
@@ -315,7 +316,7 @@ impl Coding {
         }
     }
 
-    /// The agent is at work: tells with what.
+    /// Reports that the agent works, with its model and session.
     async fn report_start(
         &self,
         turn: &Turn,
@@ -323,7 +324,7 @@ impl Coding {
         session: Option<String>,
     ) -> Result<(), Stop> {
         turn.report(TaskState::Working, Vec::new()).await?;
-        // It comes back on a command line.
+        // The session id is passed back on a command line, so it is checked here.
         let session = session.filter(|name| {
             name.len() <= SESSION && !name.is_empty() && !name.contains(char::is_control)
         });
@@ -336,7 +337,7 @@ impl Coding {
         turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
     }
 
-    /// Lets the caller decide, or time.
+    /// Asks the caller for an approval, until it answers or the timeout denies it.
     async fn resolve_approval(
         &self,
         turn: &Turn,
@@ -367,7 +368,7 @@ impl Coding {
         Ok(())
     }
 
-    /// What nobody answers is denied.
+    /// Denies an approval that was not answered in time.
     async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<ApprovalChoice, CodingError> {
         turn.progress("Denied: nobody answered in time").await?;
         let unable = || CodingError::Failed(Failure::new("asked for what can only be allowed"));
@@ -388,7 +389,7 @@ impl Agent for Coding {
         };
         match done {
             Ok(()) => Ok(()),
-            // The question stands, and an answer finds the agent's session again.
+            // The question stays open, and its answer resumes the agent's session.
             Err(CodingError::Unanswered) => Ok(()),
             Err(CodingError::SessionLost) => {
                 let failure = Failure::new("lost its session");
@@ -418,7 +419,7 @@ impl Done {
 }
 
 impl Coding {
-    /// The agent's own session of this conversation, if there was one.
+    /// The agent's session of this conversation, if an earlier task has one.
     fn session(&self, turn: &Turn) -> Option<String> {
         let of = |task: &Task| {
             let artifacts = task.artifacts.as_deref().unwrap_or_default();
@@ -436,7 +437,7 @@ impl Preset {
     pub const ALL: [Self; 6] =
         [Self::ClaudeCode, Self::Codex, Self::Cursor, Self::Gemini, Self::Opencode, Self::Acp];
 
-    /// What it is called in settings.
+    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
@@ -474,7 +475,7 @@ impl From<Stop> for CodingError {
     }
 }
 
-/// Hears what the agent says while it should wait, until it is gone.
+/// Buffers events that the agent sends while it waits for an answer, until it exits.
 async fn buffer_events(
     conversation: &mut Conversation,
     early: &mut VecDeque<AgentEvent>,
@@ -488,7 +489,7 @@ async fn buffer_events(
     }
 }
 
-/// The images of a message that a model can be shown.
+/// The images of a message that models accept.
 fn images(message: &Message, given: &PreparedInput) -> Vec<Image> {
     let parts = message.parts.iter().zip(&given.paths);
     let images = parts.filter_map(|(part, path)| {

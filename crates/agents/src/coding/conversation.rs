@@ -16,32 +16,32 @@ use crate::{
     text::{BoundedLine, LineReader, Tail, whole_characters},
 };
 
-/// The longest line of a coding agent: whole files stand in them.
+/// Longest line of a coding agent: lines may contain whole files.
 const LINE: usize = 8 << 20;
 
-/// How long an agent may take to hear that its work is to stop, before it is ended.
+/// Time that an agent has to react to a cancel before it is ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long an agent that seems to be done must be silent to be taken for done. A turn that is due
-/// begins within milliseconds, even if a busy machine makes that seconds.
+/// Silence after which an agent that seems to be done counts as done. It starts further work within
+/// milliseconds, on a busy machine within seconds.
 const REST: Duration = Duration::from_secs(10);
 
-/// A coding agent that runs. Dropped, it is killed.
+/// A running coding agent. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Conversation {
     dialect: Box<dyn CliDialect>,
     process: Process,
     stdin: Option<ChildStdin>,
-    /// What the agent is told as it comes to read it.
+    /// Bytes for the agent's input that are not written yet.
     outbox: Vec<u8>,
     is_closing: bool,
     lines: LineReader<ChildStdout>,
     stderr: Tail<ChildStderr>,
-    /// What it said and nobody has heard yet.
+    /// Events that have not been returned yet.
     said: VecDeque<AgentEvent>,
-    /// How much it may still say.
+    /// Bytes that it may still write.
     room: u64,
-    /// What it was given to read goes when it does.
+    /// The input files, which are removed with this.
     _given: PreparedInput,
 }
 
@@ -75,7 +75,7 @@ impl Conversation {
         Ok(conversation)
     }
 
-    /// What it says next; `None` at its end. Nothing is lost if this is dropped before it returns.
+    /// The next event; `None` at the end. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<AgentEvent>, Failure> {
         loop {
             if let Some(event) = self.said.pop_front() {
@@ -98,36 +98,36 @@ impl Conversation {
         }
     }
 
-    /// Tells it what the caller chose.
+    /// Passes the caller's choice to the agent.
     pub(super) fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice) {
         let mut out = DialectOutput::default();
         self.dialect.answer(approval, choice, &mut out);
         self.take(out);
     }
 
-    /// Puts something back that it said too early.
+    /// Puts events back at the front of the queue.
     pub(super) fn put_back(&mut self, events: VecDeque<AgentEvent>) {
         for event in events.into_iter().rev() {
             self.said.push_front(event);
         }
     }
 
-    /// Lets it end by itself, and ends it where it does not in time. Its work is done, so its exit
-    /// code says nothing.
+    /// Waits for the agent to exit, and ends it after the grace. Its work is done, so its exit code
+    /// does not matter.
     pub(super) async fn finish(mut self, grace: Duration) {
         self.stdin = None;
         tokio::select! {
             _ = timeout(grace, self.process.wait()) => {}
-            never = hush(&mut self.lines, &mut self.stderr) => match never {},
+            never = discard_output(&mut self.lines, &mut self.stderr) => match never {},
         }
         self.process.end().await;
     }
 
-    /// Why it ended in the middle of its work.
+    /// The failure of an agent that exited in the middle of its work.
     pub(super) async fn broken_off(mut self, grace: Duration) -> Failure {
         let status = tokio::select! {
             status = timeout(grace, self.process.wait()) => status,
-            never = hush(&mut self.lines, &mut self.stderr) => match never {},
+            never = discard_output(&mut self.lines, &mut self.stderr) => match never {},
         };
         let failure = match status {
             Ok(Ok(status)) => self.failure(status).await,
@@ -137,7 +137,7 @@ impl Conversation {
         failure
     }
 
-    /// Ends it: tells it so where it listens, and then does so.
+    /// Ends the agent, after a cancel in its own protocol.
     pub(super) async fn end(mut self) {
         let mut out = DialectOutput::default();
         self.dialect.cancel(&mut out);
@@ -147,11 +147,11 @@ impl Conversation {
         }
         tokio::select! {
             () = self.process.end() => {}
-            never = hush(&mut self.lines, &mut self.stderr) => match never {},
+            never = discard_output(&mut self.lines, &mut self.stderr) => match never {},
         }
     }
 
-    /// Says what is left to say, and hears nothing any more.
+    /// Writes the rest of the input, and discards all output.
     async fn drained(&mut self) {
         loop {
             tokio::select! {
@@ -163,10 +163,10 @@ impl Conversation {
     }
 
     async fn failure(&mut self, status: ExitStatus) -> Failure {
-        // What it started may hold the pipe open, and some of it may have got away.
+        // Its children may hold the pipe open, and some may have escaped the process tree.
         self.process.end().await;
         let _ = timeout(STUCK, self.stderr.read_all()).await;
-        // It has its own way to say what callers should hear. This is for whoever runs it.
+        // Messages for callers come in the agent's own protocol; this text is for the operator.
         Failure { message: None, ..Failure::ended(status, self.stderr.kept()) }
     }
 
@@ -202,7 +202,7 @@ impl Conversation {
     }
 }
 
-/// Writes some of what there is. Whoever does not listen any more need not be told.
+/// Writes part of the buffer. A write error discards the rest: the agent has closed its input.
 async fn write(stdin: &mut Option<ChildStdin>, outbox: &mut Vec<u8>) {
     let written = match stdin {
         Some(stdin) => stdin.write(outbox).await.ok(),
@@ -217,8 +217,12 @@ async fn write(stdin: &mut Option<ChildStdin>, outbox: &mut Vec<u8>) {
     }
 }
 
-/// Listens for ever, so that an agent that comes to its end does not get stuck with its last words.
-async fn hush(lines: &mut LineReader<ChildStdout>, stderr: &mut Tail<ChildStderr>) -> Infallible {
+/// Reads and discards output for ever, so that an agent that is shutting down does not block on a full
+/// pipe.
+async fn discard_output(
+    lines: &mut LineReader<ChildStdout>,
+    stderr: &mut Tail<ChildStderr>,
+) -> Infallible {
     loop {
         tokio::select! {
             Some(_) = lines.next() => {}
