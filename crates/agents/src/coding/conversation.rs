@@ -38,7 +38,7 @@ pub(super) struct Conversation {
     lines: LineReader<ChildStdout>,
     stderr: Tail<ChildStderr>,
     /// Events that have not been returned yet.
-    said: VecDeque<AgentEvent>,
+    events: VecDeque<AgentEvent>,
     /// Bytes that it may still write.
     room: u64,
     /// The input files, which are removed with this.
@@ -67,7 +67,7 @@ impl Conversation {
             is_closing: false,
             lines: LineReader::new(pipes.stdout, LINE),
             stderr: Tail::new(pipes.stderr, STDERR_TAIL),
-            said: VecDeque::new(),
+            events: VecDeque::new(),
             room,
             _given: given,
         };
@@ -78,7 +78,7 @@ impl Conversation {
     /// The next event; `None` at the end. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<AgentEvent>, Failure> {
         loop {
-            if let Some(event) = self.said.pop_front() {
+            if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
             tokio::select! {
@@ -108,7 +108,7 @@ impl Conversation {
     /// Puts events back at the front of the queue.
     pub(super) fn put_back(&mut self, events: VecDeque<AgentEvent>) {
         for event in events.into_iter().rev() {
-            self.said.push_front(event);
+            self.events.push_front(event);
         }
     }
 
@@ -189,7 +189,7 @@ impl Conversation {
     }
 
     fn take(&mut self, out: DialectOutput) {
-        self.said.extend(out.events);
+        self.events.extend(out.events);
         self.outbox.extend(out.lines);
         self.is_closing |= out.is_closed;
         self.close_when_told();

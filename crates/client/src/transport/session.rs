@@ -33,7 +33,7 @@ use crate::{call::Outgoing, error::Error};
 const OUTBOX: usize = 32;
 /// Messages of one call that may wait to be read; their bytes are limited too.
 const INBOX: usize = 1024;
-/// How long the other side may take to say goodbye.
+/// Time that the peer has to close the connection.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The headers that have a meaning for a single call.
@@ -47,29 +47,29 @@ const PARAMETERS: [&str; 7] = [
     "tracestate",
 ];
 
-/// Whole messages, as they come.
+/// Reading half of a connection: whole messages.
 #[async_trait]
 pub(crate) trait MessageReader: Send {
     /// The next message. Dropping the future loses nothing.
     async fn next(&mut self) -> Result<Bytes, Error>;
 }
 
-/// Whole messages, as they go.
+/// Writing half of a connection: whole messages.
 #[async_trait]
 pub(crate) trait MessageWriter: Send {
     async fn send(&mut self, message: Bytes) -> Result<(), Error>;
 
-    /// Says that nothing more comes.
+    /// Closes the writing half.
     async fn close(&mut self);
 }
 
-/// How a connection comes about.
+/// Opens connections.
 #[async_trait]
 pub(crate) trait Dial: fmt::Debug + Send + Sync + 'static {
     async fn dial(&self) -> Result<(Box<dyn MessageReader>, Box<dyn MessageWriter>), Error>;
 }
 
-/// An interface that is called over a connection that lasts.
+/// Transport over a long-lived connection.
 #[derive(Debug)]
 pub(crate) struct Lasting {
     endpoint: Endpoint,
@@ -78,22 +78,22 @@ pub(crate) struct Lasting {
     calls: AtomicU64,
 }
 
-/// One connection. It is closed when nobody uses it any more.
+/// One connection. It is closed when its last user drops it.
 #[derive(Debug)]
 struct SharedConnection {
     outbox: mpsc::Sender<Bytes>,
     table: Arc<Mutex<CallTable>>,
 }
 
-/// The calls that are under way.
+/// The pending calls by id.
 #[derive(Debug)]
 enum CallTable {
     Open(HashMap<u64, PendingCall>),
-    /// Why there are none any more.
+    /// The connection has ended, for this reason.
     Over(Error),
 }
 
-/// Where the messages of a call go.
+/// A call whose answer is pending.
 #[derive(Debug)]
 struct PendingCall {
     inbox: mpsc::Sender<CallMessage>,
@@ -108,14 +108,14 @@ enum CallMessage {
     End,
 }
 
-/// What a call is answered with. Dropping it gives the call up.
+/// The messages that answer a call. Dropping it cancels the call.
 struct Answers {
     id: u64,
     dialect: Dialect,
     session: Arc<SharedConnection>,
     inbox: mpsc::Receiver<CallMessage>,
     waiting: Arc<AtomicUsize>,
-    /// A message that was looked at before its time.
+    /// A message that was peeked at.
     first: Option<CallMessage>,
     over: bool,
 }
@@ -126,7 +126,7 @@ impl Lasting {
         Self { endpoint, dial: Arc::new(dial), session, calls }
     }
 
-    /// The connection there is, or a new one. It may still be coming about; calls wait for it.
+    /// The current connection, or a new one. It may still be connecting; calls wait for it.
     fn session(&self) -> Arc<SharedConnection> {
         let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {
@@ -153,7 +153,7 @@ impl Lasting {
         Arc::new(SharedConnection { outbox, table })
     }
 
-    /// Has no more calls made over this connection: those it carries may end there.
+    /// Retires this connection: new calls get another one, pending ones may finish.
     fn retire(&self, session: &Arc<SharedConnection>) {
         let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         current.take_if(|current| Arc::ptr_eq(current, session));
@@ -177,8 +177,8 @@ impl Lasting {
         let message = jsonrpc::lasting_call(id, method, &params, &parameters);
         let mut answers = Arc::clone(session).ask(id, *dialect, message.into()).await?;
         if operation.is_streaming() {
-            // A refusal comes at once. Who is silent for longer than it takes to connect has the
-            // call and nothing to say yet.
+            // A refusal comes at once. After the connect timeout without a message, the server has
+            // accepted the call and has no event yet.
             if let Ok(refused) = timeout(http.timeouts.connect, answers.look()).await {
                 refused?;
             }
@@ -214,7 +214,7 @@ impl SharedConnection {
         matches!(*self.table(), CallTable::Over(_))
     }
 
-    /// Has a call written.
+    /// Queues a call for writing.
     async fn ask(
         self: Arc<Self>,
         id: u64,
@@ -250,7 +250,7 @@ impl Answers {
         Ok(message)
     }
 
-    /// Waits for the first message, and finds out whether it is a refusal.
+    /// Waits for the first message, and returns its error if it is a refusal.
     async fn look(&mut self) -> Result<(), Error> {
         let message = self.next_message().await?;
         if let CallMessage::Answer { text, .. } = &message
@@ -270,7 +270,7 @@ impl Answers {
         })
     }
 
-    /// Why no more messages come.
+    /// The reason why the connection ended.
     fn lost(&self) -> Error {
         match &*self.session.table() {
             CallTable::Over(why) => why.clone(),
@@ -308,7 +308,7 @@ impl Drop for Answers {
             CallTable::Over(_) => false,
         };
         if known && !self.over {
-            // If there is no room for it, the answer comes and is not for anybody.
+            // If the queue is full, the cancel is dropped and the late answer is ignored.
             let _ = self.session.outbox.try_send(jsonrpc::give_up(self.id).into());
         }
     }
@@ -320,7 +320,7 @@ impl fmt::Debug for Answers {
     }
 }
 
-/// What moves the messages of one connection.
+/// The task that moves the messages of one connection.
 struct Driver {
     dial: Arc<dyn Dial>,
     connect: Duration,
@@ -330,18 +330,18 @@ struct Driver {
 }
 
 impl Driver {
-    /// Lasts as long as the connection does, or somebody wants it.
+    /// Runs until the connection ends or its last user drops it.
     async fn run(self, mut messages: mpsc::Receiver<Bytes>) {
         let dialled = timeout(self.connect, self.dial.dial()).await;
         let end = match dialled {
             Ok(Ok((reader, writer))) => self.pass(reader, writer, &mut messages).await,
-            // No call was sent yet, so that none can have been received.
+            // No call has been written yet, so all of them can be repeated safely.
             Ok(Err(error)) if error.is_broken() || error.is_timeout() => Error::connect(error),
             Ok(Err(error)) => error,
             Err(_) => Error::connect(format!("nobody answered within {:?}", self.connect)),
         };
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        // Dropping the routes wakes who waits for an answer, and finds the reason here.
+        // Dropping the calls wakes their waiters, which read the reason from here.
         drop(mem::replace(&mut *table, CallTable::Over(end)));
     }
 
@@ -372,7 +372,7 @@ impl Driver {
         };
         match written {
             Err(error) => error,
-            // Nobody is there any more. The other side may still have something to put in order.
+            // The last user is gone. The peer gets a moment to shut down in order.
             Ok(()) => match timeout(GOODBYE, reading).await {
                 Ok(error) => error,
                 Err(_) => Error::broken("the connection was closed", "nobody used it any more"),
@@ -380,7 +380,7 @@ impl Driver {
         }
     }
 
-    /// Gives a message to its call.
+    /// Routes a message to its call.
     fn deliver(&self, message: Bytes) {
         let Some(about) = jsonrpc::incoming(&message) else {
             tracing::debug!(bytes = message.len(), "a message about no call");
@@ -389,7 +389,7 @@ impl Driver {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let CallTable::Open(calls) = &mut *table else { return };
         let only = calls.keys().next().copied().filter(|_| calls.len() == 1);
-        // A call whose id could not be read is told from others only where there are none.
+        // A message without a readable id can be assigned only if a single call is pending.
         let Some(id) = about.call.or(only) else { return };
         let Some(call) = calls.get(&id) else { return };
         let message = if about.is_end {
