@@ -23,7 +23,7 @@ use crate::{
 /// The path of a card since 0.3, and the one before it.
 const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
-/// Where a card is to be found.
+/// Source of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Below this URL, at one of the well-known paths.
@@ -42,15 +42,15 @@ pub(crate) struct FoundCard {
     pub(crate) card: AgentCard,
     /// The card as it was written; empty where it was handed over.
     pub(crate) document: Bytes,
-    /// What its signatures are worth.
+    /// The verdict on its signatures.
     pub(crate) verdict: Verdict,
-    /// Where it was found; `None` for a file.
+    /// The URL of the card; `None` for a file.
     pub(crate) url: Option<Url>,
     validators: HeaderMap,
     fresh_until: Instant,
 }
 
-/// What was found at a place.
+/// A fetched document, before it is read as a card.
 #[derive(Debug)]
 pub(crate) struct LoadedCard {
     pub(crate) bytes: Bytes,
@@ -83,7 +83,7 @@ impl Source {
             let name = words.next().ok_or_else(|| Error::setup("stdio: needs a command"))?;
             return Ok(Self::Program(Program { name, arguments: words.collect() }));
         }
-        // What stands before an @ may be a password.
+        // The part before an @ may be a password.
         let shown = if text.contains('@') { "this".to_owned() } else { format!("{text:?}") };
         let wrong = |why: &str| Error::setup(format!("{shown} is no agent's URL: {why}"));
         let url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
@@ -167,7 +167,7 @@ impl Source {
 }
 
 impl FoundCard {
-    /// Whether the card may be used without asking.
+    /// True if the card may be used without revalidation.
     pub(crate) fn is_fresh(&self) -> bool {
         Instant::now() < self.fresh_until
     }
@@ -190,7 +190,7 @@ impl FoundCard {
     }
 }
 
-/// What can be said about an agent that says nothing about itself.
+/// A minimal card for an agent that has none.
 pub(crate) fn unnamed(program: &Program) -> AgentCard {
     let mut card = AgentCard {
         name: program.name.to_string_lossy().into_owned(),
@@ -238,7 +238,7 @@ impl LoadedCard {
     }
 }
 
-/// Whether somebody's web page stands there.
+/// True if the response is a web page.
 fn is_page(headers: &HeaderMap, document: &[u8]) -> bool {
     let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     declared.is_some_and(|kind| kind.starts_with("text/html"))

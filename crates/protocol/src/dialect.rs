@@ -60,7 +60,7 @@ pub const FILENAME_COMPAT: &str = "filename_compat";
 /// Keeps the media type of a text or data part in 0.3.
 pub const MEDIA_TYPE_COMPAT: &str = "media_type_compat";
 
-/// How bodies look.
+/// The encoding of bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dialect {
     /// A2A 1.0, the same on JSON-RPC and REST.
@@ -85,7 +85,7 @@ pub enum Entry {
     V01,
 }
 
-/// What a 1.0 method without a version means.
+/// Meaning of a 1.0 method without a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissingVersion {
     /// By the letter: a missing version is 0.3, which has no such method, so it is refused.
@@ -205,7 +205,7 @@ impl Dialect {
         }
     }
 
-    /// Whether a message may come without an id, which the server then makes.
+    /// True if a message may lack an id, which the server then generates.
     pub const fn mints_message_id(self) -> bool {
         match self {
             Self::V1 => false,
@@ -290,7 +290,7 @@ impl Dialect {
         }
     }
 
-    /// How many messages of the history are asked for.
+    /// Number of history messages that the request asks for.
     pub(crate) fn history_length(self, length: Option<i32>) -> Option<i32> {
         self.shape().map_or(length, |shape| shape.history_length(length))
     }
@@ -463,7 +463,7 @@ fn read_item<T>(
     read.ok_or_else(|| Error::field("", "expected a task or a message"))
 }
 
-/// What is wrong with an answer is the agent's fault, not the caller's.
+/// Turns a fault in an answer into an error of the agent, not of the caller.
 fn reply<T>(read: Result<T, Error>) -> Result<T, Error> {
     read.map_err(|error| Error { kind: ErrorKind::InvalidAgentResponse, ..error })
 }

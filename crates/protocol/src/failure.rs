@@ -41,7 +41,7 @@ pub fn rest(dialect: Dialect, status: u16, body: &[u8]) -> Option<Error> {
     object.read(dialect, Some(status))
 }
 
-/// Whether an event of a REST stream holds an error instead of an item.
+/// True if an event of a REST stream holds an error instead of an item.
 pub fn is_error(event: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Probe {
@@ -89,7 +89,7 @@ pub fn grpc(
     }
 }
 
-/// What is known about an error, in any of its shapes.
+/// Members of an error, in any of its shapes.
 #[derive(Deserialize)]
 struct ErrorBodyObject<'a> {
     code: Option<i64>,
@@ -186,7 +186,7 @@ fn class_reason(name: &str) -> Option<String> {
     Some(reason)
 }
 
-/// What a gRPC status says by itself, in answer to this operation.
+/// The kind of error that a gRPC status without details means for this operation.
 fn kind_of_grpc(operation: Operation, code: i32) -> ErrorKind {
     match code {
         3 | 11 => ErrorKind::InvalidParams,
@@ -203,7 +203,7 @@ fn kind_of_grpc(operation: Operation, code: i32) -> ErrorKind {
     }
 }
 
-/// Where kinds share a number, the first in the table is the protocol's own.
+/// If several kinds share a code, the first in the table is the protocol's own.
 fn kind_of_code(dialect: Dialect, code: i32) -> Option<ErrorKind> {
     ErrorKind::ALL.iter().copied().find(|kind| {
         let codes = kind.codes();

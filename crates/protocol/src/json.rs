@@ -33,7 +33,7 @@ pub(crate) fn write(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("protocol types have string keys and finite numbers")
 }
 
-/// Whether `bytes` begin like a JSON object.
+/// True if `bytes` begin like a JSON object.
 pub(crate) fn is_object(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().first() == Some(&b'{')
 }

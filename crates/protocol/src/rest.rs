@@ -23,12 +23,12 @@ use crate::{
 
 pub use call::{Call, call};
 
-/// What a method and a path ask for.
+/// Match of a method and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// How bodies look. A mount that serves 0.3 without `/v1` may set it.
+    /// The dialect of the bodies. A mount that serves 0.3 without `/v1` may set it.
     pub dialect: Dialect,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// The namespace in the path.
     pub tenant: Option<TenantId>,
@@ -38,7 +38,7 @@ pub struct Route {
     pub config: Option<PushConfigId>,
 }
 
-/// Why there is no route.
+/// Reason why no route matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteError {
     /// Nothing is there.

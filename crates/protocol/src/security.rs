@@ -70,7 +70,7 @@ pub struct OAuth2Scheme {
     /// The flow on offer. Absent only where a card of 0.3 names none that is known.
     #[serde(default, deserialize_with = "read_flow", serialize_with = "write_flow")]
     pub flows: Option<OAuthFlow>,
-    /// Where the authorization server describes itself (RFC 8414).
+    /// URL of the authorization server's metadata (RFC 8414).
     #[serde(default, alias = "oauth2_metadata_url", skip_serializing_if = "is_blank")]
     pub oauth2_metadata_url: Option<String>,
 }
@@ -116,19 +116,19 @@ pub enum OAuthFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthorizationCodeFlow {
-    /// Where the user is sent.
+    /// The authorization endpoint.
     #[serde(default, alias = "authorization_url")]
     pub authorization_url: String,
-    /// Where the code is exchanged.
+    /// The token endpoint.
     #[serde(default, alias = "token_url")]
     pub token_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
     pub scopes: Scopes,
-    /// Whether PKCE (RFC 7636) is a must.
+    /// True if PKCE (RFC 7636) is required.
     #[serde(default, alias = "pkce_required", skip_serializing_if = "std::ops::Not::not")]
     pub pkce_required: bool,
 }
@@ -137,13 +137,13 @@ pub struct AuthorizationCodeFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientCredentialsFlow {
-    /// Where tokens come from.
+    /// The token endpoint.
     #[serde(default, alias = "token_url")]
     pub token_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
     pub scopes: Scopes,
 }
@@ -152,16 +152,16 @@ pub struct ClientCredentialsFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceCodeFlow {
-    /// Where the device asks for a code.
+    /// The device authorization endpoint.
     #[serde(default, alias = "device_authorization_url")]
     pub device_authorization_url: String,
-    /// Where the code is exchanged.
+    /// The token endpoint.
     #[serde(default, alias = "token_url")]
     pub token_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
     pub scopes: Scopes,
 }
@@ -170,13 +170,13 @@ pub struct DeviceCodeFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImplicitFlow {
-    /// Where the user is sent.
+    /// The authorization endpoint.
     #[serde(default, alias = "authorization_url", skip_serializing_if = "String::is_empty")]
     pub authorization_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -189,13 +189,13 @@ pub struct ImplicitFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PasswordFlow {
-    /// Where tokens come from.
+    /// The token endpoint.
     #[serde(default, alias = "token_url", skip_serializing_if = "String::is_empty")]
     pub token_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(
         default,
         deserialize_with = "null_as_default",

@@ -30,9 +30,9 @@ pub struct TraceContext {
     pub trace: NonZeroU128,
     /// The span.
     pub span: NonZeroU64,
-    /// Whether its maker records the trace.
+    /// True if the sender records the trace.
     pub sampled: bool,
-    /// What tracing systems added, passed on as it is.
+    /// The `tracestate`, passed on unchanged.
     pub state: Option<Arc<str>>,
 }
 

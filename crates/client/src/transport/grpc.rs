@@ -36,7 +36,7 @@ struct Messages {
     operation: Operation,
     body: Body,
     buffer: BytesMut,
-    /// How large a message may be.
+    /// Largest message in bytes.
     limit: usize,
 }
 

@@ -15,15 +15,15 @@ use tokio::{
 use super::session::{Dial, GOODBYE, MessageReader, MessageWriter};
 use crate::error::Error;
 
-/// How much room is made for the next piece of a line.
+/// Bytes reserved for each read.
 const PIECE: usize = 8 << 10;
 
 /// A program and its arguments.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Program {
-    /// What is started.
+    /// The executable.
     pub name: OsString,
-    /// What it is given.
+    /// The arguments.
     pub arguments: Vec<OsString>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Pipe {
 struct StdioReader {
     output: ChildStdout,
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no end of a line.
+    /// Bytes of the buffer that are known to contain no line end.
     searched: usize,
     limit: usize,
     group: ProcessGroup,
@@ -102,7 +102,7 @@ impl MessageReader for StdioReader {
 }
 
 impl StdioReader {
-    /// Why a program says nothing more.
+    /// The error for a program that closed its output.
     async fn ended(&mut self) -> Error {
         match timeout(GOODBYE, self.group.process.wait()).await {
             Ok(Ok(status)) => Error::broken("the program has ended", status.to_string()),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Violation;
 
-/// What a member holds.
+/// Type of a member.
 #[derive(Debug, Clone, Copy)]
 enum FieldShape {
     Text,

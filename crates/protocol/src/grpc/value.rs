@@ -31,7 +31,7 @@ const MAX_LEVELS: usize = 128;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Open(Vec<u8>);
 
-/// Why an open value is refused.
+/// Reason why an open value is refused.
 #[derive(Debug, Clone, Copy)]
 enum WireError {
     Number,

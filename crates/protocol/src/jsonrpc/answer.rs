@@ -12,7 +12,7 @@ use crate::{
     failure, json,
 };
 
-/// Why an answer holds no result.
+/// Reason why a response has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoResult {
     /// The agent refused the call.
@@ -21,14 +21,14 @@ pub enum NoResult {
     Malformed(Error),
 }
 
-/// What a message on a connection that lasts is about.
+/// The call that a message on a long-lived connection belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
     /// The call that it belongs to; `None` for an error to a call whose id could not be read.
     pub call: Option<u64>,
     /// The id of the event in it.
     pub event_id: Option<String>,
-    /// Whether it says that nothing more follows.
+    /// True if it ends the stream of the call.
     pub is_end: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn give_up(id: u64) -> Vec<u8> {
         .into_bytes()
 }
 
-/// What a message on a connection that lasts is about; `None` if it is about no call.
+/// The call that a message on a long-lived connection belongs to; `None` if there is none.
 pub fn incoming(message: &[u8]) -> Option<Incoming> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

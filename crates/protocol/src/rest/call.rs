@@ -8,7 +8,7 @@ use crate::{
     task::TaskState,
 };
 
-/// What a caller sends.
+/// An HTTP request of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// The HTTP method.
