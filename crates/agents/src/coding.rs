@@ -26,7 +26,7 @@ use self::{
     acp::{Acp, Quirks},
     claude::Claude,
     codex::Codex,
-    conversation::Conversation,
+    conversation::CliConversation,
     dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, Image},
 };
 use crate::{
@@ -201,8 +201,14 @@ impl Coding {
         let dialect = self.preset.dialect(ask);
         let (program, processes) = (&self.program, &self.processes);
         let environment = environment(turn);
-        let opened =
-            Conversation::open(dialect, program, &environment, processes, given, self.max_output);
+        let opened = CliConversation::open(
+            dialect,
+            program,
+            &environment,
+            processes,
+            given,
+            self.max_output,
+        );
         let mut conversation = opened.await.map_err(unstarted)?;
         let outcome = tokio::select! {
             outcome = async {
@@ -234,7 +240,7 @@ impl Coding {
 
     /// Waits for the agent's first event, up to the start timeout: a program with another protocol may
     /// never produce one.
-    async fn begin(&self, conversation: &mut Conversation) -> Result<(), CodingError> {
+    async fn begin(&self, conversation: &mut CliConversation) -> Result<(), CodingError> {
         let Some(limit) = self.start_timeout else { return Ok(()) };
         match timeout(limit, conversation.next()).await {
             Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
@@ -251,7 +257,7 @@ impl Coding {
     async fn relay_events(
         &self,
         turn: &Turn,
-        conversation: &mut Conversation,
+        conversation: &mut CliConversation,
     ) -> Result<Option<Done>, CodingError> {
         let mut answer = ArtifactWriter::new(turn, ANSWER, ANSWER);
         let mut retried = None;
@@ -341,7 +347,7 @@ impl Coding {
     async fn resolve_approval(
         &self,
         turn: &Turn,
-        conversation: &mut Conversation,
+        conversation: &mut CliConversation,
         approval: &Approval,
     ) -> Result<(), CodingError> {
         let deadline = Instant::now() + self.approval_timeout;
@@ -477,7 +483,7 @@ impl From<Stop> for CodingError {
 
 /// Buffers events that the agent sends while it waits for an answer, until it exits.
 async fn buffer_events(
-    conversation: &mut Conversation,
+    conversation: &mut CliConversation,
     early: &mut VecDeque<AgentEvent>,
 ) -> Failure {
     loop {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use self::{
-    connection::{Connection, TurnEvent, TurnHandle},
+    connection::{HandlerConnection, TurnEvent, TurnHandle},
     line::ToHandler,
 };
 use crate::{
@@ -41,7 +41,7 @@ pub struct Handler {
     /// Attempts at a turn in all, when the handler's process or the server dies during it.
     pub attempts: u32,
     processes: Processes,
-    current: Mutex<Option<Arc<Connection>>>,
+    current: Mutex<Option<Arc<HandlerConnection>>>,
     tasks: TaskTracker,
 }
 
@@ -93,12 +93,12 @@ impl Handler {
         let mut current = self.current.lock().expect("nothing panics while it holds this lock");
         loop {
             let open = current.as_ref().filter(|connection| connection.is_open());
-            if let Some(handle) = open.and_then(Connection::open_turn) {
+            if let Some(handle) = open.and_then(HandlerConnection::open_turn) {
                 return handle;
             }
             let last = current.as_deref();
             let (name, program) = (&self.name, &self.program);
-            let next = Connection::open(name, program, &self.processes, &self.tasks, last);
+            let next = HandlerConnection::open(name, program, &self.processes, &self.tasks, last);
             *current = Some(next);
         }
     }

@@ -54,11 +54,11 @@ pub const STUCK: Duration = Duration::from_secs(3);
 /// All programs of one server.
 #[derive(Debug, Clone)]
 pub struct Processes {
-    inner: Arc<Inner>,
+    inner: Arc<ProcessesInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ProcessesInner {
     /// Id of this server run: prefix of the marks of all its programs.
     life: String,
     /// Directory of the records of running programs, with a subdirectory per server run.
@@ -120,7 +120,7 @@ impl Processes {
             Some(Records { all, own })
         });
         let (children, closing) = (Mutex::default(), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { life, records, children, closing }) }
+        Self { inner: Arc::new(ProcessesInner { life, records, children, closing }) }
     }
 
     /// Ends the programs that earlier server runs left behind. Only the owner of the records

@@ -77,21 +77,21 @@ pub(crate) fn truncate(text: &str, most: usize) -> Cow<'_, str> {
 
 /// Reads a stream to its end, and keeps the last so many bytes.
 pub(crate) async fn tail(stream: impl AsyncRead + Unpin, most: usize) -> Vec<u8> {
-    let mut tail = Tail::new(stream, most);
+    let mut tail = StreamTail::new(stream, most);
     tail.read_all().await;
     tail.kept().to_vec()
 }
 
 /// The last so many bytes of a stream that is read as it comes.
 #[derive(Debug)]
-pub(crate) struct Tail<R> {
+pub(crate) struct StreamTail<R> {
     stream: R,
     most: usize,
     kept: Vec<u8>,
     is_over: bool,
 }
 
-impl<R: AsyncRead + Unpin> Tail<R> {
+impl<R: AsyncRead + Unpin> StreamTail<R> {
     pub(crate) fn new(stream: R, most: usize) -> Self {
         Self { stream, most, kept: Vec::new(), is_over: false }
     }

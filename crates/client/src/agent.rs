@@ -22,7 +22,7 @@ use crate::{
 
 /// One agent.
 #[derive(Debug)]
-pub(crate) struct Agent {
+pub(crate) struct RemoteAgent {
     pub(crate) found: FoundCard,
     channels: Vec<Channel>,
     /// Index of the channel that answered last.
@@ -38,7 +38,7 @@ struct Channel {
     transport: Box<dyn Transport>,
 }
 
-impl Agent {
+impl RemoteAgent {
     /// `source` is where the card came from, if it was not handed over.
     pub(crate) fn new(
         settings: &Settings,

@@ -24,7 +24,7 @@ use tower::Service;
 use uuid::Uuid;
 
 use crate::{
-    agent::Agent,
+    agent::RemoteAgent,
     builder::{ClientBuilder, Settings},
     call::Outgoing,
     credential::{Credential, Proof},
@@ -40,15 +40,15 @@ use crate::{
 /// Calls one agent. A cheap handle: clones share connections and the card.
 #[derive(Debug, Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientShared {
     settings: Settings,
     http: Http,
     source: Option<Source>,
-    agent: RwLock<Arc<Agent>>,
+    agent: RwLock<Arc<RemoteAgent>>,
 }
 
 /// An agent's card, before an interface of it is chosen.
@@ -102,9 +102,9 @@ impl Client {
         source: Option<Source>,
         found: FoundCard,
     ) -> Result<Self, Error> {
-        let agent = Agent::new(&settings, &http, source.as_ref(), found)?;
+        let agent = RemoteAgent::new(&settings, &http, source.as_ref(), found)?;
         let agent = RwLock::new(Arc::new(agent));
-        Ok(Self { shared: Arc::new(Shared { settings, http, source, agent }) })
+        Ok(Self { shared: Arc::new(ClientShared { settings, http, source, agent }) })
     }
 
     /// The agent card.
@@ -144,7 +144,7 @@ impl Client {
     /// Asks whether the card is still the same, once it may no longer be used without asking.
     /// Returns whether it has changed; the next call then goes by the new one.
     pub async fn refresh(&self) -> Result<bool, Error> {
-        let Shared { settings, http, source, .. } = &*self.shared;
+        let ClientShared { settings, http, source, .. } = &*self.shared;
         let known = self.agent();
         let Some(source) = source.as_ref().filter(|_| !known.found.is_fresh()) else {
             return Ok(false);
@@ -259,7 +259,7 @@ impl Client {
     pub async fn extended_card(&self) -> Result<AgentCard, Error> {
         let request = Request::GetExtendedAgentCard(GetExtendedAgentCard::default());
         let Reply::Card(card) = self.unary(request).await? else { return Err(unexpected()) };
-        let Shared { settings, http, .. } = &*self.shared;
+        let ClientShared { settings, http, .. } = &*self.shared;
         let found = self.agent().found.with((*card).clone());
         self.replace(vetted(settings, http, found).await?)?;
         Ok(*card)
@@ -373,13 +373,13 @@ impl Client {
         &self.shared.settings
     }
 
-    fn agent(&self) -> Arc<Agent> {
+    fn agent(&self) -> Arc<RemoteAgent> {
         Arc::clone(&self.shared.agent.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn replace(&self, found: FoundCard) -> Result<(), Error> {
-        let Shared { settings, http, source, agent } = &*self.shared;
-        let new = Agent::new(settings, http, source.as_ref(), found)?;
+        let ClientShared { settings, http, source, agent } = &*self.shared;
+        let new = RemoteAgent::new(settings, http, source.as_ref(), found)?;
         *agent.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::{
     exec::input::PreparedInput,
     failure::{Failure, STDERR_TAIL},
     process::{Process, Processes, Program, STUCK},
-    text::{BoundedLine, LineReader, Tail, whole_characters},
+    text::{BoundedLine, LineReader, StreamTail, whole_characters},
 };
 
 /// Longest line of a coding agent: lines may contain whole files.
@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_secs(10);
 
 /// A running coding agent. Dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(super) struct CliConversation {
     dialect: Box<dyn CliDialect>,
     process: Process,
     stdin: Option<ChildStdin>,
@@ -36,7 +36,7 @@ pub(super) struct Conversation {
     outbox: Vec<u8>,
     is_closing: bool,
     lines: LineReader<ChildStdout>,
-    stderr: Tail<ChildStderr>,
+    stderr: StreamTail<ChildStderr>,
     /// Events that have not been returned yet.
     events: VecDeque<AgentEvent>,
     /// Bytes that it may still write.
@@ -45,7 +45,7 @@ pub(super) struct Conversation {
     _given: PreparedInput,
 }
 
-impl Conversation {
+impl CliConversation {
     /// Starts a coding agent.
     pub(super) async fn open(
         mut dialect: Box<dyn CliDialect>,
@@ -66,7 +66,7 @@ impl Conversation {
             outbox: Vec::new(),
             is_closing: false,
             lines: LineReader::new(pipes.stdout, LINE),
-            stderr: Tail::new(pipes.stderr, STDERR_TAIL),
+            stderr: StreamTail::new(pipes.stderr, STDERR_TAIL),
             events: VecDeque::new(),
             room,
             _given: given,
@@ -221,7 +221,7 @@ async fn write(stdin: &mut Option<ChildStdin>, outbox: &mut Vec<u8>) {
 /// pipe.
 async fn discard_output(
     lines: &mut LineReader<ChildStdout>,
-    stderr: &mut Tail<ChildStderr>,
+    stderr: &mut StreamTail<ChildStderr>,
 ) -> Infallible {
     loop {
         tokio::select! {

@@ -53,7 +53,7 @@ const SHOWN: usize = 200;
 
 /// A handler's process, running or about to be started.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct HandlerConnection {
     agent: AgentName,
     outgoing: mpsc::Sender<Vec<u8>>,
     turns: Mutex<Turns>,
@@ -116,7 +116,7 @@ pub(super) struct TurnHandle {
     pub(super) is_over: bool,
     number: u64,
     inbound: mpsc::Receiver<Inbound>,
-    connection: Arc<Connection>,
+    connection: Arc<HandlerConnection>,
 }
 
 /// Liveness of a process: its hello and its pings.
@@ -128,7 +128,7 @@ struct Liveness {
     last_ping: (u64, Instant, bool),
 }
 
-impl Connection {
+impl HandlerConnection {
     /// Starts a process in the background, after a delay if the `last` one failed.
     pub(super) fn open(
         agent: &AgentName,

@@ -49,8 +49,8 @@ pub(super) struct Begin<'a> {
 #[derive(Debug)]
 pub(super) enum FromHandler {
     Hello(Hello),
-    Status(Status),
-    Artifact(Piece),
+    Status(TurnStatus),
+    Artifact(ArtifactChunk),
     Error(Failed),
     Pong(Pong),
 }
@@ -65,7 +65,7 @@ pub(super) struct Hello {
 
 /// The state of a turn.
 #[derive(Debug, Deserialize)]
-pub(super) struct Status {
+pub(super) struct TurnStatus {
     pub(super) turn: String,
     pub(super) state: TaskState,
     text: Option<String>,
@@ -76,7 +76,7 @@ pub(super) struct Status {
 /// A result, or the next piece of one.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Piece {
+pub(super) struct ArtifactChunk {
     pub(super) turn: String,
     artifact_id: Option<String>,
     name: Option<String>,
@@ -166,13 +166,13 @@ impl FromHandler {
     }
 }
 
-impl Status {
+impl TurnStatus {
     pub(super) fn into_parts(self) -> Vec<Part> {
         joined(self.text, self.parts)
     }
 }
 
-impl Piece {
+impl ArtifactChunk {
     pub(super) fn into_artifact(self) -> Artifact {
         Artifact {
             artifact_id: self.artifact_id.unwrap_or_else(|| "output".to_owned()).into(),

@@ -86,12 +86,12 @@ pub(super) struct AnswerStream {
 /// A failed request, and when it may be repeated.
 pub(super) struct RequestFailure {
     pub(super) failure: Failure,
-    pub(super) again: Option<Again>,
+    pub(super) again: Option<RetryTime>,
 }
 
 /// When to try again.
 #[derive(Clone, Copy)]
-pub(super) enum Again {
+pub(super) enum RetryTime {
     Soon,
     After(Duration),
 }
@@ -174,7 +174,7 @@ impl Endpoint {
                     // A request that used up its whole timeout is not repeated.
                     return Err(RequestFailure {
                         failure: Failure::new(kind),
-                        again: Some(Again::Soon),
+                        again: Some(RetryTime::Soon),
                     });
                 }
             };
@@ -182,9 +182,9 @@ impl Endpoint {
                 return Err(unanswered);
             };
             let pause = match again {
-                Again::Soon => pause,
-                Again::After(asked) if asked > LONGEST_PAUSE => return Err(unanswered),
-                Again::After(asked) => pause.max(asked),
+                RetryTime::Soon => pause,
+                RetryTime::After(asked) if asked > LONGEST_PAUSE => return Err(unanswered),
+                RetryTime::After(asked) => pause.max(asked),
             };
             tracing::debug!(kind = unanswered.failure.kind, ?pause, "the model is asked again");
             sleep(pause).await;
@@ -199,7 +199,7 @@ impl Endpoint {
         let request = self.client.post(self.url.clone()).headers(headers).body(body);
         let response = request.send().await.map_err(|fault| {
             let failure = broken("could not reach its model", fault);
-            RequestFailure { failure, again: Some(Again::Soon) }
+            RequestFailure { failure, again: Some(RetryTime::Soon) }
         })?;
         if !response.status().is_success() {
             return Err(self.refused(response).await);
@@ -220,7 +220,7 @@ impl Endpoint {
                 answer.idle = self.patience.idle.unwrap_or(Duration::MAX);
                 Ok((event, answer))
             }
-            Ok(None) => Err(RequestFailure { failure: broke_off(), again: Some(Again::Soon) }),
+            Ok(None) => Err(RequestFailure { failure: broke_off(), again: Some(RetryTime::Soon) }),
             Err(failure) => Err(RequestFailure { failure, again: None }),
         }
     }
@@ -255,7 +255,7 @@ impl Endpoint {
         };
         let passes = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        let again = passes.then(|| wait.map_or(Again::Soon, Again::After));
+        let again = passes.then(|| wait.map_or(RetryTime::Soon, RetryTime::After));
         let message = body.and_then(|body| error_body::message(&body));
         RequestFailure { failure: Failure { message, ..Failure::new(kind) }, again }
     }

@@ -22,7 +22,7 @@ const FIRST_EVENT: &str = "first-event-id";
 /// A flag and a length.
 const PREFIX: usize = 5;
 
-type Sent = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
+type GrpcRequest = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
 
 /// An interface that speaks gRPC.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Messages {
 }
 
 /// The events of one response.
-struct Stream {
+struct GrpcStream {
     operation: Operation,
     service: Service,
     idle: Duration,
@@ -53,7 +53,7 @@ struct Stream {
 
 /// Whether the response has begun. Many servers send its head with the first event only.
 enum Head {
-    Pending(Sent),
+    Pending(GrpcRequest),
     Open(Messages),
 }
 
@@ -66,7 +66,7 @@ impl Grpc {
         Self { endpoint, service }
     }
 
-    fn send(&self, call: &Outgoing, method: &str) -> Result<Sent, Error> {
+    fn send(&self, call: &Outgoing, method: &str) -> Result<GrpcRequest, Error> {
         let Endpoint { http, .. } = &self.endpoint;
         let operation = call.request.operation();
         let message = self.service.encode_request(self.endpoint.request(call));
@@ -128,7 +128,7 @@ impl Transport for Grpc {
         let mut sent = self.send(call, method)?;
         if operation.is_streaming() {
             let (idle, limit) = (http.timeouts.idle, http.limits.event);
-            let mut stream = Stream {
+            let mut stream = GrpcStream {
                 operation,
                 service: self.service,
                 idle,
@@ -235,7 +235,7 @@ fn outcome(operation: Operation, trailers: &HeaderMap) -> Result<(), Error> {
     })
 }
 
-impl Stream {
+impl GrpcStream {
     /// Waits for the head of the response.
     async fn open(&mut self) -> Result<&mut Messages, Error> {
         if let Head::Pending(sent) = &mut self.head {
@@ -255,7 +255,7 @@ impl Stream {
 }
 
 #[async_trait]
-impl Frames for Stream {
+impl Frames for GrpcStream {
     async fn next(&mut self) -> Result<Option<Frame>, Error> {
         let (service, idle) = (self.service, self.idle);
         let message = timeout(idle, async { self.open().await?.next().await }).await;
@@ -272,7 +272,7 @@ impl Frames for Stream {
     }
 }
 
-impl fmt::Debug for Stream {
+impl fmt::Debug for GrpcStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open = matches!(self.head, Head::Open(_));
         f.debug_struct("Stream").field("open", &open).finish_non_exhaustive()
