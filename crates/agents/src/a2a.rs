@@ -1,9 +1,9 @@
-//! Another A2A agent, of any version and over any binding.
+//! Upstream agent: proxies each message to another A2A agent, of any version and over any binding.
 
-mod fault;
-mod place;
+mod loop_guard;
 mod relay;
-mod via;
+mod upstream_error;
+mod upstream_ref;
 
 use std::{
     fmt,
@@ -23,57 +23,59 @@ use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
 use herald_protocol::{AgentName, Metadata, Task};
 use tokio::time::{sleep, timeout};
 
-use self::{fault::Cut, place::Place, relay::Relay, via::Passages};
+use self::{
+    loop_guard::LoopGuard, relay::Relay, upstream_error::UpstreamError, upstream_ref::UpstreamRef,
+};
 use crate::{ErrorDetail, failure::Failure};
 
-/// How often a call is repeated, and a stream taken up again, before the agent counts as gone: about
-/// a quarter of a minute.
+/// Retries of a call or a stream before the agent counts as unavailable: with backoff about 15 seconds.
 const RETRIES: usize = 6;
 
-/// How long an agent may take to hear that a task is no longer wanted.
+/// Timeout of the request that cancels the agent's task.
 const DISMISSAL: Duration = Duration::from_secs(5);
 
-/// How long a stopped turn may take: until the agent has said what its task is called, and has been
-/// told to end it.
+/// Grace of a stopped turn: time to learn the id of the agent's task and to cancel it.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long a task may take unless the configuration says otherwise.
+/// Default timeout of a task.
 const TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// How often a turn is begun in all that our own death cut off. Nothing is done twice for it.
+/// Attempts at a turn across restarts of this server. An attempt resumes the agent's task and sends
+/// nothing twice.
 const ATTEMPTS: u32 = 10;
 
-/// How many earlier tasks of a conversation are looked through for what the agent calls it.
+/// Earlier tasks of a conversation that are searched for the agent's context id.
 const MEMORY: usize = 4;
 
 tokio::task_local! {
-    /// Where the turn of this task stands in its trace.
+    /// Trace context of the turn that this task runs.
     static TRACE: TraceContext;
 }
 
-/// Gives each message to another agent, and the caller what comes of it.
+/// Agent that proxies each message to another A2A agent.
 pub struct Upstream {
-    /// Whom failures are blamed on.
+    /// The agent's name, for messages about its failures.
     pub name: AgentName,
-    /// Where its card is, as [`ClientBuilder::connect`] takes it.
+    /// URL of the agent or its card, as [`ClientBuilder::connect`] takes it.
     pub url: String,
-    /// Whether it knows a message by its id and does nothing twice, so that a message may be sent
-    /// again that it may have got.
+    /// True if the agent deduplicates messages by their id, so that a message that may have arrived
+    /// can be sent again.
     pub idempotent: bool,
-    /// How often a call is repeated and a stream taken up again.
+    /// Retries of a call or a stream.
     pub retries: usize,
-    /// How much callers hear of its failures.
+    /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
-    /// What we prove ourselves with. Agents repeat it, and neither callers nor the log may see it.
+    /// Our credentials, redacted in everything the agent sends: agents echo them, and neither callers
+    /// nor the log may see them.
     pub secrets: Secrets,
     builder: ClientBuilder,
     client: Mutex<Option<Client>>,
-    passages: Passages,
+    loop_guard: LoopGuard,
 }
 
 impl Upstream {
-    /// The agent at `url`, called as `builder` says. Nothing of the caller's goes along but what the
-    /// message says. It is looked for when the first message comes.
+    /// The agent at `url`, called through `builder`'s client. Only the caller's message is passed on, no
+    /// credentials. The card is fetched when the first message arrives.
     pub fn new(name: &str, url: impl Into<String>, builder: ClientBuilder) -> Self {
         Self {
             name: AgentName::new(name),
@@ -84,16 +86,16 @@ impl Upstream {
             secrets: Secrets::default(),
             builder: builder.trace_context(|| TRACE.try_with(Clone::clone).ok()),
             client: Mutex::default(),
-            passages: Passages::default(),
+            loop_guard: LoopGuard::default(),
         }
     }
 
-    /// What it declares about itself.
+    /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
         let description = "Gives each message to another A2A agent and returns what comes of it";
         let mut profile = Profile::new(self.name.clone(), description);
         profile.skills[0].tags = vec!["a2a".to_owned()];
-        // What it takes and makes is known to itself alone, and it refuses what it does not take.
+        // The upstream's modes are unknown here; it refuses by itself what it does not accept.
         profile.input_modes = vec!["text/plain".to_owned(), "*/*".to_owned()];
         profile.output_modes = profile.input_modes.clone();
         profile.recovery = Recovery::Resume(ATTEMPTS);
@@ -107,7 +109,7 @@ impl Upstream {
         self.client.lock().expect("nothing panics while it holds this lock")
     }
 
-    /// The client that is kept, or a new one as soon as the agent can be found.
+    /// The cached client, or a new one once the agent's card has been fetched.
     async fn client(&self) -> Result<Client, Error> {
         if let Some(client) = self.kept().clone() {
             return Ok(client);
@@ -131,17 +133,17 @@ impl Upstream {
         }
     }
 
-    /// What has to be told of a failed call. The next turn looks at the card anew: what it says may
-    /// be why the call failed.
-    fn failed(&self, error: &Error) -> Cut {
+    /// Classifies a failed call. The client is dropped, so that the next turn fetches the card again: an
+    /// outdated card may be why the call failed.
+    fn failed(&self, error: &Error) -> UpstreamError {
         *self.kept() = None;
-        fault::of(error)
+        UpstreamError::of(error)
     }
 
-    /// Takes a turn to the agent and back.
+    /// Runs a turn at the agent.
     async fn work(&self, turn: &Turn) -> Result<(), AgentError> {
-        let passage = match self.passages.enter(turn) {
-            Ok(passage) => passage,
+        let hop = match self.loop_guard.enter(turn) {
+            Ok(hop) => hop,
             Err(reason) => {
                 tracing::warn!(agent = %self.name, task = %turn.task_id(), reason, "a message is refused");
                 turn.reject(format!("agent {} {reason}", self.name)).await?;
@@ -150,43 +152,45 @@ impl Upstream {
         };
         let client = tokio::select! {
             client = self.client() => client.map_err(|error| self.failed(&error)),
-            () = turn.cancelled().cancelled() => Err(Cut::Turn(Stop::Over)),
+            () = turn.cancelled().cancelled() => Err(UpstreamError::Turn(Stop::Over)),
         };
-        let client = client.map_err(|cut| self.tell(turn, cut))?;
+        let client = client.map_err(|ended| self.report(turn, ended))?;
         let mut relay = Relay::new(&self.name, &self.secrets, turn);
-        let result = self.converse(turn, &client, passage.metadata(), &mut relay).await;
-        let Err(cut) = result else { return Ok(()) };
-        if let Some(task) = relay.unfinished().filter(|_| !matches!(cut, Cut::Left)) {
+        let result = self.converse(turn, &client, hop.metadata(), &mut relay).await;
+        let Err(ended) = result else { return Ok(()) };
+        if let Some(task) =
+            relay.unfinished().filter(|_| !matches!(ended, UpstreamError::Suspended))
+        {
             self.dismiss(&client, turn.task_id(), task, turn.cancel_metadata()).await;
         }
-        Err(self.tell(turn, cut))
+        Err(self.report(turn, ended))
     }
 
-    /// Tells the caller everything that the agent says, until it has nothing more to say.
+    /// Relays the agent's events until its stream ends or it waits for input.
     async fn converse(
         &self,
         turn: &Turn,
         client: &Client,
         metadata: Metadata,
         relay: &mut Relay<'_>,
-    ) -> Result<(), Cut> {
+    ) -> Result<(), UpstreamError> {
         let mut events = self.open(turn, client, metadata, relay).await?;
         loop {
             let event = tokio::select! {
                 biased;
-                // What is not known by name yet cannot be ended.
+                // Before the agent has sent the id of its task, there is nothing to cancel.
                 () = turn.cancelled().cancelled(), if relay.unfinished().is_some() => {
-                    return Err(Cut::Turn(Stop::Over));
+                    return Err(UpstreamError::Turn(Stop::Over));
                 }
-                () = turn.leaving(), if relay.can_be_left() => return Err(Cut::Left),
+                () = turn.leaving(), if relay.can_be_suspended() => return Err(UpstreamError::Suspended),
                 event = events.next() => event,
-                // Credentials may come by another way, and the agent then goes on by itself.
+                // Credentials may also come out of band, and the agent then continues by itself.
                 _ = turn.answered(), if relay.awaits_credentials() => return Ok(()),
             };
             match event {
-                Ok(Some(event)) => relay.take(event).await?,
+                Ok(Some(event)) => relay.handle_event(event).await?,
                 Ok(None) => return relay.finish().await,
-                // The next turn can ask for it again.
+                // The next turn subscribes again.
                 Err(_) if relay.awaits_credentials() => return Ok(()),
                 Err(error) => events = self.recover(client, error, relay).await?,
             }
@@ -197,23 +201,24 @@ impl Upstream {
         }
     }
 
-    /// Sends the message, or takes up what came of it where it was sent before.
+    /// Sends the message, or resumes the agent's task if an earlier attempt has sent it.
     async fn open(
         &self,
         turn: &Turn,
         client: &Client,
         metadata: Metadata,
         relay: &mut Relay<'_>,
-    ) -> Result<Events, Cut> {
-        let place = Place::of(turn.task()).unwrap_or_else(|| Place::in_conversation(turn));
-        let (context, task) = place.next();
-        relay.continue_with(task.clone());
+    ) -> Result<Events, UpstreamError> {
+        let upstream =
+            UpstreamRef::of(turn.task()).unwrap_or_else(|| UpstreamRef::in_conversation(turn));
+        let (context, task) = upstream.next();
+        relay.set_continued(task.clone());
         if turn.attempt() > 1 {
-            match place.task_of(turn) {
+            match upstream.task_of(turn) {
                 Some(task) => return Ok(relay.resume(client, task.clone())),
                 None if self.idempotent => {}
                 None => {
-                    return Err(Cut::Failed(Failure::new(
+                    return Err(UpstreamError::Failed(Failure::new(
                         "may have got the message before the server stopped, and is not asked to do \
                      it twice",
                     )));
@@ -240,14 +245,14 @@ impl Upstream {
         }
     }
 
-    /// Finds out what became of a task that waited for the message, where the message is refused: it
-    /// may have ended meanwhile, or gone on by itself.
+    /// Subscribes to the continued task if the message to it was refused and it no longer waits: it may
+    /// have ended meanwhile, or continued by itself. Otherwise returns the error.
     async fn recover(
         &self,
         client: &Client,
         error: Error,
         relay: &mut Relay<'_>,
-    ) -> Result<Events, Cut> {
+    ) -> Result<Events, UpstreamError> {
         if let (Some(task), true) = (relay.continued(), error.protocol().is_some())
             && let Ok(found) = client.get(task.clone()).await
             && !found.status.state.is_interrupted()
@@ -257,7 +262,7 @@ impl Upstream {
         Err(self.failed(&error))
     }
 
-    /// Tells the agent that its task is no longer wanted.
+    /// Cancels the agent's task.
     async fn dismiss(
         &self,
         client: &Client,
@@ -281,21 +286,25 @@ impl Upstream {
         }
     }
 
-    /// Logs why a turn was cut off, and returns what the caller may hear of it.
-    fn tell(&self, turn: &Turn, cut: Cut) -> AgentError {
-        let discreet = |failure: Failure| Failure {
+    /// Logs why a turn ended early, and returns the error for the caller.
+    fn report(&self, turn: &Turn, ended: UpstreamError) -> AgentError {
+        let redact = |failure: Failure| Failure {
             message: failure.message.map(|message| self.secrets.redact_sentence(&message)),
             ..failure
         };
-        match cut {
-            Cut::Turn(Stop::Over) => AgentError::Stopped,
-            Cut::Turn(Stop::Refused(reason)) => {
+        match ended {
+            UpstreamError::Turn(Stop::Over) => AgentError::Stopped,
+            UpstreamError::Turn(Stop::Refused(reason)) => {
                 AgentError::Failed(format!("agent {} was cut off: {reason}", self.name))
             }
-            Cut::Left => AgentError::Suspended,
-            Cut::Failed(failure) => discreet(failure).tell(turn, &self.name, self.error_detail),
-            Cut::Gone(failure) => discreet(failure).tell_gone(turn, &self.name, self.error_detail),
-            Cut::Broke(what) => {
+            UpstreamError::Suspended => AgentError::Suspended,
+            UpstreamError::Failed(failure) => {
+                redact(failure).report(turn, &self.name, self.error_detail)
+            }
+            UpstreamError::Unavailable(failure) => {
+                redact(failure).report_unavailable(turn, &self.name, self.error_detail)
+            }
+            UpstreamError::ProtocolViolation(what) => {
                 let what = self.secrets.redact_sentence(&what);
                 let (task, agent) = (turn.task_id(), &self.name);
                 tracing::warn!(%task, %agent, what, "the agent broke the protocol");
@@ -305,11 +314,11 @@ impl Upstream {
     }
 }
 
-/// What the agent calls the tasks that a message is about, as far as they are remembered.
+/// The agent's ids of the tasks that a message references, as far as they are known.
 fn referenced(turn: &Turn) -> Vec<TaskId> {
     let named = |id: &TaskId| turn.earlier().iter().find(|task| task.id == *id);
     let names = turn.message().reference_task_ids.iter().filter_map(named);
-    names.filter_map(|task| Place::of(task)?.task).collect()
+    names.filter_map(|task| UpstreamRef::of(task)?.task).collect()
 }
 
 #[async_trait]
@@ -321,9 +330,9 @@ impl Agent for Upstream {
         TRACE.scope(trace, self.work(turn)).await
     }
 
-    /// What waits for an answer at the agent ends as well.
+    /// Cancels the agent's task that still waits for an answer.
     async fn task_ended(&self, task: &Task, metadata: Option<Metadata>) {
-        let Some(upstream) = Place::of(task).and_then(|place| place.next().1) else { return };
+        let Some(upstream) = UpstreamRef::of(task).and_then(|known| known.next().1) else { return };
         match self.client().await {
             Ok(client) => self.dismiss(&client, &task.id, &upstream, metadata).await,
             Err(error) => {

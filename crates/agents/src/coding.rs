@@ -1,6 +1,7 @@
-//! Coding agents that people use on a command line, as agents for everybody: each message is given to
-//! the program, what it says becomes the task's, and where it wants to be allowed something the
-//! caller is asked.
+//! Coding agents: command-line programs such as Claude Code and Codex, served as A2A agents.
+//!
+//! Each message goes to the program, its output becomes artifacts and status updates of the task, and its
+//! requests for permission become questions to the caller.
 
 mod acp;
 mod approval;
@@ -22,42 +23,43 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
 
 use self::{
-    acp::{Acp, Habits},
+    acp::{Acp, Quirks},
     claude::Claude,
     codex::Codex,
-    conversation::Conversation,
-    dialect::{Approval, Ask, Choice, Dialect, Event, Image},
+    conversation::CliConversation,
+    dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, Image},
 };
 use crate::{
     ErrorDetail, Input,
-    exec::input::Given,
+    artifact_writer::ArtifactWriter,
+    exec::input::PreparedInput,
     failure::Failure,
-    growing::Growing,
     process::{Processes, Program, STUCK, environment},
-    text::cut,
+    text::truncate,
 };
 
-/// What a coding agent may write in one turn.
+/// Default limit of a coding agent's output in one turn, in bytes.
 const MAX_OUTPUT: u64 = 64 << 20;
 
-/// The longest name of a session that is kept.
+/// Longest session id that is kept, in bytes.
 const SESSION: usize = 512;
 
-/// How much is told of a model's or a tool's name, and of a tool's output.
+/// Characters that are shown of a model's or a tool's name, and of a tool's output.
 const SHOWN: usize = 200;
 
-/// The images that models take, and how large: 5 MB in base64 is what most take. Others are files.
+/// Images that are passed to the model, by type and size: most models accept 5 MB in base64. Other
+/// images are passed as files.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MAX_IMAGE: usize = 3_750_000;
 
-/// The artifact that grows with the answer.
+/// The artifact with the text of the answer.
 const ANSWER: &str = "assistant-response";
-/// The artifact that says which model works in which session.
+/// The artifact with the model and the session id.
 const METADATA: &str = "agent-metadata";
-/// The artifact that closes the work.
+/// The artifact with the summary and the statistics.
 const RESULT: &str = "result";
 
-/// Which coding agent it is.
+/// A known coding agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Preset {
     /// Claude Code.
@@ -70,59 +72,59 @@ pub enum Preset {
     Gemini,
     /// OpenCode.
     Opencode,
-    /// Whatever speaks the Agent Client Protocol.
+    /// Any agent with the Agent Client Protocol.
     Acp,
 }
 
-/// Gives each message to a coding agent.
+/// Agent that runs a coding CLI for each message.
 #[derive(Debug, Clone)]
 pub struct Coding {
-    /// Whom failures are blamed on.
+    /// The agent's name, for messages about its failures.
     pub name: AgentName,
-    /// How it is spoken with.
+    /// The kind of coding agent, which selects the dialect.
     pub preset: Preset,
-    /// What to run.
+    /// The program to run.
     pub program: Program,
     /// The model to use, if not the agent's own choice.
     pub model: Option<String>,
     /// The profile to use, for agents that have such.
     pub profile_name: Option<String>,
-    /// What stands above the agent's own configuration, for agents that can be given that.
+    /// Overrides of the agent's own configuration, for agents that accept them.
     pub settings: Map<String, Value>,
-    /// Whether the agent may do everything without asking.
+    /// True if the agent may do everything without approval.
     pub force: bool,
-    /// How long it may take until its first word, if not for ever.
+    /// Timeout of its first event; `None` for no limit.
     pub start_timeout: Option<Duration>,
-    /// After so long, what nobody answered is denied.
+    /// Timeout of an approval, after which it is denied.
     pub approval_timeout: Duration,
-    /// How many bytes it may write in one turn.
+    /// Bytes that it may write in one turn.
     pub max_output: u64,
-    /// How much callers hear of its failures.
+    /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
-    /// What runs it.
+    /// The server's processes, which this one joins.
     pub processes: Processes,
 }
 
-/// Why the work was cut off.
-enum Cut {
-    /// The turn is over, or what was said does not fit into its task.
+/// Reason why a turn ended before its work was done.
+enum CodingError {
+    /// The engine stopped the turn, or refused a write.
     Turn(AgentError),
-    /// The agent may not go on, or did not.
+    /// The agent failed, or exceeded a limit.
     Failed(Failure),
-    /// The agent's session is gone.
+    /// The agent's session does not exist any more.
     SessionLost,
-    /// Nobody answers, and the turn ends with its question.
+    /// The turn ends while its question is open; a later answer starts a new turn.
     Unanswered,
 }
 
-/// How the work ended.
+/// The result of the work.
 struct Done {
     summary: Option<String>,
     stats: Map<String, Value>,
 }
 
 impl Coding {
-    /// A coding agent, within the usual limits.
+    /// A coding agent with the default limits.
     pub fn new(name: &str, preset: Preset, program: Program, processes: Processes) -> Self {
         Self {
             name: AgentName::new(name),
@@ -140,12 +142,12 @@ impl Coding {
         }
     }
 
-    /// What it declares about itself.
+    /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
         let mut profile = Profile::new(self.name.clone(), self.preset.description());
         profile.title = format!("coding-agent-a2a ({})", self.preset.name());
         profile.version = Some("0.1.0".to_owned());
-        // The card stays that of coding-agent-a2a, which took text alone.
+        // The card stays that of coding-agent-a2a, which accepted text only.
         profile.further_input_modes = vec!["*/*".to_owned()];
         profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
         profile.skills = vec![Skill {
@@ -167,12 +169,12 @@ impl Coding {
             output_modes: profile.output_modes.clone(),
         }];
         profile.waits = true;
-        // What it has done to the files cannot be done again.
+        // Its changes to files cannot be repeated.
         profile.recovery = Recovery::Fail;
         profile.concurrency = 4;
         // Each holds a process of some hundred megabytes while it waits.
         profile.max_waiting = 8;
-        // The agent's session of a conversation is found in its earlier tasks, and has one user.
+        // The session of a conversation is found in its earlier tasks, and only one turn may use it.
         profile.memory = 8;
         profile.serial = true;
         profile.timeout = Some(Duration::from_secs(3600));
@@ -181,10 +183,10 @@ impl Coding {
     }
 
     /// One attempt at a message, with or without the agent's earlier session.
-    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<(), Cut> {
+    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<(), CodingError> {
         let given = Input::Text.give(turn.message(), &self.processes).await.map_err(unstarted)?;
         let images = images(turn.message(), &given);
-        let ask = Ask {
+        let ask = CodingRequest {
             text: String::from_utf8_lossy(&given.stdin).into_owned(),
             images,
             session,
@@ -199,126 +201,136 @@ impl Coding {
         let dialect = self.preset.dialect(ask);
         let (program, processes) = (&self.program, &self.processes);
         let environment = environment(turn);
-        let opened =
-            Conversation::open(dialect, program, &environment, processes, given, self.max_output);
+        let opened = CliConversation::open(
+            dialect,
+            program,
+            &environment,
+            processes,
+            given,
+            self.max_output,
+        );
         let mut conversation = opened.await.map_err(unstarted)?;
-        let heard = tokio::select! {
-            heard = async {
+        let outcome = tokio::select! {
+            outcome = async {
                 self.begin(&mut conversation).await?;
-                self.listen(turn, &mut conversation).await
-            } => heard,
-            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+                self.relay_events(turn, &mut conversation).await
+            } => outcome,
+            () = turn.cancelled().cancelled() => Err(CodingError::Turn(AgentError::Stopped)),
         };
-        match heard {
-            // The caller need not wait for the process. Whoever is next in the conversation must.
+        match outcome {
+            // The caller gets the result before the process has exited; the next turn has to wait.
             Ok(Some(done)) => {
                 let ended = conversation.finish(self.program.grace);
-                Ok(tokio::join!(done.tell(turn), ended).0?)
+                Ok(tokio::join!(done.complete(turn), ended).0?)
             }
-            Ok(None) => Err(Cut::Failed(conversation.broken_off(self.program.grace).await)),
-            Err(Cut::Failed(failure)) => {
-                let error = failure.tell(turn, &self.name, self.error_detail);
+            Ok(None) => Err(CodingError::Failed(conversation.broken_off(self.program.grace).await)),
+            Err(CodingError::Failed(failure)) => {
+                let error = failure.report(turn, &self.name, self.error_detail);
                 turn.fail_while(&error, conversation.end()).await;
-                Err(Cut::Turn(error))
+                Err(CodingError::Turn(error))
             }
-            Err(cut @ (Cut::Turn(_) | Cut::SessionLost | Cut::Unanswered)) => {
+            Err(
+                ended @ (CodingError::Turn(_) | CodingError::SessionLost | CodingError::Unanswered),
+            ) => {
                 conversation.end().await;
-                Err(cut)
+                Err(ended)
             }
         }
     }
 
-    /// Waits for the agent's first word, but not for ever: what does not speak its dialect may say
-    /// nothing that means anything.
-    async fn begin(&self, conversation: &mut Conversation) -> Result<(), Cut> {
-        let Some(patience) = self.start_timeout else { return Ok(()) };
-        match timeout(patience, conversation.next()).await {
+    /// Waits for the agent's first event, up to the start timeout: a program with another protocol may
+    /// never produce one.
+    async fn begin(&self, conversation: &mut CliConversation) -> Result<(), CodingError> {
+        let Some(limit) = self.start_timeout else { return Ok(()) };
+        match timeout(limit, conversation.next()).await {
             Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
-            Ok(Err(failure)) => return Err(Cut::Failed(failure)),
+            Ok(Err(failure)) => return Err(CodingError::Failed(failure)),
             Err(_) => {
-                let kind = format!("did not begin within {patience:?}");
-                return Err(Cut::Failed(Failure::new(kind)));
+                let kind = format!("did not begin within {limit:?}");
+                return Err(CodingError::Failed(Failure::new(kind)));
             }
         }
         Ok(())
     }
 
-    /// Tells the task what the agent says, until it is done; `None` if it ends before.
-    async fn listen(
+    /// Writes the agent's events to the task until it is done; `None` if it exits before.
+    async fn relay_events(
         &self,
         turn: &Turn,
-        conversation: &mut Conversation,
-    ) -> Result<Option<Done>, Cut> {
-        let mut answer = Growing::new(turn, ANSWER, ANSWER);
+        conversation: &mut CliConversation,
+    ) -> Result<Option<Done>, CodingError> {
+        let mut answer = ArtifactWriter::new(turn, ANSWER, ANSWER);
         let mut retried = None;
         loop {
-            let Some(next) = answer.before_due(conversation.next()).await? else { continue };
+            let Some(next) = answer.next_or_flush(conversation.next()).await? else { continue };
             let event = match next {
-                Ok(Some(Event::Text(text))) => {
+                Ok(Some(AgentEvent::Text(text))) => {
                     retried = None;
-                    answer.say(&text).await?;
+                    answer.push(&text).await?;
                     continue;
                 }
                 Ok(event) => event,
                 Err(failure) => {
                     answer.flush().await?;
-                    return Err(Cut::Failed(failure));
+                    return Err(CodingError::Failed(failure));
                 }
             };
             match event {
-                Some(Event::Done { .. }) => answer.finish(None).await?,
+                Some(AgentEvent::Done { .. }) => answer.finish(None).await?,
                 Some(_) | None => answer.flush().await?,
             }
             let retry = match &event {
-                Some(Event::Retry { attempt, .. }) => Some(*attempt),
+                Some(AgentEvent::Retry { attempt, .. }) => Some(*attempt),
                 Some(_) | None => None,
             };
-            // Several of its helpers may wait for the model at once.
-            let is_told = std::mem::replace(&mut retried, retry) == retry;
+            // Several subagents may wait for the model at once and report the same attempt.
+            let is_repeated = std::mem::replace(&mut retried, retry) == retry;
             match event {
-                Some(Event::Init { model, session }) => {
-                    self.tell_init(turn, model, session).await?;
+                Some(AgentEvent::Init { model, session }) => {
+                    self.report_start(turn, model, session).await?;
                 }
-                Some(Event::SessionLost) => return Err(Cut::SessionLost),
-                Some(Event::Text(_)) => {}
-                Some(Event::ToolUse { name }) => {
-                    turn.progress(format!("Using tool: {}", cut(&name, SHOWN))).await?;
+                Some(AgentEvent::SessionLost) => return Err(CodingError::SessionLost),
+                Some(AgentEvent::Text(_)) => {}
+                Some(AgentEvent::ToolUse { name }) => {
+                    turn.progress(format!("Using tool: {}", truncate(&name, SHOWN))).await?;
                 }
-                Some(Event::ToolResult { output }) => {
-                    turn.progress(format!("Tool result: {}", cut(&output, SHOWN))).await?;
+                Some(AgentEvent::ToolResult { output }) => {
+                    turn.progress(format!("Tool result: {}", truncate(&output, SHOWN))).await?;
                 }
-                Some(Event::Retry { .. }) if is_told => {}
-                Some(Event::Retry { attempt, most }) => {
+                Some(AgentEvent::Retry { .. }) if is_repeated => {}
+                Some(AgentEvent::Retry { attempt, most }) => {
                     let most = most.map(|most| format!(" of {most}")).unwrap_or_default();
                     let text = format!("The model does not answer: retry {attempt}{most}");
                     turn.progress(text).await?;
                 }
-                Some(Event::Approval(approval)) => {
-                    self.settle(turn, conversation, &approval).await?;
+                Some(AgentEvent::Approval(approval)) => {
+                    self.resolve_approval(turn, conversation, &approval).await?;
                 }
-                Some(Event::Background(tasks)) => {
+                Some(AgentEvent::Background(tasks)) => {
                     let tasks = format!("Background work goes on: {}", tasks.join(", "));
-                    turn.progress(cut(&tasks, SHOWN)).await?;
+                    turn.progress(truncate(&tasks, SHOWN)).await?;
                 }
-                Some(Event::Done { summary, stats }) => return Ok(Some(Done { summary, stats })),
-                Some(Event::Error(text)) => {
+                Some(AgentEvent::Done { summary, stats }) => {
+                    return Ok(Some(Done { summary, stats }));
+                }
+                Some(AgentEvent::Error(text)) => {
                     let failure = Failure { message: Some(text), ..Failure::new("failed") };
-                    return Err(Cut::Failed(failure));
+                    return Err(CodingError::Failed(failure));
                 }
                 None => return Ok(None),
             }
         }
     }
 
-    /// The agent is at work: tells with what.
-    async fn tell_init(
+    /// Reports that the agent works, with its model and session.
+    async fn report_start(
         &self,
         turn: &Turn,
         model: Option<String>,
         session: Option<String>,
     ) -> Result<(), Stop> {
         turn.report(TaskState::Working, Vec::new()).await?;
-        // It comes back on a command line.
+        // The session id is passed back on a command line, so it is checked here.
         let session = session.filter(|name| {
             name.len() <= SESSION && !name.is_empty() && !name.contains(char::is_control)
         });
@@ -326,18 +338,18 @@ impl Coding {
             return Ok(());
         }
         let mut data = Map::from_iter([("adapter".to_owned(), self.preset.name().into())]);
-        data.extend(model.map(|model| ("model".to_owned(), cut(&model, SHOWN).into())));
+        data.extend(model.map(|model| ("model".to_owned(), truncate(&model, SHOWN).into())));
         data.extend(session.map(|session| ("sessionId".to_owned(), session.into())));
         turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
     }
 
-    /// Lets the caller decide, or time.
-    async fn settle(
+    /// Asks the caller for an approval, until it answers or the timeout denies it.
+    async fn resolve_approval(
         &self,
         turn: &Turn,
-        conversation: &mut Conversation,
+        conversation: &mut CliConversation,
         approval: &Approval,
-    ) -> Result<(), Cut> {
+    ) -> Result<(), CodingError> {
         let deadline = Instant::now() + self.approval_timeout;
         let mut question = approval.question();
         let mut early = VecDeque::new();
@@ -345,11 +357,11 @@ impl Coding {
             turn.ask_within_turn(question).await?;
             let answered = tokio::select! {
                 answered = turn.answered() => answered,
-                gone = listen_on(conversation, &mut early) => return Err(Cut::Failed(gone)),
+                gone = buffer_events(conversation, &mut early) => return Err(CodingError::Failed(gone)),
                 () = tokio::time::sleep_until(deadline) => break self.deny(turn, approval).await?,
             };
             if !answered {
-                return Err(Cut::Unanswered);
+                return Err(CodingError::Unanswered);
             }
             let answer = turn.take_answer().await?;
             if let Some(choice) = approval.chosen(&answer) {
@@ -362,10 +374,10 @@ impl Coding {
         Ok(())
     }
 
-    /// What nobody answers is denied.
-    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<Choice, Cut> {
+    /// Denies an approval that was not answered in time.
+    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<ApprovalChoice, CodingError> {
         turn.progress("Denied: nobody answered in time").await?;
-        let unable = || Cut::Failed(Failure::new("asked for what can only be allowed"));
+        let unable = || CodingError::Failed(Failure::new("asked for what can only be allowed"));
         approval.denial().cloned().ok_or_else(unable)
     }
 }
@@ -375,7 +387,7 @@ impl Agent for Coding {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         let session = self.session(turn);
         let done = match self.attempt(turn, session.clone()).await {
-            Err(Cut::SessionLost) if session.is_some() => {
+            Err(CodingError::SessionLost) if session.is_some() => {
                 tracing::info!(agent = %self.name, "a session is gone: the agent starts a new one");
                 self.attempt(turn, None).await
             }
@@ -383,21 +395,23 @@ impl Agent for Coding {
         };
         match done {
             Ok(()) => Ok(()),
-            // The question stands, and an answer finds the agent's session again.
-            Err(Cut::Unanswered) => Ok(()),
-            Err(Cut::SessionLost) => {
+            // The question stays open, and its answer resumes the agent's session.
+            Err(CodingError::Unanswered) => Ok(()),
+            Err(CodingError::SessionLost) => {
                 let failure = Failure::new("lost its session");
-                Err(failure.tell(turn, &self.name, self.error_detail))
+                Err(failure.report(turn, &self.name, self.error_detail))
             }
-            Err(Cut::Failed(failure)) => Err(failure.tell(turn, &self.name, self.error_detail)),
-            Err(Cut::Turn(error)) => Err(error),
+            Err(CodingError::Failed(failure)) => {
+                Err(failure.report(turn, &self.name, self.error_detail))
+            }
+            Err(CodingError::Turn(error)) => Err(error),
         }
     }
 }
 
 impl Done {
     /// Completes the task.
-    async fn tell(self, turn: &Turn) -> Result<(), Stop> {
+    async fn complete(self, turn: &Turn) -> Result<(), Stop> {
         let mut data = Map::new();
         data.extend(self.summary.map(|summary| ("summary".to_owned(), summary.into())));
         if !self.stats.is_empty() {
@@ -411,7 +425,7 @@ impl Done {
 }
 
 impl Coding {
-    /// The agent's own session of this conversation, if there was one.
+    /// The agent's session of this conversation, if an earlier task has one.
     fn session(&self, turn: &Turn) -> Option<String> {
         let of = |task: &Task| {
             let artifacts = task.artifacts.as_deref().unwrap_or_default();
@@ -429,7 +443,7 @@ impl Preset {
     pub const ALL: [Self; 6] =
         [Self::ClaudeCode, Self::Codex, Self::Cursor, Self::Gemini, Self::Opencode, Self::Acp];
 
-    /// What it is called in settings.
+    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::ClaudeCode => "claude-code",
@@ -449,26 +463,29 @@ impl Preset {
         )
     }
 
-    fn dialect(self, ask: Ask) -> Box<dyn Dialect> {
+    fn dialect(self, ask: CodingRequest) -> Box<dyn CliDialect> {
         match self {
             Self::ClaudeCode => Box::new(Claude::new(ask)),
             Self::Codex => Box::new(Codex::new(ask)),
             Self::Cursor => cursor::dialect(ask),
             Self::Gemini => Box::new(gemini::dialect(ask)),
             Self::Opencode => Box::new(opencode::dialect(ask)),
-            Self::Acp => Box::new(Acp::new(ask, Habits::default())),
+            Self::Acp => Box::new(Acp::new(ask, Quirks::default())),
         }
     }
 }
 
-impl From<Stop> for Cut {
+impl From<Stop> for CodingError {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
     }
 }
 
-/// Hears what the agent says while it should wait, until it is gone.
-async fn listen_on(conversation: &mut Conversation, early: &mut VecDeque<Event>) -> Failure {
+/// Buffers events that the agent sends while it waits for an answer, until it exits.
+async fn buffer_events(
+    conversation: &mut CliConversation,
+    early: &mut VecDeque<AgentEvent>,
+) -> Failure {
     loop {
         match conversation.next().await {
             Ok(Some(event)) => early.push_back(event),
@@ -478,8 +495,8 @@ async fn listen_on(conversation: &mut Conversation, early: &mut VecDeque<Event>)
     }
 }
 
-/// The images of a message that a model can be shown.
-fn images(message: &Message, given: &Given) -> Vec<Image> {
+/// The images of a message that models accept.
+fn images(message: &Message, given: &PreparedInput) -> Vec<Image> {
     let parts = message.parts.iter().zip(&given.paths);
     let images = parts.filter_map(|(part, path)| {
         let (Content::Raw(bytes), Some(path)) = (&part.content, path) else { return None };
@@ -491,8 +508,8 @@ fn images(message: &Message, given: &Given) -> Vec<Image> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
-fn unstarted(fault: io::Error) -> Cut {
-    Cut::Failed(Failure::unstarted(&fault))
+fn unstarted(fault: io::Error) -> CodingError {
+    CodingError::Failed(Failure::unstarted(&fault))
 }
 
 fn artifact(name: &str, content: Content) -> Artifact {

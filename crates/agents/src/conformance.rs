@@ -1,4 +1,4 @@
-//! Does what the public conformance suites ask for by the first word of a message.
+//! Agent for the public conformance suites: the first word of a message selects its behaviour.
 //!
 //! The word is looked for at the start of the text and of the message id, the longest match first.
 //! Words may be followed by settings: `tck-stream-chunked chunks=10 size=16 delay_ms=5`.

@@ -1,4 +1,4 @@
-//! Says back what it was told.
+//! Echo agent: returns the text of each message.
 
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};

@@ -1,4 +1,4 @@
-//! Any program: text in, text out, the exit code decides.
+//! Exec agent: runs a program per turn; text in, text out, the exit code decides.
 
 pub(crate) mod input;
 
@@ -15,56 +15,56 @@ use tokio::{
 
 use crate::{
     ErrorDetail,
-    failure::{COMPLAINTS, Failure},
+    failure::{Failure, STDERR_TAIL},
     process::{Pipes, Process, Processes, Program, STUCK, environment},
     text::{self, Decoder},
 };
 
 pub use input::Input;
 
-/// What a program may write in one turn.
+/// Default limit of a program's output in one turn, in bytes.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// One piece of the growing artifact.
+/// Bytes of one chunk of the artifact.
 const PIECE: usize = 64 << 10;
 
-/// After the first byte of a piece, so long may the rest of it take. Most programs that answer at
-/// once are then one event, and one that drips is twenty a second instead of thousands.
+/// Time to wait for the rest of a chunk after its first byte. Most programs that answer at once then make
+/// one event, and one that prints slowly makes twenty a second instead of thousands.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Runs a program for each turn.
+/// Agent that runs a program for each turn.
 #[derive(Debug, Clone)]
 pub struct Exec {
-    /// Whom failures are blamed on.
+    /// The agent's name, for messages about its failures.
     pub name: AgentName,
-    /// What to run.
+    /// The program to run.
     pub program: Program,
-    /// How it reads a message.
+    /// The form in which the program gets a message.
     pub input: Input,
-    /// How many bytes it may write in one turn.
+    /// Bytes that the program may write in one turn.
     pub max_output: u64,
-    /// How much callers hear of its failures.
+    /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
-    /// What runs it.
+    /// The server's processes, which this one joins.
     pub processes: Processes,
 }
 
-/// Why the conversation with a program was cut off.
-enum Cut {
-    /// The turn is over, or what was said does not fit into its task.
+/// Reason why a turn ended before its program did.
+enum ExecError {
+    /// The engine stopped the turn, or refused a write.
     Turn(AgentError),
-    /// The program may not go on.
+    /// The program exceeded a limit, or could not be waited for.
     Failed(Failure),
 }
 
-/// How a program ended by itself, and what it complained about.
-struct Ended {
+/// Exit of a program, with the tail of its standard error.
+struct Exit {
     status: ExitStatus,
-    complaints: Vec<u8>,
+    stderr: Vec<u8>,
 }
 
 impl Exec {
-    /// A program that reads text, within the usual limits.
+    /// A program that reads text, with the default limits.
     pub fn new(name: &str, program: Program, processes: Processes) -> Self {
         Self {
             name: AgentName::new(name),
@@ -76,61 +76,62 @@ impl Exec {
         }
     }
 
-    /// What it declares about itself.
+    /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
         let description = "Gives each message to a program and returns what it prints";
         let mut profile = Profile::new(self.name.clone(), description);
         profile.skills[0].tags = vec!["exec".to_owned()];
-        // Whatever comes, the program can be given it: data is written out, files have a path.
+        // Every part can be passed to a program: data as JSON, a file as a path.
         profile.input_modes = vec!["text/plain".to_owned(), "*/*".to_owned()];
-        // Nobody but its author knows whether a program may run twice.
+        // Only the author of a program knows whether it may run twice.
         profile.recovery = Recovery::Fail;
         profile.concurrency = 32;
         profile.timeout = Some(Duration::from_secs(600));
-        // Until then the program ends its own, so that none is left when the turn is dropped.
+        // Time to end the program and its children, so that none is left when the turn is dropped.
         profile.grace = self.program.grace * 2 + STUCK * 2;
         profile
     }
 
-    /// Gives the program the message and the caller what it prints, until it has ended.
+    /// Writes the message to the program and its output to the task, until the program has exited.
     async fn converse(
         &self,
         turn: &Turn,
         process: &mut Process,
         pipes: &mut Pipes,
         stdin: &[u8],
-    ) -> Result<Ended, Cut> {
+    ) -> Result<Exit, ExecError> {
         let input = feed(pipes.stdin.take(), stdin);
-        let complaints = text::tail(&mut pipes.stderr, COMPLAINTS);
+        let stderr = text::tail(&mut pipes.stderr, STDERR_TAIL);
         let rest = async {
-            let ((), complaints) = tokio::join!(input, complaints);
-            Ok(complaints)
+            let ((), stderr) = tokio::join!(input, stderr);
+            Ok(stderr)
         };
         let output = self.publish(turn, &mut pipes.stdout);
-        let mut talk =
-            pin!(async { tokio::try_join!(output, rest).map(|((), complaints)| complaints) });
-        let mut said = None;
+        let mut output_and_errors =
+            pin!(async { tokio::try_join!(output, rest).map(|((), stderr)| stderr) });
+        let mut stderr = None;
         let status = loop {
             tokio::select! {
                 status = process.wait() => break status,
-                done = &mut talk, if said.is_none() => said = Some(done?),
+                done = &mut output_and_errors, if stderr.is_none() => stderr = Some(done?),
             }
         };
-        let status = status
-            .map_err(|fault| Cut::Failed(Failure::new(format!("cannot be waited for: {fault}"))))?;
-        // What it started may still have something to say, but not for ever.
-        if said.is_none() {
-            said = finished(timeout(self.program.grace, &mut talk).await)?;
+        let status = status.map_err(|fault| {
+            ExecError::Failed(Failure::new(format!("cannot be waited for: {fault}")))
+        })?;
+        // Its children may still write to the pipes; they get the grace period, no more.
+        if stderr.is_none() {
+            stderr = finished(timeout(self.program.grace, &mut output_and_errors).await)?;
         }
         process.end().await;
-        if said.is_none() {
-            said = finished(timeout(self.program.grace, &mut talk).await)?;
+        if stderr.is_none() {
+            stderr = finished(timeout(self.program.grace, &mut output_and_errors).await)?;
         }
-        Ok(Ended { status, complaints: said.unwrap_or_default() })
+        Ok(Exit { status, stderr: stderr.unwrap_or_default() })
     }
 
-    /// Turns what the program prints into one growing artifact.
-    async fn publish(&self, turn: &Turn, output: &mut ChildStdout) -> Result<(), Cut> {
+    /// Appends the program's output to one artifact.
+    async fn publish(&self, turn: &Turn, output: &mut ChildStdout) -> Result<(), ExecError> {
         let (mut decoder, mut piece) = (Decoder::default(), Vec::new());
         let (mut printed, mut is_begun) = (0, false);
         loop {
@@ -139,7 +140,7 @@ impl Exec {
             printed += piece.len() as u64;
             if printed > self.max_output {
                 let kind = format!("printed more than {} bytes", self.max_output);
-                return Err(Cut::Failed(Failure::new(kind)));
+                return Err(ExecError::Failed(Failure::new(kind)));
             }
             let text = decoder.push(&piece, is_last);
             if !text.is_empty() || (is_last && is_begun) {
@@ -156,8 +157,8 @@ impl Exec {
 #[async_trait]
 impl Agent for Exec {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        let tell = |failure: Failure| failure.tell(turn, &self.name, self.error_detail);
-        let unstarted = |fault: io::Error| tell(Failure::unstarted(&fault));
+        let report = |failure: Failure| failure.report(turn, &self.name, self.error_detail);
+        let unstarted = |fault: io::Error| report(Failure::unstarted(&fault));
         let environment = environment(turn);
         let started = async {
             let given = self.input.give(turn.message(), &self.processes).await?;
@@ -170,47 +171,47 @@ impl Agent for Exec {
         let (given, (mut process, mut pipes)) = started.map_err(unstarted)?;
         let ended = tokio::select! {
             ended = self.converse(turn, &mut process, &mut pipes, &given.stdin) => ended,
-            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+            () = turn.cancelled().cancelled() => Err(ExecError::Turn(AgentError::Stopped)),
         };
         let result = match ended {
             Ok(ended) if ended.status.success() => Ok(()),
-            Ok(ended) => Err(tell(Failure::ended(ended.status, &ended.complaints))),
-            Err(Cut::Failed(failure)) => Err(tell(failure)),
-            Err(Cut::Turn(error)) => Err(error),
+            Ok(ended) => Err(report(Failure::ended(ended.status, &ended.stderr))),
+            Err(ExecError::Failed(failure)) => Err(report(failure)),
+            Err(ExecError::Turn(error)) => Err(error),
         };
-        let put_away = async {
+        let cleanup = async {
             tokio::select! {
                 () = process.end() => {}
                 () = pipes.drain() => {}
             }
         };
         match &result {
-            Ok(()) => put_away.await,
-            Err(error) => turn.fail_while(error, put_away).await,
+            Ok(()) => cleanup.await,
+            Err(error) => turn.fail_while(error, cleanup).await,
         }
         result
     }
 }
 
-impl From<Stop> for Cut {
+impl From<Stop> for ExecError {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
     }
 }
 
-/// Nothing where it is not finished yet.
-fn finished<T>(talk: Result<Result<T, Cut>, Elapsed>) -> Result<Option<T>, Cut> {
-    talk.ok().transpose()
+/// The result, or `None` if the time was over first.
+fn finished<T>(result: Result<Result<T, ExecError>, Elapsed>) -> Result<Option<T>, ExecError> {
+    result.ok().transpose()
 }
 
-/// Gives a program its input and then its end. One that does not want it may say so by not reading.
+/// Writes the input and closes it. A write error is ignored: a program need not read its input.
 async fn feed(input: Option<ChildStdin>, bytes: &[u8]) {
     if let Some(mut input) = input {
         let _ = input.write_all(bytes).await;
     }
 }
 
-/// Reads the next piece, and says whether it is the last.
+/// Reads the next chunk, and returns whether it is the last.
 async fn gather(output: &mut ChildStdout, piece: &mut Vec<u8>) -> io::Result<bool> {
     piece.clear();
     let mut until = None;

@@ -1,4 +1,4 @@
-//! What callers hear of a failure, and what only the log does.
+//! Failures of agents: the full text for the log, and the part of it that callers see.
 
 use std::{fmt, io, process::ExitStatus};
 
@@ -7,50 +7,50 @@ use herald_protocol::AgentName;
 
 use crate::{
     process::{describe, describe_limit, is_exhausted},
-    text::cut,
+    text::truncate,
 };
 
-/// How much of a program's complaints is kept: the end of them.
-pub(crate) const COMPLAINTS: usize = 64 << 10;
+/// Bytes that are kept of a program's standard error: the last ones.
+pub(crate) const STDERR_TAIL: usize = 64 << 10;
 
-/// How much of an agent's own word for it is told, in characters.
+/// Characters of an agent's own message that callers see.
 const MESSAGE: usize = 2000;
 
-/// How much of an agent's failures its callers are told. The log has everything.
+/// The part of an agent's failures that callers see. The log has everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ErrorDetail {
-    /// What kind of failure it was.
+    /// The kind of failure only.
     #[default]
     Kind,
-    /// And the agent's own word for it.
+    /// The kind, and the agent's own message.
     Message,
-    /// And all that the agent said about it.
+    /// The kind, and all output about the failure.
     Full,
 }
 
-/// Why an agent's work failed.
+/// A failure of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What happened, in words of ours: nothing in it comes from the agent's inside.
+    /// The kind of failure, in our own words: safe to show to any caller.
     pub(crate) kind: String,
-    /// The agent's own word for it.
+    /// The agent's own message.
     pub(crate) message: Option<String>,
-    /// All that it said about it.
+    /// All output of the agent about the failure.
     pub(crate) full: Option<String>,
 }
 
 impl Failure {
-    /// A failure that the agent itself says nothing about.
+    /// A failure without a message of the agent.
     pub(crate) fn new(kind: impl Into<String>) -> Self {
         Self { kind: kind.into(), message: None, full: None }
     }
 
-    /// A failure whose cause is for whoever runs the agent.
+    /// A failure whose cause is meant for the operator of the agent.
     pub(crate) fn because(kind: impl Into<String>, cause: impl fmt::Display) -> Self {
         Self { full: Some(cause.to_string()), ..Self::new(kind) }
     }
 
-    /// A program did not even start.
+    /// A program that could not be started.
     pub(crate) fn unstarted(fault: &io::Error) -> Self {
         if is_exhausted(fault) {
             let kind = "could not be started: the server has too few file descriptors";
@@ -59,53 +59,53 @@ impl Failure {
         Self::because("could not be started", fault)
     }
 
-    /// A program ended so, and this was the end of its complaints. The last line is where programs
-    /// say what went wrong.
-    pub(crate) fn ended(status: ExitStatus, complaints: &[u8]) -> Self {
-        let full = String::from_utf8_lossy(complaints).trim().to_owned();
+    /// A program that exited with this status and this tail of standard error. Its last line becomes the
+    /// message, since that is where most programs print the cause.
+    pub(crate) fn ended(status: ExitStatus, stderr: &[u8]) -> Self {
+        let full = String::from_utf8_lossy(stderr).trim().to_owned();
         let message = full.lines().next_back().map(str::to_owned);
         let full = Some(full).filter(|full| !full.is_empty());
         Self { kind: describe(status), message, full }
     }
 
-    /// Logs everything, and returns what the caller may hear.
-    pub(crate) fn tell(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> AgentError {
-        AgentError::Failed(self.words(turn, agent, detail))
+    /// Logs the whole failure, and returns the error for the caller.
+    pub(crate) fn report(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> AgentError {
+        AgentError::Failed(self.describe_for(turn, agent, detail))
     }
 
-    /// The same, where what does the work is not to be had.
-    pub(crate) fn tell_gone(
+    /// Like [`Self::report`], for a backend that is unavailable.
+    pub(crate) fn report_unavailable(
         self,
         turn: &Turn,
         agent: &AgentName,
         detail: ErrorDetail,
     ) -> AgentError {
-        AgentError::Unavailable(self.words(turn, agent, detail))
+        AgentError::Unavailable(self.describe_for(turn, agent, detail))
     }
 
-    /// The same, where what does the work said something that makes no sense.
-    pub(crate) fn tell_broken(
+    /// Like [`Self::report`], for a backend that violated its protocol.
+    pub(crate) fn report_violation(
         self,
         turn: &Turn,
         agent: &AgentName,
         detail: ErrorDetail,
     ) -> AgentError {
-        AgentError::ProtocolViolation(self.words(turn, agent, detail))
+        AgentError::ProtocolViolation(self.describe_for(turn, agent, detail))
     }
 
-    fn words(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> String {
-        let said = self.full.as_deref().or(self.message.as_deref());
+    fn describe_for(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> String {
+        let full = self.full.as_deref().or(self.message.as_deref());
         // In the line itself: the span of a turn exists only where it is exported or debugged.
         let task = turn.task_id();
-        tracing::warn!(%task, %agent, kind = self.kind, said, "the agent failed");
-        let told = match detail {
+        tracing::warn!(%task, %agent, kind = self.kind, said = full, "the agent failed");
+        let shown = match detail {
             ErrorDetail::Kind => None,
-            ErrorDetail::Message => self.message.as_deref().map(|told| cut(told, MESSAGE)),
-            ErrorDetail::Full => said.map(|told| cut(told, COMPLAINTS)),
+            ErrorDetail::Message => self.message.as_deref().map(|text| truncate(text, MESSAGE)),
+            ErrorDetail::Full => full.map(|text| truncate(text, STDERR_TAIL)),
         };
         let kind = self.kind;
-        match told {
-            Some(told) => format!("agent {agent} {kind}: {told}"),
+        match shown {
+            Some(text) => format!("agent {agent} {kind}: {text}"),
             None => format!("agent {agent} {kind}"),
         }
     }

@@ -1,4 +1,4 @@
-//! A process that speaks the line protocol and works on many tasks at once.
+//! Handler agent: one long-lived process that works on many turns over the line protocol.
 
 mod connection;
 mod line;
@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use self::{
-    connection::{Connection, Place, Said},
-    line::Told,
+    connection::{HandlerConnection, TurnEvent, TurnHandle},
+    line::ToHandler,
 };
 use crate::{
     ErrorDetail,
@@ -24,41 +24,41 @@ use crate::{
     process::{Processes, Program, STUCK},
 };
 
-/// What a handler may say in one turn.
+/// Default limit of the bytes that a handler may write in one turn.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// Gives turns to one process that lives on between them.
+/// Agent that gives its turns to one long-lived process.
 #[derive(Debug)]
 pub struct Handler {
-    /// Whom failures are blamed on.
+    /// The agent's name, for messages about its failures.
     pub name: AgentName,
-    /// What to run.
+    /// The program to run.
     pub program: Program,
-    /// How many bytes it may write in one turn.
+    /// Bytes that the handler may write in one turn.
     pub max_output: u64,
-    /// How much callers hear of its failures.
+    /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
-    /// How often a turn is begun in all whose process died, ours or the handler's.
+    /// Attempts at a turn in all, when the handler's process or the server dies during it.
     pub attempts: u32,
     processes: Processes,
-    current: Mutex<Option<Arc<Connection>>>,
+    current: Mutex<Option<Arc<HandlerConnection>>>,
     tasks: TaskTracker,
 }
 
-/// Why a turn was cut off.
-enum Cut {
-    /// It is over, or what was said does not fit into its task.
+/// Reason why a turn ended before its task did.
+enum HandlerError {
+    /// The engine stopped the turn, or refused a write.
     Turn(AgentError),
-    /// The handler failed at it.
+    /// The handler reported a failure, or exceeded a limit.
     Failed(Failure),
-    /// The handler said something that makes no sense.
-    Broke(Failure),
-    /// The handler is gone.
+    /// The handler violated the line protocol.
+    ProtocolViolation(Failure),
+    /// The handler's process died; the turn can be tried again.
     Died(Failure),
 }
 
 impl Handler {
-    /// A handler, within the usual limits. Its process is started for its first turn.
+    /// A handler with the default limits. Its process is started for its first turn.
     pub fn new(name: &str, program: Program, processes: Processes) -> Self {
         Self {
             name: AgentName::new(name),
@@ -72,7 +72,7 @@ impl Handler {
         }
     }
 
-    /// What it declares about itself.
+    /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
         let mut profile = Profile::new(self.name.clone(), "Works on tasks in a process of its own");
         profile.skills[0].tags = vec!["handler".to_owned()];
@@ -88,81 +88,90 @@ impl Handler {
         profile
     }
 
-    /// The process to talk to, with a place for one more turn.
-    fn place(&self) -> Place {
+    /// Opens a turn at the current process, or at a new one if that has ended.
+    fn open_turn(&self) -> TurnHandle {
         let mut current = self.current.lock().expect("nothing panics while it holds this lock");
         loop {
             let open = current.as_ref().filter(|connection| connection.is_open());
-            if let Some(place) = open.and_then(Connection::place) {
-                return place;
+            if let Some(handle) = open.and_then(HandlerConnection::open_turn) {
+                return handle;
             }
             let last = current.as_deref();
             let (name, program) = (&self.name, &self.program);
-            let next = Connection::open(name, program, &self.processes, &self.tasks, last);
+            let next = HandlerConnection::open(name, program, &self.processes, &self.tasks, last);
             *current = Some(next);
         }
     }
 
     /// One attempt at a turn.
-    async fn attempt(&self, turn: &Turn, attempt: u32) -> Result<(), Cut> {
-        let mut place = self.place();
+    async fn attempt(&self, turn: &Turn, attempt: u32) -> Result<(), HandlerError> {
+        let mut handle = self.open_turn();
         let result = tokio::select! {
-            result = self.converse(turn, &mut place, attempt) => result,
-            () = turn.cancelled().cancelled() => Err(Cut::Turn(AgentError::Stopped)),
+            result = self.converse(turn, &mut handle, attempt) => result,
+            () = turn.cancelled().cancelled() => Err(HandlerError::Turn(AgentError::Stopped)),
         };
-        if place.is_over {
+        if handle.is_over {
             return result;
         }
-        let result = result.map_err(|cut| self.explain(turn, cut));
-        let put_away = self.dismiss(turn, &mut place);
+        let result = result.map_err(|ended| self.report(turn, ended));
+        let cleanup = self.cancel(turn, &mut handle);
         match &result {
-            Ok(()) => put_away.await,
-            Err(error) => turn.fail_while(error, put_away).await,
+            Ok(()) => cleanup.await,
+            Err(error) => turn.fail_while(error, cleanup).await,
         }
         Ok(result?)
     }
 
-    /// What callers hear.
-    fn explain(&self, turn: &Turn, cut: Cut) -> AgentError {
-        match cut {
-            Cut::Died(failure) | Cut::Failed(failure) => {
-                failure.tell(turn, &self.name, self.error_detail)
+    /// Logs why the turn ended, and returns the error for the caller.
+    fn report(&self, turn: &Turn, ended: HandlerError) -> AgentError {
+        match ended {
+            HandlerError::Died(failure) | HandlerError::Failed(failure) => {
+                failure.report(turn, &self.name, self.error_detail)
             }
-            Cut::Broke(failure) => failure.tell_broken(turn, &self.name, self.error_detail),
-            Cut::Turn(error) => error,
+            HandlerError::ProtocolViolation(failure) => {
+                failure.report_violation(turn, &self.name, self.error_detail)
+            }
+            HandlerError::Turn(error) => error,
         }
     }
 
-    async fn converse(&self, turn: &Turn, place: &mut Place, attempt: u32) -> Result<(), Cut> {
-        place.tell(Told::begin(&place.name(), turn, attempt).encode()).await;
+    async fn converse(
+        &self,
+        turn: &Turn,
+        handle: &mut TurnHandle,
+        attempt: u32,
+    ) -> Result<(), HandlerError> {
+        handle.send(ToHandler::begin(&handle.name(), turn, attempt).encode()).await;
         let mut bytes = 0;
-        while let Some(mail) = place.next().await {
-            bytes += mail.bytes as u64;
+        while let Some(inbound) = handle.next().await {
+            bytes += inbound.bytes as u64;
             if bytes > self.max_output {
                 let kind = format!("wrote more than {} bytes", self.max_output);
-                return Err(Cut::Failed(Failure::new(kind)));
+                return Err(HandlerError::Failed(Failure::new(kind)));
             }
-            match mail.said {
-                Said::Status(state, parts) => turn.report(state, parts).await?,
-                Said::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
-                Said::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
-                Said::Failed(failure) => return Err(Cut::Failed(failure)),
-                Said::Broke(failure) => return Err(Cut::Broke(failure)),
+            match inbound.event {
+                TurnEvent::Status(state, parts) => turn.report(state, parts).await?,
+                TurnEvent::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
+                TurnEvent::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
+                TurnEvent::Failed(failure) => return Err(HandlerError::Failed(failure)),
+                TurnEvent::ProtocolViolation(failure) => {
+                    return Err(HandlerError::ProtocolViolation(failure));
+                }
             }
-            if place.is_over {
+            if handle.is_over {
                 return Ok(());
             }
         }
-        Err(Cut::Died(place.failure()))
+        Err(HandlerError::Died(handle.failure()))
     }
 
-    /// Tells the handler to stop working on a turn, and waits until it has.
-    async fn dismiss(&self, turn: &Turn, place: &mut Place) {
+    /// Tells the handler to cancel a turn, and waits until it has ended it or the grace is over.
+    async fn cancel(&self, turn: &Turn, handle: &mut TurnHandle) {
         let metadata = turn.cancel_metadata();
         let gone = async {
-            place.tell(Told::Cancel { turn: &place.name(), metadata }.encode()).await;
-            while !place.is_over {
-                place.next().await;
+            handle.send(ToHandler::Cancel { turn: &handle.name(), metadata }.encode()).await;
+            while !handle.is_over {
+                handle.next().await;
             }
         };
         if timeout(self.program.grace, gone).await.is_err() {
@@ -179,24 +188,24 @@ impl Agent for Handler {
         loop {
             match self.attempt(turn, attempt).await {
                 Ok(()) => return Ok(()),
-                Err(Cut::Died(failure)) if attempt < self.attempts => {
+                Err(HandlerError::Died(failure)) if attempt < self.attempts => {
                     tracing::info!(task = %turn.task_id(), kind = failure.kind, "begins again");
                     attempt += 1;
                     turn.start_over();
                 }
-                Err(cut) => return Err(self.explain(turn, cut)),
+                Err(ended) => return Err(self.report(turn, ended)),
             }
         }
     }
 }
 
-impl From<Stop> for Cut {
+impl From<Stop> for HandlerError {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
     }
 }
 
-impl From<AgentError> for Cut {
+impl From<AgentError> for HandlerError {
     fn from(error: AgentError) -> Self {
         Self::Turn(error)
     }

@@ -1,12 +1,12 @@
-//! Things that work on tasks. Each is one implementation of [`herald_engine::Agent`].
+//! Agent kinds. Each is one implementation of [`herald_engine::Agent`].
 
 mod a2a;
+mod artifact_writer;
 mod coding;
 mod conformance;
 mod echo;
 mod exec;
 mod failure;
-mod growing;
 mod handler;
 mod llm;
 pub mod process;

@@ -1,8 +1,8 @@
-//! A language model behind an endpoint that speaks OpenAI's chat completions.
+//! LLM agent: a language model behind an endpoint for OpenAI's chat completions.
 
 mod chat;
-mod complaint;
 mod endpoint;
+mod error_body;
 mod prompt;
 
 use std::time::Duration;
@@ -12,58 +12,58 @@ use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
 use herald_protocol::{AgentName, Metadata, Role};
 use serde_json::{Map, Value};
 
-use crate::{ErrorDetail, failure::Failure, growing::Growing};
+use crate::{ErrorDetail, artifact_writer::ArtifactWriter, failure::Failure};
 
 pub use chat::Parameters;
 pub use endpoint::{Endpoint, EndpointError, Patience};
 
-use chat::{Finish, Word};
-use endpoint::{Answer, Unanswered};
+use chat::{AnswerEvent, Finish};
+use endpoint::{AnswerStream, RequestFailure};
 
-/// Bytes of an answer.
+/// Default limit of an answer, in bytes.
 const MAX_OUTPUT: u64 = 4 << 20;
 
-/// Earlier tasks of a conversation that the model is told.
+/// Earlier tasks of a conversation that go into the prompt.
 const MEMORY: usize = 20;
 
 /// Bytes of a refusal that are kept.
 const REFUSAL: usize = 2 << 10;
 
-/// How many counts of an endpoint are kept, and how deep.
+/// Members of `usage` that are kept per object, and levels of nesting.
 const COUNTS: usize = 64;
 const COUNTS_DEPTH: usize = 2;
 
-/// Gives each message to a language model, with what was said before.
+/// Agent that answers with a language model, which gets the whole conversation.
 #[derive(Debug, Clone)]
 pub struct Llm {
-    /// Whom failures are blamed on.
+    /// The agent's name, for messages about its failures.
     pub name: AgentName,
-    /// Where the model is.
+    /// The model's endpoint.
     pub endpoint: Endpoint,
-    /// What every request says beside the conversation.
+    /// Members of every request beside the messages.
     pub parameters: Parameters,
-    /// What the model is told before everything else. It is in no card and in no task.
+    /// The system prompt. It appears in no card and in no task.
     pub system: Option<String>,
-    /// Whether the model can look at images.
+    /// True if the model accepts images.
     pub images: bool,
-    /// How many bytes of an answer are taken.
+    /// Limit of an answer in bytes.
     pub max_output: u64,
-    /// How much callers hear of its failures.
+    /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
 }
 
-/// Why an answer was not finished.
-enum Cut {
-    /// The turn is over, or what was said does not fit into its task.
+/// Reason why an answer was not completed.
+enum LlmError {
+    /// The engine stopped the turn, or refused a write.
     Turn(AgentError),
     /// The model failed.
     Failed(Failure),
-    /// The model is not to be had.
-    Gone(Failure),
+    /// The endpoint is unavailable; a later attempt may succeed.
+    Unavailable(Failure),
 }
 
 impl Llm {
-    /// A model at an endpoint, within the usual limits.
+    /// A model at an endpoint, with the default limits.
     pub fn new(name: &str, endpoint: Endpoint, parameters: Parameters) -> Self {
         Self {
             name: AgentName::new(name),
@@ -76,7 +76,7 @@ impl Llm {
         }
     }
 
-    /// What it declares about itself. The system prompt has no part in it.
+    /// The agent's profile: card fields, limits and recovery, without the system prompt.
     pub fn profile(&self) -> Profile {
         let description = "Answers with a language model that knows the conversation";
         let mut profile = Profile::new(self.name.clone(), description);
@@ -86,82 +86,82 @@ impl Llm {
             profile.input_modes.push("image/*".to_owned());
         }
         profile.memory = MEMORY;
-        // To ask again changes nothing in the world, and what was half said is replaced.
+        // A request has no side effects, and the second answer replaces the unfinished first one.
         profile.recovery = Recovery::Rerun(2);
         profile.concurrency = 64;
         profile.timeout = Some(Duration::from_secs(600));
         profile
     }
 
-    /// A failure of which callers, and the log, may hear all that is said.
-    fn discreet(&self, failure: Failure) -> Failure {
+    /// A failure without secrets and system prompt, safe for callers and the log.
+    fn redact(&self, failure: Failure) -> Failure {
         let (secrets, system) = (self.endpoint.secrets(), self.system.as_deref());
-        let told = |word: String| complaint::discreet(&word, secrets, system);
-        Failure { message: failure.message.and_then(told), ..failure }
+        let redact = |text: String| error_body::redact(&text, secrets, system);
+        Failure { message: failure.message.and_then(redact), ..failure }
     }
 
-    async fn answer(&self, turn: &Turn) -> Result<(), Cut> {
+    async fn answer(&self, turn: &Turn) -> Result<(), LlmError> {
         let messages = prompt::messages(turn, self.system.as_deref(), self.images);
         let body = self.parameters.request(&messages);
         let (first, mut answer) = self.endpoint.ask(body, turn.trace()).await?;
-        let mut artifact = growing(turn);
-        let heard = self.listen(first, &mut answer, &mut artifact).await;
-        let (finish, refused) = match heard {
-            Ok(heard) => heard,
-            Err(cut) => {
-                // What was said stays, however it ended.
+        let mut artifact = answer_writer(turn);
+        let outcome = self.receive(first, &mut answer, &mut artifact).await;
+        let (finish, refused) = match outcome {
+            Ok(outcome) => outcome,
+            Err(ended) => {
+                // The task keeps the text that came before the failure.
                 artifact.flush().await?;
-                return Err(cut);
+                return Err(ended);
             }
         };
         artifact.finish(about(&finish)).await?;
         if !refused.is_empty() {
             let kind = "was refused an answer by its model";
-            return Err(Cut::Failed(Failure { message: Some(refused), ..Failure::new(kind) }));
+            return Err(LlmError::Failed(Failure { message: Some(refused), ..Failure::new(kind) }));
         }
         match finish.reason.as_deref() {
-            Some("content_filter") => {
-                Err(Cut::Failed(Failure::new("was cut off by the content filter of its model")))
-            }
-            Some("tool_calls" | "function_call") => {
-                Err(Cut::Failed(Failure::new("was asked by its model for a tool, and has none")))
-            }
+            Some("content_filter") => Err(LlmError::Failed(Failure::new(
+                "was cut off by the content filter of its model",
+            ))),
+            Some("tool_calls" | "function_call") => Err(LlmError::Failed(Failure::new(
+                "was asked by its model for a tool, and has none",
+            ))),
             Some(_) | None => Ok(()),
         }
     }
 
-    /// Writes down what is said until the end: how that was, and what was said instead of an answer.
-    async fn listen(
+    /// Writes the answer to the artifact, and returns how it finished and the text of a refusal.
+    async fn receive(
         &self,
-        first: Word,
-        answer: &mut Answer,
-        artifact: &mut Growing<'_>,
-    ) -> Result<(Finish, String), Cut> {
-        let (mut said, mut refused) = (0, String::new());
+        first: AnswerEvent,
+        answer: &mut AnswerStream,
+        artifact: &mut ArtifactWriter<'_>,
+    ) -> Result<(Finish, String), LlmError> {
+        let (mut received, mut refused) = (0, String::new());
         let mut next = Some(first);
         loop {
-            let word = match next.take() {
-                Some(word) => word,
-                None => match artifact.before_due(answer.next()).await? {
-                    Some(word) => word?,
+            let event = match next.take() {
+                Some(event) => event,
+                None => match artifact.next_or_flush(answer.next()).await? {
+                    Some(event) => event?,
                     None => continue,
                 },
             };
-            match word {
-                Word::Said(text) => {
-                    said += text.len() as u64;
-                    if said > self.max_output {
+            match event {
+                AnswerEvent::Text(text) => {
+                    received += text.len() as u64;
+                    if received > self.max_output {
                         let most = self.max_output;
                         let kind = format!("got more than {most} bytes from its model");
-                        return Err(Cut::Failed(Failure::new(kind)));
+                        return Err(LlmError::Failed(Failure::new(kind)));
                     }
-                    artifact.say(&text).await?;
+                    artifact.push(&text).await?;
                 }
-                Word::Refused(text) => {
+                AnswerEvent::Refusal(text) => {
                     refused.push_str(&text);
                     refused.truncate(refused.floor_char_boundary(REFUSAL));
                 }
-                Word::End(finish) => return Ok((finish, refused)),
+                AnswerEvent::End(finish) => return Ok((finish, refused)),
             }
         }
     }
@@ -170,32 +170,32 @@ impl Llm {
 #[async_trait]
 impl Agent for Llm {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        // To leave is to hang up: the connection belongs to what is dropped.
+        // Dropping the future closes the connection, which stops the model.
         let answered = tokio::select! {
             answered = self.answer(turn) => answered,
             () = turn.cancelled().cancelled() => return Err(AgentError::Stopped),
         };
-        answered.map_err(|cut| match cut {
-            Cut::Turn(error) => error,
-            Cut::Failed(failure) => {
-                self.discreet(failure).tell(turn, &self.name, self.error_detail)
+        answered.map_err(|ended| match ended {
+            LlmError::Turn(error) => error,
+            LlmError::Failed(failure) => {
+                self.redact(failure).report(turn, &self.name, self.error_detail)
             }
-            Cut::Gone(failure) => {
-                self.discreet(failure).tell_gone(turn, &self.name, self.error_detail)
+            LlmError::Unavailable(failure) => {
+                self.redact(failure).report_unavailable(turn, &self.name, self.error_detail)
             }
         })
     }
 }
 
-/// An answer to each message of a task: `answer`, `answer-2` and so on.
-fn growing(turn: &Turn) -> Growing<'_> {
+/// Writer of the artifact for this message: `answer`, `answer-2` and so on.
+fn answer_writer(turn: &Turn) -> ArtifactWriter<'_> {
     let history = turn.task().history.as_deref().unwrap_or_default();
     let asked = history.iter().filter(|message| message.role == Role::User);
     let before = asked.take_while(|message| message.message_id != turn.message().message_id);
-    Growing::new(turn, prompt::answer_id(before.count()), "answer")
+    ArtifactWriter::new(turn, prompt::answer_id(before.count()), "answer")
 }
 
-/// What the model said about its answer.
+/// Metadata of the answer: usage and finish reason.
 fn about(finish: &Finish) -> Option<Metadata> {
     let mut about = Metadata::new();
     if let Some(usage) = &finish.usage {
@@ -208,8 +208,7 @@ fn about(finish: &Finish) -> Option<Metadata> {
     Some(about).filter(|about| !about.is_empty())
 }
 
-/// The numbers among what an endpoint counts. It is given out as it is, so that nothing else is taken
-/// for one.
+/// The numbers in `usage`. Callers see them, so every value of another type is dropped.
 fn counts(usage: &Map<String, Value>, depth: usize) -> Map<String, Value> {
     let numbers =
         usage.iter().filter(|(name, _)| is_word(name)).take(COUNTS).filter_map(|(name, value)| {
@@ -229,27 +228,27 @@ fn counts(usage: &Map<String, Value>, depth: usize) -> Map<String, Value> {
     numbers.collect()
 }
 
-/// Whether it is a word such as endpoints use among themselves.
+/// True for a short ASCII identifier, the only text of an endpoint that is passed on unredacted.
 fn is_word(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-impl From<Stop> for Cut {
+impl From<Stop> for LlmError {
     fn from(stop: Stop) -> Self {
         Self::Turn(stop.into())
     }
 }
 
-impl From<Unanswered> for Cut {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<RequestFailure> for LlmError {
+    fn from(unanswered: RequestFailure) -> Self {
         match unanswered.again {
-            Some(_) => Self::Gone(unanswered.failure),
+            Some(_) => Self::Unavailable(unanswered.failure),
             None => Self::Failed(unanswered.failure),
         }
     }
 }
 
-impl From<Failure> for Cut {
+impl From<Failure> for LlmError {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }

@@ -1,8 +1,7 @@
-//! Programs that agents run, and what is owed to the machine they run on: none outlives its turn,
-//! none is left when the server goes, however it goes.
+//! Processes that agents run: none outlives its turn, and none outlives the server, even after a crash.
 
 mod descriptors;
-mod family;
+mod process_tree;
 mod program;
 mod record;
 
@@ -30,8 +29,8 @@ use tokio::{
 use uuid::Uuid;
 
 use self::{
-    family::{Family, Identity, MARK},
-    record::{Life, name},
+    process_tree::{Identity, MARK, ProcessTree},
+    record::{ServerRun, name},
 };
 
 pub use self::program::{Program, Workdir};
@@ -40,29 +39,29 @@ pub(crate) use self::descriptors::{
     DESCRIPTOR_WAIT, describe_limit, is_exhausted, wait_for_descriptors,
 };
 
-/// Our own variables are not for programs: tokens may be among them.
+/// Prefix of the server's own variables, which programs do not inherit: tokens may be among them.
 const OURS: &str = "HERALD_";
 
-/// How the names of directories with callers' files begin.
+/// Prefix of the names of directories with callers' files.
 const FILES: &str = "herald-";
 
-/// The variable that tells a program its task.
+/// The variable with the task id.
 const TASK_ID: &str = "HERALD_TASK_ID";
 
-/// How long a killed program may take to be gone, beyond its grace: the kernel may hold it up.
+/// Time that a killed program has to disappear, beyond its grace: the kernel may hold it up.
 pub const STUCK: Duration = Duration::from_secs(3);
 
 /// All programs of one server.
 #[derive(Debug, Clone)]
 pub struct Processes {
-    inner: Arc<Inner>,
+    inner: Arc<ProcessesInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    /// How the marks of all our programs begin.
+struct ProcessesInner {
+    /// Id of this server run: prefix of the marks of all its programs.
     life: String,
-    /// Where programs are written down, those of this life in a directory of their own.
+    /// Directory of the records of running programs, with a subdirectory per server run.
     records: Option<Records>,
     /// The processes that were started here and are waited for.
     children: Mutex<HashSet<i32>>,
@@ -75,12 +74,12 @@ struct Records {
     own: PathBuf,
 }
 
-/// A program that runs. Dropped, it is killed; [`Process::end`] is kinder.
+/// A running program. Dropping it kills it; [`Process::end`] sends SIGTERM first.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     pid: i32,
-    family: Family,
+    tree: ProcessTree,
     grace: Duration,
     /// The program and its task, for the log.
     program: PathBuf,
@@ -90,20 +89,20 @@ pub struct Process {
     is_over: bool,
 }
 
-/// What a program reads and writes.
+/// The standard streams of a program.
 #[derive(Debug)]
 pub struct Pipes {
-    /// What it reads. Taken and dropped, the program sees its end.
+    /// Standard input. Taking and dropping it closes it.
     pub stdin: Option<ChildStdin>,
-    /// What it says.
+    /// Standard output.
     pub stdout: ChildStdout,
-    /// What it complains about.
+    /// Standard error.
     pub stderr: ChildStderr,
 }
 
 impl Pipes {
-    /// Throws away what is said, for ever: a program that tidies up must neither get stuck with its
-    /// last words nor die of them.
+    /// Reads and discards all output, and never returns: a program that is shutting down must neither
+    /// block on a full pipe nor die of a closed one.
     pub async fn drain(&mut self) {
         let (mut nowhere, mut void) = (sink(), sink());
         let words = copy(&mut self.stdout, &mut nowhere);
@@ -113,26 +112,27 @@ impl Pipes {
 }
 
 impl Processes {
-    /// No programs yet. With `records`, a directory, they are found again after a crash.
+    /// Processes of a new server run. With a `records` directory they are found again after a crash.
     pub fn new(records: Option<PathBuf>) -> Self {
         let life = Uuid::new_v4().simple().to_string();
         let records = records.and_then(|all| {
-            let own = Life::own(&life)?.path(&all);
+            let own = ServerRun::own(&life)?.path(&all);
             Some(Records { all, own })
         });
         let (children, closing) = (Mutex::default(), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { life, records, children, closing }) }
+        Self { inner: Arc::new(ProcessesInner { life, records, children, closing }) }
     }
 
-    /// Ends what earlier lives of the server left behind. Only for who owns the records.
+    /// Ends the programs that earlier server runs left behind. Only the owner of the records
+    /// directory may call this.
     pub async fn clear(&self, grace: Duration) -> io::Result<()> {
         let Some(records) = &self.inner.records else { return Ok(()) };
-        for (life, path) in Life::earlier(&records.all)? {
-            let mut family = Family::of_life(&life.id, life.left(&path));
-            let left = family.look().len();
+        for (life, path) in ServerRun::earlier(&records.all)? {
+            let mut tree = ProcessTree::of_run(&life.id, life.left(&path));
+            let left = tree.find_alive().len();
             if left > 0 {
                 tracing::warn!(left, "ends programs that an earlier start left behind");
-                family.end(grace).await;
+                tree.end(grace).await;
             }
             remove_files(&life.id);
             fs::remove_dir_all(path)?;
@@ -140,19 +140,18 @@ impl Processes {
         Ok(())
     }
 
-    /// Ends everything that runs. What was running says nothing any more: how it would end now is
-    /// our doing and not its own.
+    /// Ends all programs. Their exit is not reported, since it is the server that ends them.
     pub async fn close(&self, grace: Duration) {
         self.inner.closing.store(true, Ordering::SeqCst);
-        let gone = Family::of_life(&self.inner.life, []).end(grace).await;
+        let gone = ProcessTree::of_run(&self.inner.life, []).end(grace).await;
         remove_files(&self.inner.life);
         if let (true, Some(records)) = (gone, &self.inner.records) {
-            // If it stays, the next start finds nothing in it that runs.
+            // If the directory stays, the next start finds no running program in it.
             let _ = fs::remove_dir_all(&records.own);
         }
     }
 
-    /// How the names of directories with callers' files begin, so that a later start finds them.
+    /// Prefix of the names of this run's directories with callers' files; a later start finds them by it.
     pub(crate) fn file_prefix(&self) -> String {
         format!("{FILES}{}-", self.inner.life)
     }
@@ -183,13 +182,13 @@ impl Processes {
         let leader = Identity::of(pid);
         let pipes = Pipes {
             stdin: child.stdin.take(),
-            stdout: child.stdout.take().expect("it was asked for"),
-            stderr: child.stderr.take().expect("it was asked for"),
+            stdout: child.stdout.take().expect("it was terminated for"),
+            stderr: child.stderr.take().expect("it was terminated for"),
         };
         let process = Process {
             child,
             pid,
-            family: Family::of_program(&mark, leader),
+            tree: ProcessTree::of_program(&mark, leader),
             grace: program.grace,
             program: program.path.clone(),
             task: more.iter().find(|(name, _)| *name == TASK_ID).map(|(_, task)| task.clone()),
@@ -200,10 +199,11 @@ impl Processes {
         Ok((process, pipes))
     }
 
-    /// Starts it so that nobody takes it for an orphan before it is known.
+    /// Spawns it under the lock of the children, so that it is not reaped as an orphan before it is
+    /// registered.
     fn start(&self, command: &mut Command) -> io::Result<(Child, i32)> {
         let mut children = self.children();
-        // One at a time, or each would take the spare descriptors that another has found.
+        // One at a time: otherwise several would count the same spare descriptors.
         descriptors::check_spare()?;
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
@@ -216,14 +216,14 @@ impl Processes {
         self.inner.children.lock().expect("nothing panics while it holds this lock")
     }
 
-    /// Never returns once everything is being ended.
+    /// Returns at once, or never if the server is shutting down.
     pub(crate) async fn unless_closing(&self) {
         if self.inner.closing.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Writes a program down. One that is not can still be found by its mark.
+    /// Records a program on disk. A failure is tolerable: the mark finds the program as well.
     fn record(&self, leader: Identity) -> Option<PathBuf> {
         let own = &self.inner.records.as_ref()?.own;
         let path = own.join(name(leader));
@@ -236,20 +236,20 @@ impl Processes {
 }
 
 impl Process {
-    /// Waits until the program has ended by itself. What it started may go on.
+    /// Waits for the program's exit. Its children may still run.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await;
         self.processes.unless_closing().await;
         status
     }
 
-    /// Ends the program and all that it started: asks, waits, then kills.
+    /// Ends the program's process tree: SIGTERM, the grace period, then SIGKILL.
     pub async fn end(&mut self) {
         if self.is_over {
             return;
         }
         let reaped = timeout(self.grace + STUCK, self.child.wait());
-        let (_, gone) = tokio::join!(reaped, self.family.end(self.grace));
+        let (_, gone) = tokio::join!(reaped, self.tree.end(self.grace));
         if !gone {
             let (task, program) = (self.task.as_deref(), self.program.display());
             tracing::error!(task, %program, "a program cannot be ended; the next start tries again");
@@ -261,26 +261,25 @@ impl Process {
     fn over(&mut self) {
         self.is_over = true;
         if let Some(path) = self.recorded.take() {
-            // A record too many names a process that is gone.
+            // A record that stays names a process that has exited, which does no harm.
             let _ = fs::remove_file(path);
         }
         let mut children = self.processes.children();
         children.remove(&self.pid);
-        family::reap(&children);
+        process_tree::reap(&children);
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.is_over {
-            self.family.kill();
+            self.tree.kill_all();
             self.over();
         }
     }
 }
 
-/// Removes the files of callers that one life of the server left behind. Nobody else's have its id in
-/// their name.
+/// Removes callers' files that a server run left behind: their names contain the id of the run.
 fn remove_files(life: &str) {
     let prefix = format!("{FILES}{life}-");
     for entry in fs::read_dir(env::temp_dir()).into_iter().flatten().flatten() {
@@ -291,7 +290,7 @@ fn remove_files(life: &str) {
     }
 }
 
-/// What a program that works on a turn finds in its environment.
+/// The environment variables of a program that works on a turn.
 pub(crate) fn environment(turn: &Turn) -> Vec<(&'static str, String)> {
     let mut environment = vec![
         (TASK_ID, turn.task_id().to_string()),
@@ -302,7 +301,7 @@ pub(crate) fn environment(turn: &Turn) -> Vec<(&'static str, String)> {
     environment
 }
 
-/// How a program ended, in words.
+/// An exit status in words.
 pub(crate) fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),

@@ -1,4 +1,4 @@
-//! Bytes that come in pieces, as text.
+//! Text from byte streams: UTF-8 decoding, bounded lines, the tail of a stream.
 
 use std::borrow::Cow;
 
@@ -68,7 +68,7 @@ fn escaped(json: &[u8], at: usize) -> Option<u16> {
 }
 
 /// At most so many characters of a text; the last one says if there are more.
-pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
+pub(crate) fn truncate(text: &str, most: usize) -> Cow<'_, str> {
     match text.chars().nth(most) {
         None => Cow::Borrowed(text),
         Some(_) => Cow::Owned(text.chars().take(most - 1).chain(['…']).collect()),
@@ -77,21 +77,21 @@ pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
 
 /// Reads a stream to its end, and keeps the last so many bytes.
 pub(crate) async fn tail(stream: impl AsyncRead + Unpin, most: usize) -> Vec<u8> {
-    let mut tail = Tail::new(stream, most);
+    let mut tail = StreamTail::new(stream, most);
     tail.read_all().await;
     tail.kept().to_vec()
 }
 
 /// The last so many bytes of a stream that is read as it comes.
 #[derive(Debug)]
-pub(crate) struct Tail<R> {
+pub(crate) struct StreamTail<R> {
     stream: R,
     most: usize,
     kept: Vec<u8>,
     is_over: bool,
 }
 
-impl<R: AsyncRead + Unpin> Tail<R> {
+impl<R: AsyncRead + Unpin> StreamTail<R> {
     pub(crate) fn new(stream: R, most: usize) -> Self {
         Self { stream, most, kept: Vec::new(), is_over: false }
     }
@@ -124,7 +124,7 @@ impl<R: AsyncRead + Unpin> Tail<R> {
 
 /// Reads lines of a bounded length.
 #[derive(Debug)]
-pub(crate) struct Lines<R> {
+pub(crate) struct LineReader<R> {
     stream: BufReader<R>,
     most: usize,
     line: Vec<u8>,
@@ -133,20 +133,20 @@ pub(crate) struct Lines<R> {
 
 /// One of them, without its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum BoundedLine {
     Whole(Vec<u8>),
     /// The beginning of one that is longer than allowed. The rest was thrown away.
-    Cut(Vec<u8>),
+    Truncated(Vec<u8>),
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(crate) fn new(stream: R, most: usize) -> Self {
         let stream = BufReader::with_capacity(64 << 10, stream);
         Self { stream, most, line: Vec::new(), is_too_long: false }
     }
 
     /// The next line; `None` at the end. Nothing is lost if this is dropped before it returns.
-    pub(crate) async fn next(&mut self) -> Option<Line> {
+    pub(crate) async fn next(&mut self) -> Option<BoundedLine> {
         loop {
             // A stream that cannot be read has come to its end.
             let buffer = self.stream.fill_buf().await.unwrap_or_default();
@@ -166,11 +166,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    fn take(&mut self) -> Line {
+    fn take(&mut self) -> BoundedLine {
         let line = std::mem::take(&mut self.line);
-        match std::mem::take(&mut self.is_too_long) {
-            true => Line::Cut(line),
-            false => Line::Whole(line),
+        if std::mem::take(&mut self.is_too_long) {
+            BoundedLine::Truncated(line)
+        } else {
+            BoundedLine::Whole(line)
         }
     }
 }
@@ -224,11 +225,11 @@ mod tests {
     async fn a_line_too_long_is_cut_and_the_next_one_is_whole() {
         let long = "x".repeat(200_000);
         let text = format!("one\n\n{long}\ntwo\nend");
-        let mut lines = Lines::new(text.as_bytes(), 10);
-        let whole = |text: &str| Some(Line::Whole(text.as_bytes().to_vec()));
+        let mut lines = LineReader::new(text.as_bytes(), 10);
+        let whole = |text: &str| Some(BoundedLine::Whole(text.as_bytes().to_vec()));
         assert_eq!(lines.next().await, whole("one"));
         assert_eq!(lines.next().await, whole(""));
-        assert_eq!(lines.next().await, Some(Line::Cut(b"xxxxxxxxxx".to_vec())));
+        assert_eq!(lines.next().await, Some(BoundedLine::Truncated(b"xxxxxxxxxx".to_vec())));
         assert_eq!(lines.next().await, whole("two"));
         assert_eq!(lines.next().await, whole("end"));
         assert_eq!(lines.next().await, None);

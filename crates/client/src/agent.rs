@@ -1,4 +1,4 @@
-//! An agent as this client knows it: its card and the ways to reach it.
+//! Agent as the client sees it: its card, and a channel for each interface that can be called.
 
 use std::sync::{
     Arc,
@@ -11,40 +11,40 @@ use crate::{
     builder::Settings,
     call::Outgoing,
     credential::Proof,
-    discover::{Found, Source},
+    discover::{FoundCard, Source},
     error::Error,
     interface::{Binding, Usable, choose},
-    oauth::Session,
+    oauth::OAuthSession,
     transport::{
-        Answered, Endpoint, Grpc, JsonRpc, Lasting, Pipe, Rest, Socket, Transport, http::Http,
+        Answered, Endpoint, Grpc, JsonRpc, Lasting, Pipe, Rest, Transport, WebSocket, http::Http,
     },
 };
 
 /// One agent.
 #[derive(Debug)]
-pub(crate) struct Agent {
-    pub(crate) found: Found,
-    doors: Vec<Door>,
-    /// The door that opened last.
+pub(crate) struct RemoteAgent {
+    pub(crate) found: FoundCard,
+    channels: Vec<Channel>,
+    /// Index of the channel that answered last.
     current: AtomicUsize,
     /// Where the token comes from, if it has to be fetched.
-    pub(crate) session: Option<Session>,
+    pub(crate) session: Option<OAuthSession>,
 }
 
-/// One of its interfaces, ready to be called.
+/// One interface of the agent with its transport.
 #[derive(Debug)]
-struct Door {
+struct Channel {
     usable: Usable,
     transport: Box<dyn Transport>,
 }
 
-impl Agent {
+impl RemoteAgent {
     /// `source` is where the card came from, if it was not handed over.
     pub(crate) fn new(
         settings: &Settings,
         http: &Http,
         source: Option<&Source>,
-        found: Found,
+        found: FoundCard,
     ) -> Result<Self, Error> {
         let card = &found.card;
         let program = source.and_then(Source::program);
@@ -61,13 +61,20 @@ impl Agent {
                 named.extend(origin);
                 let proof = Proof::new(&settings.credentials, card, |oauth, scheme, scopes| {
                     let (trusted, tokens) = (named.clone(), Arc::clone(&settings.tokens));
-                    Session::new(oauth, scheme, scopes, (trusted, own_card), http.clone(), tokens)
+                    OAuthSession::new(
+                        oauth,
+                        scheme,
+                        scopes,
+                        (trusted, own_card),
+                        http.clone(),
+                        tokens,
+                    )
                 })?;
                 (usable, proof)
             }
         };
         let session = proof.session.clone();
-        let door = |usable: Usable| {
+        let channel = |usable: Usable| {
             let tenant = usable.interface.tenant.clone().filter(|tenant| !tenant.is_empty());
             let endpoint = Endpoint::new(
                 http.clone(),
@@ -82,7 +89,7 @@ impl Agent {
                 Binding::Rest => Box::new(Rest::new(endpoint)),
                 Binding::Grpc => Box::new(Grpc::new(endpoint)),
                 Binding::WebSocket => {
-                    Box::new(Lasting::new(endpoint.clone(), Socket::new(endpoint)))
+                    Box::new(Lasting::new(endpoint.clone(), WebSocket::new(endpoint)))
                 }
                 Binding::Stdio => {
                     let program = program.cloned().ok_or_else(|| Error::setup("no program"))?;
@@ -90,28 +97,28 @@ impl Agent {
                     Box::new(Lasting::new(endpoint, Pipe { program, limit }))
                 }
             };
-            Ok(Door { usable, transport })
+            Ok(Channel { usable, transport })
         };
-        let doors = usable.into_iter().map(door).collect::<Result<_, Error>>()?;
-        Ok(Self { found, doors, current: AtomicUsize::new(0), session })
+        let channels = usable.into_iter().map(channel).collect::<Result<_, Error>>()?;
+        Ok(Self { found, channels, current: AtomicUsize::new(0), session })
     }
 
     /// The interface that is being called.
     pub(crate) fn interface(&self) -> &Usable {
-        &self.doors[self.current.load(Ordering::Relaxed)].usable
+        &self.channels[self.current.load(Ordering::Relaxed)].usable
     }
 
     /// Makes a call once. Where a token is refused it is made again with a new one: the agent has done
     /// nothing yet.
     pub(crate) async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
-        let Some(session) = &self.session else { return self.reach(call).await };
+        let Some(session) = &self.session else { return self.call_any(call).await };
         // Boxed, so that calls without a session stay small.
         Box::pin(session.ready()).await?;
         let shown = session.token();
-        match self.reach(call).await {
+        match self.call_any(call).await {
             Err(error) if error.is_unauthenticated() => {
                 Box::pin(session.renew(shown.as_ref())).await?;
-                self.reach(call).await
+                self.call_any(call).await
             }
             answer => answer,
         }
@@ -119,12 +126,12 @@ impl Agent {
 
     /// Makes a call at the first interface that can be reached and knows the method. One that cannot
     /// has seen nothing of the call, and one that does not know it has done nothing about it.
-    async fn reach(&self, call: &Outgoing) -> Result<Answered, Error> {
+    async fn call_any(&self, call: &Outgoing) -> Result<Answered, Error> {
         let first = self.current.load(Ordering::Relaxed);
         let mut index = first;
         loop {
-            let answer = self.doors[index].transport.call(call).await;
-            let is_guess = self.doors[index].usable.is_guess;
+            let answer = self.channels[index].transport.call(call).await;
+            let is_guess = self.channels[index].usable.is_guess;
             let elsewhere = answer.as_ref().is_err_and(|error| {
                 let unknown = error.kind() == Some(ErrorKind::MethodNotFound);
                 error.is_connect() || is_guess && unknown
@@ -133,11 +140,11 @@ impl Agent {
                 self.current.store(index, Ordering::Relaxed);
                 return answer;
             }
-            index = (index + 1) % self.doors.len();
+            index = (index + 1) % self.channels.len();
             if index == first {
                 return answer;
             }
-            let next = &self.doors[index].usable.interface;
+            let next = &self.channels[index].usable.interface;
             tracing::debug!(url = next.url, "nobody here, trying the next interface");
         }
     }
@@ -157,14 +164,13 @@ fn trusted(
         let named = of(usable);
         named == origin || settings.trusted.contains(&named)
     });
-    match usable.is_empty() {
-        true => Err(Error::untrusted_origin_of(
-            format!(
-                "the card of {origin} names {first}, and credentials for one origin are not sent \
-                 to another that is not trusted"
-            ),
-            &first,
-        )),
-        false => Ok(usable),
+    if usable.is_empty() {
+        let text = format!(
+            "the card of {origin} names {first}, and credentials for one origin are not sent to \
+             another that is not trusted"
+        );
+        Err(Error::untrusted_origin_of(text, &first))
+    } else {
+        Ok(usable)
     }
 }

@@ -1,4 +1,4 @@
-//! The same client for programs without a runtime of their own.
+//! Blocking client, for programs without an async runtime.
 //!
 //! Nothing here may be used inside an asynchronous function.
 

@@ -1,4 +1,4 @@
-//! What can be set about a client. Every value has a default.
+//! Client builder: all settings of a client, with their defaults.
 
 use std::{ffi::OsString, fmt, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     call::{Interceptor, TraceContext},
     client::{Client, Discovered},
     credential::Credential,
-    discover::{Found, Source, unnamed},
+    discover::{FoundCard, Source, unnamed},
     error::{BoxError, Error},
     interface::Binding,
     oauth::Tokens,
@@ -25,7 +25,7 @@ use crate::{
         Program,
         http::{Exchange, Http, in_process, network},
     },
-    watch::{Watch, watched},
+    wire_tap::{WireTap, tapped},
 };
 
 /// Collects what a client is made of.
@@ -34,7 +34,7 @@ use crate::{
 pub struct ClientBuilder {
     settings: Settings,
     exchange: Option<Exchange>,
-    watch: Option<Arc<dyn Watch>>,
+    wire_tap: Option<Arc<dyn WireTap>>,
 }
 
 /// How much a client takes from a server, in bytes.
@@ -123,10 +123,7 @@ impl Default for Timeouts {
 impl Timeouts {
     /// For the answer to an operation, or for its stream to begin.
     pub(crate) fn of(&self, operation: Operation) -> Duration {
-        match operation == Operation::SendMessage {
-            true => self.send,
-            false => self.call,
-        }
+        if operation == Operation::SendMessage { self.send } else { self.call }
     }
 }
 
@@ -247,9 +244,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Shows `watch` everything that goes over the wire.
-    pub fn watch(mut self, watch: impl Watch) -> Self {
-        self.watch = Some(Arc::new(watch));
+    /// Passes every request and response to `tap`, credentials included.
+    pub fn wire_tap(mut self, tap: impl WireTap) -> Self {
+        self.wire_tap = Some(Arc::new(tap));
         self
     }
 
@@ -316,7 +313,7 @@ impl ClientBuilder {
     pub fn card(self, card: AgentCard) -> Result<Client, Error> {
         let (settings, http) = self.parts()?;
         let verdict = settings.admit(settings.card_keys.verdict(&card), None)?;
-        Client::new(settings, http, None, Found::given(card, verdict))
+        Client::new(settings, http, None, FoundCard::given(card, verdict))
     }
 
     /// Calls an agent that is a program, one JSON object per line over its standard input and output,
@@ -331,18 +328,18 @@ impl ClientBuilder {
         let program = Program { name: program.into(), arguments };
         let (settings, http) = self.parts()?;
         let verdict = settings.admit(Verdict::Unsigned, None)?;
-        let found = Found::given(unnamed(&program), verdict);
+        let found = FoundCard::given(unnamed(&program), verdict);
         Client::new(settings, http, Some(Source::Program(program)), found)
     }
 
     fn parts(self) -> Result<(Settings, Http), Error> {
-        let Self { settings, exchange, watch } = self;
+        let Self { settings, exchange, wire_tap } = self;
         let mut exchange = match exchange {
             Some(exchange) => exchange,
             None => network(&settings)?,
         };
-        if let Some(watch) = watch {
-            exchange = watched(exchange, watch);
+        if let Some(tap) = wire_tap {
+            exchange = tapped(exchange, tap);
         }
         let http = Http::new(exchange, settings.limits.clone(), settings.timeouts.clone());
         Ok((settings, http))
@@ -352,9 +349,10 @@ impl ClientBuilder {
 impl Settings {
     /// Passes a verdict that is good enough.
     pub(crate) fn admit(&self, verdict: Verdict, fault: Option<Error>) -> Result<Verdict, Error> {
-        match self.require_signature && !verdict.is_verified() {
-            true => Err(Error::untrusted(&verdict, fault)),
-            false => Ok(verdict),
+        if self.require_signature && !verdict.is_verified() {
+            Err(Error::untrusted(&verdict, fault))
+        } else {
+            Ok(verdict)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One call on its way out, and those who may look at it first.
+//! Outgoing call, and the interceptors that see and change it first.
 
 use async_trait::async_trait;
 use herald_protocol::{Operation, Request};
@@ -9,11 +9,11 @@ use crate::error::Error;
 /// A call before it is encoded.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
-    /// What is asked for.
+    /// The operation and its parameters.
     pub request: Request,
     /// Headers to send along, beside those of the protocol and the credentials.
     pub headers: HeaderMap,
-    /// The last event that was seen, where a stream is taken up again.
+    /// The id of the last event received, for a stream that resumes.
     pub(crate) cursor: Option<String>,
 }
 
@@ -26,7 +26,7 @@ pub trait Interceptor: Send + Sync + 'static {
     /// May change the call, or refuse it.
     async fn before(&self, call: &mut Outgoing) -> Result<(), Error>;
 
-    /// Learns how the call ended. A stream has begun when this says that it went well.
+    /// Called with the outcome of the call. For a stream, success means that it has begun.
     fn after(&self, _operation: Operation, _outcome: Result<(), &Error>) {}
 }
 
@@ -40,12 +40,12 @@ where
     }
 }
 
-/// Where a call belongs in a trace (W3C Trace Context).
+/// Trace context of a call (W3C Trace Context).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
     /// The value of `traceparent`.
     pub parent: String,
-    /// The value of `tracestate`; empty is none.
+    /// The value of `tracestate`; an empty one is not sent.
     pub state: String,
 }
 
@@ -54,8 +54,8 @@ impl Outgoing {
         Self { request, headers: HeaderMap::new(), cursor }
     }
 
-    /// Puts the call into a trace. What cannot stand in a header is left out: a trace is no reason
-    /// to fail.
+    /// Adds the trace headers. A value that a header cannot have is left out: tracing must not fail a
+    /// call.
     pub(crate) fn trace(&mut self, context: &TraceContext) {
         let fields = [("traceparent", &context.parent), ("tracestate", &context.state)];
         for (name, value) in fields {
@@ -67,7 +67,7 @@ impl Outgoing {
 }
 
 impl Error {
-    /// What an [`Interceptor`] refuses a call with.
+    /// The error with which an [`Interceptor`] refuses a call.
     pub fn intercepted(reason: impl Into<String>) -> Self {
         Self::setup(reason)
     }

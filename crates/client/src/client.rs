@@ -1,4 +1,4 @@
-//! Calling an agent.
+//! Client: the operations of one agent.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -24,11 +24,11 @@ use tower::Service;
 use uuid::Uuid;
 
 use crate::{
-    agent::Agent,
+    agent::RemoteAgent,
     builder::{ClientBuilder, Settings},
     call::Outgoing,
     credential::{Credential, Proof},
-    discover::{Found, Source},
+    discover::{FoundCard, Source},
     error::{BoxError, Error},
     events::Events,
     interface::{Binding, choose},
@@ -40,15 +40,15 @@ use crate::{
 /// Calls one agent. A cheap handle: clones share connections and the card.
 #[derive(Debug, Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientShared {
     settings: Settings,
     http: Http,
     source: Option<Source>,
-    agent: RwLock<Arc<Agent>>,
+    agent: RwLock<Arc<RemoteAgent>>,
 }
 
 /// An agent's card, before an interface of it is chosen.
@@ -58,10 +58,10 @@ pub struct Discovered {
     settings: Settings,
     http: Http,
     source: Source,
-    found: Found,
+    found: FoundCard,
 }
 
-/// What any operation answers with.
+/// The answer of any operation.
 #[derive(Debug)]
 pub enum Answer {
     /// One answer.
@@ -77,7 +77,7 @@ impl Client {
         Self::builder().connect(url).await
     }
 
-    /// Starts to collect what a client is made of.
+    /// A builder with the default settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -100,19 +100,19 @@ impl Client {
         settings: Settings,
         http: Http,
         source: Option<Source>,
-        found: Found,
+        found: FoundCard,
     ) -> Result<Self, Error> {
-        let agent = Agent::new(&settings, &http, source.as_ref(), found)?;
+        let agent = RemoteAgent::new(&settings, &http, source.as_ref(), found)?;
         let agent = RwLock::new(Arc::new(agent));
-        Ok(Self { shared: Arc::new(Shared { settings, http, source, agent }) })
+        Ok(Self { shared: Arc::new(ClientShared { settings, http, source, agent }) })
     }
 
-    /// What the agent says about itself.
+    /// The agent card.
     pub fn card(&self) -> AgentCard {
         self.agent().found.card.clone()
     }
 
-    /// What the signatures of the card are worth, by the keys that were given.
+    /// The verdict on the signatures of the card, by the keys that were given.
     pub fn verdict(&self) -> Verdict {
         self.agent().found.verdict.clone()
     }
@@ -123,8 +123,8 @@ impl Client {
     }
 
     /// Fetches a token from the authorization server that the card names, also where a person has to do
-    /// something for it: `ask` tells them what. The token is then used by this client, and
-    /// [`OAuth::on_token`](crate::OAuth::on_token) is told of it, so that it can be kept.
+    /// something for it: `ask` shows them what. This client then uses the token, and
+    /// [`OAuth::on_token`](crate::OAuth::on_token) is called with it, so that it can be stored.
     pub async fn log_in(&self, ask: impl Fn(Prompt) + Send + Sync) -> Result<Token, Error> {
         let session = self.agent().session.clone().ok_or_else(|| {
             Error::setup("give the client an OAuth credential, and a card that asks for one")
@@ -132,8 +132,8 @@ impl Client {
         session.log_in(&ask).await
     }
 
-    /// Forgets the token and takes it back at the authorization server (RFC 7009), so that nobody can use
-    /// it any more. `false` says that the server has no place for that, or that there is no token.
+    /// Drops the token and revokes it at the authorization server (RFC 7009). Returns `false` if the
+    /// server has no revocation endpoint or there is no token.
     pub async fn log_out(&self) -> Result<bool, Error> {
         match self.agent().session.clone() {
             Some(session) => session.log_out().await,
@@ -144,7 +144,7 @@ impl Client {
     /// Asks whether the card is still the same, once it may no longer be used without asking.
     /// Returns whether it has changed; the next call then goes by the new one.
     pub async fn refresh(&self) -> Result<bool, Error> {
-        let Shared { settings, http, source, .. } = &*self.shared;
+        let ClientShared { settings, http, source, .. } = &*self.shared;
         let known = self.agent();
         let Some(source) = source.as_ref().filter(|_| !known.found.is_fresh()) else {
             return Ok(false);
@@ -164,8 +164,8 @@ impl Client {
         if let Reply::Sent(result) = reply { Ok(result) } else { Err(unexpected()) }
     }
 
-    /// Sends a message and follows what comes of it. An agent that does not stream is looked at from
-    /// time to time instead.
+    /// Sends a message and returns the events of its task. An agent that does not stream is polled
+    /// instead.
     pub async fn stream(&self, message: impl Into<SendMessage>) -> Result<Events, Error> {
         let mut send = message.into();
         name(&mut send);
@@ -259,7 +259,7 @@ impl Client {
     pub async fn extended_card(&self) -> Result<AgentCard, Error> {
         let request = Request::GetExtendedAgentCard(GetExtendedAgentCard::default());
         let Reply::Card(card) = self.unary(request).await? else { return Err(unexpected()) };
-        let Shared { settings, http, .. } = &*self.shared;
+        let ClientShared { settings, http, .. } = &*self.shared;
         let found = self.agent().found.with((*card).clone());
         self.replace(vetted(settings, http, found).await?)?;
         Ok(*card)
@@ -373,13 +373,13 @@ impl Client {
         &self.shared.settings
     }
 
-    fn agent(&self) -> Arc<Agent> {
+    fn agent(&self) -> Arc<RemoteAgent> {
         Arc::clone(&self.shared.agent.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn replace(&self, found: Found) -> Result<(), Error> {
-        let Shared { settings, http, source, agent } = &*self.shared;
-        let new = Agent::new(settings, http, source.as_ref(), found)?;
+    fn replace(&self, found: FoundCard) -> Result<(), Error> {
+        let ClientShared { settings, http, source, agent } = &*self.shared;
+        let new = RemoteAgent::new(settings, http, source.as_ref(), found)?;
         *agent.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         Ok(())
     }
@@ -397,17 +397,17 @@ impl Discovered {
         Ok(Self { settings, http, source, found })
     }
 
-    /// What the agent says about itself.
+    /// The agent card.
     pub fn card(&self) -> &AgentCard {
         &self.found.card
     }
 
-    /// Where the card came from.
+    /// The source of the card.
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// What the signatures of the card are worth, by the keys that were given.
+    /// The verdict on the signatures of the card, by the keys that were given.
     pub fn verdict(&self) -> &Verdict {
         &self.found.verdict
     }
@@ -432,7 +432,7 @@ impl Discovered {
 
     /// The interface that would be called first, given such wishes.
     pub fn selected(&self, preferred: &[Binding], version: Version) -> Option<AgentInterface> {
-        let Found { card, url, .. } = &self.found;
+        let FoundCard { card, url, .. } = &self.found;
         let usable = choose(card, url.as_ref(), preferred, Some(version)).ok()?;
         usable.into_iter().next().map(|usable| usable.interface)
     }
@@ -444,19 +444,19 @@ impl Discovered {
     }
 }
 
-/// Whether a call may be made again.
+/// True if a call may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeats {
     Allowed,
     None,
 }
 
-/// Whether nothing more happens to a task by itself.
+/// True if a task does not change without a further message.
 pub(crate) fn is_settled(state: TaskState) -> bool {
     state.is_terminal() || state.is_interrupted()
 }
 
-/// Whether doing it twice is the same as doing it once.
+/// True for an idempotent operation.
 fn is_safe(operation: Operation) -> bool {
     match operation {
         Operation::GetTask
@@ -473,15 +473,15 @@ fn is_safe(operation: Operation) -> bool {
     }
 }
 
-/// Fetches the card within the time of a call. Who cannot be reached at all is not asked again: at the
-/// beginning that is rather a wrong URL than a server that is about to come back. Credentials are
-/// shown only to a server that refuses its card without them.
+/// Fetches the card within the timeout of a call. A failed connection is not retried: at this point a
+/// wrong URL is more likely than a server that restarts. Credentials are sent only if the server refuses
+/// its card without them.
 async fn find(
     settings: &Settings,
     http: &Http,
     source: &Source,
-    known: Option<&Found>,
-) -> Result<Option<Found>, Error> {
+    known: Option<&FoundCard>,
+) -> Result<Option<FoundCard>, Error> {
     let proof = Proof::authorization(&settings.credentials)?.headers();
     let mut headers = HeaderMap::new();
     let version = settings.version.unwrap_or(Version::V1_0).to_string();
@@ -512,7 +512,11 @@ async fn find(
 }
 
 /// Judges the signatures of a card from the network, and refuses it if they have to be good.
-async fn vetted(settings: &Settings, http: &Http, mut found: Found) -> Result<Found, Error> {
+async fn vetted(
+    settings: &Settings,
+    http: &Http,
+    mut found: FoundCard,
+) -> Result<FoundCard, Error> {
     let patience = settings.timeouts.call;
     // Boxed, since most cards are not signed and every call would carry its size.
     let judge = Box::pin(settings.card_keys.judge(http, &found.card));
@@ -551,7 +555,7 @@ fn name(send: &mut SendMessage) {
     }
 }
 
-/// What a send led to, as the events of a stream would say it.
+/// The result of a send as an event of a stream.
 pub(crate) fn as_event(result: SendResult) -> StreamEvent {
     match result {
         SendResult::Task(task) => StreamEvent::Task(task),

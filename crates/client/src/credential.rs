@@ -1,4 +1,4 @@
-//! What a caller proves itself with, and where the card wants it.
+//! Credentials of the caller, and their place in a request as the card declares it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::{
     error::Error,
-    oauth::{OAuth, Session},
+    oauth::{OAuth, OAuthSession},
 };
 
 /// A text that is never printed.
@@ -39,7 +39,7 @@ pub(crate) struct Proof {
     /// Parameters of the query.
     pub(crate) query: Vec<(String, Secret)>,
     /// Where the token comes from, if it has to be fetched.
-    pub(crate) session: Option<Session>,
+    pub(crate) session: Option<OAuthSession>,
 }
 
 impl Secret {
@@ -123,7 +123,7 @@ impl Proof {
     pub(crate) fn new(
         credentials: &[Credential],
         card: &AgentCard,
-        session: impl Fn(&OAuth, &SecurityScheme, &[String]) -> Session,
+        session: impl Fn(&OAuth, &SecurityScheme, &[String]) -> OAuthSession,
     ) -> Result<Self, Error> {
         let places = satisfied(credentials, card).unwrap_or_else(|| {
             let fitting = |scheme| Some((find(credentials, scheme)?, scheme, [].as_slice()));
@@ -154,7 +154,7 @@ impl Proof {
     /// What goes into the headers now: a token may be another one later.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
-        let token = self.session.as_ref().and_then(Session::token);
+        let token = self.session.as_ref().and_then(OAuthSession::token);
         let value =
             token.map(|token| HeaderValue::try_from(format!("Bearer {}", token.access.expose())));
         if let Some(Ok(mut value)) = value {

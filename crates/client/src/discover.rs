@@ -1,4 +1,4 @@
-//! Where cards come from.
+//! Discovery: agent cards from URLs, files and programs.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
 /// The path of a card since 0.3, and the one before it.
 const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
-/// Where a card is to be found.
+/// Source of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Below this URL, at one of the well-known paths.
@@ -38,21 +38,21 @@ pub enum Source {
 
 /// A card, and what is needed to ask whether it is still the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct FoundCard {
     pub(crate) card: AgentCard,
     /// The card as it was written; empty where it was handed over.
     pub(crate) document: Bytes,
-    /// What its signatures are worth.
+    /// The verdict on its signatures.
     pub(crate) verdict: Verdict,
-    /// Where it was found; `None` for a file.
+    /// The URL of the card; `None` for a file.
     pub(crate) url: Option<Url>,
     validators: HeaderMap,
     fresh_until: Instant,
 }
 
-/// What was found at a place.
+/// A fetched document, before it is read as a card.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedCard {
     pub(crate) bytes: Bytes,
     /// `None` for a file.
     url: Option<Url>,
@@ -83,7 +83,7 @@ impl Source {
             let name = words.next().ok_or_else(|| Error::setup("stdio: needs a command"))?;
             return Ok(Self::Program(Program { name, arguments: words.collect() }));
         }
-        // What stands before an @ may be a password.
+        // The part before an @ may be a password.
         let shown = if text.contains('@') { "this".to_owned() } else { format!("{text:?}") };
         let wrong = |why: &str| Error::setup(format!("{shown} is no agent's URL: {why}"));
         let url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
@@ -116,12 +116,12 @@ impl Source {
         &self,
         http: &Http,
         headers: &HeaderMap,
-        known: Option<&Found>,
-    ) -> Result<Option<Found>, Error> {
+        known: Option<&FoundCard>,
+    ) -> Result<Option<FoundCard>, Error> {
         if let Self::Program(program) = self {
-            return Ok(Some(Found::given(unnamed(program), Verdict::Unsigned)));
+            return Ok(Some(FoundCard::given(unnamed(program), Verdict::Unsigned)));
         }
-        self.load(http, headers, known).await?.map(Loaded::card).transpose()
+        self.load(http, headers, known).await?.map(LoadedCard::card).transpose()
     }
 
     /// Fetches what is there, whatever it is.
@@ -129,8 +129,8 @@ impl Source {
         &self,
         http: &Http,
         headers: &HeaderMap,
-        known: Option<&Found>,
-    ) -> Result<Option<Loaded>, Error> {
+        known: Option<&FoundCard>,
+    ) -> Result<Option<LoadedCard>, Error> {
         let limit = http.limits.card;
         let urls: Vec<Url> = match self {
             Self::File(path) => return read_file(path, limit).await.map(Some),
@@ -157,7 +157,7 @@ impl Source {
                 status if status.is_success() => {
                     let bytes = read(body, limit, "the card").await?;
                     let headers = parts.headers;
-                    return Ok(Some(Loaded { bytes, url: Some(url), headers }));
+                    return Ok(Some(LoadedCard { bytes, url: Some(url), headers }));
                 }
                 status => return Err(Error::no_document(status.as_u16(), &url, "a card")),
             }
@@ -166,8 +166,8 @@ impl Source {
     }
 }
 
-impl Found {
-    /// Whether the card may be used without asking.
+impl FoundCard {
+    /// True if the card may be used without revalidation.
     pub(crate) fn is_fresh(&self) -> bool {
         Instant::now() < self.fresh_until
     }
@@ -190,7 +190,7 @@ impl Found {
     }
 }
 
-/// What can be said about an agent that says nothing about itself.
+/// A minimal card for an agent that has none.
 pub(crate) fn unnamed(program: &Program) -> AgentCard {
     let mut card = AgentCard {
         name: program.name.to_string_lossy().into_owned(),
@@ -201,7 +201,7 @@ pub(crate) fn unnamed(program: &Program) -> AgentCard {
     card
 }
 
-async fn read_file(path: &PathBuf, limit: usize) -> Result<Loaded, Error> {
+async fn read_file(path: &PathBuf, limit: usize) -> Result<LoadedCard, Error> {
     let fault = |error| Error::setup(format!("cannot read {}: {error}", path.display()));
     let file = tokio::fs::File::open(path).await.map_err(fault)?;
     let mut bytes = Vec::new();
@@ -209,17 +209,18 @@ async fn read_file(path: &PathBuf, limit: usize) -> Result<Loaded, Error> {
     if bytes.len() > limit {
         return Err(Error::too_large("the card", limit));
     }
-    Ok(Loaded { bytes: bytes.into(), url: None, headers: HeaderMap::new() })
+    Ok(LoadedCard { bytes: bytes.into(), url: None, headers: HeaderMap::new() })
 }
 
-impl Loaded {
-    fn card(self) -> Result<Found, Error> {
+impl LoadedCard {
+    fn card(self) -> Result<FoundCard, Error> {
         let Self { bytes: document, url, headers } = self;
         let card = card::read(&document).map_err(|error| {
             let what = url.as_ref().map_or("what was found", Url::as_str);
-            let why = match is_page(&headers, &document) {
-                true => "it is a web page (HTML)",
-                false => error.message.as_str(),
+            let why = if is_page(&headers, &document) {
+                "it is a web page (HTML)"
+            } else {
+                error.message.as_str()
             };
             Error::invalid(format!("{what} is no agent card: {why}"))
         })?;
@@ -233,11 +234,11 @@ impl Loaded {
             }
         }
         let fresh_until = Instant::now() + max_age(&headers);
-        Ok(Found { card, document, verdict: Verdict::Unsigned, url, validators, fresh_until })
+        Ok(FoundCard { card, document, verdict: Verdict::Unsigned, url, validators, fresh_until })
     }
 }
 
-/// Whether somebody's web page stands there.
+/// True if the response is a web page.
 fn is_page(headers: &HeaderMap, document: &[u8]) -> bool {
     let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     declared.is_some_and(|kind| kind.starts_with("text/html"))

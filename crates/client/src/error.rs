@@ -1,4 +1,4 @@
-//! Why a call failed.
+//! Client error: the reason why a call failed.
 //!
 //! What an agent fails at is a result: a task whose state is `failed`. An [`Error`] is a failure of
 //! the call itself: the agent refused it, or there was no answer that could be used.
@@ -204,9 +204,10 @@ impl Error {
     pub(crate) fn bad_status(status: u16, said: &str) -> Self {
         let said: String = said.chars().filter(|c| !c.is_control()).take(200).collect();
         let said = said.trim();
-        let text = match said.is_empty() {
-            true => format!("the server answered with HTTP status {status}"),
-            false => format!("the server answered with HTTP status {status}: {said}"),
+        let text = if said.is_empty() {
+            format!("the server answered with HTTP status {status}")
+        } else {
+            format!("the server answered with HTTP status {status}: {said}")
         };
         Self::new(Kind::Status(status), text)
     }

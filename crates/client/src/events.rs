@@ -1,4 +1,4 @@
-//! Streams that go on when their connection does not.
+//! Event streams that resume after a lost connection.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -16,51 +16,50 @@ use crate::{
     transport::{Answered, Frame, Frames},
 };
 
-/// How long a server may take to close a stream whose task has ended.
+/// Time that a server has to close a stream whose task has ended.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What happens to one task, or the answer of an agent that makes none.
+/// Event stream of one task, or the direct answer of an agent without tasks.
 ///
 /// It ends when the task does, when the server closes it while the task waits for its caller, or
-/// after a direct answer; never otherwise without an error. When the connection breaks it is taken
-/// up again: after the last event that was seen, where the server numbers them; else with the task
-/// as it now stands in place of what was missed; and where the server will not have it followed, by
-/// looking at it from time to time.
+/// after a direct answer; never otherwise without an error. When the connection breaks it resumes:
+/// after the last event that was received, if the server numbers events; otherwise with a snapshot of
+/// the task in place of the missed events; and if the server refuses a subscription, by polling.
 #[derive(Debug)]
 pub struct Events {
     client: Client,
     stage: Stage,
-    /// What to send again while no event has come of it.
+    /// The message to send again as long as no event has arrived.
     send: Option<Box<SendMessage>>,
     task: Option<TaskId>,
     cursor: Option<String>,
-    /// The number of the event after which the connection was asked to begin.
+    /// The number of the event after which the connection was told to resume.
     after: Option<u64>,
-    /// Whether the stream was taken up and the server has not yet said anything to it.
+    /// True after a resume, until the server sends its first event.
     asked: bool,
     state: TaskState,
     /// When the task ended.
     ended: Option<Instant>,
-    /// What is to be returned before anything else.
+    /// Events to return before anything else.
     ready: VecDeque<StreamEvent>,
-    /// The task as it was last looked at.
+    /// The task as last polled.
     seen: Option<Box<Task>>,
-    /// The pauses that are left before the stream is given up; `None` while it goes well.
+    /// The retry delays that are left before the stream fails; `None` while it is connected.
     pauses: Option<ExponentialBackoff>,
-    /// What went wrong last.
+    /// The last error.
     cause: Option<Error>,
 }
 
-/// How far a stream is.
+/// State of a stream.
 #[derive(Debug)]
 enum Stage {
-    /// To be taken up at once.
+    /// To be resumed at once.
     New,
     /// Connected, and since when.
     Open(Box<dyn Frames>, Instant),
-    /// To be taken up again after a pause.
+    /// To be resumed after a delay.
     Cut,
-    /// The task cannot be followed and is looked at from time to time.
+    /// The task cannot be subscribed to and is polled.
     Polling,
     /// At its end.
     Over,
@@ -99,24 +98,24 @@ impl Events {
         Ok(events)
     }
 
-    /// A stream over what a send led to, which is looked at from time to time.
+    /// A stream over the result of a send, whose task is polled.
     pub(crate) fn polling(client: Client, result: SendResult) -> Self {
         let mut events = Self::new(client, Stage::Polling);
         events.look(as_event(result));
         events
     }
 
-    /// A stream over a task that goes on.
+    /// A stream over an existing task.
     pub(crate) fn following(client: Client, task: TaskId, cursor: Option<String>) -> Self {
         Self { task: Some(task), cursor, ..Self::new(client, Stage::New) }
     }
 
-    /// The task that is followed, once it is known.
+    /// The id of the task, once it is known.
     pub fn task_id(&self) -> Option<&TaskId> {
         self.task.as_ref()
     }
 
-    /// The last event that was seen, where the server numbers them. [`Client::resume`] takes it.
+    /// The id of the last event, if the server numbers events. [`Client::resume`] takes it.
     pub fn cursor(&self) -> Option<&str> {
         self.cursor.as_deref()
     }
@@ -171,7 +170,7 @@ impl Events {
         }
     }
 
-    /// Decides what the end of a connection means.
+    /// Decides how to continue after the end of a connection.
     fn closed(&mut self, error: Option<Error>) -> Result<(), Error> {
         let stage = std::mem::replace(&mut self.stage, Stage::Cut);
         if self.state.is_terminal() || error.is_none() && self.state.is_interrupted() {
@@ -181,11 +180,11 @@ impl Events {
         if let Stage::Open(_, since) = stage
             && since.elapsed() >= self.client.settings().retry.longest
         {
-            // It was quiet, not refused: there are proxies that cut what is quiet.
+            // An idle stream was closed, not refused: some proxies close idle connections.
             self.pauses = None;
         }
         match error {
-            // Servers of 0.3 say in the stream itself that they will not have the task followed.
+            // Servers of 0.3 refuse a subscription within the stream itself.
             Some(error) if self.asked && error.protocol().is_some() && !error.is_temporary() => {
                 self.unfollowed(&error);
                 Ok(())
@@ -199,7 +198,7 @@ impl Events {
         }
     }
 
-    /// Looks at one event and has it returned, unless it was before.
+    /// Queues one event, unless it was returned before.
     fn take(&mut self, frame: Frame) -> Result<(), Error> {
         let Frame { cursor, event } = frame;
         (self.send, self.asked) = (None, false);
@@ -235,8 +234,7 @@ impl Events {
         (task == self.task.as_ref()?.as_str()).then(|| number.parse().ok())?
     }
 
-    /// Has an event returned and learns from it. After the end only whole tasks and late artifacts
-    /// count.
+    /// Queues an event and updates the state. After the end only snapshots and late artifacts count.
     fn show(&mut self, event: StreamEvent) {
         let is_update = matches!(event, StreamEvent::StatusUpdate(_));
         if self.ended.is_some() && (is_update || event.state().is_some_and(|one| one != self.state))
@@ -287,7 +285,7 @@ impl Events {
         Ok(())
     }
 
-    /// Takes the stream up, in the best way that the server allows.
+    /// Resumes the stream in the best way that the server supports.
     async fn take_up(&mut self) -> Result<(), Error> {
         if let Some(send) = self.send.clone() {
             return self.send_again(send).await;
@@ -300,7 +298,7 @@ impl Events {
             Ok(answer) => {
                 let numbered = self.number(self.cursor.as_deref()).is_some();
                 if !numbered && matches!(answer, Answered::Frames(_)) {
-                    // What happened meanwhile is in the task, not in the stream.
+                    // The stream has no events from before the subscription; the task has their effect.
                     self.poll().await?;
                 }
                 self.asked = true;
@@ -310,7 +308,7 @@ impl Events {
                 self.cut(error);
                 Ok(())
             }
-            // An answer that makes no sense is a refusal in its own way.
+            // An invalid answer counts as a refusal.
             Err(error)
                 if error.protocol().is_some() || error.status().is_some() || error.is_invalid() =>
             {
@@ -321,7 +319,7 @@ impl Events {
         }
     }
 
-    /// The task has ended, or the server does not let it be followed.
+    /// Falls back to polling: the task has ended, or the server refuses the subscription.
     fn unfollowed(&mut self, error: &Error) {
         tracing::debug!(%error, "a task cannot be followed; looking at it instead");
         self.stage = Stage::Polling;
@@ -367,7 +365,7 @@ impl Events {
         }
     }
 
-    /// Looks at the task.
+    /// Polls the task.
     async fn poll(&mut self) -> Result<(), Error> {
         let id = self.task.clone().unwrap_or_default();
         let get = GetTask { id, ..GetTask::default() };
@@ -377,7 +375,7 @@ impl Events {
         Ok(())
     }
 
-    /// Has a task returned that was looked at, unless it is as it was.
+    /// Queues a polled task, unless it is unchanged.
     fn look(&mut self, event: StreamEvent) {
         let task = if let StreamEvent::Task(task) = &event { Some(task.clone()) } else { None };
         self.show(event);
@@ -388,8 +386,8 @@ impl Events {
     }
 }
 
-/// Whether a stream that failed with this may go on over another connection. An agent's own failure
-/// in the middle of a stream may be told by the task.
+/// True if a stream that failed with this error may resume over another connection. After an agent's own
+/// failure in the middle of a stream, the task may have the outcome.
 fn may_pass(error: &Error) -> bool {
     error.is_temporary() || error.kind() == Some(ErrorKind::Internal)
 }

@@ -1,4 +1,4 @@
-//! Which of a card's interfaces to call.
+//! Selection of an interface: binding and version, out of those that a card offers.
 
 use std::net::IpAddr;
 
@@ -190,9 +190,10 @@ fn offers(card: &AgentCard) -> String {
     let offer = |interface: &AgentInterface| {
         format!("{} {}", interface.protocol_binding, interface.protocol_version)
     };
-    match card.supported_interfaces.is_empty() {
-        true => "there is none in it".to_owned(),
-        false => card.supported_interfaces.iter().map(offer).collect::<Vec<_>>().join(", "),
+    if card.supported_interfaces.is_empty() {
+        "there is none in it".to_owned()
+    } else {
+        card.supported_interfaces.iter().map(offer).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -47,7 +47,7 @@ mod secrets;
 mod signature;
 mod tls;
 mod transport;
-mod watch;
+mod wire_tap;
 
 pub use builder::{ClientBuilder, Limits, Retry, Timeouts};
 pub use call::{Interceptor, Outgoing, TraceContext};
@@ -67,7 +67,7 @@ pub use pages::Pages;
 pub use secrets::Secrets;
 pub use signature::CardKeys;
 pub use transport::Program;
-pub use watch::Watch;
+pub use wire_tap::WireTap;
 
 /// The page about embedding, whose example is a test.
 #[cfg(doctest)]

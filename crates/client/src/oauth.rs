@@ -1,4 +1,4 @@
-//! Tokens of OAuth 2.0 and OpenID Connect, by what the card says about them.
+//! OAuth 2.0 and OpenID Connect tokens, as the card's security scheme demands them.
 //!
 //! A token is fetched when a call needs one and kept until it expires; whoever comes while one is being
 //! fetched waits for it. What takes a person happens in [`Client::log_in`](crate::Client::log_in)
@@ -16,7 +16,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use herald_protocol::security::SecurityScheme;
 use tokio::sync::Mutex;
 
-use self::authority::{Authority, Refusal, encoded};
+use self::authority::{Authority, TokenError, encoded};
 use crate::{credential::Secret, error::Error, signature::now, transport::http::Http};
 
 /// A token this close to its end is renewed before it is used, in seconds.
@@ -36,10 +36,10 @@ pub struct OAuth {
     scopes: Vec<String>,
     parameters: Vec<(String, String)>,
     token: Option<Token>,
-    keep: Option<Arc<Keep>>,
+    keep: Option<Arc<TokenListener>>,
 }
 
-type Keep = dyn Fn(&Token) + Send + Sync;
+type TokenListener = dyn Fn(&Token) + Send + Sync;
 
 /// What an authorization server gave out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub(crate) struct Tokens {
 
 /// The way from one card's scheme to tokens.
 #[derive(Clone)]
-pub(crate) struct Session {
+pub(crate) struct OAuthSession {
     oauth: OAuth,
     scheme: SecurityScheme,
     /// As they go over the wire, with a space between them.
@@ -177,7 +177,7 @@ impl Tokens {
     }
 }
 
-impl Session {
+impl OAuthSession {
     pub(crate) fn new(
         oauth: &OAuth,
         scheme: &SecurityScheme,
@@ -256,11 +256,11 @@ impl Session {
         {
             match authority.refresh(&known.from, refresh).await {
                 Ok(token) => return Ok(token),
-                Err(Refusal::Over(error)) if self.oauth.secret.is_none() => {
+                Err(TokenError::Over(error)) if self.oauth.secret.is_none() => {
                     return Err(log_in(&error));
                 }
-                Err(Refusal::Over(_)) => {}
-                Err(Refusal::Failed(error)) => return Err(error),
+                Err(TokenError::Over(_)) => {}
+                Err(TokenError::Failed(error)) => return Err(error),
             }
         }
         match authority.grant()? {
@@ -298,8 +298,8 @@ impl fmt::Debug for OAuth {
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for OAuthSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("oauth", &self.oauth).finish_non_exhaustive()
+        f.debug_struct("OAuthSession").field("oauth", &self.oauth).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Lists, page by page.
+//! Paginated lists.
 
 use futures_util::{Stream, stream};
 use herald_protocol::{Reply, Request, TaskPage, request::ListTasks};

@@ -1,4 +1,4 @@
-//! What must not be shown, wherever it stands: an agent may send back what it was sent.
+//! Redaction of known secrets in any text: an agent may send back what it was sent.
 
 use std::{
     cmp::Reverse,
@@ -23,17 +23,17 @@ const TOKENS: usize = 32;
 /// They are found however JSON or a query has escaped them, and also where a text that was cut ends
 /// within one.
 #[derive(Clone, Default)]
-pub struct Secrets(Arc<RwLock<Known>>);
+pub struct Secrets(Arc<RwLock<KnownSecrets>>);
 
 #[derive(Default)]
-struct Known {
+struct KnownSecrets {
     /// The longer first, so that a secret within another leaves nothing of it.
     all: Vec<String>,
     /// Those of them that are renewed time and again, the oldest first.
     tokens: VecDeque<String>,
 }
 
-impl Known {
+impl KnownSecrets {
     /// Returns whether it is new.
     fn add(&mut self, secret: &str) -> bool {
         if secret.is_empty() || self.all.iter().any(|known| known == secret) {

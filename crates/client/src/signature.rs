@@ -1,4 +1,4 @@
-//! Keys that cards may be signed with, and what they say about a card.
+//! Keys for card signatures, and the verification of a card with them.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Whom connections believe, and what they show to servers that ask for a certificate.
+//! TLS settings: trusted roots and the client certificate.
 
 use reqwest::{Certificate, ClientBuilder, Identity};
 

@@ -1,4 +1,4 @@
-//! From a call to bytes on some binding, and back.
+//! Transports: one per binding, each from a call to bytes and back.
 
 mod grpc;
 pub(crate) mod http;
@@ -23,7 +23,7 @@ pub(crate) use rest::Rest;
 pub(crate) use session::Lasting;
 pub(crate) use stdio::Pipe;
 pub use stdio::Program;
-pub(crate) use ws::Socket;
+pub(crate) use ws::WebSocket;
 
 /// One way to reach one interface of an agent.
 #[async_trait]

@@ -1,4 +1,4 @@
-//! What an agent says about itself, for readers of every generation.
+//! Agent card, in the forms of every protocol generation.
 
 mod schema;
 pub mod signature;
@@ -29,22 +29,22 @@ pub struct AgentCard {
     /// A name for people.
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
-    /// What it does.
+    /// Its description.
     #[serde(default, deserialize_with = "null_as_default")]
     pub description: String,
-    /// Where and how it can be called, the preferred one first.
+    /// Its interfaces, the preferred one first.
     #[serde(default, alias = "supported_interfaces", deserialize_with = "null_as_default")]
     pub supported_interfaces: Vec<AgentInterface>,
-    /// Who runs it.
+    /// Its provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<AgentProvider>,
     /// The agent's own version.
     #[serde(default, deserialize_with = "null_as_default")]
     pub version: String,
-    /// Where to read more.
+    /// URL of its documentation.
     #[serde(default, alias = "documentation_url", skip_serializing_if = "Option::is_none")]
     pub documentation_url: Option<String>,
-    /// What it can do beyond answering.
+    /// Its optional capabilities.
     #[serde(default, deserialize_with = "null_as_default")]
     pub capabilities: AgentCapabilities,
     /// Ways to authenticate, by name.
@@ -69,7 +69,7 @@ pub struct AgentCard {
     /// Media types it gives.
     #[serde(default, alias = "default_output_modes", deserialize_with = "null_as_default")]
     pub default_output_modes: Vec<String>,
-    /// What it is good at.
+    /// Its skills.
     #[serde(default, deserialize_with = "null_as_default")]
     pub skills: Vec<AgentSkill>,
     /// Signatures over the 1.0 form.
@@ -84,10 +84,10 @@ pub struct AgentCard {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentInterface {
-    /// Where; `host:port` for gRPC.
+    /// URL; `host:port` for gRPC.
     #[serde(default, deserialize_with = "null_as_default")]
     pub url: String,
-    /// How: `JSONRPC`, `HTTP+JSON`, `GRPC` or a URI.
+    /// Binding: `JSONRPC`, `HTTP+JSON`, `GRPC` or a URI.
     #[serde(default, alias = "protocol_binding", deserialize_with = "null_as_default")]
     pub protocol_binding: String,
     /// The tenant to name in every request to it.
@@ -98,7 +98,7 @@ pub struct AgentInterface {
     pub protocol_version: String,
 }
 
-/// Who runs an agent.
+/// Provider of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentProvider {
@@ -110,7 +110,7 @@ pub struct AgentProvider {
     pub organization: String,
 }
 
-/// What an agent can do beyond answering. Absent means no.
+/// Optional capabilities of an agent. Absent means no.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentCapabilities {
@@ -126,7 +126,7 @@ pub struct AgentCapabilities {
     /// A fuller card for authenticated callers.
     #[serde(default, alias = "extended_agent_card", skip_serializing_if = "Option::is_none")]
     pub extended_agent_card: Option<bool>,
-    /// Whether the history of states can be read. Only cards before 1.0 have it.
+    /// True if the history of states can be read. Only cards before 1.0 have it.
     #[serde(skip)]
     pub state_transition_history: Option<bool>,
 }
@@ -142,10 +142,10 @@ pub struct AgentExtension {
         skip_serializing_if = "String::is_empty"
     )]
     pub uri: String,
-    /// How this agent uses it.
+    /// The use that this agent makes of it.
     #[serde(default, skip_serializing_if = "is_blank")]
     pub description: Option<String>,
-    /// Whether callers must support it.
+    /// True if callers must support it.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -167,13 +167,13 @@ pub struct AgentSkill {
     /// A name for people.
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
-    /// What it does.
+    /// Its description.
     #[serde(default, deserialize_with = "null_as_default")]
     pub description: String,
     /// Keywords.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Vec<String>,
-    /// What a caller might say.
+    /// Example messages.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
     /// Media types it takes, instead of the agent's.
@@ -192,7 +192,7 @@ pub struct AgentSkill {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub output_modes: Vec<String>,
-    /// What a caller must satisfy for it.
+    /// Security requirements for callers of it.
     #[serde(
         default,
         alias = "security_requirements",
@@ -223,7 +223,7 @@ pub struct AgentCardSignature {
 /// Signatures are over the 1.0 members alone, so a verifier has to drop the others first.
 pub fn hybrid(card: &AgentCard) -> Vec<u8> {
     if card.supported_interfaces.iter().any(AgentInterface::is_legacy) {
-        json::write(&v03::Card::new(card, v03::Members::Both))
+        json::write(&v03::CardForm::new(card, v03::CardMembers::Both))
     } else {
         json::write(card)
     }
@@ -231,7 +231,7 @@ pub fn hybrid(card: &AgentCard) -> Vec<u8> {
 
 /// The card as 0.3 has it.
 pub(crate) fn v03(card: &AgentCard) -> Vec<u8> {
-    json::write(&v03::Card::new(card, v03::Members::Legacy))
+    json::write(&v03::CardForm::new(card, v03::CardMembers::Legacy))
 }
 
 /// Reads a card of any generation. One without `supportedInterfaces` is from before 1.0.
@@ -244,7 +244,7 @@ pub fn read(bytes: &[u8]) -> Result<AgentCard, Error> {
 }
 
 impl AgentInterface {
-    /// Whether an older generation than 1.0 is spoken there.
+    /// True if the interface serves a generation before 1.0.
     pub fn is_legacy(&self) -> bool {
         self.protocol_version.split('.').next() == Some("0")
     }

@@ -1,4 +1,4 @@
-//! The wires of every generation: bytes to and from the same types.
+//! Dialects: the encodings of every protocol generation, to and from the same types.
 //!
 //! A dialect is how bodies look. 1.0 is the types' own serde form; 0.3 has two shapes, one on
 //! JSON-RPC and one on REST, and 0.1 is a third, which all share a reader and a writer. What 0.3
@@ -23,19 +23,18 @@
 //! again on the way in; metadata of a part must not use these keys for anything else, and
 //! metadata that is empty without them comes back absent.
 
+mod legacy;
 mod stream;
-mod v01;
-mod v03;
-mod v03_read;
-mod v03_request;
-mod v03_rest;
-mod v03_write;
 mod v1;
 
-pub(crate) use v03_read::{lift_names, lift_value};
-pub(crate) use v03_request::{config_of, one_task, task_of};
-pub(crate) use v03_rest::{config_name, task_name};
-pub(crate) use v03_write::part_metadata;
+pub(crate) use legacy::{
+    v03_read::{lift_names, lift_value},
+    v03_request::{config_of, one_task, task_of},
+    v03_rest::{config_name, task_name},
+    v03_write::part_metadata,
+};
+
+use self::legacy::{v01, v03, v03_read, v03_request, v03_rest, v03_write};
 
 use crate::{
     card::{self, AgentCard},
@@ -61,7 +60,7 @@ pub const FILENAME_COMPAT: &str = "filename_compat";
 /// Keeps the media type of a text or data part in 0.3.
 pub const MEDIA_TYPE_COMPAT: &str = "media_type_compat";
 
-/// How bodies look.
+/// The encoding of bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dialect {
     /// A2A 1.0, the same on JSON-RPC and REST.
@@ -86,7 +85,7 @@ pub enum Entry {
     V01,
 }
 
-/// What a 1.0 method without a version means.
+/// Meaning of a 1.0 method without a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissingVersion {
     /// By the letter: a missing version is 0.3, which has no such method, so it is refused.
@@ -98,7 +97,7 @@ pub enum MissingVersion {
 
 /// The JSON shapes before 1.0: the two of 0.3, and that of 0.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum LegacyShape {
     Rpc,
     Rest,
     V01,
@@ -206,7 +205,7 @@ impl Dialect {
         }
     }
 
-    /// Whether a message may come without an id, which the server then makes.
+    /// True if a message may lack an id, which the server then generates.
     pub const fn mints_message_id(self) -> bool {
         match self {
             Self::V1 => false,
@@ -291,7 +290,7 @@ impl Dialect {
         }
     }
 
-    /// How many messages of the history are asked for.
+    /// Number of history messages that the request asks for.
     pub(crate) fn history_length(self, length: Option<i32>) -> Option<i32> {
         self.shape().map_or(length, |shape| shape.history_length(length))
     }
@@ -320,7 +319,7 @@ impl Dialect {
     pub fn encode_task(self, task: &Task) -> Vec<u8> {
         match self.shape() {
             None => json::write(task),
-            Some(shape) => json::write(&v03_write::Out(shape, task)),
+            Some(shape) => json::write(&v03_write::LegacyForm(shape, task)),
         }
     }
 
@@ -392,7 +391,7 @@ impl Dialect {
     pub fn decode_task(self, bytes: &[u8]) -> Result<Task, Error> {
         reply(match self.shape() {
             None => json::read(bytes),
-            Some(shape) => json::read::<v03_read::Task>(bytes)
+            Some(shape) => json::read::<v03_read::LegacyTask>(bytes)
                 .and_then(|task| Violations::collect(|at| task.read(shape, at))),
         })
     }
@@ -431,12 +430,12 @@ impl Dialect {
         reply(card::read(bytes))
     }
 
-    const fn shape(self) -> Option<Shape> {
+    const fn shape(self) -> Option<LegacyShape> {
         match self {
             Self::V1 => None,
-            Self::V03 => Some(Shape::Rpc),
-            Self::V03Rest => Some(Shape::Rest),
-            Self::V01 => Some(Shape::V01),
+            Self::V03 => Some(LegacyShape::Rpc),
+            Self::V03Rest => Some(LegacyShape::Rest),
+            Self::V01 => Some(LegacyShape::V01),
         }
     }
 }
@@ -456,7 +455,7 @@ fn in_older(error: Error, params: &[u8]) -> Error {
 
 fn read_item<T>(
     bytes: &[u8],
-    read: impl FnOnce(v03_read::Item, &mut Violations<'_>) -> Option<T>,
+    read: impl FnOnce(v03_read::LegacyItem, &mut Violations<'_>) -> Option<T>,
 ) -> Result<T, Error> {
     let item = json::read(bytes)?;
     // `None` comes with a violation, so a result that holds is there.
@@ -464,12 +463,12 @@ fn read_item<T>(
     read.ok_or_else(|| Error::field("", "expected a task or a message"))
 }
 
-/// What is wrong with an answer is the agent's fault, not the caller's.
+/// Turns a fault in an answer into an error of the agent, not of the caller.
 fn reply<T>(read: Result<T, Error>) -> Result<T, Error> {
     read.map_err(|error| Error { kind: ErrorKind::InvalidAgentResponse, ..error })
 }
 
-impl Shape {
+impl LegacyShape {
     /// The member of a message that holds its parts.
     const fn parts(self) -> &'static str {
         match self {

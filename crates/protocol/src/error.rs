@@ -1,4 +1,4 @@
-//! What can go wrong, in the protocol's own terms, and how each binding says it.
+//! Protocol errors, and their codes in each binding.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     ExtensionSupportRequired,
     /// The interface does not speak that version.
     VersionNotSupported,
-    /// Nobody can work on the task now.
+    /// No agent is available for the task.
     AgentUnavailable,
     /// Missing or unknown credentials.
     Unauthenticated,
@@ -54,7 +54,7 @@ pub enum ErrorKind {
     Unavailable,
 }
 
-/// How one kind looks on each binding.
+/// Codes of one kind of error in each binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Codes {
     /// The JSON-RPC `error.code`.
@@ -191,7 +191,7 @@ impl ErrorKind {
         Self::ALL.iter().copied().find(|kind| kind.codes().reason == reason)
     }
 
-    /// Whether the same call may succeed a little later.
+    /// True if the same call may succeed a little later.
     pub const fn is_temporary(self) -> bool {
         matches!(self, Self::AgentUnavailable | Self::LimitExceeded | Self::Unavailable)
     }
@@ -209,7 +209,7 @@ pub struct Violation {
 /// A protocol error: a kind to branch on and a sentence to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What happened.
+    /// The message for people.
     pub kind: ErrorKind,
     /// The sentence a person reads. It never holds an internal cause.
     pub message: String,
@@ -217,7 +217,7 @@ pub struct Error {
     pub detail: Option<Box<Detail>>,
 }
 
-/// What an error carries besides its kind and its sentence.
+/// Details of an error beside its kind and message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Detail {
     /// The fields at fault (`google.rpc.BadRequest`).

@@ -1,4 +1,4 @@
-//! Letters behind escapes: to find in a text what it quotes, however that was written there.
+//! Decodes JSON, percent and backslash escapes, so that a secret is found in any encoding.
 
 /// The first letter of a text, with the bytes it takes, as JSON, a query or a program's own notation
 /// may have escaped it. What was quoted may have been quoted again, so any number of escapes is one,

@@ -1,4 +1,4 @@
-//! Errors as others write them, read into ours.
+//! Reader of error bodies that other implementations write.
 //!
 //! Every generation and every SDK has its own body. The `reason` of an `ErrorInfo` counts first,
 //! since it means the same everywhere; then the JSON-RPC number; then the HTTP status, whose
@@ -23,7 +23,7 @@ use crate::{
 
 /// The `error` of a JSON-RPC answer.
 pub fn rpc(dialect: Dialect, object: &[u8]) -> Option<Error> {
-    let object: Object<'_> = serde_json::from_slice(object).ok()?;
+    let object: ErrorBodyObject<'_> = serde_json::from_slice(object).ok()?;
     object.read(dialect, None)
 }
 
@@ -31,17 +31,17 @@ pub fn rpc(dialect: Dialect, object: &[u8]) -> Option<Error> {
 /// 0.3, or a problem (RFC 9457). `None` if it is none of them.
 pub fn rest(dialect: Dialect, status: u16, body: &[u8]) -> Option<Error> {
     #[derive(Deserialize)]
-    struct Body<'a> {
+    struct ErrorBody<'a> {
         #[serde(borrow)]
         error: Option<&'a RawValue>,
     }
-    let whole: Body<'_> = serde_json::from_slice(body).ok()?;
+    let whole: ErrorBody<'_> = serde_json::from_slice(body).ok()?;
     let inner = whole.error.map_or(body, |error| error.get().as_bytes());
-    let object: Object<'_> = serde_json::from_slice(inner).ok()?;
+    let object: ErrorBodyObject<'_> = serde_json::from_slice(inner).ok()?;
     object.read(dialect, Some(status))
 }
 
-/// Whether an event of a REST stream holds an error instead of an item.
+/// True if an event of a REST stream holds an error instead of an item.
 pub fn is_error(event: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Probe {
@@ -89,9 +89,9 @@ pub fn grpc(
     }
 }
 
-/// What is known about an error, in any of its shapes.
+/// Members of an error, in any of its shapes.
 #[derive(Deserialize)]
-struct Object<'a> {
+struct ErrorBodyObject<'a> {
     code: Option<i64>,
     message: Option<String>,
     #[serde(borrow)]
@@ -110,18 +110,18 @@ struct Typed {
     reason: Option<String>,
     metadata: Option<BTreeMap<String, Value>>,
     #[serde(default, alias = "field_violations")]
-    field_violations: Vec<FieldViolation>,
+    field_violations: Vec<FieldViolationBody>,
 }
 
 #[derive(Deserialize)]
-struct FieldViolation {
+struct FieldViolationBody {
     #[serde(default)]
     field: String,
     #[serde(default)]
     description: String,
 }
 
-impl Object<'_> {
+impl ErrorBodyObject<'_> {
     fn read(self, dialect: Dialect, status: Option<u16>) -> Option<Error> {
         let problem = self.r#type.as_deref().and_then(problem_reason);
         let code = self.code.and_then(|code| i32::try_from(code).ok()).filter(|code| *code < 0);
@@ -186,7 +186,7 @@ fn class_reason(name: &str) -> Option<String> {
     Some(reason)
 }
 
-/// What a gRPC status says by itself, in answer to this operation.
+/// The kind of error that a gRPC status without details means for this operation.
 fn kind_of_grpc(operation: Operation, code: i32) -> ErrorKind {
     match code {
         3 | 11 => ErrorKind::InvalidParams,
@@ -203,7 +203,7 @@ fn kind_of_grpc(operation: Operation, code: i32) -> ErrorKind {
     }
 }
 
-/// Where kinds share a number, the first in the table is the protocol's own.
+/// If several kinds share a code, the first in the table is the protocol's own.
 fn kind_of_code(dialect: Dialect, code: i32) -> Option<ErrorKind> {
     ErrorKind::ALL.iter().copied().find(|kind| {
         let codes = kind.codes();

@@ -229,7 +229,7 @@ fn parse<M: prost::Message + Default>(message: &[u8]) -> Result<M, Error> {
     M::decode(message).map_err(|fault| Error::new(ErrorKind::Parse, fault))
 }
 
-/// What is wrong with an answer is the agent's fault, not the caller's.
+/// Turns a fault in an answer into an error of the agent, not of the caller.
 fn reply<T>(read: Result<T, Error>) -> Result<T, Error> {
     read.map_err(|error| Error { kind: ErrorKind::InvalidAgentResponse, ..error })
 }

@@ -1,4 +1,4 @@
-//! Names of things. Each is its own type, so that one cannot be passed for another.
+//! Id types: one per kind of id, so that the compiler rejects a mix-up.
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
@@ -36,12 +36,12 @@ macro_rules! id {
                 &self.0
             }
 
-            /// Whether nothing was given; the protocol makes no difference between the two.
+            /// True if the id is empty, which the protocol does not distinguish from absent.
             pub fn is_empty(&self) -> bool {
                 self.0.is_empty()
             }
 
-            /// Whether the name is short enough and free of control characters.
+            /// True if the id is short enough and free of control characters.
             pub fn is_valid(&self) -> bool {
                 valid(&self.0)
             }
@@ -134,7 +134,7 @@ fn valid(text: &str) -> bool {
 }
 
 impl AgentName {
-    /// Whether the name can stand in a URL and in a role: `[a-z0-9-]{1,63}`.
+    /// True if the name is usable in a URL and in a role: `[a-z0-9-]{1,63}`.
     pub fn is_segment(&self) -> bool {
         (1..=63).contains(&self.0.len())
             && self.0.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))

@@ -1,4 +1,4 @@
-//! From bytes to checked types, with the field at fault in the error.
+//! JSON decoding into validated types, with the path of the field in the error.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -33,7 +33,7 @@ pub(crate) fn write(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("protocol types have string keys and finite numbers")
 }
 
-/// Whether `bytes` begin like a JSON object.
+/// True if `bytes` begin like a JSON object.
 pub(crate) fn is_object(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().first() == Some(&b'{')
 }

@@ -59,7 +59,7 @@ impl RequestId {
 pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Wire<'a> {
+    struct CallMembers<'a> {
         #[serde(borrow)]
         jsonrpc: Option<&'a RawValue>,
         #[serde(borrow, default, deserialize_with = "present")]
@@ -72,7 +72,7 @@ pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
         service_parameters: Option<&'a RawValue>,
     }
     let refuse = |kind, message: &str| (RequestId::null(), Error::new(kind, message));
-    let wire: Wire<'_> = match json::object(body) {
+    let wire: CallMembers<'_> = match json::object(body) {
         Ok(wire) => wire,
         Err(fault) if fault.is_data() && is_json(body) => {
             let text = match body.trim_ascii_start().first() {
@@ -99,7 +99,7 @@ pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
     let Some(method) = wire.method else {
         return Err(refuse(r#"the member "method" is missing"#));
     };
-    let method = serde_json::from_str::<Name<'_>>(method.get())
+    let method = serde_json::from_str::<MethodName<'_>>(method.get())
         .map_err(|_| refuse(r#"the member "method" must be a string"#))?;
     Ok(Call {
         id,
@@ -116,7 +116,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 }
 
 #[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct MethodName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 fn is_json(body: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
@@ -128,7 +128,7 @@ fn read_id(raw: &str) -> Result<RequestId, &'static str> {
     }
     let fits = match raw.as_bytes().first() {
         // Raw text may escape half a surrogate pair, and an echo of that would break our answer.
-        Some(b'"') => serde_json::from_str::<Name<'_>>(raw).is_ok(),
+        Some(b'"') => serde_json::from_str::<MethodName<'_>>(raw).is_ok(),
         Some(b'-' | b'0'..=b'9') => !raw.contains(['.', 'e', 'E']),
         _ => false,
     };
@@ -195,11 +195,12 @@ pub fn cancelled(id: &RequestId) -> Vec<u8> {
 /// Which call a `$/cancelRequest` is about.
 pub fn read_cancel(params: Option<&RawValue>) -> Result<RequestId, Error> {
     #[derive(Deserialize)]
-    struct Wire<'a> {
+    struct CancelRequest<'a> {
         #[serde(borrow, deserialize_with = "present")]
         id: Option<&'a RawValue>,
     }
-    let wire = params.and_then(|params| json::object::<Wire<'_>>(params.get().as_bytes()).ok());
+    let wire =
+        params.and_then(|params| json::object::<CancelRequest<'_>>(params.get().as_bytes()).ok());
     let raw = wire.and_then(|wire| wire.id).map(RawValue::get);
     match raw {
         Some("null") => Ok(RequestId::null()),
@@ -217,12 +218,12 @@ pub fn read_service_parameters(raw: &RawValue) -> Result<HashMap<String, String>
 /// Frames an error under a number: `data` is an array of typed details, as 1.0 asks.
 pub(crate) fn error(id: &RequestId, code: i32, error: &Error) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Object<'a> {
+    struct ErrorObject<'a> {
         code: i32,
         message: &'a str,
         data: status::Details<'a>,
     }
-    let object = Object { code, message: &error.message, data: status::Details(error) };
+    let object = ErrorObject { code, message: &error.message, data: status::Details(error) };
     let object = serde_json::to_vec(&object).expect("an error has only string keys");
     let mut out = Vec::with_capacity(object.len() + id.0.len() + 40);
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);

@@ -15,7 +15,7 @@ use crate::{
     validate::{Validate, Violations, empty_as_none, null_as_default},
 };
 
-/// Who speaks.
+/// The role of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Role {
     /// Not said; never valid in a message.
@@ -51,7 +51,7 @@ pub struct Message {
         skip_serializing_if = "Option::is_none"
     )]
     pub task_id: Option<TaskId>,
-    /// Who speaks.
+    /// The role of the sender.
     #[serde(default, deserialize_with = "null_as_default")]
     pub role: Role,
     /// The content, at least one part.
@@ -86,14 +86,14 @@ pub struct Part {
     pub metadata: Option<Metadata>,
 }
 
-/// What a part holds: exactly one of these.
+/// Content of a part: exactly one of these.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// Text.
     Text(String),
     /// Bytes, base64 on the wire.
     Raw(Vec<u8>),
-    /// Where the bytes are.
+    /// URL of the bytes.
     Url(String),
     /// Any JSON value, `null` included.
     Data(Json),
@@ -190,7 +190,7 @@ pub(crate) fn check_content(message: &Message, at: &mut Violations<'_>) {
     }
 }
 
-/// Whether open data nests so deeply that it could not be read again once it is wrapped.
+/// True if open data nests so deeply that it could not be read again once it is wrapped.
 pub fn is_too_deep(parts: &[Part], metadata: Option<&Metadata>) -> bool {
     metadata.is_some_and(Metadata::is_too_deep) || parts.iter().any(Part::is_deep)
 }
@@ -222,8 +222,8 @@ impl Serialize for Role {
 
 impl<'de> Deserialize<'de> for Role {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl de::Visitor<'_> for Name {
+        struct RoleVisitor;
+        impl de::Visitor<'_> for RoleVisitor {
             type Value = Role;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("ROLE_USER or ROLE_AGENT")
@@ -245,7 +245,7 @@ impl<'de> Deserialize<'de> for Role {
                 }
             }
         }
-        deserializer.deserialize_any(Name)
+        deserializer.deserialize_any(RoleVisitor)
     }
 }
 
@@ -275,7 +275,7 @@ impl<'de> Deserialize<'de> for Part {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Wire {
+        struct PartMembers {
             text: Option<String>,
             raw: Option<String>,
             url: Option<String>,
@@ -286,7 +286,7 @@ impl<'de> Deserialize<'de> for Part {
             media_type: Option<String>,
             metadata: Option<Metadata>,
         }
-        let wire = Wire::deserialize(ObjectOnly(deserializer))?;
+        let wire = PartMembers::deserialize(ObjectOnly(deserializer))?;
         let content = match (wire.text, wire.raw, wire.url, wire.data) {
             (Some(text), None, None, None) => Content::Text(text),
             (None, Some(raw), None, None) => {

@@ -1,4 +1,4 @@
-//! Objects only: reading a struct from an array of its fields is refused.
+//! Deserializer wrapper that accepts objects only: serde would read a struct from an array as well.
 //!
 //! The code that serde derives takes an array for a struct, by the order of its fields. No JSON of
 //! A2A is meant that way, and a fault that is read as something else hides a client's mistake.

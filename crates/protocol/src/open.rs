@@ -17,7 +17,7 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-use read::{Keep, Transcode};
+use read::{Transcode, Unedited};
 pub(crate) use writer::Writer;
 
 /// Levels of nesting that an open value may have. The parser takes 128, and stored and translated
@@ -207,7 +207,7 @@ impl Default for Metadata {
 impl From<&Value> for Json {
     fn from(value: &Value) -> Self {
         let mut writer = Writer::default();
-        Transcode(&mut writer, &mut Keep)
+        Transcode(&mut writer, &mut Unedited)
             .deserialize(value)
             .expect("a tree of JSON holds nothing but JSON");
         writer.finish()
@@ -299,7 +299,7 @@ impl Serialize for Metadata {
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut writer = Writer::default();
-        Transcode(&mut writer, &mut Keep).deserialize(deserializer)?;
+        Transcode(&mut writer, &mut Unedited).deserialize(deserializer)?;
         Ok(writer.finish())
     }
 }
@@ -307,7 +307,7 @@ impl<'de> Deserialize<'de> for Json {
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut writer = Writer::default();
-        deserializer.deserialize_map(Transcode(&mut writer, &mut Keep))?;
+        deserializer.deserialize_map(Transcode(&mut writer, &mut Unedited))?;
         // The deserializer may have taken anything for a map; only an object is one.
         let json = writer.finish();
         json.into_object().map_err(|_| D::Error::custom("expected an object"))

@@ -1,4 +1,4 @@
-//! Where a task's updates are to be posted.
+//! Push notification configuration: the webhook of a task.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub struct PushConfig {
         skip_serializing_if = "Option::is_none"
     )]
     pub task_id: Option<TaskId>,
-    /// Where to post.
+    /// The webhook's URL.
     #[serde(default, deserialize_with = "null_as_default")]
     pub url: String,
     /// A secret the receiver can recognise.
@@ -45,7 +45,7 @@ pub struct PushAuthentication {
     /// The HTTP authentication scheme, such as `Bearer`.
     #[serde(default)]
     pub scheme: String,
-    /// What follows the scheme.
+    /// The credentials, which follow the scheme in the header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,
 }
@@ -57,7 +57,7 @@ pub struct PushConfigPage {
     /// The webhooks.
     #[serde(default)]
     pub configs: Vec<PushConfig>,
-    /// Where the next page starts; empty on the last one.
+    /// Token of the next page; empty on the last one.
     #[serde(default, alias = "next_page_token")]
     pub next_page_token: String,
 }

@@ -1,4 +1,4 @@
-//! What an operation answers with, for callers.
+//! Replies of the operations, as the client reads them.
 
 use crate::{
     card::AgentCard,
@@ -77,8 +77,9 @@ decode_reply!(Service);
 
 /// Every member of a task may be absent on the wire, so any object would pass for one.
 fn named(task: &Task) -> Result<(), Error> {
-    match task.id.is_empty() {
-        true => Err(Error::new(ErrorKind::InvalidAgentResponse, "expected a task with an id")),
-        false => Ok(()),
+    if task.id.is_empty() {
+        Err(Error::new(ErrorKind::InvalidAgentResponse, "expected a task with an id"))
+    } else {
+        Ok(())
     }
 }

@@ -123,7 +123,7 @@ impl Operation {
         Self::ALL.iter().copied().find(|operation| operation.name() == name)
     }
 
-    /// Whether the answer is a stream.
+    /// True if the answer is a stream.
     pub const fn is_streaming(self) -> bool {
         matches!(self, Self::SendStreamingMessage | Self::SubscribeToTask)
     }
@@ -139,7 +139,7 @@ pub struct SendMessage {
     /// The message.
     #[serde(default, deserialize_with = "null_as_default")]
     pub message: Message,
-    /// How to answer.
+    /// Options for the answer.
     #[serde(default, deserialize_with = "null_as_default")]
     pub configuration: SendConfiguration,
     /// Open data.
@@ -160,7 +160,7 @@ pub struct SendMessage {
     /// 0.1 callers name their tasks themselves.
     #[serde(skip)]
     pub own_task: Option<TaskId>,
-    /// Whether the answer must be a task: 0.1 has no direct answers.
+    /// True if the answer must be a task: 0.1 has no direct answers.
     #[serde(skip)]
     pub task_only: bool,
     /// The agent that the caller names for a new task; only 0.1 has such a parameter.
@@ -171,7 +171,7 @@ pub struct SendMessage {
     pub trace: Option<TraceContext>,
 }
 
-/// How a send is to be answered.
+/// Options for the answer to a send.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
@@ -191,10 +191,10 @@ pub struct SendConfiguration {
         skip_serializing_if = "Option::is_none"
     )]
     pub task_push_notification_config: Option<PushConfig>,
-    /// How many messages of the history to return.
+    /// Number of history messages to return.
     #[serde(default, alias = "history_length", skip_serializing_if = "Option::is_none")]
     pub history_length: Option<i32>,
-    /// Whether to answer as soon as the task is accepted.
+    /// True to answer as soon as the task is accepted.
     #[serde(default, alias = "return_immediately", deserialize_with = "null_as_default")]
     pub return_immediately: bool,
 }
@@ -209,7 +209,7 @@ pub struct GetTask {
     /// Which task.
     #[serde(default, deserialize_with = "null_as_default")]
     pub id: TaskId,
-    /// How many messages of the history to return.
+    /// Number of history messages to return.
     #[serde(default, alias = "history_length", skip_serializing_if = "Option::is_none")]
     pub history_length: Option<i32>,
 }
@@ -235,16 +235,16 @@ pub struct ListTasks {
     /// Tasks per page, 1 to 100.
     #[serde(default, alias = "page_size", skip_serializing_if = "Option::is_none")]
     pub page_size: Option<i32>,
-    /// Where to go on.
+    /// Token of the page to return.
     #[serde(default, alias = "page_token", skip_serializing_if = "Option::is_none")]
     pub page_token: Option<String>,
-    /// How many messages of each history to return.
+    /// Number of messages of each history to return.
     #[serde(default, alias = "history_length", skip_serializing_if = "Option::is_none")]
     pub history_length: Option<i32>,
     /// Only tasks whose status is this new or newer.
     #[serde(default, alias = "status_timestamp_after", skip_serializing_if = "Option::is_none")]
     pub status_timestamp_after: Option<Timestamp>,
-    /// Whether to return artifacts.
+    /// True to return artifacts.
     #[serde(default, alias = "include_artifacts", skip_serializing_if = "Option::is_none")]
     pub include_artifacts: Option<bool>,
 }
@@ -314,7 +314,7 @@ pub struct ListPushConfigs {
     /// Webhooks per page.
     #[serde(default, alias = "page_size", skip_serializing_if = "Option::is_none")]
     pub page_size: Option<i32>,
-    /// Where to go on.
+    /// Token of the page to return.
     #[serde(default, alias = "page_token", skip_serializing_if = "Option::is_none")]
     pub page_token: Option<String>,
 }
@@ -355,9 +355,10 @@ impl Validate for SendMessage {
     fn validate(&self, at: &mut Violations<'_>) {
         tenant(at, self.tenant.as_ref());
         // One that is missing, one that is null and one that is empty all read the same.
-        match self.message == Message::default() {
-            true => at.add("message", "is required"),
-            false => at.nested("message", &self.message),
+        if self.message == Message::default() {
+            at.add("message", "is required");
+        } else {
+            at.nested("message", &self.message);
         }
         at.not_negative("configuration.historyLength", self.configuration.history_length);
         if let Some(push) = &self.configuration.task_push_notification_config {

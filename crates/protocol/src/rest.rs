@@ -1,4 +1,4 @@
-//! The REST binding: from a method, a path, a query and a body to a request, and back.
+//! REST binding: the route table, from method, path, query and body to a request and back.
 
 mod call;
 
@@ -23,12 +23,12 @@ use crate::{
 
 pub use call::{Call, call};
 
-/// What a method and a path ask for.
+/// Match of a method and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// How bodies look. A mount that serves 0.3 without `/v1` may set it.
+    /// The dialect of the bodies. A mount that serves 0.3 without `/v1` may set it.
     pub dialect: Dialect,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// The namespace in the path.
     pub tenant: Option<TenantId>,
@@ -38,7 +38,7 @@ pub struct Route {
     pub config: Option<PushConfigId>,
 }
 
-/// Why there is no route.
+/// Reason why no route matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteError {
     /// Nothing is there.
@@ -48,7 +48,7 @@ pub enum RouteError {
 }
 
 /// One path and what each method does there. `{task}` and `{config}` stand for ids.
-struct Entry {
+struct RouteEntry {
     path: &'static str,
     allow: &'static str,
     methods: &'static [(&'static str, Operation)],
@@ -58,12 +58,12 @@ const fn entry(
     path: &'static str,
     allow: &'static str,
     methods: &'static [(&'static str, Operation)],
-) -> Entry {
-    Entry { path, allow, methods }
+) -> RouteEntry {
+    RouteEntry { path, allow, methods }
 }
 
 /// 1.0. A path with a suffix stands before the one whose id would swallow it.
-const V1: &[Entry] = &[
+const V1: &[RouteEntry] = &[
     entry("message:send", "POST", &[("POST", Operation::SendMessage)]),
     entry("message:stream", "POST", &[("POST", Operation::SendStreamingMessage)]),
     entry("tasks", "GET", &[("GET", Operation::ListTasks)]),
@@ -94,7 +94,7 @@ const V1: &[Entry] = &[
 ];
 
 /// 0.3. The path with `task` in the singular is a slip of its protobuf that clients may follow.
-const V03: &[Entry] = &[
+const V03: &[RouteEntry] = &[
     entry("v1/message:send", "POST", &[("POST", Operation::SendMessage)]),
     entry("v1/message:stream", "POST", &[("POST", Operation::SendStreamingMessage)]),
     entry("v1/tasks/{task}:cancel", "POST", &[("POST", Operation::CancelTask)]),
@@ -150,16 +150,16 @@ pub fn route(method: &str, path: &str) -> Result<Route, RouteError> {
 
 /// The ids in a path.
 #[derive(Default)]
-struct Found {
+struct MatchedRoute {
     task: Option<TaskId>,
     config: Option<PushConfigId>,
 }
 
-impl Found {
+impl MatchedRoute {
     fn route(
         self,
         dialect: Dialect,
-        entry: &Entry,
+        entry: &RouteEntry,
         method: &str,
         tenant: Option<TenantId>,
     ) -> Result<Route, RouteError> {
@@ -173,12 +173,12 @@ impl Found {
     }
 }
 
-fn find<'a>(table: &'a [Entry], path: &str) -> Option<(&'a Entry, Found)> {
+fn find<'a>(table: &'a [RouteEntry], path: &str) -> Option<(&'a RouteEntry, MatchedRoute)> {
     table.iter().find_map(|entry| matches(entry.path, path).map(|found| (entry, found)))
 }
 
-fn matches(pattern: &str, path: &str) -> Option<Found> {
-    let mut found = Found::default();
+fn matches(pattern: &str, path: &str) -> Option<MatchedRoute> {
+    let mut found = MatchedRoute::default();
     let mut given = path.split('/');
     for expected in pattern.split('/') {
         let given = given.next()?;

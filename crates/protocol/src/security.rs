@@ -1,4 +1,4 @@
-//! How callers prove who they are, as a card declares it.
+//! Security schemes and requirements of an agent card.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ pub struct OAuth2Scheme {
     /// The flow on offer. Absent only where a card of 0.3 names none that is known.
     #[serde(default, deserialize_with = "read_flow", serialize_with = "write_flow")]
     pub flows: Option<OAuthFlow>,
-    /// Where the authorization server describes itself (RFC 8414).
+    /// URL of the authorization server's metadata (RFC 8414).
     #[serde(default, alias = "oauth2_metadata_url", skip_serializing_if = "is_blank")]
     pub oauth2_metadata_url: Option<String>,
 }
@@ -116,19 +116,19 @@ pub enum OAuthFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthorizationCodeFlow {
-    /// Where the user is sent.
+    /// The authorization endpoint.
     #[serde(default, alias = "authorization_url")]
     pub authorization_url: String,
-    /// Where the code is exchanged.
+    /// The token endpoint.
     #[serde(default, alias = "token_url")]
     pub token_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
     pub scopes: Scopes,
-    /// Whether PKCE (RFC 7636) is a must.
+    /// True if PKCE (RFC 7636) is required.
     #[serde(default, alias = "pkce_required", skip_serializing_if = "std::ops::Not::not")]
     pub pkce_required: bool,
 }
@@ -137,13 +137,13 @@ pub struct AuthorizationCodeFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientCredentialsFlow {
-    /// Where tokens come from.
+    /// The token endpoint.
     #[serde(default, alias = "token_url")]
     pub token_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
     pub scopes: Scopes,
 }
@@ -152,16 +152,16 @@ pub struct ClientCredentialsFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceCodeFlow {
-    /// Where the device asks for a code.
+    /// The device authorization endpoint.
     #[serde(default, alias = "device_authorization_url")]
     pub device_authorization_url: String,
-    /// Where the code is exchanged.
+    /// The token endpoint.
     #[serde(default, alias = "token_url")]
     pub token_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
     pub scopes: Scopes,
 }
@@ -170,13 +170,13 @@ pub struct DeviceCodeFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImplicitFlow {
-    /// Where the user is sent.
+    /// The authorization endpoint.
     #[serde(default, alias = "authorization_url", skip_serializing_if = "String::is_empty")]
     pub authorization_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -189,13 +189,13 @@ pub struct ImplicitFlow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PasswordFlow {
-    /// Where tokens come from.
+    /// The token endpoint.
     #[serde(default, alias = "token_url", skip_serializing_if = "String::is_empty")]
     pub token_url: String,
-    /// Where tokens are renewed.
+    /// The refresh endpoint.
     #[serde(default, alias = "refresh_url", skip_serializing_if = "is_blank")]
     pub refresh_url: Option<String>,
-    /// What can be asked for.
+    /// The scopes, with their descriptions.
     #[serde(
         default,
         deserialize_with = "null_as_default",
@@ -230,7 +230,7 @@ impl<'de> Deserialize<'de> for SecurityScheme {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Wire {
+        struct SchemeMembers {
             #[serde(alias = "api_key_security_scheme")]
             api_key_security_scheme: Option<ApiKeyScheme>,
             #[serde(alias = "http_auth_security_scheme")]
@@ -259,7 +259,7 @@ impl<'de> Deserialize<'de> for SecurityScheme {
             #[serde(default, alias = "open_id_connect_url", deserialize_with = "null_as_default")]
             open_id_connect_url: String,
         }
-        let wire = Wire::deserialize(deserializer)?;
+        let wire = SchemeMembers::deserialize(deserializer)?;
         let one = wire.api_key_security_scheme.map(Self::ApiKey);
         let one = one.or(wire.http_auth_security_scheme.map(Self::Http));
         let one = one.or(wire.oauth2_security_scheme.map(Self::OAuth2));
@@ -295,7 +295,7 @@ impl<'de> Deserialize<'de> for SecurityScheme {
 fn read_flow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OAuthFlow>, D::Error> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase")]
-    struct Wire {
+    struct FlowMembers {
         #[serde(alias = "authorization_code")]
         authorization_code: Option<AuthorizationCodeFlow>,
         #[serde(alias = "client_credentials")]
@@ -305,7 +305,7 @@ fn read_flow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OAuthF
         implicit: Option<ImplicitFlow>,
         password: Option<PasswordFlow>,
     }
-    let wire: Wire = null_as_default(deserializer)?;
+    let wire: FlowMembers = null_as_default(deserializer)?;
     let flow = wire.authorization_code.map(OAuthFlow::AuthorizationCode);
     let flow = flow.or(wire.client_credentials.map(OAuthFlow::ClientCredentials));
     let flow = flow.or(wire.device_code.map(OAuthFlow::DeviceCode));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// What starts every keep-alive comment.
+/// Prefix of every keep-alive comment.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// Frames one event. `data` must not contain a line break, which no compact JSON does.

@@ -1,4 +1,4 @@
-//! Errors as `google.rpc.Status` shows them: the REST body and the typed details.
+//! Errors as `google.rpc.Status` in JSON: the REST body and its typed details.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -13,7 +13,7 @@ pub(crate) const DOMAIN: &str = "a2a-protocol.org";
 pub struct Details<'a>(pub &'a Error);
 
 #[derive(Serialize)]
-struct ErrorInfo<'a> {
+struct ErrorInfoJson<'a> {
     #[serde(rename = "@type")]
     kind: &'static str,
     reason: &'static str,
@@ -24,14 +24,14 @@ struct ErrorInfo<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct BadRequest<'a> {
+struct BadRequestJson<'a> {
     #[serde(rename = "@type")]
     kind: &'static str,
-    field_violations: Vec<FieldViolation<'a>>,
+    field_violations: Vec<FieldViolationJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct FieldViolation<'a> {
+struct FieldViolationJson<'a> {
     field: &'a str,
     description: &'a str,
 }
@@ -40,7 +40,7 @@ impl Serialize for Details<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let detail = self.0.detail.as_deref();
         let mut seq = serializer.serialize_seq(None)?;
-        seq.serialize_element(&ErrorInfo {
+        seq.serialize_element(&ErrorInfoJson {
             kind: "type.googleapis.com/google.rpc.ErrorInfo",
             reason: self.0.kind.codes().reason,
             domain: DOMAIN,
@@ -50,10 +50,10 @@ impl Serialize for Details<'_> {
             .map(|detail| detail.violations.as_slice())
             .unwrap_or_default()
             .iter()
-            .map(|Violation { field, description }| FieldViolation { field, description })
+            .map(|Violation { field, description }| FieldViolationJson { field, description })
             .collect();
         if !violations.is_empty() {
-            seq.serialize_element(&BadRequest {
+            seq.serialize_element(&BadRequestJson {
                 kind: "type.googleapis.com/google.rpc.BadRequest",
                 field_violations: violations,
             })?;
@@ -65,28 +65,28 @@ impl Serialize for Details<'_> {
 /// The REST body of an error. Clients of 0.3 look for `code` and `message` at the top instead.
 pub(crate) fn body(error: &Error, old: bool) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Body<'a> {
+    struct BodyJson<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         code: Option<i32>,
         #[serde(skip_serializing_if = "Option::is_none")]
         message: Option<&'a str>,
-        error: Status<'a>,
+        error: StatusJson<'a>,
     }
     #[derive(Serialize)]
-    struct Status<'a> {
+    struct StatusJson<'a> {
         code: u16,
         status: &'static str,
         message: &'a str,
         details: Details<'a>,
     }
     let codes = error.kind.codes();
-    let status = Status {
+    let status = StatusJson {
         code: codes.http,
         status: codes.grpc.name(),
         message: &error.message,
         details: Details(error),
     };
-    let body = Body {
+    let body = BodyJson {
         code: old.then_some(codes.json_rpc_v03),
         message: old.then_some(&error.message),
         error: status,

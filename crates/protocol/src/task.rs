@@ -1,4 +1,4 @@
-//! Tasks, what they produce, and what is said about them while they run.
+//! Tasks, artifacts and their update events.
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     validate::null_as_default,
 };
 
-/// Where a task stands.
+/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum TaskState {
     /// Not said; as a filter it means any.
@@ -41,10 +41,10 @@ pub enum TaskState {
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
 pub struct TaskStatus {
-    /// Where the task stands.
+    /// The state of the task.
     #[serde(default)]
     pub state: TaskState,
-    /// What the agent says about it.
+    /// The agent's message about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Arc<Message>>,
     /// Since when.
@@ -91,10 +91,10 @@ pub struct Task {
     /// Its conversation.
     #[serde(default, alias = "context_id")]
     pub context_id: ContextId,
-    /// Where it stands.
+    /// The status.
     #[serde(default)]
     pub status: TaskStatus,
-    /// What it produced. `None` leaves the member out, an empty list shows it empty.
+    /// The artifacts. `None` leaves the member out, an empty list shows it empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifacts: Option<Vec<Arc<Artifact>>>,
     /// The messages, oldest first. `None` leaves the member out.
@@ -138,10 +138,10 @@ pub struct ArtifactUpdate {
     /// The artifact, or the next piece of it.
     #[serde(default)]
     pub artifact: Artifact,
-    /// Whether the parts go after those already there, instead of replacing them.
+    /// True if the parts are appended instead of replacing those already there.
     #[serde(default, skip_serializing_if = "is_false")]
     pub append: bool,
-    /// Whether the artifact is complete with this.
+    /// True if this completes the artifact.
     #[serde(default, alias = "last_chunk", skip_serializing_if = "is_false")]
     pub last_chunk: bool,
     /// Open data.
@@ -182,13 +182,13 @@ pub struct TaskPage {
     /// The tasks, most recently changed first.
     #[serde(default)]
     pub tasks: Vec<Task>,
-    /// Where the next page starts; empty on the last one.
+    /// Token of the next page; empty on the last one.
     #[serde(default, alias = "next_page_token")]
     pub next_page_token: String,
     /// The size asked for, or the default.
     #[serde(default, alias = "page_size")]
     pub page_size: u32,
-    /// How many tasks match on all pages.
+    /// Number of matching tasks on all pages.
     #[serde(default, alias = "total_size")]
     pub total_size: u64,
 }
@@ -206,12 +206,12 @@ impl TaskState {
         Self::AuthRequired,
     ];
 
-    /// Whether nothing can follow.
+    /// True for a final state.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Canceled | Self::Rejected)
     }
 
-    /// Whether the task waits for its caller.
+    /// True if the task waits for its caller.
     pub const fn is_interrupted(self) -> bool {
         matches!(self, Self::InputRequired | Self::AuthRequired)
     }
@@ -296,7 +296,7 @@ impl Task {
         }
     }
 
-    /// Why the task failed or was refused; `None` if it was not.
+    /// The reason why the task failed or was rejected; `None` if it was not.
     pub fn error(&self) -> Option<String> {
         let failed = matches!(self.status.state, TaskState::Failed | TaskState::Rejected);
         failed.then(|| self.status.message.as_deref().map(Message::text).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Moments as the protocol writes them: UTC, milliseconds, `Z`.
+//! Timestamps of the protocol: UTC, milliseconds, `Z`.
 
 use std::{fmt, str::FromStr};
 

@@ -1,5 +1,5 @@
-//! Where in a distributed trace a message stands: W3C Trace Context, and the convention
-//! `metadata["a2a.trace"]` that some agents used before it.
+//! Trace context of a message: W3C Trace Context, and the convention `metadata["a2a.trace"]` that some
+//! agents used before it.
 
 use std::{
     fmt,
@@ -30,9 +30,9 @@ pub struct TraceContext {
     pub trace: NonZeroU128,
     /// The span.
     pub span: NonZeroU64,
-    /// Whether its maker records the trace.
+    /// True if the sender records the trace.
     pub sampled: bool,
-    /// What tracing systems added, passed on as it is.
+    /// The `tracestate`, passed on unchanged.
     pub state: Option<Arc<str>>,
 }
 
@@ -109,7 +109,7 @@ impl FromStr for TraceContext {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Stored<'a> {
+struct StoredTrace<'a> {
     traceparent: std::borrow::Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tracestate: Option<std::borrow::Cow<'a, str>>,
@@ -119,13 +119,13 @@ struct Stored<'a> {
 impl Serialize for TraceContext {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let tracestate = self.state.as_deref().map(Into::into);
-        Stored { traceparent: self.to_string().into(), tracestate }.serialize(serializer)
+        StoredTrace { traceparent: self.to_string().into(), tracestate }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for TraceContext {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let stored = Stored::deserialize(deserializer)?;
+        let stored = StoredTrace::deserialize(deserializer)?;
         Self::read(&stored.traceparent, stored.tracestate.as_deref())
             .ok_or_else(|| de::Error::custom("no traceparent"))
     }

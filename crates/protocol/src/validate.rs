@@ -1,4 +1,4 @@
-//! Required fields, checked after decoding so that one answer names every fault.
+//! Validation of required fields after decoding, so that one error lists every violation.
 
 use std::borrow::Borrow;
 
@@ -113,7 +113,7 @@ where
     Ok(text.filter(|text| !text.borrow().is_empty()))
 }
 
-/// Whether a text that cannot be told from an absent one is empty.
+/// True if a text is empty, where empty and absent mean the same.
 pub(crate) fn is_blank<T: Borrow<str>>(text: &Option<T>) -> bool {
     text.as_ref().is_none_or(|text| text.borrow().is_empty())
 }

@@ -1,4 +1,4 @@
-//! Which version a request is in, and which extensions it names.
+//! Protocol version and extensions that a request names.
 
 use std::{fmt, str::FromStr};
 
@@ -29,9 +29,9 @@ impl Version {
     pub const V0_2: Self = Self { major: 0, minor: 2 };
     /// A2A 0.1, which is told by its methods.
     pub const V0_1: Self = Self { major: 0, minor: 1 };
-    /// What a caller may ask for by name, newest first.
+    /// Versions that a caller may request by name, newest first.
     pub const SUPPORTED: [Self; 2] = [Self::V1_0, Self::V0_3];
-    /// What is spoken, asked for by name or not, newest first.
+    /// All versions that are served, newest first.
     pub const SPOKEN: [Self; 3] = [Self::V1_0, Self::V0_3, Self::V0_1];
 
     /// Reads the value of the version header: empty or absent means 0.3. Versions from before

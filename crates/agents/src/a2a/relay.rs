@@ -1,4 +1,4 @@
-//! From what the agent says about its task to what we say about ours.
+//! Relay of one turn: translates the events of the upstream task into writes to our task.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,37 +15,37 @@ use herald_protocol::{
 use serde::Serialize;
 
 use super::{
-    fault::Cut,
-    place::{Place, UPSTREAM},
+    upstream_error::UpstreamError,
+    upstream_ref::{UPSTREAM, UpstreamRef},
 };
 use crate::failure::Failure;
 
-/// One turn between two tasks.
+/// Relay of one turn from the agent's task to ours.
 #[derive(Debug)]
 pub(super) struct Relay<'a> {
     agent: &'a AgentName,
-    /// What the agent may repeat and nobody may see.
+    /// Secrets that are redacted in everything the agent sends.
     secrets: &'a Secrets,
     turn: &'a Turn,
-    place: Place,
+    upstream: UpstreamRef,
     /// The agent's task that the message goes to.
     continued: Option<TaskId>,
-    /// Whether the place is in the log.
-    is_noted: bool,
-    artifacts: HashMap<ArtifactId, Written>,
-    /// What the agent has said about its task.
-    said: HashSet<u64>,
+    /// True once the log holds the reference to the agent's task.
+    is_recorded: bool,
+    artifacts: HashMap<ArtifactId, KnownArtifact>,
+    /// Fingerprints of the messages that are in our task already.
+    seen: HashSet<u64>,
     metadata: Metadata,
-    /// How the agent's task ended. It is told last: what is to be told after it is one thing too
-    /// many.
+    /// The final status of the agent's task. It is written last, because our task accepts nothing
+    /// after it.
     end: Option<(TaskStatus, Option<Metadata>)>,
-    /// What the caller was last told about the state.
+    /// The state that was written last.
     state: TaskState,
 }
 
-/// What is known of an artifact without its content.
+/// Fingerprint of an artifact that is in our task already.
 #[derive(Debug, Default)]
-struct Written {
+struct KnownArtifact {
     parts: Vec<u64>,
     is_complete: bool,
 }
@@ -54,7 +54,8 @@ impl<'a> Relay<'a> {
     pub(super) fn new(agent: &'a AgentName, secrets: &'a Secrets, turn: &'a Turn) -> Self {
         let task = turn.task();
         let artifacts = task.artifacts.iter().flatten().map(|artifact| {
-            let written = Written { parts: prints(&artifact.parts), is_complete: false };
+            let written =
+                KnownArtifact { parts: fingerprints(&artifact.parts), is_complete: false };
             (artifact.artifact_id.clone(), written)
         });
         let messages = task.history.iter().flatten().chain(&task.status.message);
@@ -62,94 +63,98 @@ impl<'a> Relay<'a> {
             agent,
             secrets,
             turn,
-            place: Place {
+            upstream: UpstreamRef {
                 turn: turn.id().to_owned(),
-                context: Place::of(task).unwrap_or_else(|| Place::in_conversation(turn)).context,
-                ..Place::default()
+                context: UpstreamRef::of(task)
+                    .unwrap_or_else(|| UpstreamRef::in_conversation(turn))
+                    .context,
+                ..UpstreamRef::default()
             },
             continued: None,
-            is_noted: false,
+            is_recorded: false,
             artifacts: artifacts.collect(),
-            said: messages.map(|message| message_print(message)).collect(),
+            seen: messages.map(|message| message_fingerprint(message)).collect(),
             metadata: task.metadata.clone().unwrap_or_default(),
             end: None,
             state: TaskState::Working,
         }
     }
 
-    /// Follows a task that the agent has already.
+    /// Subscribes to a task that exists at the agent.
     pub(super) fn attach(&mut self, client: &Client, task: TaskId) -> Events {
-        self.place.task = Some(task.clone());
+        self.upstream.task = Some(task.clone());
         client.follow(task)
     }
 
-    /// Follows the task that the agent has for this very turn, as the log says.
+    /// Subscribes to the agent's task that our log records for this very turn.
     pub(super) fn resume(&mut self, client: &Client, task: TaskId) -> Events {
-        self.is_noted = true;
+        self.is_recorded = true;
         self.attach(client, task)
     }
 
-    /// The message goes to this task of the agent, if it goes to one.
-    pub(super) fn continue_with(&mut self, task: Option<TaskId>) {
+    /// Sets the agent's task that the message continues, if any.
+    pub(super) fn set_continued(&mut self, task: Option<TaskId>) {
         self.continued = task;
     }
 
-    /// The agent's task that the message went to, as long as the agent has said nothing to it.
+    /// The agent's task that the message continues, until the agent has answered.
     pub(super) fn continued(&self) -> Option<TaskId> {
-        self.continued.clone().filter(|_| self.place.task.is_none())
+        self.continued.clone().filter(|_| self.upstream.task.is_none())
     }
 
     /// The agent's task, if it is known and has not ended.
     pub(super) fn unfinished(&self) -> Option<&TaskId> {
-        let known = self.place.task.as_ref().or(self.continued.as_ref());
+        let known = self.upstream.task.as_ref().or(self.continued.as_ref());
         known.filter(|_| self.end.is_none())
     }
 
-    /// Whether the next start would find the agent's task by what is in the log.
-    pub(super) fn can_be_left(&self) -> bool {
-        self.is_noted && self.place.task.is_some() && self.end.is_none()
+    /// True if a restarted server could resume the agent's task from the log.
+    pub(super) fn can_be_suspended(&self) -> bool {
+        self.is_recorded && self.upstream.task.is_some() && self.end.is_none()
     }
 
-    /// Whether the agent waits for a message of the caller.
+    /// True while the agent waits for a message of the caller.
     pub(super) fn awaits_input(&self) -> bool {
         self.state == TaskState::InputRequired
     }
 
-    /// Whether the agent waits for credentials, which a message may bring or somebody else.
+    /// True while the agent waits for credentials, which may come in a message or out of band.
     pub(super) fn awaits_credentials(&self) -> bool {
         self.state == TaskState::AuthRequired
     }
 
-    /// Tells what an event says.
-    pub(super) async fn take(&mut self, event: StreamEvent) -> Result<(), Cut> {
+    /// Writes the changes that an event brings.
+    pub(super) async fn handle_event(&mut self, event: StreamEvent) -> Result<(), UpstreamError> {
         match event {
             StreamEvent::Task(mut task) => {
                 self.redact(task.metadata.as_mut());
-                task.status.message = task.status.message.map(|message| self.discreet(message));
-                self.whole(task).await
+                task.status.message =
+                    task.status.message.map(|message| self.redact_message(message));
+                self.snapshot(task).await
             }
             StreamEvent::StatusUpdate(mut update) => {
-                self.locate(update.task_id, update.context_id);
+                self.remember_ids(update.task_id, update.context_id);
                 self.redact(update.metadata.as_mut());
-                update.status.message = update.status.message.map(|message| self.discreet(message));
+                update.status.message =
+                    update.status.message.map(|message| self.redact_message(message));
                 self.status(update.status, update.metadata).await
             }
             StreamEvent::ArtifactUpdate(update) => {
                 if self.end.is_some() {
                     let id = &update.artifact.artifact_id;
-                    return Err(Cut::Broke(format!(
+                    return Err(UpstreamError::ProtocolViolation(format!(
                         "sent artifact {id:?} after the end of its task"
                     )));
                 }
-                self.locate(update.task_id, update.context_id);
-                self.note().await?;
-                self.piece(update.artifact, update.append, update.last_chunk).await
+                self.remember_ids(update.task_id, update.context_id);
+                self.record().await?;
+                self.artifact_chunk(update.artifact, update.append, update.last_chunk).await
             }
             StreamEvent::Message(message) => {
-                self.place.context = message.context_id.clone().or(self.place.context.take());
-                let message = self.discreet(message.into());
-                let (state, message) = match self.place.task {
-                    // The answer itself, where the agent makes no task of it.
+                self.upstream.context = message.context_id.clone().or(self.upstream.context.take());
+                let message = self.redact_message(message.into());
+                let (state, message) = match self.upstream.task {
+                    // An agent without tasks answers with a single message.
                     None => (TaskState::Completed, Some(message)),
                     Some(_) => (TaskState::Working, Some(message)),
                 };
@@ -158,8 +163,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// A message without what we prove ourselves with, which agents like to repeat when they fail.
-    fn discreet(&self, mut shared: Arc<Message>) -> Arc<Message> {
+    /// A message with our credentials redacted: many agents echo the request when they fail.
+    fn redact_message(&self, mut shared: Arc<Message>) -> Arc<Message> {
         let message = Arc::make_mut(&mut shared);
         for part in &mut message.parts {
             match &mut part.content {
@@ -186,29 +191,31 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Remembers what the agent calls the task. Old servers leave names out.
-    fn locate(&mut self, task: TaskId, context: ContextId) {
-        if !task.is_empty() && self.place.task.as_ref() != Some(&task) {
-            self.is_noted = false;
-            self.place.task = Some(task);
+    /// Keeps the agent's ids of task and context. Servers before 0.3 leave some of them out.
+    fn remember_ids(&mut self, task: TaskId, context: ContextId) {
+        if !task.is_empty() && self.upstream.task.as_ref() != Some(&task) {
+            self.is_recorded = false;
+            self.upstream.task = Some(task);
         }
         if !context.is_empty() {
-            self.place.context = Some(context);
+            self.upstream.context = Some(context);
         }
     }
 
-    /// Tells how the agent's task ended, once nothing more can come.
-    pub(super) async fn finish(&mut self) -> Result<(), Cut> {
+    /// Writes the final status of the agent's task, once its stream has ended.
+    pub(super) async fn finish(&mut self) -> Result<(), UpstreamError> {
         let Some((status, metadata)) = self.end.take() else {
             if self.state.is_interrupted() {
                 return Ok(());
             }
-            return Err(Cut::Broke("ended the stream of a task that goes on".to_owned()));
+            return Err(UpstreamError::ProtocolViolation(
+                "ended the stream of a task that goes on".to_owned(),
+            ));
         };
-        self.place.ended = true;
+        self.upstream.ended = true;
         let message = match status.state {
             TaskState::Canceled => {
-                return Err(Cut::Failed(Failure::new("canceled the task by itself")));
+                return Err(UpstreamError::Failed(Failure::new("canceled the task by itself")));
             }
             TaskState::Failed => Some(self.explained(status.message)),
             TaskState::Unspecified
@@ -219,24 +226,27 @@ impl<'a> Relay<'a> {
             | TaskState::Rejected
             | TaskState::AuthRequired => status.message,
         };
-        self.is_noted = false;
-        self.say(status.state, message, metadata).await
+        self.is_recorded = false;
+        self.write(status.state, message, metadata).await
     }
 
-    /// A task as it stands: what is new in it is told.
-    async fn whole(&mut self, task: Task) -> Result<(), Cut> {
-        self.locate(task.id, task.context_id);
+    /// Writes what is new in a snapshot of the agent's task.
+    async fn snapshot(&mut self, task: Task) -> Result<(), UpstreamError> {
+        self.remember_ids(task.id, task.context_id);
         let TaskStatus { state, message, .. } = &task.status;
-        // What was asked before this turn is no news: it is what the turn answers.
+        // A question that our task has already is the one that this turn answers.
         let is_answered = state.is_interrupted()
-            && message.as_ref().is_some_and(|message| self.said.contains(&message_print(message)));
+            && message
+                .as_ref()
+                .is_some_and(|message| self.seen.contains(&message_fingerprint(message)));
         for artifact in task.artifacts.into_iter().flatten() {
-            self.note().await?;
+            self.record().await?;
             self.reconcile(Arc::unwrap_or_clone(artifact), state.is_terminal()).await?;
         }
-        match is_answered {
-            true => self.note().await,
-            false => self.status(task.status, task.metadata).await,
+        if is_answered {
+            self.record().await
+        } else {
+            self.status(task.status, task.metadata).await
         }
     }
 
@@ -244,20 +254,21 @@ impl<'a> Relay<'a> {
         &mut self,
         mut status: TaskStatus,
         metadata: Option<Metadata>,
-    ) -> Result<(), Cut> {
-        let metadata = self.news(metadata);
-        let said = &self.said;
-        status.message = status.message.filter(|message| !said.contains(&message_print(message)));
+    ) -> Result<(), UpstreamError> {
+        let metadata = self.changed_metadata(metadata);
+        let seen = &self.seen;
+        status.message =
+            status.message.filter(|message| !seen.contains(&message_fingerprint(message)));
         match status.state {
             TaskState::Unspecified | TaskState::Submitted | TaskState::Working => {
                 let goes_on = self.state.is_interrupted();
                 if status.message.is_none() && metadata.is_none() && !goes_on {
-                    return self.note().await;
+                    return self.record().await;
                 }
-                self.say(TaskState::Working, status.message, metadata).await
+                self.write(TaskState::Working, status.message, metadata).await
             }
             TaskState::InputRequired | TaskState::AuthRequired => {
-                self.say(status.state, status.message, metadata).await
+                self.write(status.state, status.message, metadata).await
             }
             TaskState::Completed
             | TaskState::Failed
@@ -269,35 +280,44 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// An artifact or the next piece of one.
-    async fn piece(&mut self, artifact: Artifact, append: bool, last: bool) -> Result<(), Cut> {
+    /// Writes an artifact or the next chunk of one.
+    async fn artifact_chunk(
+        &mut self,
+        artifact: Artifact,
+        append: bool,
+        last: bool,
+    ) -> Result<(), UpstreamError> {
         let id = &artifact.artifact_id;
         let known = self.artifacts.entry(id.clone()).or_default();
         if append && known.is_complete {
-            return Err(Cut::Broke(format!("went on with artifact {id:?} after its last piece")));
+            return Err(UpstreamError::ProtocolViolation(format!(
+                "went on with artifact {id:?} after its last piece"
+            )));
         }
         if last && artifact.parts.is_empty() && !known.parts.is_empty() {
-            // Only that there is nothing more.
+            // An empty last chunk only marks the end of the artifact.
             known.is_complete = true;
             return Ok(());
         }
-        let parts = prints(&artifact.parts);
-        match append {
-            true => known.parts.extend(parts),
-            false => known.parts = parts,
+        let parts = fingerprints(&artifact.parts);
+        if append {
+            known.parts.extend(parts);
+        } else {
+            known.parts = parts;
         }
         known.is_complete = last;
-        match append {
-            true => self.turn.append(artifact, last).await?,
-            false => self.turn.replace(artifact, last).await?,
+        if append {
+            self.turn.append(artifact, last).await?;
+        } else {
+            self.turn.replace(artifact, last).await?;
         }
         Ok(())
     }
 
-    /// An artifact as it stands, of which some may have been told. What follows goes after it, so that it
-    /// counts even where more was told: the agent may have begun anew.
-    async fn reconcile(&mut self, mut artifact: Artifact, last: bool) -> Result<(), Cut> {
-        let parts = prints(&artifact.parts);
+    /// Writes the difference between a whole artifact and what our task has of it. The snapshot wins
+    /// even if our task has more: the agent may have started over, and its next chunks append to this.
+    async fn reconcile(&mut self, mut artifact: Artifact, last: bool) -> Result<(), UpstreamError> {
+        let parts = fingerprints(&artifact.parts);
         let known = self.artifacts.get(&artifact.artifact_id);
         let known = known.map_or([].as_slice(), |written| &written.parts);
         if known == parts {
@@ -310,29 +330,26 @@ impl<'a> Relay<'a> {
         if let Some(written) = self.artifacts.get_mut(&artifact.artifact_id) {
             written.is_complete = false;
         }
-        self.piece(artifact, append, last).await
+        self.artifact_chunk(artifact, append, last).await
     }
 
-    /// Notes where the task goes on, if that is not in the log yet.
-    async fn note(&mut self) -> Result<(), Cut> {
-        match self.is_noted {
-            true => Ok(()),
-            false => self.say(TaskState::Working, None, None).await,
-        }
+    /// Writes the reference to the agent's task, unless the log has it.
+    async fn record(&mut self) -> Result<(), UpstreamError> {
+        if self.is_recorded { Ok(()) } else { self.write(TaskState::Working, None, None).await }
     }
 
-    async fn say(
+    async fn write(
         &mut self,
         state: TaskState,
         mut message: Option<Arc<Message>>,
         metadata: Option<Metadata>,
-    ) -> Result<(), Cut> {
+    ) -> Result<(), UpstreamError> {
         let mut metadata = metadata.unwrap_or_default();
-        if !self.is_noted {
-            self.place.write(&mut metadata);
+        if !self.is_recorded {
+            self.upstream.write(&mut metadata);
         }
-        self.said.extend(message.iter().map(|message| message_print(message)));
-        // They are names of the agent's.
+        self.seen.extend(message.iter().map(|message| message_fingerprint(message)));
+        // These are ids of the agent, which mean nothing to our callers.
         if let Some(message) = &mut message {
             Arc::make_mut(message).reference_task_ids.clear();
         }
@@ -342,22 +359,22 @@ impl<'a> Relay<'a> {
         } else {
             self.turn.relay(state, message, metadata).await?;
         }
-        (self.is_noted, self.state) = (true, state);
+        (self.is_recorded, self.state) = (true, state);
         Ok(())
     }
 
-    /// What is new in an agent's metadata. Where its own tasks go on is its own business.
-    fn news(&mut self, metadata: Option<Metadata>) -> Option<Metadata> {
-        let mut news = metadata?;
+    /// The members of the agent's metadata that changed, without its own upstream reference.
+    fn changed_metadata(&mut self, metadata: Option<Metadata>) -> Option<Metadata> {
+        let mut changed = metadata?;
         let known: HashMap<_, _> = self.metadata.members().collect();
-        news.retain(|name, value| {
+        changed.retain(|name, value| {
             name != UPSTREAM && known.get(name).is_none_or(|known| known.as_str() != value)
         });
-        self.metadata.extend(&news);
-        Some(news).filter(|news| !news.is_empty())
+        self.metadata.extend(&changed);
+        Some(changed).filter(|changed| !changed.is_empty())
     }
 
-    /// Why the agent failed, in its own words if it has any, and with a reason for programs.
+    /// The message of a failure, made up if the agent sent none, with a machine-readable reason.
     fn explained(&self, message: Option<Arc<Message>>) -> Arc<Message> {
         let mut shared = message.unwrap_or_else(|| {
             let text = format!("agent {} failed and did not say why", self.agent);
@@ -371,17 +388,17 @@ impl<'a> Relay<'a> {
     }
 }
 
-/// What tells parts apart, without keeping them.
-fn prints(parts: &[Part]) -> Vec<u64> {
-    parts.iter().map(print).collect()
+/// Fingerprints of parts, for comparison without keeping their content.
+fn fingerprints(parts: &[Part]) -> Vec<u64> {
+    parts.iter().map(fingerprint).collect()
 }
 
-/// What tells messages apart. Some agents call all of theirs the same.
-fn message_print(message: &Message) -> u64 {
-    print(&(&message.message_id, &message.parts))
+/// Fingerprint of a message. The id alone does not do: some agents give all messages the same one.
+fn message_fingerprint(message: &Message) -> u64 {
+    fingerprint(&(&message.message_id, &message.parts))
 }
 
-fn print(value: &impl Serialize) -> u64 {
+fn fingerprint(value: &impl Serialize) -> u64 {
     let mut hasher = DefaultHasher::new();
     serde_json::to_vec(value).expect("protocol types have string keys only").hash(&mut hasher);
     hasher.finish()

@@ -1,5 +1,5 @@
-//! The Agent Client Protocol: JSON-RPC lines over stdio, version 1. Any agent that speaks it, and
-//! the presets of those that do.
+//! Agent Client Protocol, version 1: JSON-RPC lines over stdio, for any agent that implements it and for
+//! the presets that do.
 
 #[cfg(test)]
 mod tests;
@@ -11,10 +11,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use self::wire::{
-    Block, Content, Fault, Initialized, Line, NOT_SIGNED_IN, Notice, OfferKind, Opened, Outcome,
-    Permission, Reply, Stopped, Told, ToolCall, UNKNOWN, UNREADABLE, Update, Us,
+    AcpBlock, AcpContent, AcpError, AcpLine, AcpPermission, AcpReply, AcpRequest, ClientInfo,
+    Initialized, NOT_SIGNED_IN, PermissionKind, PermissionOutcome, PromptResult, SessionNotice,
+    SessionOpened, ToolCall, UNKNOWN, UNREADABLE, Update,
 };
-use super::dialect::{Approval, Ask, Choice, Dialect, Event, Image, Talk, plain};
+use super::dialect::{
+    AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput, Image, plain,
+};
 use crate::failure::Failure;
 
 /// The version that is spoken here.
@@ -25,7 +28,7 @@ const NO_OPTION: &str = "none-of-these";
 
 /// Where one agent is not as the protocol has it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Habits {
+pub(super) struct Quirks {
     /// What makes it speak the protocol.
     pub(super) arguments: &'static [&'static str],
     /// What makes it ask before it does something, in its environment.
@@ -41,13 +44,13 @@ pub(super) struct Habits {
 /// One prompt to one agent.
 #[derive(Debug)]
 pub(crate) struct Acp {
-    ask: Ask,
-    habits: Habits,
+    ask: CodingRequest,
+    quirks: Quirks,
     /// What is waited for, under the newest number.
-    step: Step,
+    step: AcpStep,
     number: u64,
     /// How it goes on with a session of before.
-    way: Option<Way>,
+    way: Option<ReopenMethod>,
     /// True if prompts may have images.
     shows_images: bool,
     /// The ways to sign in, in the agent's words.
@@ -68,7 +71,7 @@ pub(crate) struct Acp {
 
 /// One request follows the answer to the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum AcpStep {
     Initialize,
     SignIn,
     Reopen,
@@ -79,7 +82,7 @@ enum Step {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ReopenMethod {
     /// It goes on at once.
     Resume,
     /// It tells again what was said so far.
@@ -90,12 +93,12 @@ enum Way {
 struct Wish {
     what: &'static str,
     value: String,
-    by: Setting,
+    by: SessionSetting,
 }
 
 /// How something is chosen.
 #[derive(Debug)]
-enum Setting {
+enum SessionSetting {
     Mode,
     Model,
     Option(String),
@@ -109,11 +112,11 @@ struct Wanted {
 }
 
 impl Acp {
-    pub(super) fn new(ask: Ask, habits: Habits) -> Self {
+    pub(super) fn new(ask: CodingRequest, quirks: Quirks) -> Self {
         Self {
             ask,
-            habits,
-            step: Step::Initialize,
+            quirks,
+            step: AcpStep::Initialize,
             number: 0,
             way: None,
             shows_images: false,
@@ -129,72 +132,76 @@ impl Acp {
     }
 
     /// Asks for the next step.
-    fn request(&mut self, step: Step, talk: &mut Talk) {
+    fn request(&mut self, step: AcpStep, out: &mut DialectOutput) {
         self.step = step;
         self.number += 1;
         let directory = self.ask.directory.to_string_lossy();
         let (session_id, cwd, mcp_servers) = (self.session.as_str(), directory.as_ref(), []);
         let told = match step {
-            Step::Initialize => Told::Initialize {
+            AcpStep::Initialize => AcpRequest::Initialize {
                 protocol_version: VERSION,
                 client_capabilities: Map::new(),
-                client_info: Us {
+                client_info: ClientInfo {
                     name: "herald",
                     title: "Herald",
                     version: env!("CARGO_PKG_VERSION"),
                 },
             },
-            Step::SignIn => {
-                Told::Authenticate { method_id: self.habits.sign_in.take().unwrap_or_default() }
-            }
-            Step::Reopen => match self.way {
-                Some(Way::Resume) => Told::Resume { session_id, cwd, mcp_servers },
-                Some(Way::Load) | None => Told::Load { session_id, cwd, mcp_servers },
+            AcpStep::SignIn => AcpRequest::Authenticate {
+                method_id: self.quirks.sign_in.take().unwrap_or_default(),
             },
-            Step::Open => Told::New { cwd, mcp_servers },
-            Step::Choose => {
+            AcpStep::Reopen => match self.way {
+                Some(ReopenMethod::Resume) => AcpRequest::Resume { session_id, cwd, mcp_servers },
+                Some(ReopenMethod::Load) | None => {
+                    AcpRequest::Load { session_id, cwd, mcp_servers }
+                }
+            },
+            AcpStep::Open => AcpRequest::New { cwd, mcp_servers },
+            AcpStep::Choose => {
                 let wish = self.wishes.front().expect("there is something to choose");
                 let value = wish.value.as_str();
                 match &wish.by {
-                    Setting::Mode => Told::SetMode { session_id, mode_id: value },
-                    Setting::Model => Told::SetModel { session_id, model_id: value },
-                    Setting::Option(config_id) => Told::SetOption { session_id, config_id, value },
+                    SessionSetting::Mode => AcpRequest::SetMode { session_id, mode_id: value },
+                    SessionSetting::Model => AcpRequest::SetModel { session_id, model_id: value },
+                    SessionSetting::Option(config_id) => {
+                        AcpRequest::SetOption { session_id, config_id, value }
+                    }
                 }
             }
-            Step::Prompt => {
+            AcpStep::Prompt => {
                 let text = plain(&self.ask.text);
                 let images = self.ask.images.iter().filter(|_| self.shows_images);
-                let images = images.map(|Image { media_type, data, .. }| Block::Image {
+                let images = images.map(|Image { media_type, data, .. }| AcpBlock::Image {
                     mime_type: media_type,
                     data,
                 });
-                let prompt = [Block::Text { text }].into_iter().chain(images).collect();
-                Told::Prompt { session_id, prompt }
+                let prompt = [AcpBlock::Text { text }].into_iter().chain(images).collect();
+                AcpRequest::Prompt { session_id, prompt }
             }
-            Step::Over => return,
+            AcpStep::Over => return,
         };
-        talk.line(told.line(Some(self.number)));
+        out.line(told.line(Some(self.number)));
     }
 
     /// Goes on with the session of before, or begins one.
-    fn open_session(&mut self, talk: &mut Talk) {
+    fn open_session(&mut self, out: &mut DialectOutput) {
         match (self.way, &self.ask.session) {
-            (Some(Way::Resume), Some(session)) => {
+            (Some(ReopenMethod::Resume), Some(session)) => {
                 self.session.clone_from(session);
-                self.request(Step::Reopen, talk);
+                self.request(AcpStep::Reopen, out);
             }
-            (Some(Way::Load), Some(session)) => {
-                self.session = format!("{}{session}", self.habits.prefix);
-                self.request(Step::Reopen, talk);
+            (Some(ReopenMethod::Load), Some(session)) => {
+                self.session = format!("{}{session}", self.quirks.prefix);
+                self.request(AcpStep::Reopen, out);
             }
-            (None, _) | (_, None) => self.request(Step::Open, talk),
+            (None, _) | (_, None) => self.request(AcpStep::Open, out),
         }
     }
 
     /// The answer to what was asked for last.
-    fn answered(&mut self, result: &RawValue, talk: &mut Talk) -> Result<(), Failure> {
+    fn answered(&mut self, result: &RawValue, out: &mut DialectOutput) -> Result<(), Failure> {
         match self.step {
-            Step::Initialize => {
+            AcpStep::Initialize => {
                 let agent: Initialized = read(result)?;
                 if agent.protocol_version != VERSION {
                     let spoken = agent.protocol_version;
@@ -206,42 +213,42 @@ impl Acp {
                 let can = agent.agent_capabilities;
                 self.shows_images = can.prompt_capabilities.image;
                 self.way = match (can.session_capabilities.resume, can.load_session) {
-                    (Some(_), _) => Some(Way::Resume),
-                    (None, true) => Some(Way::Load),
+                    (Some(_), _) => Some(ReopenMethod::Resume),
+                    (None, true) => Some(ReopenMethod::Load),
                     (None, false) => None,
                 };
                 self.sign_ins = agent.auth_methods.into_iter().map(|way| way.name).collect();
-                self.open_session(talk);
+                self.open_session(out);
             }
-            Step::SignIn => self.open_session(talk),
-            Step::Reopen | Step::Open => {
-                let opened = read::<Option<Opened>>(result)?.unwrap_or_default();
-                if self.step == Step::Open {
+            AcpStep::SignIn => self.open_session(out),
+            AcpStep::Reopen | AcpStep::Open => {
+                let opened = read::<Option<SessionOpened>>(result)?.unwrap_or_default();
+                if self.step == AcpStep::Open {
                     self.session = opened.session_id.clone().ok_or_else(unread)?;
                 }
                 self.wish(opened)?;
-                self.prepare(talk);
+                self.prepare(out);
             }
-            Step::Choose => {
+            AcpStep::Choose => {
                 let chosen = self.wishes.pop_front();
                 if let Some(wish) = chosen.filter(|wish| wish.what == "model") {
                     self.model = Some(wish.value);
                 }
-                self.prepare(talk);
+                self.prepare(out);
             }
-            Step::Prompt => self.stopped(read(result)?, talk)?,
-            Step::Over => {}
+            AcpStep::Prompt => self.stopped(read(result)?, out)?,
+            AcpStep::Over => {}
         }
         Ok(())
     }
 
     /// It would not.
-    fn refused(&mut self, fault: &Fault, talk: &mut Talk) -> Result<(), Failure> {
+    fn refused(&mut self, fault: &AcpError, out: &mut DialectOutput) -> Result<(), Failure> {
         let said = |kind: String| Failure { message: Some(fault.text()), ..Failure::new(kind) };
         if fault.code == NOT_SIGNED_IN {
-            let is_opening = matches!(self.step, Step::Reopen | Step::Open);
-            if is_opening && self.habits.sign_in.is_some() {
-                self.request(Step::SignIn, talk);
+            let is_opening = matches!(self.step, AcpStep::Reopen | AcpStep::Open);
+            if is_opening && self.quirks.sign_in.is_some() {
+                self.request(AcpStep::SignIn, out);
                 return Ok(());
             }
             let mut kind = "is not signed in to".to_owned();
@@ -251,29 +258,29 @@ impl Acp {
             return Err(said(kind));
         }
         match (self.step, self.wishes.front()) {
-            (Step::Reopen, _) => {
+            (AcpStep::Reopen, _) => {
                 let why = fault.text();
-                let Ask { agent, task, .. } = &self.ask;
+                let CodingRequest { agent, task, .. } = &self.ask;
                 tracing::warn!(%task, %agent, why, "its session cannot be resumed: a new one begins");
                 self.ask.session = None;
-                self.request(Step::Open, talk);
+                self.request(AcpStep::Open, out);
                 Ok(())
             }
-            (Step::Initialize, _) => {
+            (AcpStep::Initialize, _) => {
                 Err(said("does not speak the Agent Client Protocol".to_owned()))
             }
-            (Step::SignIn, _) => Err(said("cannot be signed in to".to_owned())),
-            (Step::Open, _) => Err(said("began no session".to_owned())),
-            (Step::Choose, Some(Wish { what, value, .. })) => {
+            (AcpStep::SignIn, _) => Err(said("cannot be signed in to".to_owned())),
+            (AcpStep::Open, _) => Err(said("began no session".to_owned())),
+            (AcpStep::Choose, Some(Wish { what, value, .. })) => {
                 Err(said(format!("did not take the {what} `{value}`")))
             }
-            (Step::Choose, None) | (Step::Prompt, _) => Err(said("failed".to_owned())),
-            (Step::Over, _) => Ok(()),
+            (AcpStep::Choose, None) | (AcpStep::Prompt, _) => Err(said("failed".to_owned())),
+            (AcpStep::Over, _) => Ok(()),
         }
     }
 
     /// Finds out how that is chosen which was asked for.
-    fn wish(&mut self, opened: Opened) -> Result<(), Failure> {
+    fn wish(&mut self, opened: SessionOpened) -> Result<(), Failure> {
         let options = opened.config_options.unwrap_or_default();
         let option = |what: &str| {
             options.iter().find(|option| option.category.as_deref().unwrap_or(&option.id) == what)
@@ -284,13 +291,13 @@ impl Acp {
         if let Some(models) = opened.models {
             self.model = self.model.take().or(models.current_model_id);
         }
-        let mode = self.ask.profile.clone().or(self.habits.mode.map(str::to_owned));
+        let mode = self.ask.profile.clone().or(self.quirks.mode.map(str::to_owned));
         for (what, value) in [("model", self.ask.model.clone()), ("mode", mode)] {
             let Some(value) = value else { continue };
             let by = match (option(what), what) {
-                (Some(option), _) => Setting::Option(option.id.clone()),
-                (None, "model") if is_listed => Setting::Model,
-                (None, "mode") if opened.modes.is_some() => Setting::Mode,
+                (Some(option), _) => SessionSetting::Option(option.id.clone()),
+                (None, "model") if is_listed => SessionSetting::Model,
+                (None, "mode") if opened.modes.is_some() => SessionSetting::Mode,
                 (None, _) => {
                     return Err(Failure::new(format!("offers no {what} to choose, not `{value}`")));
                 }
@@ -301,18 +308,18 @@ impl Acp {
     }
 
     /// Chooses what is still to be chosen, and then begins the work.
-    fn prepare(&mut self, talk: &mut Talk) {
+    fn prepare(&mut self, out: &mut DialectOutput) {
         if !self.wishes.is_empty() {
-            return self.request(Step::Choose, talk);
+            return self.request(AcpStep::Choose, out);
         }
         let session = self.session.trim().to_owned();
-        talk.event(Event::Init { model: self.model.clone(), session: Some(session) });
-        self.request(Step::Prompt, talk);
+        out.event(AgentEvent::Init { model: self.model.clone(), session: Some(session) });
+        self.request(AcpStep::Prompt, out);
     }
 
     /// The work is over.
-    fn stopped(&mut self, end: Stopped, talk: &mut Talk) -> Result<(), Failure> {
-        self.step = Step::Over;
+    fn stopped(&mut self, end: PromptResult, out: &mut DialectOutput) -> Result<(), Failure> {
+        self.step = AcpStep::Over;
         let kind = match end.stop_reason.as_str() {
             "end_turn" => None,
             "max_tokens" => Some("stopped because it may not use more tokens"),
@@ -330,63 +337,64 @@ impl Acp {
         }
         let summary = std::mem::take(&mut self.last_words);
         let summary = Some(summary).filter(|summary| !summary.is_empty());
-        talk.event(Event::Done { summary, stats: std::mem::take(&mut self.statistics) });
-        talk.close();
+        out.event(AgentEvent::Done { summary, stats: std::mem::take(&mut self.statistics) });
+        out.close();
         Ok(())
     }
 
     /// Something happened. What a session tells again while it is opened is none of this turn's.
-    fn told(&mut self, update: Update, talk: &mut Talk) {
-        if self.step != Step::Prompt {
+    fn told(&mut self, update: Update, out: &mut DialectOutput) {
+        if self.step != AcpStep::Prompt {
             return;
         }
         match update {
-            Update::AgentMessageChunk { content: Content::Text { text } } => {
+            Update::AgentMessageChunk { content: AcpContent::Text { text } } => {
                 if !text.is_empty() {
                     self.last_words += &text;
-                    talk.event(Event::Text(text));
+                    out.event(AgentEvent::Text(text));
                 }
             }
             Update::ToolCall(tool) => {
-                self.used(&tool, talk);
+                self.used(&tool, out);
                 if let Some(output) = tool.output() {
-                    talk.event(Event::ToolResult { output });
+                    out.event(AgentEvent::ToolResult { output });
                 }
             }
             Update::Usage { cost: Some(cost) } => {
                 self.statistics.insert("cost".to_owned(), cost);
             }
-            Update::AgentMessageChunk { content: Content::Other }
+            Update::AgentMessageChunk { content: AcpContent::Other }
             | Update::Usage { cost: None }
             | Update::Other => {}
         }
     }
 
     /// Tells of a tool once.
-    fn used(&mut self, tool: &ToolCall, talk: &mut Talk) {
+    fn used(&mut self, tool: &ToolCall, out: &mut DialectOutput) {
         if self.tools.insert(tool.tool_call_id.clone()) {
             self.last_words.clear();
-            talk.event(Event::ToolUse { name: tool.name() });
+            out.event(AgentEvent::ToolUse { name: tool.name() });
         }
     }
 
     /// It wants to do something, and may do it if it is forced to nothing else.
-    fn wanted(&mut self, id: &RawValue, permission: Permission<'_>, talk: &mut Talk) {
+    fn wanted(&mut self, id: &RawValue, permission: AcpPermission<'_>, out: &mut DialectOutput) {
         let (Ok(tool), Ok(detail)) = (
             serde_json::from_str::<ToolCall>(permission.tool_call.get()),
             serde_json::from_str(permission.tool_call.get()),
         ) else {
-            return refuse(id, UNREADABLE, "the tool call cannot be read", talk);
+            return refuse(id, UNREADABLE, "the tool call cannot be read", out);
         };
         let mut offers = permission.options;
         offers.sort_by_key(|offer| offer.kind);
         let choices = offers.into_iter().map(|offer| {
-            let grants = matches!(offer.kind, OfferKind::AllowOnce | OfferKind::AllowAlways);
-            Choice::new(offer.option_id, offer.name, grants)
+            let grants =
+                matches!(offer.kind, PermissionKind::AllowOnce | PermissionKind::AllowAlways);
+            ApprovalChoice::new(offer.option_id, offer.name, grants)
         });
         let mut choices: Vec<_> = choices.collect();
         if choices.iter().all(|choice| choice.grants) {
-            choices.push(Choice::new(NO_OPTION, "Reject", false));
+            choices.push(ApprovalChoice::new(NO_OPTION, "Reject", false));
         }
         let approval = Approval {
             id: id.get().to_owned(),
@@ -397,67 +405,67 @@ impl Acp {
         };
         self.permissions.push_back(Wanted { id: id.to_owned(), tool, approval });
         if self.permissions.len() == 1 {
-            self.ask_next(talk);
+            self.ask_next(out);
         }
     }
 
     /// Asks for the next permission, or gives it where force is on.
-    fn ask_next(&mut self, talk: &mut Talk) {
+    fn ask_next(&mut self, out: &mut DialectOutput) {
         while let Some(wanted) = self.permissions.front() {
             if !self.ask.force {
-                return talk.event(Event::Approval(wanted.approval.clone()));
+                return out.event(AgentEvent::Approval(wanted.approval.clone()));
             }
             let choice = wanted.approval.choices[0].clone();
-            self.decide(&choice, talk);
+            self.decide(&choice, out);
         }
     }
 
     /// Tells the agent what it may.
-    fn decide(&mut self, choice: &Choice, talk: &mut Talk) {
+    fn decide(&mut self, choice: &ApprovalChoice, out: &mut DialectOutput) {
         let Some(wanted) = self.permissions.pop_front() else { return };
         let outcome = match choice.id.as_str() {
-            NO_OPTION => Outcome::Cancelled,
-            option_id => Outcome::Selected { option_id },
+            NO_OPTION => PermissionOutcome::Cancelled,
+            option_id => PermissionOutcome::Selected { option_id },
         };
-        talk.line(Reply::Result { outcome }.line(&wanted.id));
+        out.line(AcpReply::Result { outcome }.line(&wanted.id));
         if choice.grants {
-            self.used(&wanted.tool, talk);
+            self.used(&wanted.tool, out);
         }
     }
 }
 
-impl Dialect for Acp {
+impl CliDialect for Acp {
     fn arguments(&self) -> Vec<String> {
-        self.habits.arguments.iter().map(ToString::to_string).collect()
+        self.quirks.arguments.iter().map(ToString::to_string).collect()
     }
 
     fn variables(&self) -> &'static [(&'static str, &'static str)] {
-        if self.ask.force { &[] } else { self.habits.asking }
+        if self.ask.force { &[] } else { self.quirks.asking }
     }
 
-    fn open(&mut self, talk: &mut Talk) {
-        self.request(Step::Initialize, talk);
+    fn open(&mut self, out: &mut DialectOutput) {
+        self.request(AcpStep::Initialize, out);
     }
 
-    fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {
+    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
         // Some agents also log where they should only speak.
-        let Ok(line) = serde_json::from_str::<Line<'_>>(line) else { return Ok(()) };
+        let Ok(line) = serde_json::from_str::<AcpLine<'_>>(line) else { return Ok(()) };
         match (line.method.as_deref(), line.id) {
             (Some("session/request_permission"), Some(id)) => match line.params.map(read) {
-                Some(Ok(permission)) => self.wanted(id, permission, talk),
-                Some(Err(_)) | None => refuse(id, UNREADABLE, "cannot be read", talk),
+                Some(Ok(permission)) => self.wanted(id, permission, out),
+                Some(Err(_)) | None => refuse(id, UNREADABLE, "cannot be read", out),
             },
-            (Some(_), Some(id)) => refuse(id, UNKNOWN, "is not offered here", talk),
+            (Some(_), Some(id)) => refuse(id, UNKNOWN, "is not offered here", out),
             (Some("session/update"), None) => {
-                if let Some(Ok(Notice { update })) = line.params.map(read) {
-                    self.told(update, talk);
+                if let Some(Ok(SessionNotice { update })) = line.params.map(read) {
+                    self.told(update, out);
                 }
             }
             (None, Some(id)) if id.get() == self.number.to_string() => {
                 return match (line.error, line.result) {
-                    (Some(fault), _) => self.refused(&fault, talk),
-                    (None, Some(result)) => self.answered(result, talk),
-                    (None, None) => self.answered(RawValue::NULL, talk),
+                    (Some(fault), _) => self.refused(&fault, out),
+                    (None, Some(result)) => self.answered(result, out),
+                    (None, None) => self.answered(RawValue::NULL, out),
                 };
             }
             (Some(_) | None, None) | (None, Some(_)) => {}
@@ -465,23 +473,23 @@ impl Dialect for Acp {
         Ok(())
     }
 
-    fn answer(&mut self, _: &Approval, choice: &Choice, talk: &mut Talk) {
-        self.decide(choice, talk);
-        self.ask_next(talk);
+    fn answer(&mut self, _: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput) {
+        self.decide(choice, out);
+        self.ask_next(out);
     }
 
-    fn cancel(&mut self, talk: &mut Talk) {
+    fn cancel(&mut self, out: &mut DialectOutput) {
         for wanted in self.permissions.drain(..) {
-            talk.line(Reply::Result { outcome: Outcome::Cancelled }.line(&wanted.id));
+            out.line(AcpReply::Result { outcome: PermissionOutcome::Cancelled }.line(&wanted.id));
         }
-        if self.step == Step::Prompt {
-            talk.line(Told::Cancel { session_id: &self.session }.line(None));
+        if self.step == AcpStep::Prompt {
+            out.line(AcpRequest::Cancel { session_id: &self.session }.line(None));
         }
     }
 }
 
-fn refuse(id: &RawValue, code: i64, message: &str, talk: &mut Talk) {
-    talk.line(Reply::Error { code, message }.line(id));
+fn refuse(id: &RawValue, code: i64, message: &str, out: &mut DialectOutput) {
+    out.line(AcpReply::Error { code, message }.line(id));
 }
 
 fn read<'a, T: Deserialize<'a>>(json: &'a RawValue) -> Result<T, Failure> {

@@ -1,12 +1,12 @@
-//! What callers are asked when a coding agent wants to be allowed something, and what they answer.
+//! Approvals: the question to the caller when a coding agent needs a permission, and its answer.
 
 use std::fmt;
 
 use herald_protocol::{Content, Message, Part};
 use serde_json::Value;
 
-use super::dialect::{Approval, Choice};
-use crate::text::cut;
+use super::dialect::{Approval, ApprovalChoice};
+use crate::text::truncate;
 
 /// How much of what an agent wants is told.
 const PROMPT: usize = 2000;
@@ -26,11 +26,12 @@ impl Approval {
     }
 
     fn asked(&self, before: &str) -> Vec<Part> {
-        let prompt = cut(&self.prompt, PROMPT);
+        let prompt = truncate(&self.prompt, PROMPT);
         let line = one_line(&prompt);
-        let mut text = match self.is_question {
-            true => format!("{before}{line}"),
-            false => format!("{before}Approve: {line}?"),
+        let mut text = if self.is_question {
+            format!("{before}{line}")
+        } else {
+            format!("{before}Approve: {line}?")
         };
         for (place, choice) in (1..).zip(&self.choices) {
             let place = if self.is_numbered() { format!("{place}.") } else { "-".to_owned() };
@@ -51,7 +52,7 @@ impl Approval {
     }
 
     /// What a caller chose, if that can be told: by a data part `{"choice": ID}`, or in words.
-    pub(super) fn chosen(&self, answer: &Message) -> Option<&Choice> {
+    pub(super) fn chosen(&self, answer: &Message) -> Option<&ApprovalChoice> {
         let named = |name: &str| {
             self.choices
                 .iter()
@@ -90,27 +91,28 @@ impl Approval {
 
     /// Whether a number stands for the choice in that place. Not where choices are called by numbers.
     fn is_numbered(&self) -> bool {
-        let mut names = self.choices.iter().flat_map(Choice::names);
+        let mut names = self.choices.iter().flat_map(ApprovalChoice::names);
         !names.any(|name| name.trim().parse::<f64>().is_ok())
     }
 
     /// How to say no. Dialects name the choices for once before those for ever.
-    pub(super) fn denial(&self) -> Option<&Choice> {
+    pub(super) fn denial(&self) -> Option<&ApprovalChoice> {
         self.choices.iter().find(|choice| !choice.grants)
     }
 }
 
-impl Choice {
+impl ApprovalChoice {
     fn names(&self) -> [&str; 2] {
         [&self.id, &self.label]
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for ApprovalChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.id == self.label {
-            true => f.write_str(&self.label),
-            false => write!(f, "{} ({})", self.label, self.id),
+        if self.id == self.label {
+            f.write_str(&self.label)
+        } else {
+            write!(f, "{} ({})", self.label, self.id)
         }
     }
 }
@@ -134,9 +136,9 @@ mod tests {
             prompt: "Bash: ls".to_owned(),
             is_question: false,
             choices: vec![
-                Choice::new("once", "Allow once", true),
-                Choice::new("always", "Always allow", true),
-                Choice::new("no", "Reject", false),
+                ApprovalChoice::new("once", "Allow once", true),
+                ApprovalChoice::new("always", "Always allow", true),
+                ApprovalChoice::new("no", "Reject", false),
             ],
             detail: Value::Null,
         }
@@ -154,8 +156,8 @@ mod tests {
 
     /// A question with these answers and one that is none.
     fn question(answers: &[&str]) -> Approval {
-        let offered = answers.iter().map(|answer| Choice::new(*answer, *answer, true));
-        let none = Choice::new("no-answer", "No answer", false);
+        let offered = answers.iter().map(|answer| ApprovalChoice::new(*answer, *answer, true));
+        let none = ApprovalChoice::new("no-answer", "No answer", false);
         let choices = offered.chain([none]).collect();
         let prompt = "Which one?".to_owned();
         Approval { prompt, is_question: true, choices, ..approval() }

@@ -1,4 +1,4 @@
-//! Claude Code: JSON lines both ways. What it may not do unasked, it asks for in the same lines.
+//! Claude Code: JSON lines in both directions, permission requests included.
 
 mod end;
 mod request;
@@ -11,49 +11,52 @@ use serde_json::Value;
 use crate::failure::Failure;
 
 use self::{
-    end::{Outcome, State, Task, Work},
-    request::{Permission, Request, Response},
+    end::{BackgroundTask, ClaudeResult, SessionState, WorkState},
+    request::{ClaudePermission, ControlResult, PermissionRequest},
 };
-use super::dialect::{Approval, Ask, Choice, Dialect, Event, Image, Talk, json, plain};
+use super::dialect::{
+    AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput, Image, json,
+    plain,
+};
 
 /// One conversation with Claude Code.
 #[derive(Debug)]
 pub(crate) struct Claude {
-    ask: Ask,
+    ask: CodingRequest,
     is_begun: bool,
     /// Whether something of the answer has been told.
-    has_told: bool,
+    has_text: bool,
     /// What has been told of the block of text that is being written.
     block: String,
     /// What it waits for. The caller has been asked the first.
-    requests: VecDeque<Request>,
+    requests: VecDeque<PermissionRequest>,
     /// How far the work is.
-    work: Work,
+    work: WorkState,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Line {
+enum ClaudeLine {
     System(System),
     StreamEvent {
-        event: Piece,
+        event: ClaudeStreamEvent,
         /// The tool that is an agent of its own, and said this.
         parent_tool_use_id: Option<String>,
     },
     Assistant {
-        message: Message,
+        message: ClaudeMessage,
         parent_tool_use_id: Option<String>,
         /// Its own words for why there are none of the model; the result has them, too.
         error: Option<Value>,
     },
     User {
-        message: Message,
+        message: ClaudeMessage,
     },
     ControlRequest {
         request_id: String,
         request: Control,
     },
-    Result(Outcome),
+    Result(ClaudeResult),
     #[serde(other)]
     Other,
 }
@@ -90,10 +93,10 @@ enum System {
 /// A piece of what the model writes.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Piece {
+enum ClaudeStreamEvent {
     ContentBlockStart,
     ContentBlockDelta {
-        delta: Delta,
+        delta: ClaudeDelta,
     },
     #[serde(other)]
     Other,
@@ -101,7 +104,7 @@ enum Piece {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Delta {
+enum ClaudeDelta {
     TextDelta {
         text: String,
     },
@@ -111,20 +114,20 @@ enum Delta {
 
 /// What somebody said. Cursor, which speaks a language much like this one, has the same.
 #[derive(Deserialize)]
-pub(super) struct Message {
-    content: Content,
+pub(super) struct ClaudeMessage {
+    content: ClaudeContent,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub(super) enum Content {
+pub(super) enum ClaudeContent {
     Text(String),
-    Blocks(Vec<Block>),
+    Blocks(Vec<ClaudeBlock>),
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Block {
+pub(super) enum ClaudeBlock {
     Text {
         text: String,
     },
@@ -132,7 +135,7 @@ pub(super) enum Block {
         name: String,
     },
     ToolResult {
-        content: Option<Content>,
+        content: Option<ClaudeContent>,
     },
     #[serde(other)]
     Other,
@@ -141,7 +144,7 @@ pub(super) enum Block {
 #[derive(Deserialize)]
 #[serde(tag = "subtype", rename_all = "snake_case")]
 enum Control {
-    CanUseTool(Permission),
+    CanUseTool(ClaudePermission),
     #[serde(other)]
     Other,
 }
@@ -149,52 +152,52 @@ enum Control {
 /// What it is told.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Told<'a> {
-    User { message: Prompt<'a> },
-    ControlRequest { request_id: &'a str, request: Demand },
-    ControlResponse { response: Response },
+enum ToClaude<'a> {
+    User { message: ClaudePrompt<'a> },
+    ControlRequest { request_id: &'a str, request: ControlCommand },
+    ControlResponse { response: ControlResult },
 }
 
 #[derive(Serialize)]
-struct Prompt<'a> {
+struct ClaudePrompt<'a> {
     role: &'a str,
-    content: Vec<Shown<'a>>,
+    content: Vec<PromptBlock<'a>>,
 }
 
 /// A piece of a message to it.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Shown<'a> {
+enum PromptBlock<'a> {
     Text { text: &'a str },
-    Image { source: Source<'a> },
+    Image { source: ImageSource<'a> },
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Source<'a> {
+enum ImageSource<'a> {
     Base64 { media_type: &'a str, data: &'a str },
 }
 
 #[derive(Serialize)]
 #[serde(tag = "subtype", rename_all = "snake_case")]
-enum Demand {
+enum ControlCommand {
     Interrupt,
 }
 
 impl Claude {
-    pub(crate) fn new(ask: Ask) -> Self {
-        let (block, requests, work) = (String::new(), VecDeque::new(), Work::default());
-        Self { ask, is_begun: false, has_told: false, block, requests, work }
+    pub(crate) fn new(ask: CodingRequest) -> Self {
+        let (block, requests, work) = (String::new(), VecDeque::new(), WorkState::default());
+        Self { ask, is_begun: false, has_text: false, block, requests, work }
     }
 
     /// Tells more of a block of text. Blocks are paragraphs of the answer.
-    fn tell(&mut self, text: &str, talk: &mut Talk) {
+    fn emit_text(&mut self, text: &str, out: &mut DialectOutput) {
         if text.is_empty() {
             return;
         }
-        let gap = if self.has_told && self.block.is_empty() { "\n\n" } else { "" };
-        talk.event(Event::Text(format!("{gap}{text}")));
-        self.has_told = true;
+        let gap = if self.has_text && self.block.is_empty() { "\n\n" } else { "" };
+        out.event(AgentEvent::Text(format!("{gap}{text}")));
+        self.has_text = true;
         self.block.push_str(text);
     }
 
@@ -204,7 +207,7 @@ impl Claude {
         model: Option<String>,
         session: Option<String>,
         agents: Option<Vec<&str>>,
-        talk: &mut Talk,
+        out: &mut DialectOutput,
     ) -> Result<(), Failure> {
         if std::mem::replace(&mut self.is_begun, true) {
             return Ok(());
@@ -216,47 +219,47 @@ impl Claude {
             let known = format!("it has {}", agents.join(", "));
             return Err(Failure::because(format!("has no agent `{wanted}` of its own"), known));
         }
-        talk.event(Event::Init { model, session });
+        out.event(AgentEvent::Init { model, session });
         Ok(())
     }
 
     /// A block is there as a whole. Usually all of it has been told piece by piece.
-    fn close_block(&mut self, text: &str, talk: &mut Talk) {
+    fn close_block(&mut self, text: &str, out: &mut DialectOutput) {
         match after(&self.block, text) {
-            Some(rest) => self.tell(&rest, talk),
+            Some(rest) => self.emit_text(&rest, out),
             None => {
                 // It was begun anew, as happens when the connection to the model breaks.
                 self.block.clear();
-                self.tell(text, talk);
+                self.emit_text(text, out);
             }
         }
         self.block.clear();
     }
 
     /// Tells what came of the work. After its end there is nothing more to read.
-    fn conclude(&mut self, event: Option<Event>, talk: &mut Talk) {
+    fn conclude(&mut self, event: Option<AgentEvent>, out: &mut DialectOutput) {
         let Some(event) = event else { return };
-        if !matches!(event, Event::Background(_)) {
-            talk.close();
+        if !matches!(event, AgentEvent::Background(_)) {
+            out.close();
         }
-        talk.event(event);
+        out.event(event);
     }
 
-    fn ask_caller(&self, talk: &mut Talk) {
+    fn ask_caller(&self, out: &mut DialectOutput) {
         if let Some(request) = self.requests.front() {
-            talk.event(Event::Approval(request.approval()));
+            out.event(AgentEvent::Approval(request.approval()));
         }
     }
 }
 
-impl Dialect for Claude {
+impl CliDialect for Claude {
     fn arguments(&self) -> Vec<String> {
         // Its own flag for skipping permissions is refused to root. So it always asks, and who may do
         // everything is always told yes.
         let fixed = "-p --verbose --input-format=stream-json --output-format=stream-json \
                      --include-partial-messages --permission-prompt-tool=stdio";
         let fixed = fixed.split_ascii_whitespace().map(str::to_owned);
-        let Ask { model, profile, session, .. } = &self.ask;
+        let CodingRequest { model, profile, session, .. } = &self.ask;
         let chosen = [("model", model), ("agent", profile), ("resume", session)];
         let chosen = chosen.into_iter().filter_map(|(flag, value)| Some((flag, value.as_ref()?)));
         fixed.chain(chosen.map(|(flag, value)| format!("--{flag}={value}"))).collect()
@@ -269,127 +272,136 @@ impl Dialect for Claude {
         if self.ask.force { &[STATE] } else { &[STATE, UNATTACHED] }
     }
 
-    fn open(&mut self, talk: &mut Talk) {
+    fn open(&mut self, out: &mut DialectOutput) {
         let text = plain(&self.ask.text);
         let images = self.ask.images.iter().map(|image| {
             let Image { media_type, data, .. } = image;
-            Shown::Image { source: Source::Base64 { media_type, data } }
+            PromptBlock::Image { source: ImageSource::Base64 { media_type, data } }
         });
-        let content = [Shown::Text { text: &text }].into_iter().chain(images).collect();
-        Told::User { message: Prompt { role: "user", content } }.say(talk);
+        let content = [PromptBlock::Text { text: &text }].into_iter().chain(images).collect();
+        ToClaude::User { message: ClaudePrompt { role: "user", content } }.send(out);
     }
 
-    fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {
+    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
         let Some(line) = json(line)? else { return Ok(()) };
         match line {
-            Line::System(System::Init { model, session_id, agents }) => {
+            ClaudeLine::System(System::Init { model, session_id, agents }) => {
                 let agents = agents.as_ref().and_then(Value::as_array);
                 let names = agents.and_then(|all| all.iter().map(Value::as_str).collect());
                 self.work.begin();
-                self.begin(model, session_id, names, talk)?;
+                self.begin(model, session_id, names, out)?;
             }
-            Line::System(System::SessionStateChanged { state }) => {
-                let state = state.and_then(known::<State>);
+            ClaudeLine::System(System::SessionStateChanged { state }) => {
+                let state = state.and_then(known::<SessionState>);
                 let event = state.and_then(|state| self.work.change(state));
-                self.conclude(event, talk);
+                self.conclude(event, out);
             }
-            Line::System(System::BackgroundTasksChanged { tasks }) => {
-                if let Some(tasks) = tasks.and_then(known::<Vec<Task>>) {
+            ClaudeLine::System(System::BackgroundTasksChanged { tasks }) => {
+                if let Some(tasks) = tasks.and_then(known::<Vec<BackgroundTask>>) {
                     self.work.list(tasks);
                 }
             }
-            Line::System(System::TaskStarted(task)) => {
-                if let Some(task) = known::<Task>(task) {
+            ClaudeLine::System(System::TaskStarted(task)) => {
+                if let Some(task) = known::<BackgroundTask>(task) {
                     self.work.start(task);
                 }
             }
-            Line::System(System::TaskNotification { task_id }) => {
+            ClaudeLine::System(System::TaskNotification { task_id }) => {
                 if let Some(task) = task_id.as_ref().and_then(Value::as_str) {
                     self.work.stop(task);
                 }
             }
-            Line::System(System::ApiRetry { attempt, max_retries }) => {
+            ClaudeLine::System(System::ApiRetry { attempt, max_retries }) => {
                 if let Some(attempt) = attempt.as_ref().and_then(Value::as_u64) {
                     let most = max_retries.as_ref().and_then(Value::as_u64);
-                    talk.event(Event::Retry { attempt, most });
+                    out.event(AgentEvent::Retry { attempt, most });
                 }
             }
-            Line::StreamEvent { event, parent_tool_use_id: None } => match event {
-                Piece::ContentBlockStart => self.block.clear(),
-                Piece::ContentBlockDelta { delta: Delta::TextDelta { text } } => {
-                    self.tell(&text, talk);
+            ClaudeLine::StreamEvent { event, parent_tool_use_id: None } => match event {
+                ClaudeStreamEvent::ContentBlockStart => self.block.clear(),
+                ClaudeStreamEvent::ContentBlockDelta { delta: ClaudeDelta::TextDelta { text } } => {
+                    self.emit_text(&text, out);
                 }
-                Piece::ContentBlockDelta { delta: Delta::Other } | Piece::Other => {}
+                ClaudeStreamEvent::ContentBlockDelta { delta: ClaudeDelta::Other }
+                | ClaudeStreamEvent::Other => {}
             },
-            Line::Assistant { message, parent_tool_use_id, error: None } => {
+            ClaudeLine::Assistant { message, parent_tool_use_id, error: None } => {
                 for block in message.blocks() {
                     match block {
                         // What its agents tell each other is not the answer.
-                        Block::Text { text } if parent_tool_use_id.is_none() => {
-                            self.close_block(&text, talk);
+                        ClaudeBlock::Text { text } if parent_tool_use_id.is_none() => {
+                            self.close_block(&text, out);
                         }
-                        Block::ToolUse { name } => talk.event(Event::ToolUse { name }),
-                        Block::Text { .. } | Block::ToolResult { .. } | Block::Other => {}
+                        ClaudeBlock::ToolUse { name } => out.event(AgentEvent::ToolUse { name }),
+                        ClaudeBlock::Text { .. }
+                        | ClaudeBlock::ToolResult { .. }
+                        | ClaudeBlock::Other => {}
                     }
                 }
             }
-            Line::User { message } => {
+            ClaudeLine::User { message } => {
                 for block in message.blocks() {
-                    if let Block::ToolResult { content } = block {
-                        let output = content.map(Content::into_text).unwrap_or_default();
-                        talk.event(Event::ToolResult { output });
+                    if let ClaudeBlock::ToolResult { content } = block {
+                        let output = content.map(ClaudeContent::into_text).unwrap_or_default();
+                        out.event(AgentEvent::ToolResult { output });
                     }
                 }
             }
-            Line::ControlRequest { request_id: id, request: Control::CanUseTool(permission) } => {
-                let request = Request::new(id, permission);
-                match self.ask.force {
-                    true => Told::ControlResponse { response: request.granted() }.say(talk),
-                    false => self.requests.push_back(request),
+            ClaudeLine::ControlRequest {
+                request_id: id,
+                request: Control::CanUseTool(permission),
+            } => {
+                let request = PermissionRequest::new(id, permission);
+                if self.ask.force {
+                    ToClaude::ControlResponse { response: request.granted() }.send(out);
+                } else {
+                    self.requests.push_back(request);
                 }
                 if self.requests.len() == 1 {
-                    self.ask_caller(talk);
+                    self.ask_caller(out);
                 }
             }
-            Line::ControlRequest { request_id, request: Control::Other } => {
+            ClaudeLine::ControlRequest { request_id, request: Control::Other } => {
                 let error = "this is not known here".to_owned();
-                Told::ControlResponse { response: Response::Error { request_id, error } }.say(talk);
+                ToClaude::ControlResponse { response: ControlResult::Error { request_id, error } }
+                    .send(out);
             }
-            Line::Result(outcome) => {
+            ClaudeLine::Result(outcome) => {
                 // Before it has begun, there is nothing to fail at but its session.
                 let is_lost = outcome.is_error && !self.is_begun && self.ask.session.is_some();
                 let event =
-                    if is_lost { Some(Event::SessionLost) } else { self.work.result(outcome) };
-                self.conclude(event, talk);
+                    if is_lost { Some(AgentEvent::SessionLost) } else { self.work.result(outcome) };
+                self.conclude(event, out);
             }
-            Line::StreamEvent { parent_tool_use_id: Some(_), .. }
-            | Line::Assistant { error: Some(_), .. }
-            | Line::System(System::Other)
-            | Line::Other => {}
+            ClaudeLine::StreamEvent { parent_tool_use_id: Some(_), .. }
+            | ClaudeLine::Assistant { error: Some(_), .. }
+            | ClaudeLine::System(System::Other)
+            | ClaudeLine::Other => {}
         }
         Ok(())
     }
 
-    fn answer(&mut self, _: &Approval, choice: &Choice, talk: &mut Talk) {
+    fn answer(&mut self, _: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput) {
         let response = self.requests.front_mut().and_then(|request| request.answer(choice));
         if let Some(response) = response {
-            Told::ControlResponse { response }.say(talk);
+            ToClaude::ControlResponse { response }.send(out);
             self.requests.pop_front();
         }
-        self.ask_caller(talk);
+        self.ask_caller(out);
     }
 
     fn is_resting(&self) -> bool {
         self.work.is_resting()
     }
 
-    fn rest(&mut self, talk: &mut Talk) {
+    fn rest(&mut self, out: &mut DialectOutput) {
         let event = self.work.end();
-        self.conclude(event, talk);
+        self.conclude(event, out);
     }
 
-    fn cancel(&mut self, talk: &mut Talk) {
-        Told::ControlRequest { request_id: "cancel", request: Demand::Interrupt }.say(talk);
+    fn cancel(&mut self, out: &mut DialectOutput) {
+        ToClaude::ControlRequest { request_id: "cancel", request: ControlCommand::Interrupt }
+            .send(out);
     }
 }
 
@@ -408,30 +420,32 @@ fn after(told: &str, text: &str) -> Option<String> {
     told.encode_utf16().all(is_same).then(|| String::from_utf16_lossy(&units.collect::<Vec<_>>()))
 }
 
-impl Told<'_> {
-    fn say(&self, talk: &mut Talk) {
-        talk.line(serde_json::to_string(self).expect("its members are plain data"));
+impl ToClaude<'_> {
+    fn send(&self, out: &mut DialectOutput) {
+        out.line(serde_json::to_string(self).expect("its members are plain data"));
     }
 }
 
-impl Message {
-    pub(super) fn blocks(self) -> Vec<Block> {
+impl ClaudeMessage {
+    pub(super) fn blocks(self) -> Vec<ClaudeBlock> {
         match self.content {
-            Content::Text(text) => vec![Block::Text { text }],
-            Content::Blocks(blocks) => blocks,
+            ClaudeContent::Text(text) => vec![ClaudeBlock::Text { text }],
+            ClaudeContent::Blocks(blocks) => blocks,
         }
     }
 }
 
-impl Content {
+impl ClaudeContent {
     fn into_text(self) -> String {
         let blocks = match self {
             Self::Text(text) => return text,
             Self::Blocks(blocks) => blocks,
         };
         let texts = blocks.into_iter().filter_map(|block| match block {
-            Block::Text { text } => Some(text),
-            Block::ToolUse { .. } | Block::ToolResult { .. } | Block::Other => None,
+            ClaudeBlock::Text { text } => Some(text),
+            ClaudeBlock::ToolUse { .. } | ClaudeBlock::ToolResult { .. } | ClaudeBlock::Other => {
+                None
+            }
         });
         texts.collect::<Vec<_>>().join("\n")
     }
@@ -458,25 +472,25 @@ mod tests {
     const STALE: &str = include_str!("recorded/claude-stale.jsonl");
 
     /// What is told to whom when it says these lines and each question gets the same answer.
-    fn played(ask: Ask, lines: &str, choice: usize) -> (Vec<Event>, Vec<Value>) {
-        let (mut claude, mut talk) = (Claude::new(ask), Talk::default());
+    fn played(ask: CodingRequest, lines: &str, choice: usize) -> (Vec<AgentEvent>, Vec<Value>) {
+        let (mut claude, mut out) = (Claude::new(ask), DialectOutput::default());
         let mut answered = 0;
         for line in lines.lines() {
-            claude.hear(line, &mut talk).unwrap();
-            while let Some(Event::Approval(approval)) = talk.events.get(answered).cloned() {
+            claude.hear(line, &mut out).unwrap();
+            while let Some(AgentEvent::Approval(approval)) = out.events.get(answered).cloned() {
                 answered += 1;
-                claude.answer(&approval, &approval.choices[choice], &mut talk);
+                claude.answer(&approval, &approval.choices[choice], &mut out);
             }
-            answered = talk.events.len();
+            answered = out.events.len();
         }
-        let said = String::from_utf8(talk.lines).unwrap();
-        (talk.events, said.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+        let said = String::from_utf8(out.lines).unwrap();
+        (out.events, said.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
 
-    fn texts(events: &[Event]) -> String {
+    fn texts(events: &[AgentEvent]) -> String {
         let mut told = String::new();
         for event in events {
-            if let Event::Text(text) = event {
+            if let AgentEvent::Text(text) = event {
                 told.push_str(text);
             }
         }
@@ -484,9 +498,9 @@ mod tests {
     }
 
     /// The question.
-    fn asked(events: &[Event]) -> &Approval {
-        let is_question = |event: &&Event| matches!(event, Event::Approval(_));
-        let Some(Event::Approval(asked)) = events.iter().find(is_question) else {
+    fn asked(events: &[AgentEvent]) -> &Approval {
+        let is_question = |event: &&AgentEvent| matches!(event, AgentEvent::Approval(_));
+        let Some(AgentEvent::Approval(asked)) = events.iter().find(is_question) else {
             panic!("{events:?}")
         };
         asked
@@ -494,7 +508,8 @@ mod tests {
 
     #[test]
     fn what_it_says_about_itself_in_another_way_fails_nothing() {
-        let ask = Ask { profile: Some("reviewer".to_owned()), ..Ask::default() };
+        let ask =
+            CodingRequest { profile: Some("reviewer".to_owned()), ..CodingRequest::default() };
         let lines = r#"{"type":"system","subtype":"init","session_id":"s","agents":[{"name":"reviewer"}]}
             {"type":"system","subtype":"api_retry","attempt":"first"}
             {"type":"system","subtype":"api_retry"}
@@ -502,25 +517,26 @@ mod tests {
             {"type":"system","subtype":"background_tasks_changed","tasks":{"one":"task"}}
             {"type":"system","subtype":"task_started","task_id":7}
             {"type":"system","subtype":"task_notification","task_id":7}"#;
-        let begun = Event::Init { model: None, session: Some("s".to_owned()) };
+        let begun = AgentEvent::Init { model: None, session: Some("s".to_owned()) };
         assert_eq!(played(ask, lines, 0).0, [begun]);
     }
 
     #[test]
     fn what_it_says_becomes_events_once_each() {
-        let (events, said) = played(Ask { force: true, ..Ask::default() }, TOOL, 0);
+        let (events, said) =
+            played(CodingRequest { force: true, ..CodingRequest::default() }, TOOL, 0);
         assert_eq!(
             events[0],
-            Event::Init {
+            AgentEvent::Init {
                 model: Some("claude-opus-4-8[1m]".to_owned()),
                 session: Some("f31acf28-d77a-4aa3-a063-201f6cb8fe3a".to_owned()),
             }
         );
         assert_eq!(texts(&events), "Let me look.\n\nHello there, you.");
-        let tools = events.iter().filter(|event| matches!(event, Event::ToolUse { .. }));
-        assert_eq!(tools.collect::<Vec<_>>(), [&Event::ToolUse { name: "Bash".to_owned() }]);
-        assert!(events.contains(&Event::ToolResult { output: "done it".to_owned() }));
-        let Some(Event::Done { summary, stats }) = events.last() else { panic!("{events:?}") };
+        let tools = events.iter().filter(|event| matches!(event, AgentEvent::ToolUse { .. }));
+        assert_eq!(tools.collect::<Vec<_>>(), [&AgentEvent::ToolUse { name: "Bash".to_owned() }]);
+        assert!(events.contains(&AgentEvent::ToolResult { output: "done it".to_owned() }));
+        let Some(AgentEvent::Done { summary, stats }) = events.last() else { panic!("{events:?}") };
         assert_eq!(summary.as_deref(), Some("Hello there, you."));
         let expected = json!({
             "durationMs": 931, "turns": 2, "costUsd": 0.0011, "inputTokens": 20,
@@ -528,13 +544,13 @@ mod tests {
         });
         assert_eq!(Value::from(stats.clone()), expected);
         // Who may do everything asks nobody.
-        assert!(!events.iter().any(|event| matches!(event, Event::Approval(_))));
+        assert!(!events.iter().any(|event| matches!(event, AgentEvent::Approval(_))));
         assert_eq!(said[0]["response"]["response"]["behavior"], "allow");
     }
 
     #[test]
     fn without_force_the_caller_decides() {
-        let (events, said) = played(Ask::default(), TOOL, 0);
+        let (events, said) = played(CodingRequest::default(), TOOL, 0);
         let asked = asked(&events);
         assert_eq!(asked.prompt, "Bash: touch made.txt && echo done it");
         assert_eq!(asked.detail["input"]["command"], "touch made.txt && echo done it");
@@ -544,18 +560,18 @@ mod tests {
         assert_eq!(response["response"]["updatedPermissions"], json!([]));
 
         // Not to be asked again is for this run: neither settings nor modes change.
-        let (_, said) = played(Ask::default(), TOOL, 1);
+        let (_, said) = played(CodingRequest::default(), TOOL, 1);
         let rules = said[0]["response"]["response"]["updatedPermissions"].as_array().unwrap();
         assert_eq!(rules.len(), 2);
         assert!(rules.iter().all(|rule| rule["destination"] == "session"));
 
-        let (_, said) = played(Ask::default(), TOOL, 2);
+        let (_, said) = played(CodingRequest::default(), TOOL, 2);
         assert_eq!(said[0]["response"]["response"]["behavior"], "deny");
     }
 
     #[test]
     fn its_own_questions_are_asked_with_what_it_offers() {
-        let (events, said) = played(Ask::default(), QUESTION, 0);
+        let (events, said) = played(CodingRequest::default(), QUESTION, 0);
         let labels: Vec<_> = asked(&events).choices.iter().map(|choice| &*choice.label).collect();
         assert_eq!(labels, ["Red", "Blue", "No answer"]);
         let input = &said[0]["response"]["response"]["updatedInput"];
@@ -567,7 +583,7 @@ mod tests {
         // Rules come with a question only where somebody wants them to be allowed by its answer.
         let rules = r#""permission_suggestions":[{"type":"addRules"}],"tool_name""#;
         let lines = QUESTION.replace("Red", "always").replace(r#""tool_name""#, rules);
-        let (events, said) = played(Ask::default(), &lines, 0);
+        let (events, said) = played(CodingRequest::default(), &lines, 0);
         assert!(asked(&events).is_question);
         let response = &said[0]["response"]["response"];
         assert_eq!(response["updatedInput"]["answers"], json!({ "Which color?": "always" }));
@@ -577,67 +593,69 @@ mod tests {
     #[test]
     fn the_work_ends_with_the_turn_after_its_last_background_task() {
         for lines in [BACKGROUND, LISTED, ENDED_WITHIN] {
-            let (mut claude, mut talk) = (Claude::new(Ask::default()), Talk::default());
+            let (mut claude, mut out) =
+                (Claude::new(CodingRequest::default()), DialectOutput::default());
             for line in lines.lines() {
-                assert!(!talk.is_closed, "before {line}");
-                claude.hear(line, &mut talk).unwrap();
+                assert!(!out.is_closed, "before {line}");
+                claude.hear(line, &mut out).unwrap();
             }
-            let ends = |event: &&Event| matches!(event, Event::Done { .. });
-            assert_eq!(talk.events.iter().filter(ends).count(), 1);
-            let Some(Event::Done { summary, stats }) = talk.events.last() else {
-                panic!("{:?}", talk.events)
+            let ends = |event: &&AgentEvent| matches!(event, AgentEvent::Done { .. });
+            assert_eq!(out.events.iter().filter(ends).count(), 1);
+            let Some(AgentEvent::Done { summary, stats }) = out.events.last() else {
+                panic!("{:?}", out.events)
             };
             assert_eq!(summary.as_deref(), Some("Notified: all is done."));
             assert_eq!((&stats["turns"], &stats["outputTokens"]), (&json!(3), &json!(60)));
-            assert!(talk.is_closed);
+            assert!(out.is_closed);
         }
     }
 
     #[test]
     fn a_result_about_earlier_work_does_not_answer_the_message() {
         let session = Some("c29277ad-1b20-400a-9e4e-f4343e8782ff".to_owned());
-        let (events, _) = played(Ask { session, ..Ask::default() }, STALE, 0);
-        let ends = |event: &&Event| matches!(event, Event::Done { .. });
+        let (events, _) = played(CodingRequest { session, ..CodingRequest::default() }, STALE, 0);
+        let ends = |event: &&AgentEvent| matches!(event, AgentEvent::Done { .. });
         assert_eq!(events.iter().filter(ends).count(), 1);
-        let Some(Event::Done { summary, stats }) = events.last() else { panic!("{events:?}") };
+        let Some(AgentEvent::Done { summary, stats }) = events.last() else { panic!("{events:?}") };
         assert_eq!(summary.as_deref(), Some("Notified: all is done."));
         assert_eq!(stats["turns"], 1);
     }
 
     #[test]
     fn silence_ends_the_work_where_no_turn_follows_a_background_task() {
-        let (mut claude, mut talk) = (Claude::new(Ask::default()), Talk::default());
+        let (mut claude, mut out) =
+            (Claude::new(CodingRequest::default()), DialectOutput::default());
         for line in LISTED.lines() {
             if claude.is_resting() {
                 break;
             }
-            claude.hear(line, &mut talk).unwrap();
+            claude.hear(line, &mut out).unwrap();
         }
-        assert_eq!(talk.events.last(), Some(&Event::Background(vec!["bg".to_owned()])));
-        claude.rest(&mut talk);
-        let Some(Event::Done { summary, .. }) = talk.events.last() else { panic!() };
+        assert_eq!(out.events.last(), Some(&AgentEvent::Background(vec!["bg".to_owned()])));
+        claude.rest(&mut out);
+        let Some(AgentEvent::Done { summary, .. }) = out.events.last() else { panic!() };
         assert_eq!(summary.as_deref(), Some("First result: launched."));
         // The next turn would have begun here, and is not cut off.
-        let mut claude = Claude::new(Ask::default());
+        let mut claude = Claude::new(CodingRequest::default());
         for line in LISTED.lines().take_while(|line| !line.contains("Notified")) {
-            claude.hear(line, &mut talk).unwrap();
+            claude.hear(line, &mut out).unwrap();
         }
         assert!(!claude.is_resting());
     }
 
     #[test]
     fn a_model_that_does_not_answer_is_told_of_each_time() {
-        let (events, _) = played(Ask::default(), RETRY, 0);
-        let retry = |attempt| Event::Retry { attempt, most: Some(10) };
+        let (events, _) = played(CodingRequest::default(), RETRY, 0);
+        let retry = |attempt| AgentEvent::Retry { attempt, most: Some(10) };
         assert_eq!(events[1..], [retry(1), retry(2)]);
     }
 
     #[test]
     fn an_agent_that_it_does_not_have_is_no_reason_to_be_another() {
         let hear = |agent: &str| {
-            let ask = Ask { profile: Some(agent.to_owned()), ..Ask::default() };
-            let mut talk = Talk::default();
-            Claude::new(ask).hear(RETRY.lines().next().unwrap(), &mut talk)
+            let ask = CodingRequest { profile: Some(agent.to_owned()), ..CodingRequest::default() };
+            let mut out = DialectOutput::default();
+            Claude::new(ask).hear(RETRY.lines().next().unwrap(), &mut out)
         };
         assert_eq!(hear("Plan"), Ok(()));
         assert_eq!(hear("plain").unwrap_err().kind, "has no agent `plain` of its own");
@@ -645,30 +663,31 @@ mod tests {
 
     #[test]
     fn questions_wait_for_each_other() {
-        let (mut claude, mut talk) = (Claude::new(Ask::default()), Talk::default());
+        let (mut claude, mut out) =
+            (Claude::new(CodingRequest::default()), DialectOutput::default());
         let asks = TOOL.lines().find(|line| line.contains("can_use_tool")).unwrap();
-        claude.hear(asks, &mut talk).unwrap();
-        claude.hear(&asks.replace("4d5f0c15", "00000000"), &mut talk).unwrap();
-        let [Event::Approval(first)] = &talk.events[..] else { panic!("{:?}", talk.events) };
+        claude.hear(asks, &mut out).unwrap();
+        claude.hear(&asks.replace("4d5f0c15", "00000000"), &mut out).unwrap();
+        let [AgentEvent::Approval(first)] = &out.events[..] else { panic!("{:?}", out.events) };
         let first = first.clone();
-        claude.answer(&first, &first.choices[0], &mut talk);
-        let [_, Event::Approval(second)] = &talk.events[..] else { panic!("{:?}", talk.events) };
+        claude.answer(&first, &first.choices[0], &mut out);
+        let [_, AgentEvent::Approval(second)] = &out.events[..] else { panic!("{:?}", out.events) };
         assert!(second.id.starts_with("00000000"));
     }
 
     #[test]
     fn why_it_failed_is_told_in_its_words_and_not_as_an_answer() {
-        let (events, _) = played(Ask::default(), REFUSED, 0);
+        let (events, _) = played(CodingRequest::default(), REFUSED, 0);
         assert_eq!(texts(&events), "");
-        let said = Event::Error("Invalid API key · Fix external API key".to_owned());
+        let said = AgentEvent::Error("Invalid API key · Fix external API key".to_owned());
         assert_eq!(events.last(), Some(&said));
     }
 
     #[test]
     fn a_session_that_is_gone_is_told_apart() {
         let session = Some("186179ba-0511-463d-bf2f-6b7b75e5388f".to_owned());
-        let (events, _) = played(Ask { session, ..Ask::default() }, LOST, 0);
-        assert_eq!(events, [Event::SessionLost]);
+        let (events, _) = played(CodingRequest { session, ..CodingRequest::default() }, LOST, 0);
+        assert_eq!(events, [AgentEvent::SessionLost]);
     }
 
     #[test]
@@ -690,18 +709,18 @@ mod tests {
             (vec![whole("One"), whole("Two")], "One\n\nTwo"),
         ] {
             let lines: Vec<_> = lines.iter().map(ToString::to_string).collect();
-            let (events, _) = played(Ask::default(), &lines.join("\n"), 0);
+            let (events, _) = played(CodingRequest::default(), &lines.join("\n"), 0);
             assert_eq!(texts(&events), expected);
         }
     }
 
     #[test]
     fn nothing_that_a_caller_said_is_on_its_command_line() {
-        let ask = Ask {
+        let ask = CodingRequest {
             text: "--version".to_owned(),
             session: Some("s".to_owned()),
             model: Some("sonnet".to_owned()),
-            ..Ask::default()
+            ..CodingRequest::default()
         };
         let arguments = Claude::new(ask).arguments();
         assert!(!arguments.contains(&"--version".to_owned()));

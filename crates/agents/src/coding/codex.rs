@@ -1,4 +1,4 @@
-//! Codex, through its app server: JSON-RPC both ways, one message to a line.
+//! Codex app server: JSON-RPC in both directions, one message per line.
 //!
 //! `codex exec --json` would be simpler, but nobody can be asked there and answers come whole. One
 //! dialect serves those who want to be asked and those who do not.
@@ -12,10 +12,13 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, value::RawValue};
 
 use self::wire::{
-    Action, Call, CommandApproval, Decision, Delta, Elicitation, ErrorNotice, FileApproval, Heard,
-    Item, ItemNotice, ThreadParams, ThreadReply, TurnNotice, TurnReply, Usage, UsageNotice,
+    ApprovalDecision, CodexCall, CodexDelta, CodexItem, CodexUsage, CommandApproval, Elicitation,
+    ElicitationAction, ErrorNotice, FileApproval, FromCodex, ItemNotice, ThreadParams, ThreadReply,
+    TurnNotice, TurnReply, UsageNotice,
 };
-use super::dialect::{Approval, Ask, Choice, Dialect, Event, Talk};
+use super::dialect::{
+    AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput,
+};
 use crate::failure::Failure;
 
 /// Between two messages of one answer.
@@ -35,26 +38,26 @@ const DECLINE: &str = "decline";
 /// One turn of a thread, which is Codex's word for a session.
 #[derive(Debug)]
 pub(crate) struct Codex {
-    ask: Ask,
+    ask: CodingRequest,
     /// Ours. Codex tells of the threads of its helpers too.
     thread: String,
     turn: String,
     /// The files that are to be changed, by item: who asks about them names only that.
     changes: HashMap<String, Vec<Value>>,
     /// What was asked and not yet answered, by the approval's id.
-    open: HashMap<String, (Question, Box<RawValue>)>,
+    open: HashMap<String, (CodexQuestion, Box<RawValue>)>,
     /// The message that is being said.
     saying: Option<String>,
     /// The last one that was said.
     summary: Option<String>,
-    usage: Usage,
+    usage: CodexUsage,
     /// How often the model was asked again since it last said something.
     retries: u64,
 }
 
 /// How an answer is written.
 #[derive(Debug, Clone, Copy)]
-enum Question {
+enum CodexQuestion {
     /// About a command or files: as a decision.
     Decision,
     /// About a tool of some server: as MCP has it.
@@ -62,7 +65,7 @@ enum Question {
 }
 
 impl Codex {
-    pub(crate) fn new(ask: Ask) -> Self {
+    pub(crate) fn new(ask: CodingRequest) -> Self {
         Self {
             ask,
             thread: String::new(),
@@ -71,19 +74,19 @@ impl Codex {
             open: HashMap::new(),
             saying: None,
             summary: None,
-            usage: Usage::default(),
+            usage: CodexUsage::default(),
             retries: 0,
         }
     }
 
     /// The line that starts the thread, or takes it up where it was left.
     fn thread(&self) -> String {
-        let Ask { session, model, settings, force, directory, .. } = &self.ask;
+        let CodingRequest { session, model, settings, force, directory, .. } = &self.ask;
         // Without force nothing is changed before somebody said yes: commands can only read, and
         // have to ask for more. Whoever has a profile may choose another sandbox in it.
         let (approval_policy, sandbox) =
             if *force { ("never", "danger-full-access") } else { ("on-request", "read-only") };
-        let call = if session.is_some() { Call::Resume } else { Call::Start };
+        let call = if session.is_some() { CodexCall::Resume } else { CodexCall::Start };
         call.line(&ThreadParams {
             thread_id: session.as_deref(),
             exclude_turns: session.is_some(),
@@ -96,39 +99,49 @@ impl Codex {
     }
 
     /// It answered a call of ours.
-    fn replied(&mut self, call: Call, result: &RawValue, talk: &mut Talk) -> Result<(), Failure> {
+    fn replied(
+        &mut self,
+        call: CodexCall,
+        result: &RawValue,
+        out: &mut DialectOutput,
+    ) -> Result<(), Failure> {
         match call {
-            Call::Initialize => {
-                talk.line(wire::initialized());
-                talk.line(self.thread());
+            CodexCall::Initialize => {
+                out.line(wire::initialized());
+                out.line(self.thread());
             }
-            Call::Start | Call::Resume => {
+            CodexCall::Start | CodexCall::Resume => {
                 let ThreadReply { thread, model } = wire::read(result)?;
                 self.thread = thread.id;
                 let session = Some(self.thread.clone());
-                talk.event(Event::Init { model: Some(model), session });
-                talk.line(Call::turn(&self.thread, &self.ask.text, &self.ask.images));
+                out.event(AgentEvent::Init { model: Some(model), session });
+                out.line(CodexCall::turn(&self.thread, &self.ask.text, &self.ask.images));
             }
-            Call::Turn => self.turn = wire::read::<TurnReply>(result)?.turn.id,
-            Call::Interrupt => {}
+            CodexCall::Turn => self.turn = wire::read::<TurnReply>(result)?.turn.id,
+            CodexCall::Interrupt => {}
         }
         Ok(())
     }
 
     /// Something happened.
-    fn noticed(&mut self, method: &str, params: &RawValue, talk: &mut Talk) -> Result<(), Failure> {
+    fn noticed(
+        &mut self,
+        method: &str,
+        params: &RawValue,
+        out: &mut DialectOutput,
+    ) -> Result<(), Failure> {
         match method {
             "item/agentMessage/delta" => {
-                let Delta { thread_id, item_id, delta } = wire::read(params)?;
+                let CodexDelta { thread_id, item_id, delta } = wire::read(params)?;
                 if thread_id == self.thread {
-                    self.say(item_id, delta, talk);
+                    self.say(item_id, delta, out);
                 }
             }
             "error" => {
                 let ErrorNotice { thread_id, will_retry } = wire::read(params)?;
                 if thread_id == self.thread && will_retry {
                     self.retries += 1;
-                    talk.event(Event::Retry { attempt: self.retries, most: None });
+                    out.event(AgentEvent::Retry { attempt: self.retries, most: None });
                 }
             }
             "item/started" => {
@@ -136,20 +149,20 @@ impl Codex {
                 if thread_id == self.thread {
                     self.retries = 0;
                     if let Some(name) = item.tool() {
-                        talk.event(Event::ToolUse { name });
+                        out.event(AgentEvent::ToolUse { name });
                     }
                 }
-                if let Item::FileChange { id, changes, .. } = item {
+                if let CodexItem::FileChange { id, changes, .. } = item {
                     self.changes.insert(id, wire::shortened(changes));
                 }
             }
             "item/completed" => {
                 let ItemNotice { thread_id, item } = wire::read(params)?;
-                if let Item::FileChange { id, .. } = &item {
+                if let CodexItem::FileChange { id, .. } = &item {
                     self.changes.remove(id);
                 }
                 if thread_id == self.thread {
-                    self.completed(item, talk);
+                    self.completed(item, out);
                 }
             }
             "thread/tokenUsage/updated" => {
@@ -162,7 +175,7 @@ impl Codex {
             COMPLETED => {
                 let TurnNotice { thread_id, turn } = wire::read(params)?;
                 if thread_id == self.thread {
-                    self.ended(turn, talk);
+                    self.ended(turn, out);
                 }
             }
             // There are many more, for those who show a window.
@@ -171,37 +184,37 @@ impl Codex {
         Ok(())
     }
 
-    fn say(&mut self, message: String, text: String, talk: &mut Talk) {
+    fn say(&mut self, message: String, text: String, out: &mut DialectOutput) {
         let is_new = self.saying.as_ref() != Some(&message);
         if is_new && self.saying.replace(message).is_some() {
-            talk.event(Event::Text(PARAGRAPH.to_owned()));
+            out.event(AgentEvent::Text(PARAGRAPH.to_owned()));
         }
-        talk.event(Event::Text(text));
+        out.event(AgentEvent::Text(text));
     }
 
-    fn completed(&mut self, item: Item, talk: &mut Talk) {
-        if let Item::AgentMessage { id, text } = item {
+    fn completed(&mut self, item: CodexItem, out: &mut DialectOutput) {
+        if let CodexItem::AgentMessage { id, text } = item {
             // Where it came in pieces it has been said.
             if self.saying.as_ref() != Some(&id) && !text.is_empty() {
-                self.say(id, text.clone(), talk);
+                self.say(id, text.clone(), out);
             }
             self.summary = Some(text);
         } else if let Some(output) = item.output() {
-            talk.event(Event::ToolResult { output });
+            out.event(AgentEvent::ToolResult { output });
         }
     }
 
-    fn ended(&mut self, turn: wire::Turn, talk: &mut Talk) {
-        talk.event(match (turn.status.as_str(), turn.error) {
-            ("completed", _) => Event::Done {
+    fn ended(&mut self, turn: wire::CodexTurn, out: &mut DialectOutput) {
+        out.event(match (turn.status.as_str(), turn.error) {
+            ("completed", _) => AgentEvent::Done {
                 summary: self.summary.take(),
                 stats: self.usage.stats(turn.duration_ms),
             },
-            (_, Some(error)) => Event::Error(error.message),
-            (status, None) => Event::Error(format!("the turn was {status}")),
+            (_, Some(error)) => AgentEvent::Error(error.message),
+            (status, None) => AgentEvent::Error(format!("the turn was {status}")),
         });
         self.turn.clear();
-        talk.close();
+        out.close();
     }
 
     /// It wants something of us.
@@ -210,7 +223,7 @@ impl Codex {
         id: &RawValue,
         method: &str,
         params: &RawValue,
-        talk: &mut Talk,
+        out: &mut DialectOutput,
     ) -> Result<(), Failure> {
         let (question, prompt, again, detail) = match method {
             "item/commandExecution/requestApproval" => {
@@ -218,33 +231,33 @@ impl Codex {
                 let what = format!("shell: {}", asked.command.unwrap_or_default());
                 let again = asked.available_decisions.iter().any(|one| one == AGAIN);
                 let detail = wire::members(params, &["command", "cwd", "reason"])?;
-                (Question::Decision, with_reason(what, asked.reason), again, detail)
+                (CodexQuestion::Decision, with_reason(what, asked.reason), again, detail)
             }
             "item/fileChange/requestApproval" => {
                 let FileApproval { item_id, reason } = wire::read(params)?;
                 let changes = self.changes.get(&item_id).cloned().unwrap_or_default();
                 let what = format!("apply_patch: {}", wire::paths(&changes));
                 let detail = Map::from_iter([("changes".to_owned(), Value::Array(changes))]);
-                (Question::Decision, with_reason(what, reason), true, detail)
+                (CodexQuestion::Decision, with_reason(what, reason), true, detail)
             }
             "mcpServer/elicitation/request" => {
                 let asked: Elicitation = wire::read(params)?;
                 if !asked.is_yes_or_no() {
                     // It wants a form filled in, and a choice is all that can be passed on.
-                    talk.line(Question::Elicitation.answer(id, DECLINE));
+                    out.line(CodexQuestion::Elicitation.answer(id, DECLINE));
                     return Ok(());
                 }
                 let detail = wire::members(params, &["serverName", "_meta"])?;
                 let what = asked.message.trim_end_matches('?').to_owned();
-                (Question::Elicitation, what, false, detail)
+                (CodexQuestion::Elicitation, what, false, detail)
             }
             _ => {
-                talk.line(wire::refuse(id));
+                out.line(wire::refuse(id));
                 return Ok(());
             }
         };
         self.open.insert(id.get().to_owned(), (question, id.to_owned()));
-        talk.event(Event::Approval(Approval {
+        out.event(AgentEvent::Approval(Approval {
             id: id.get().to_owned(),
             prompt,
             is_question: false,
@@ -255,38 +268,40 @@ impl Codex {
     }
 }
 
-impl Dialect for Codex {
+impl CliDialect for Codex {
     fn arguments(&self) -> Vec<String> {
         vec!["app-server".to_owned()]
     }
 
-    fn open(&mut self, talk: &mut Talk) {
-        talk.line(Call::initialize());
+    fn open(&mut self, out: &mut DialectOutput) {
+        out.line(CodexCall::initialize());
     }
 
-    fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {
-        match Heard::read(line) {
-            Heard::Reply(call, Ok(result)) => self.replied(call, result, talk),
-            Heard::Reply(Call::Interrupt, Err(_)) | Heard::Other => Ok(()),
-            Heard::Reply(call, Err(why)) => {
-                talk.event(match call {
-                    Call::Resume if why.contains(FORGOTTEN) => Event::SessionLost,
-                    Call::Initialize
-                    | Call::Start
-                    | Call::Resume
-                    | Call::Turn
-                    | Call::Interrupt => Event::Error(format!("{}: {why}", call.method())),
+    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
+        match FromCodex::read(line) {
+            FromCodex::Reply(call, Ok(result)) => self.replied(call, result, out),
+            FromCodex::Reply(CodexCall::Interrupt, Err(_)) | FromCodex::Other => Ok(()),
+            FromCodex::Reply(call, Err(why)) => {
+                out.event(match call {
+                    CodexCall::Resume if why.contains(FORGOTTEN) => AgentEvent::SessionLost,
+                    CodexCall::Initialize
+                    | CodexCall::Start
+                    | CodexCall::Resume
+                    | CodexCall::Turn
+                    | CodexCall::Interrupt => {
+                        AgentEvent::Error(format!("{}: {why}", call.method()))
+                    }
                 });
-                talk.close();
+                out.close();
                 Ok(())
             }
-            Heard::Request { id, method, params } => {
-                if self.asked(id, &method, params, talk).is_err() {
-                    talk.line(wire::refuse(id));
+            FromCodex::Request { id, method, params } => {
+                if self.asked(id, &method, params, out).is_err() {
+                    out.line(wire::refuse(id));
                 }
                 Ok(())
             }
-            Heard::Notice { method, params } => match self.noticed(&method, params, talk) {
+            FromCodex::Notice { method, params } => match self.noticed(&method, params, out) {
                 // Without its end a turn would be waited for.
                 Err(failure) if method == COMPLETED => Err(failure),
                 Ok(()) | Err(_) => Ok(()),
@@ -294,37 +309,39 @@ impl Dialect for Codex {
         }
     }
 
-    fn answer(&mut self, approval: &Approval, choice: &Choice, talk: &mut Talk) {
+    fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput) {
         if let Some((question, id)) = self.open.remove(&approval.id) {
-            talk.line(question.answer(&id, &choice.id));
+            out.line(question.answer(&id, &choice.id));
         }
     }
 
-    fn cancel(&mut self, talk: &mut Talk) {
+    fn cancel(&mut self, out: &mut DialectOutput) {
         // So that it stands in the thread, should the caller go on with it.
         if !self.turn.is_empty() {
-            talk.line(Call::interrupt(&self.thread, &self.turn));
+            out.line(CodexCall::interrupt(&self.thread, &self.turn));
         }
-        talk.close();
+        out.close();
     }
 }
 
-impl Question {
+impl CodexQuestion {
     fn answer(self, id: &RawValue, choice: &str) -> String {
         match self {
-            Self::Decision => wire::answer(id, &Decision { decision: choice }),
-            Self::Elicitation => wire::answer(id, &Action { action: choice, content: None }),
+            Self::Decision => wire::answer(id, &ApprovalDecision { decision: choice }),
+            Self::Elicitation => {
+                wire::answer(id, &ElicitationAction { action: choice, content: None })
+            }
         }
     }
 }
 
 /// What may be answered. To turn something down is not to end the turn: Codex looks for another way.
-fn choices(again: bool) -> Vec<Choice> {
-    let mut choices = vec![Choice::new(ACCEPT, "Yes", true)];
+fn choices(again: bool) -> Vec<ApprovalChoice> {
+    let mut choices = vec![ApprovalChoice::new(ACCEPT, "Yes", true)];
     if again {
-        choices.push(Choice::new(AGAIN, "Yes, and do not ask again in this task", true));
+        choices.push(ApprovalChoice::new(AGAIN, "Yes, and do not ask again in this task", true));
     }
-    choices.push(Choice::new(DECLINE, "No", false));
+    choices.push(ApprovalChoice::new(DECLINE, "No", false));
     choices
 }
 

@@ -1,4 +1,4 @@
-//! A running coding agent, and what is said to and fro.
+//! Conversation with a running coding agent: its process, its pipes and the dialect in between.
 
 use std::{collections::VecDeque, convert::Infallible, io, process::ExitStatus, time::Duration};
 
@@ -8,77 +8,77 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::dialect::{Approval, Choice, Dialect, Event, Talk};
+use super::dialect::{AgentEvent, Approval, ApprovalChoice, CliDialect, DialectOutput};
 use crate::{
-    exec::input::Given,
-    failure::{COMPLAINTS, Failure},
+    exec::input::PreparedInput,
+    failure::{Failure, STDERR_TAIL},
     process::{Process, Processes, Program, STUCK},
-    text::{Line, Lines, Tail, whole_characters},
+    text::{BoundedLine, LineReader, StreamTail, whole_characters},
 };
 
-/// The longest line of a coding agent: whole files stand in them.
+/// Longest line of a coding agent: lines may contain whole files.
 const LINE: usize = 8 << 20;
 
-/// How long an agent may take to hear that its work is to stop, before it is ended.
+/// Time that an agent has to react to a cancel before it is ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long an agent that seems to be done must be silent to be taken for done. A turn that is due
-/// begins within milliseconds, even if a busy machine makes that seconds.
+/// Silence after which an agent that seems to be done counts as done. It starts further work within
+/// milliseconds, on a busy machine within seconds.
 const REST: Duration = Duration::from_secs(10);
 
-/// A coding agent that runs. Dropped, it is killed.
+/// A running coding agent. Dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Conversation {
-    dialect: Box<dyn Dialect>,
+pub(super) struct CliConversation {
+    dialect: Box<dyn CliDialect>,
     process: Process,
     stdin: Option<ChildStdin>,
-    /// What the agent is told as it comes to read it.
+    /// Bytes for the agent's input that are not written yet.
     outbox: Vec<u8>,
     is_closing: bool,
-    lines: Lines<ChildStdout>,
-    complaints: Tail<ChildStderr>,
-    /// What it said and nobody has heard yet.
-    said: VecDeque<Event>,
-    /// How much it may still say.
+    lines: LineReader<ChildStdout>,
+    stderr: StreamTail<ChildStderr>,
+    /// Events that have not been returned yet.
+    events: VecDeque<AgentEvent>,
+    /// Bytes that it may still write.
     room: u64,
-    /// What it was given to read goes when it does.
-    _given: Given,
+    /// The input files, which are removed with this.
+    _given: PreparedInput,
 }
 
-impl Conversation {
+impl CliConversation {
     /// Starts a coding agent.
     pub(super) async fn open(
-        mut dialect: Box<dyn Dialect>,
+        mut dialect: Box<dyn CliDialect>,
         program: &Program,
         environment: &[(&str, String)],
         processes: &Processes,
-        given: Given,
+        given: PreparedInput,
         room: u64,
     ) -> io::Result<Self> {
         let program = program.with(dialect.arguments(), dialect.variables());
         let (process, pipes) = processes.spawn(&program, environment).await?;
-        let mut talk = Talk::default();
-        dialect.open(&mut talk);
+        let mut out = DialectOutput::default();
+        dialect.open(&mut out);
         let mut conversation = Self {
             dialect,
             process,
             stdin: pipes.stdin,
             outbox: Vec::new(),
             is_closing: false,
-            lines: Lines::new(pipes.stdout, LINE),
-            complaints: Tail::new(pipes.stderr, COMPLAINTS),
-            said: VecDeque::new(),
+            lines: LineReader::new(pipes.stdout, LINE),
+            stderr: StreamTail::new(pipes.stderr, STDERR_TAIL),
+            events: VecDeque::new(),
             room,
             _given: given,
         };
-        conversation.take(talk);
+        conversation.take(out);
         Ok(conversation)
     }
 
-    /// What it says next; `None` at its end. Nothing is lost if this is dropped before it returns.
-    pub(super) async fn next(&mut self) -> Result<Option<Event>, Failure> {
+    /// The next event; `None` at the end. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<Option<AgentEvent>, Failure> {
         loop {
-            if let Some(event) = self.said.pop_front() {
+            if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
             tokio::select! {
@@ -87,93 +87,93 @@ impl Conversation {
                     None => return Ok(None),
                 },
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
-                () = self.complaints.read() => {}
+                () = self.stderr.read() => {}
                 () = sleep(REST), if self.dialect.is_resting() => {
-                    let mut talk = Talk::default();
-                    self.dialect.rest(&mut talk);
-                    self.take(talk);
+                    let mut out = DialectOutput::default();
+                    self.dialect.rest(&mut out);
+                    self.take(out);
                 }
             }
             self.close_when_told();
         }
     }
 
-    /// Tells it what the caller chose.
-    pub(super) fn answer(&mut self, approval: &Approval, choice: &Choice) {
-        let mut talk = Talk::default();
-        self.dialect.answer(approval, choice, &mut talk);
-        self.take(talk);
+    /// Passes the caller's choice to the agent.
+    pub(super) fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice) {
+        let mut out = DialectOutput::default();
+        self.dialect.answer(approval, choice, &mut out);
+        self.take(out);
     }
 
-    /// Puts something back that it said too early.
-    pub(super) fn put_back(&mut self, events: VecDeque<Event>) {
+    /// Puts events back at the front of the queue.
+    pub(super) fn put_back(&mut self, events: VecDeque<AgentEvent>) {
         for event in events.into_iter().rev() {
-            self.said.push_front(event);
+            self.events.push_front(event);
         }
     }
 
-    /// Lets it end by itself, and ends it where it does not in time. Its work is done, so its exit
-    /// code says nothing.
+    /// Waits for the agent to exit, and ends it after the grace. Its work is done, so its exit code
+    /// does not matter.
     pub(super) async fn finish(mut self, grace: Duration) {
         self.stdin = None;
         tokio::select! {
             _ = timeout(grace, self.process.wait()) => {}
-            never = hush(&mut self.lines, &mut self.complaints) => match never {},
+            never = discard_output(&mut self.lines, &mut self.stderr) => match never {},
         }
         self.process.end().await;
     }
 
-    /// Why it ended in the middle of its work.
+    /// The failure of an agent that exited in the middle of its work.
     pub(super) async fn broken_off(mut self, grace: Duration) -> Failure {
         let status = tokio::select! {
             status = timeout(grace, self.process.wait()) => status,
-            never = hush(&mut self.lines, &mut self.complaints) => match never {},
+            never = discard_output(&mut self.lines, &mut self.stderr) => match never {},
         };
         let failure = match status {
             Ok(Ok(status)) => self.failure(status).await,
-            Ok(Err(_)) | Err(_) => Failure::new("stopped to talk"),
+            Ok(Err(_)) | Err(_) => Failure::new("stopped to out"),
         };
         self.process.end().await;
         failure
     }
 
-    /// Ends it: tells it so where it listens, and then does so.
+    /// Ends the agent, after a cancel in its own protocol.
     pub(super) async fn end(mut self) {
-        let mut talk = Talk::default();
-        self.dialect.cancel(&mut talk);
-        if !talk.lines.is_empty() {
-            self.take(talk);
+        let mut out = DialectOutput::default();
+        self.dialect.cancel(&mut out);
+        if !out.lines.is_empty() {
+            self.take(out);
             let _ = timeout(LAST_WORDS, self.drained()).await;
         }
         tokio::select! {
             () = self.process.end() => {}
-            never = hush(&mut self.lines, &mut self.complaints) => match never {},
+            never = discard_output(&mut self.lines, &mut self.stderr) => match never {},
         }
     }
 
-    /// Says what is left to say, and hears nothing any more.
+    /// Writes the rest of the input, and discards all output.
     async fn drained(&mut self) {
         loop {
             tokio::select! {
                 line = self.lines.next() => if line.is_none() { return },
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
-                () = self.complaints.read() => {}
+                () = self.stderr.read() => {}
             }
         }
     }
 
     async fn failure(&mut self, status: ExitStatus) -> Failure {
-        // What it started may hold the pipe open, and some of it may have got away.
+        // Its children may hold the pipe open, and some may have escaped the process tree.
         self.process.end().await;
-        let _ = timeout(STUCK, self.complaints.read_all()).await;
-        // It has its own way to say what callers should hear. This is for whoever runs it.
-        Failure { message: None, ..Failure::ended(status, self.complaints.kept()) }
+        let _ = timeout(STUCK, self.stderr.read_all()).await;
+        // Messages for callers come in the agent's own protocol; this text is for the operator.
+        Failure { message: None, ..Failure::ended(status, self.stderr.kept()) }
     }
 
-    fn hear(&mut self, line: &Line) -> Result<(), Failure> {
+    fn hear(&mut self, line: &BoundedLine) -> Result<(), Failure> {
         let line = match line {
-            Line::Whole(line) => line,
-            Line::Cut(_) => {
+            BoundedLine::Whole(line) => line,
+            BoundedLine::Truncated(_) => {
                 return Err(Failure::new(format!("wrote a line of more than {LINE} bytes")));
             }
         };
@@ -181,17 +181,17 @@ impl Conversation {
         if self.room == 0 {
             return Err(Failure::new("wrote more than it may"));
         }
-        let mut talk = Talk::default();
+        let mut out = DialectOutput::default();
         let line = whole_characters(line);
-        self.dialect.hear(&String::from_utf8_lossy(&line), &mut talk)?;
-        self.take(talk);
+        self.dialect.hear(&String::from_utf8_lossy(&line), &mut out)?;
+        self.take(out);
         Ok(())
     }
 
-    fn take(&mut self, talk: Talk) {
-        self.said.extend(talk.events);
-        self.outbox.extend(talk.lines);
-        self.is_closing |= talk.is_closed;
+    fn take(&mut self, out: DialectOutput) {
+        self.events.extend(out.events);
+        self.outbox.extend(out.lines);
+        self.is_closing |= out.is_closed;
         self.close_when_told();
     }
 
@@ -202,7 +202,7 @@ impl Conversation {
     }
 }
 
-/// Writes some of what there is. Whoever does not listen any more need not be told.
+/// Writes part of the buffer. A write error discards the rest: the agent has closed its input.
 async fn write(stdin: &mut Option<ChildStdin>, outbox: &mut Vec<u8>) {
     let written = match stdin {
         Some(stdin) => stdin.write(outbox).await.ok(),
@@ -217,12 +217,16 @@ async fn write(stdin: &mut Option<ChildStdin>, outbox: &mut Vec<u8>) {
     }
 }
 
-/// Listens for ever, so that an agent that comes to its end does not get stuck with its last words.
-async fn hush(lines: &mut Lines<ChildStdout>, complaints: &mut Tail<ChildStderr>) -> Infallible {
+/// Reads and discards output for ever, so that an agent that is shutting down does not block on a full
+/// pipe.
+async fn discard_output(
+    lines: &mut LineReader<ChildStdout>,
+    stderr: &mut StreamTail<ChildStderr>,
+) -> Infallible {
     loop {
         tokio::select! {
             Some(_) = lines.next() => {}
-            () = complaints.read() => {}
+            () = stderr.read() => {}
         }
     }
 }

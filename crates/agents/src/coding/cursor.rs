@@ -1,4 +1,4 @@
-//! Cursor's agent, unasked: it prints JSON lines and asks nothing. Asked, it speaks ACP.
+//! Cursor's agent: JSON lines without questions where everything is allowed, otherwise ACP.
 //!
 //! It cannot be installed from a package registry and wants an account; what it prints is known
 //! from its documentation and from recordings.
@@ -9,13 +9,15 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 
 use super::{
-    acp::{Acp, Habits},
-    claude::{Block, Message},
-    dialect::{Approval, Ask, Choice, Dialect, Event, Talk, json, plain},
+    acp::{Acp, Quirks},
+    claude::{ClaudeBlock, ClaudeMessage},
+    dialect::{
+        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput, json, plain,
+    },
 };
 
 /// Signed in to it is beforehand, or by a key in its environment; it wants to hear of it.
-const HABITS: Habits = Habits {
+const QUIRKS: Quirks = Quirks {
     arguments: &["acp"],
     asking: &[],
     mode: None,
@@ -27,43 +29,44 @@ const HABITS: Habits = Habits {
 const CALL: &str = "ToolCall";
 
 /// The way to speak with it that lets it ask, where it has to.
-pub(super) fn dialect(ask: Ask) -> Box<dyn Dialect> {
-    match ask.force {
-        true => Box::new(Cursor { ask, has_told: false }),
-        false => Box::new(Acp::new(ask, HABITS)),
+pub(super) fn dialect(ask: CodingRequest) -> Box<dyn CliDialect> {
+    if ask.force {
+        Box::new(CursorDialect { ask, has_text: false })
+    } else {
+        Box::new(Acp::new(ask, QUIRKS))
     }
 }
 
 /// A conversation in which it asks nothing.
 #[derive(Debug)]
-struct Cursor {
-    ask: Ask,
-    has_told: bool,
+struct CursorDialect {
+    ask: CodingRequest,
+    has_text: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Line {
+enum CursorLine {
     System {
         subtype: String,
         model: Option<String>,
         session_id: Option<String>,
     },
     Assistant {
-        message: Message,
+        message: ClaudeMessage,
     },
     ToolCall {
         subtype: String,
         /// One member is the call, under the name of its kind.
         tool_call: Map<String, Value>,
     },
-    Result(Outcome),
+    Result(CursorResult),
     #[serde(other)]
     Other,
 }
 
 #[derive(Deserialize)]
-struct Outcome {
+struct CursorResult {
     #[serde(default)]
     is_error: bool,
     result: Option<String>,
@@ -72,69 +75,69 @@ struct Outcome {
     usage: Map<String, Value>,
 }
 
-impl Dialect for Cursor {
+impl CliDialect for CursorDialect {
     fn arguments(&self) -> Vec<String> {
         let fixed = "-p --trust --force --output-format=stream-json";
         let fixed = fixed.split_ascii_whitespace().map(str::to_owned);
-        let Ask { model, session, .. } = &self.ask;
+        let CodingRequest { model, session, .. } = &self.ask;
         let chosen = [("model", model), ("resume", session)];
         let chosen = chosen.into_iter().filter_map(|(flag, value)| Some((flag, value.as_ref()?)));
         fixed.chain(chosen.map(|(flag, value)| format!("--{flag}={value}"))).collect()
     }
 
-    fn open(&mut self, talk: &mut Talk) {
-        talk.text(&plain(&self.ask.text));
-        talk.close();
+    fn open(&mut self, out: &mut DialectOutput) {
+        out.text(&plain(&self.ask.text));
+        out.close();
     }
 
-    fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure> {
+    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
         let Some(line) = json(line)? else { return Ok(()) };
         match line {
-            Line::System { subtype, model, session_id } => {
+            CursorLine::System { subtype, model, session_id } => {
                 if subtype == "init" {
-                    talk.event(Event::Init { model, session: session_id });
+                    out.event(AgentEvent::Init { model, session: session_id });
                 }
             }
             // One whole message between two tool calls.
-            Line::Assistant { message } => {
+            CursorLine::Assistant { message } => {
                 for block in message.blocks() {
-                    if let Block::Text { text } = block {
-                        let gap = if self.has_told { "\n\n" } else { "" };
-                        talk.event(Event::Text(format!("{gap}{text}")));
-                        self.has_told = true;
+                    if let ClaudeBlock::Text { text } = block {
+                        let gap = if self.has_text { "\n\n" } else { "" };
+                        out.event(AgentEvent::Text(format!("{gap}{text}")));
+                        self.has_text = true;
                     }
                 }
             }
-            Line::ToolCall { subtype, tool_call } => {
+            CursorLine::ToolCall { subtype, tool_call } => {
                 let call = tool_call.iter().find(|(kind, _)| is_call(kind));
                 let Some((kind, call)) = call else { return Ok(()) };
                 match subtype.as_str() {
-                    "started" => talk.event(Event::ToolUse { name: name(kind, call) }),
+                    "started" => out.event(AgentEvent::ToolUse { name: name(kind, call) }),
                     "completed" => {
-                        talk.event(Event::ToolResult { output: output(&call["result"]) });
+                        out.event(AgentEvent::ToolResult { output: output(&call["result"]) });
                     }
                     // Kinds that came later than this.
                     _ => {}
                 }
             }
-            Line::Result(outcome) => talk.event(outcome.into_event()),
-            Line::Other => {}
+            CursorLine::Result(outcome) => out.event(outcome.into_event()),
+            CursorLine::Other => {}
         }
         Ok(())
     }
 
     /// It never asks.
-    fn answer(&mut self, _: &Approval, _: &Choice, _: &mut Talk) {}
+    fn answer(&mut self, _: &Approval, _: &ApprovalChoice, _: &mut DialectOutput) {}
 }
 
-impl Outcome {
-    fn into_event(self) -> Event {
+impl CursorResult {
+    fn into_event(self) -> AgentEvent {
         if self.is_error {
-            return Event::Error(self.result.unwrap_or_default());
+            return AgentEvent::Error(self.result.unwrap_or_default());
         }
         let mut stats = self.usage;
         stats.extend(self.duration_ms.map(|length| ("durationMs".to_owned(), length.into())));
-        Event::Done { summary: self.result, stats }
+        AgentEvent::Done { summary: self.result, stats }
     }
 }
 
@@ -169,36 +172,40 @@ mod tests {
     // As its documentation and those who recorded it show it.
     const TOOLS: &str = include_str!("recorded/cursor-tool.jsonl");
 
-    fn forced() -> Ask {
-        Ask { text: "Count the files".to_owned(), force: true, ..Ask::default() }
+    fn forced() -> CodingRequest {
+        CodingRequest {
+            text: "Count the files".to_owned(),
+            force: true,
+            ..CodingRequest::default()
+        }
     }
 
     #[test]
     fn what_it_says_becomes_events_once_each() {
-        let (mut cursor, mut talk) = (dialect(forced()), Talk::default());
-        cursor.open(&mut talk);
-        assert_eq!(talk.lines, b"Count the files");
-        assert!(talk.is_closed);
+        let (mut cursor, mut out) = (dialect(forced()), DialectOutput::default());
+        cursor.open(&mut out);
+        assert_eq!(out.lines, b"Count the files");
+        assert!(out.is_closed);
         for line in TOOLS.lines() {
-            cursor.hear(line, &mut talk).unwrap();
+            cursor.hear(line, &mut out).unwrap();
         }
-        let used = |name: &str| Event::ToolUse { name: name.to_owned() };
-        let said = |output: &str| Event::ToolResult { output: output.to_owned() };
+        let used = |name: &str| AgentEvent::ToolUse { name: name.to_owned() };
+        let said = |output: &str| AgentEvent::ToolResult { output: output.to_owned() };
         let stats = [("inputTokens", 1200), ("outputTokens", 40), ("durationMs", 5234)];
         let expected = [
-            Event::Init {
+            AgentEvent::Init {
                 model: Some("Claude 4 Sonnet".to_owned()),
                 session: Some("c6b62c6f-7ead-4fd6-9922-e952131177ff".to_owned()),
             },
-            Event::Text("I'll look.".to_owned()),
+            AgentEvent::Text("I'll look.".to_owned()),
             used("shell"),
             said("7\n"),
             used("read"),
             said("# Project\n"),
             used("write"),
             said(r#"success: {"fileSize":7,"linesCreated":1,"path":"/repo/summary.txt"}"#),
-            Event::Text("\n\nThere are 7.".to_owned()),
-            Event::Done {
+            AgentEvent::Text("\n\nThere are 7.".to_owned()),
+            AgentEvent::Done {
                 summary: Some("I'll look.There are 7.".to_owned()),
                 stats: stats
                     .map(|(name, figure)| (name.to_owned(), figure.into()))
@@ -206,18 +213,18 @@ mod tests {
                     .collect(),
             },
         ];
-        assert_eq!(talk.events, expected);
+        assert_eq!(out.events, expected);
     }
 
     #[test]
     fn it_prints_where_it_may_do_everything_and_speaks_acp_where_it_has_to_ask() {
         let model = Some("sonnet-4".to_owned());
-        let forced = Ask { model, session: Some("c6".to_owned()), ..forced() };
+        let forced = CodingRequest { model, session: Some("c6".to_owned()), ..forced() };
         let arguments = dialect(forced.clone()).arguments().join(" ");
         let expected =
             "-p --trust --force --output-format=stream-json --model=sonnet-4 --resume=c6";
         assert_eq!(arguments, expected);
-        let asking = dialect(Ask { force: false, ..forced });
+        let asking = dialect(CodingRequest { force: false, ..forced });
         assert_eq!(asking.arguments(), ["acp"]);
     }
 }

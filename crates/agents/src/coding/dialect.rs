@@ -1,4 +1,4 @@
-//! How coding agents are spoken with: what is asked, what they say, and the words for both.
+//! Dialect of a coding agent: the interface between one program's messages and the common events.
 
 use std::{borrow::Cow, fmt, path::PathBuf};
 
@@ -8,63 +8,63 @@ use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 
-/// What stands before a message that begins like a command. Agents would carry that out without
-/// asking anybody, and callers give them work but do not operate them.
+/// Prefix for a message that begins like a command. An agent would run such a command without asking
+/// for permission, and callers may give it work but not operate it.
 const INTRODUCTION: &str = "The message is:\n";
 
-/// How commands begin.
+/// First characters of commands.
 const COMMANDS: [char; 2] = ['/', '$'];
 
-/// One way to speak with a coding agent. It does no I/O: lines come in, events and lines go out.
-pub(crate) trait Dialect: fmt::Debug + Send {
-    /// What stands on the agent's command line. Nothing that a caller said is among it: everybody on
-    /// the machine can read it there.
+/// Protocol of a coding agent. It does no I/O: lines come in, events and lines go out.
+pub(crate) trait CliDialect: fmt::Debug + Send {
+    /// Arguments for the agent. They contain nothing from a caller: every user of the machine can
+    /// read them.
     fn arguments(&self) -> Vec<String>;
 
-    /// What stands in the agent's environment where nobody has set it.
+    /// Defaults for environment variables that the configuration leaves unset.
     fn variables(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
-    /// The agent was started: says the first words.
-    fn open(&mut self, talk: &mut Talk);
+    /// Called once the agent was started: writes the first lines.
+    fn open(&mut self, out: &mut DialectOutput);
 
-    /// The agent said a line. Lines that mean nothing are no failure: agents learn new words.
-    fn hear(&mut self, line: &str, talk: &mut Talk) -> Result<(), Failure>;
+    /// Called for each line of the agent. Unknown lines are ignored: new versions of agents add some.
+    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure>;
 
-    /// The caller, or time, made a choice.
-    fn answer(&mut self, approval: &Approval, choice: &Choice, talk: &mut Talk);
+    /// Called with the answer to an approval, of the caller or of its timeout.
+    fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput);
 
-    /// The work is to stop. The agent has a moment to hear of it before it is ended.
-    fn cancel(&mut self, _talk: &mut Talk) {}
+    /// Called when the turn is cancelled. The agent gets a moment to react before it is ended.
+    fn cancel(&mut self, _talk: &mut DialectOutput) {}
 
-    /// True if the agent seems to be done without having said so, so that its silence has to tell.
+    /// True if the agent seems to be done but has not reported it, so that only its silence can show it.
     fn is_resting(&self) -> bool {
         false
     }
 
-    /// The agent was silent for a while when it seemed to be done.
-    fn rest(&mut self, _talk: &mut Talk) {}
+    /// Called when the agent was silent for a while although it seemed to be done.
+    fn rest(&mut self, _talk: &mut DialectOutput) {}
 }
 
-/// What a coding agent is asked to do.
+/// One message for a coding agent, with the settings of its run.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ask {
+pub(crate) struct CodingRequest {
     /// The message, as text.
     pub(crate) text: String,
     /// The images of the message, whose paths are in the text, too.
     pub(crate) images: Vec<Image>,
-    /// The agent's own session that this goes on with.
+    /// The agent's own session to resume.
     pub(crate) session: Option<String>,
     /// The model to use, if not the agent's own choice.
     pub(crate) model: Option<String>,
     /// The profile to use, for agents that have such.
     pub(crate) profile: Option<String>,
-    /// What stands above the agent's own configuration, for agents that can be given that.
+    /// Overrides of the agent's own configuration, for agents that accept them.
     pub(crate) settings: Map<String, Value>,
-    /// Whether the agent may do everything without asking.
+    /// True if the agent may do everything without approval.
     pub(crate) force: bool,
-    /// Where it works.
+    /// Its working directory.
     pub(crate) directory: PathBuf,
     /// The agent's name and its task's, for the log.
     pub(crate) agent: AgentName,
@@ -80,98 +80,98 @@ pub(crate) struct Image {
     pub(crate) data: String,
 }
 
-/// What comes of a line.
+/// Output of a dialect: events for the task, and lines for the agent.
 #[derive(Debug, Default)]
-pub(crate) struct Talk {
-    pub(super) events: Vec<Event>,
+pub(crate) struct DialectOutput {
+    pub(super) events: Vec<AgentEvent>,
     pub(super) lines: Vec<u8>,
     pub(super) is_closed: bool,
 }
 
-/// What a coding agent says, in words that all of them share.
+/// An event of a coding agent, common to all dialects.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Event {
-    /// It is at work.
+pub(crate) enum AgentEvent {
+    /// The agent has started to work.
     Init { model: Option<String>, session: Option<String> },
-    /// The session it was to go on with is gone: it has to be asked again, without one.
+    /// The session to resume does not exist any more: the message has to be sent without one.
     SessionLost,
-    /// The next piece of its answer.
+    /// The next chunk of its answer.
     Text(String),
     /// It uses a tool.
     ToolUse { name: String },
-    /// What the tool said.
+    /// The output of a tool.
     ToolResult { output: String },
-    /// Its model does not answer, and it tries again: for the how manieth time, and how often at most.
+    /// Its model does not answer, and it retries: number of this attempt, and their limit.
     Retry { attempt: u64, most: Option<u64> },
-    /// It wants to be allowed something, and waits.
+    /// It waits for an approval.
     Approval(Approval),
-    /// It has answered, and goes on in the background: what runs there, in its words.
+    /// It has answered, and tasks of these names still run in the background.
     Background(Vec<String>),
     /// It is done.
     Done { summary: Option<String>, stats: Map<String, Value> },
-    /// It failed, in its own words.
+    /// It failed, with its own message.
     Error(String),
 }
 
-/// Something that a coding agent wants to be allowed, or to know.
+/// A request of a coding agent for a permission or an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Approval {
-    /// What the dialect knows it by.
+    /// Its id in the dialect.
     pub(crate) id: String,
-    /// What it is about, such as `Bash: rm -r build`.
+    /// Its subject, such as `Bash: rm -r build`.
     pub(crate) prompt: String,
-    /// Whether it is a question of the agent's own. Only what it offers answers that: a yes or a no
-    /// would be somebody else's words.
+    /// True for a question of the agent itself. Only one of its own choices answers it; a plain yes or
+    /// no does not.
     pub(crate) is_question: bool,
-    /// What can be answered.
-    pub(crate) choices: Vec<Choice>,
-    /// What the agent says about it, for programs.
+    /// The possible answers.
+    pub(crate) choices: Vec<ApprovalChoice>,
+    /// The agent's own data about it, for programs.
     pub(crate) detail: Value,
 }
 
 /// One possible answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Choice {
-    /// What the dialect knows it by.
+pub(crate) struct ApprovalChoice {
+    /// Its id in the dialect.
     pub(crate) id: String,
-    /// What it is called.
+    /// Its label for people.
     pub(crate) label: String,
-    /// Whether it allows what was asked.
+    /// True if it grants the permission.
     pub(crate) grants: bool,
 }
 
-impl Talk {
-    /// The agent said this.
-    pub(crate) fn event(&mut self, event: Event) {
+impl DialectOutput {
+    /// Adds an event.
+    pub(crate) fn event(&mut self, event: AgentEvent) {
         self.events.push(event);
     }
 
-    /// Tells the agent something.
+    /// Writes a line to the agent.
     pub(crate) fn line(&mut self, line: impl fmt::Display) {
         self.lines.extend(line.to_string().into_bytes());
         self.lines.push(b'\n');
     }
 
-    /// Tells the agent something that is no line, such as the whole of its input.
+    /// Writes raw bytes to the agent, such as its whole input.
     pub(crate) fn text(&mut self, text: &str) {
         self.lines.extend(text.as_bytes());
     }
 
-    /// Tells the agent that there is nothing more to read.
+    /// Closes the agent's input.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
     }
 }
 
-impl Choice {
+impl ApprovalChoice {
     /// An answer.
     pub(crate) fn new(id: impl Into<String>, label: impl Into<String>, grants: bool) -> Self {
         Self { id: id.into(), label: label.into(), grants }
     }
 }
 
-/// A line of JSON, or nothing where it is something else: whatever an agent has loaded may print among
-/// its lines.
+/// Parses a line of JSON; `None` for anything else, because plugins of an agent may print between its
+/// lines.
 pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<Option<T>, Failure> {
     if !line.starts_with('{') {
         return Ok(None);
@@ -180,9 +180,9 @@ pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<Option<T>, Failure
     serde_json::from_str(line).map(Some).map_err(unread)
 }
 
-/// A message as nothing but a message.
+/// A message that the agent does not take for a command.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
-    // A byte order mark is blank to JavaScript, which most of these agents are written in.
+    // JavaScript, in which most of these agents are written, trims a byte order mark as a blank.
     let is_blank = |char: char| char.is_whitespace() || char == '\u{feff}';
     if text.trim_start_matches(is_blank).starts_with(COMMANDS) {
         Cow::Owned(format!("{INTRODUCTION}{text}"))

@@ -1,8 +1,8 @@
-//! Gemini CLI, which speaks the Agent Client Protocol.
+//! Gemini CLI, over the Agent Client Protocol.
 
 use super::{
-    acp::{Acp, Habits},
-    dialect::Ask,
+    acp::{Acp, Quirks},
+    dialect::CodingRequest,
 };
 
 /// In its usual mode it asks before it changes anything. The mode is always chosen, also because
@@ -11,7 +11,7 @@ use super::{
 /// It writes over a session that is loaded in the minute in which it began
 /// (<https://github.com/google-gemini/gemini-cli/issues/28693>), unless its name has another
 /// beginning there. A space is no part of the name when it is looked for.
-const HABITS: Habits = Habits {
+const QUIRKS: Quirks = Quirks {
     arguments: &["--acp"],
     asking: &[],
     mode: Some("default"),
@@ -21,7 +21,7 @@ const HABITS: Habits = Habits {
 
 /// For a new session a key in its environment is enough, but before it loads one it wants to hear of
 /// it. It then takes note of that for good, so nobody is signed in who has had no session yet.
-pub(super) fn dialect(ask: Ask) -> Acp {
+pub(super) fn dialect(ask: CodingRequest) -> Acp {
     let sign_in = ask.session.is_some().then_some("gemini-api-key");
-    Acp::new(ask, Habits { sign_in, ..HABITS })
+    Acp::new(ask, Quirks { sign_in, ..QUIRKS })
 }

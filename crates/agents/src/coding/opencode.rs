@@ -1,12 +1,12 @@
-//! OpenCode, which speaks the Agent Client Protocol.
+//! OpenCode, over the Agent Client Protocol.
 
 use super::{
-    acp::{Acp, Habits},
-    dialect::Ask,
+    acp::{Acp, Quirks},
+    dialect::CodingRequest,
 };
 
 /// By itself it asks for next to nothing.
-const HABITS: Habits = Habits {
+const QUIRKS: Quirks = Quirks {
     arguments: &["acp"],
     asking: &[("OPENCODE_PERMISSION", r#"{"edit":"ask","bash":"ask"}"#)],
     mode: None,
@@ -14,6 +14,6 @@ const HABITS: Habits = Habits {
     prefix: "",
 };
 
-pub(super) fn dialect(ask: Ask) -> Acp {
-    Acp::new(ask, HABITS)
+pub(super) fn dialect(ask: CodingRequest) -> Acp {
+    Acp::new(ask, QUIRKS)
 }

@@ -1,4 +1,4 @@
-//! A message as a program reads it.
+//! Input of a program: a message as text or JSON on standard input, its files in a directory.
 
 use std::{
     fs::{File, Permissions},
@@ -26,7 +26,7 @@ pub enum Input {
 
 /// What a program is given to read, and the files that this speaks of. They go with this value.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct PreparedInput {
     pub(crate) stdin: Vec<u8>,
     /// Where the file of each part is, for those that are files.
     pub(crate) paths: Vec<Option<PathBuf>>,
@@ -70,7 +70,11 @@ struct PartOnDisk<'a> {
 
 impl Input {
     /// Writes a message's files to a directory of their own, and the message as it is to be read.
-    pub(crate) async fn give(self, message: &Message, processes: &Processes) -> io::Result<Given> {
+    pub(crate) async fn give(
+        self,
+        message: &Message,
+        processes: &Processes,
+    ) -> io::Result<PreparedInput> {
         wait_for_descriptors(DESCRIPTOR_WAIT, || {
             let (message, prefix) = (message.clone(), processes.file_prefix());
             let given = tokio::task::spawn_blocking(move || self.write(&message, &prefix));
@@ -80,14 +84,13 @@ impl Input {
     }
 
     /// The name of the directory begins with `prefix`.
-    fn write(self, message: &Message, prefix: &str) -> io::Result<Given> {
+    fn write(self, message: &Message, prefix: &str) -> io::Result<PreparedInput> {
         let is_file = |part: &Part| matches!(part.content, Content::Raw(_));
-        let files = match message.parts.iter().any(is_file) {
-            true => {
-                let private = Permissions::from_mode(0o700);
-                Some(tempfile::Builder::new().prefix(prefix).permissions(private).tempdir()?)
-            }
-            false => None,
+        let files = if message.parts.iter().any(is_file) {
+            let private = Permissions::from_mode(0o700);
+            Some(tempfile::Builder::new().prefix(prefix).permissions(private).tempdir()?)
+        } else {
+            None
         };
         let mut paths = Vec::new();
         for (index, part) in message.parts.iter().enumerate() {
@@ -109,7 +112,7 @@ impl Input {
             }
             Self::Json => serde_json::to_vec(&on_disk(message, parts.collect()))?,
         };
-        Ok(Given { stdin, paths, _files: files })
+        Ok(PreparedInput { stdin, paths, _files: files })
     }
 }
 

@@ -1,4 +1,4 @@
-//! One process of a handler, from its start to its end, and the mail of its turns.
+//! Connection to one process of a handler: its start, its liveness and the routing of its lines to turns.
 
 use std::{
     collections::HashMap,
@@ -16,118 +16,120 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::line::{self, Failed, Hello, Pong, Told, Whose};
+use super::line::{self, Failed, Hello, Pong, ToHandler, TurnOnly};
 use crate::{
     failure::Failure,
     process::{Processes, Program, describe},
-    text::{Line, Lines, whole_characters},
+    text::{BoundedLine, LineReader, whole_characters},
 };
 
 /// Bytes in one line of a handler.
 const LINE: usize = 8 << 20;
 
-/// Bytes of lines that were read and are not yet in the log, of all turns together. Who says more
-/// waits in its pipe.
-const ROOM: usize = 2 * LINE;
+/// Bytes of lines of all turns together that were read and are not in the log yet. Beyond that the
+/// reader stops, and the handler's pipe exerts backpressure.
+const MAX_BUFFERED: usize = 2 * LINE;
 
-/// Lines that wait: for one turn, and for the handler.
+/// Capacity of the queue of lines to one turn, and of that to the handler.
 const QUEUE: usize = 64;
 
-/// How long a handler may take to say hello.
-const HELLO: Duration = Duration::from_secs(20);
+/// Time that a handler has for its hello after its start.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Nobody need be asked less often whether he is there.
-const LONGEST_PING: Duration = Duration::from_secs(24 * 3600);
+/// Longest interval between pings; longer ones that a handler asks for are reduced to this.
+const MAX_PING_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
-/// What lived so long, or did some work, died of something new.
-const STEADY: Duration = Duration::from_secs(30);
+/// A process that ran this long, or ended a turn, counts as stable: its failure starts a new series of
+/// restart delays.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// The pause before a handler that died is started again, at first and at last.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// First and longest delay before a handler is restarted; it doubles with each consecutive failure.
+const RESTART_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// Bytes of a line on standard error that are logged, and characters of a broken line.
-const COMPLAINT: usize = 8 << 10;
+/// Bytes of a line on standard error that are logged.
+const STDERR_LINE: usize = 8 << 10;
+/// Characters of an invalid line that are logged.
 const SHOWN: usize = 200;
 
-/// A handler's process, or the wait for one.
+/// A handler's process, running or about to be started.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct HandlerConnection {
     agent: AgentName,
     outgoing: mpsc::Sender<Vec<u8>>,
     turns: Mutex<Turns>,
-    room: Arc<Semaphore>,
+    buffer: Arc<Semaphore>,
     closed: OnceLock<Closed>,
-    /// The last thing it complained about.
-    complaint: Mutex<String>,
+    /// The last line on standard error: the message of a failure.
+    last_stderr_line: Mutex<String>,
 }
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// How many there were.
+    /// Number of turns opened so far; it is the name of the last one.
     begun: u64,
-    open: HashMap<u64, Seat>,
-    /// Whether one of them came to its end.
-    was_useful: bool,
+    open: HashMap<u64, PendingTurn>,
+    /// True once the handler has ended a turn, so that a later exit is not a failed start.
+    finished_a_turn: bool,
     is_closed: bool,
 }
 
-/// A turn that the handler has not let go of.
+/// A turn that the handler has not ended yet.
 #[derive(Debug)]
-struct Seat {
-    mail: mpsc::Sender<Mail>,
-    /// Whether it has failed for a line that makes no sense. Once is enough.
+struct PendingTurn {
+    inbound: mpsc::Sender<Inbound>,
+    /// True once the turn has failed for an invalid line; further ones are not reported to it.
     is_broken: bool,
 }
 
-/// How a process came to its end.
+/// The end of a process.
 #[derive(Debug)]
 struct Closed {
     failure: Failure,
-    /// How many in a row did not last.
-    misfortunes: u32,
+    /// Processes in a row that failed before they were stable, this one included.
+    consecutive_failures: u32,
     at: Instant,
 }
 
-/// One line of a handler for a turn. It takes up room until it is dropped.
+/// One line of a handler for a turn. It holds its share of the buffer until it is dropped.
 #[derive(Debug)]
-pub(super) struct Mail {
-    pub(super) said: Said,
+pub(super) struct Inbound {
+    pub(super) event: TurnEvent,
     pub(super) bytes: usize,
-    _room: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What a handler says about a turn.
+/// The content of a line about a turn.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum TurnEvent {
     Status(TaskState, Vec<Part>),
-    /// With whether it goes after what is there, and whether it is complete with this.
+    /// An artifact, with `append` and `last_chunk`.
     Artifact(Artifact, bool, bool),
     Failed(Failure),
-    /// Something that makes no sense.
-    Broke(Failure),
+    /// The line violates the protocol.
+    ProtocolViolation(Failure),
 }
 
-/// A turn's place at a handler, until dropped.
+/// Handle of a turn at a handler; dropping it closes the turn there.
 #[derive(Debug)]
-pub(super) struct Place {
-    /// Whether the handler has nothing more to say about the turn.
+pub(super) struct TurnHandle {
+    /// True once the handler has ended the turn, or has itself exited.
     pub(super) is_over: bool,
     number: u64,
-    mail: mpsc::Receiver<Mail>,
-    connection: Arc<Connection>,
+    inbound: mpsc::Receiver<Inbound>,
+    connection: Arc<HandlerConnection>,
 }
 
-/// How the conversation of the process stands.
-struct Attention {
+/// Liveness of a process: its hello and its pings.
+struct Liveness {
     started: Instant,
     greeted: bool,
     ping: Option<Duration>,
     /// The last ping: its number, when it was sent, and whether it was answered.
-    asked: (u64, Instant, bool),
+    last_ping: (u64, Instant, bool),
 }
 
-impl Connection {
-    /// A process that is about to start, after a pause if the `last` one did not last.
+impl HandlerConnection {
+    /// Starts a process in the background, after a delay if the `last` one failed.
     pub(super) fn open(
         agent: &AgentName,
         program: &Program,
@@ -140,15 +142,15 @@ impl Connection {
             agent: agent.clone(),
             outgoing,
             turns: Mutex::default(),
-            room: Arc::new(Semaphore::new(ROOM)),
+            buffer: Arc::new(Semaphore::new(MAX_BUFFERED)),
             closed: OnceLock::new(),
-            complaint: Mutex::default(),
+            last_stderr_line: Mutex::default(),
         });
         let closed = last.and_then(|last| last.closed.get());
-        let misfortunes = closed.map_or(0, |closed| closed.misfortunes);
-        let pause = match misfortunes {
+        let consecutive_failures = closed.map_or(0, |closed| closed.consecutive_failures);
+        let pause = match consecutive_failures {
             0 => Duration::ZERO,
-            more => (PAUSES.0 * 2_u32.saturating_pow(more - 1)).min(PAUSES.1),
+            more => (RESTART_DELAYS.0 * 2_u32.saturating_pow(more - 1)).min(RESTART_DELAYS.1),
         };
         let pause = pause.saturating_sub(closed.map_or(pause, |closed| closed.at.elapsed()));
         let (own, program) = (Arc::clone(&connection), program.clone());
@@ -156,13 +158,13 @@ impl Connection {
         tasks.spawn(async move {
             sleep(pause).await;
             let started = Instant::now();
-            let failure = own.live(&program, &processes, &helpers, lines).await;
+            let failure = own.run_process(&program, &processes, &helpers, lines).await;
             processes.unless_closing().await;
             tracing::warn!(agent = %own.agent, kind = failure.kind, "the handler is gone");
             let mut turns = own.turns();
-            let lasted = turns.was_useful || started.elapsed() >= STEADY;
-            let misfortunes = if lasted { 1 } else { misfortunes + 1 };
-            let closed = Closed { failure, misfortunes, at: Instant::now() };
+            let lasted = turns.finished_a_turn || started.elapsed() >= STABLE_AFTER;
+            let consecutive_failures = if lasted { 1 } else { consecutive_failures + 1 };
+            let closed = Closed { failure, consecutive_failures, at: Instant::now() };
             own.closed.set(closed).expect("it closes once");
             turns.is_closed = true;
             turns.open.clear();
@@ -170,35 +172,35 @@ impl Connection {
         connection
     }
 
-    /// Whether it can take turns.
+    /// True while the process can take turns.
     pub(super) fn is_open(&self) -> bool {
         self.closed.get().is_none()
     }
 
-    /// Why it cannot any more.
+    /// The reason why the process ended.
     fn failure(&self) -> Failure {
         let closed = self.closed.get().map(|closed| closed.failure.clone());
         closed.unwrap_or_else(|| Failure::new("is gone"))
     }
 
-    /// A place for one more turn, unless it is closed.
-    pub(super) fn place(self: &Arc<Self>) -> Option<Place> {
+    /// Opens one more turn, or returns `None` if the process has ended.
+    pub(super) fn open_turn(self: &Arc<Self>) -> Option<TurnHandle> {
         let mut turns = self.turns();
         if turns.is_closed {
             return None;
         }
         turns.begun += 1;
-        let (number, (sender, mail)) = (turns.begun, mpsc::channel(QUEUE));
-        turns.open.insert(number, Seat { mail: sender, is_broken: false });
-        Some(Place { is_over: false, number, mail, connection: Arc::clone(self) })
+        let (number, (sender, inbound)) = (turns.begun, mpsc::channel(QUEUE));
+        turns.open.insert(number, PendingTurn { inbound: sender, is_broken: false });
+        Some(TurnHandle { is_over: false, number, inbound, connection: Arc::clone(self) })
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
         self.turns.lock().expect("nothing panics while it holds this lock")
     }
 
-    /// Runs the process to its end, and says how that came about.
-    async fn live(
+    /// Runs the process to its end, and returns the reason for it.
+    async fn run_process(
         &self,
         program: &Program,
         processes: &Processes,
@@ -209,34 +211,35 @@ impl Connection {
             Ok(started) => started,
             Err(fault) => return Failure::unstarted(&fault),
         };
-        let hello = Told::Hello { protocol: line::VERSION, agent: self.agent.as_str() }.encode();
+        let hello =
+            ToHandler::Hello { protocol: line::VERSION, agent: self.agent.as_str() }.encode();
         let mut writer = helpers.spawn(write(pipes.stdin, hello, lines));
-        let complaints = self.complaints(pipes.stderr);
-        let mut said = Lines::new(pipes.stdout, LINE);
-        let mut attention = Attention::new();
-        let mut complaints = std::pin::pin!(complaints);
+        let stderr = self.log_stderr(pipes.stderr);
+        let mut output = LineReader::new(pipes.stdout, LINE);
+        let mut liveness = Liveness::new();
+        let mut stderr = std::pin::pin!(stderr);
         let mut silent = false;
         let mut closed = "closed its output";
         let failure = loop {
             tokio::select! {
-                line = said.next() => match line {
+                line = output.next() => match line {
                     None => break None,
                     Some(line) => {
-                        if let Err(failure) = self.take(line, &mut attention).await {
+                        if let Err(failure) = self.handle_line(line, &mut liveness).await {
                             break Some(failure);
                         }
                     }
                 },
-                () = &mut complaints, if !silent => silent = true,
-                // What it started may hold its output open; it itself has nothing more to say.
+                () = &mut stderr, if !silent => silent = true,
+                // Its children may hold its output open, so end of file alone would not show the exit.
                 _ = process.wait() => break None,
-                // Who reads no more can be told of no turn.
+                // A handler that closed its input can get no more turns.
                 _ = &mut writer => {
                     closed = "closed its input";
                     break None;
                 }
-                () = attention.due() => {
-                    if let Err(failure) = attention.check(&self.outgoing) {
+                () = liveness.due() => {
+                    if let Err(failure) = liveness.check(&self.outgoing) {
                         break Some(failure);
                     }
                 }
@@ -245,10 +248,10 @@ impl Connection {
         let failure = match failure {
             Some(failure) => failure,
             None => {
-                // What it said before it ended is still to be read.
+                // The pipe may still hold lines that it wrote before it ended.
                 let rest = async {
-                    while let Some(line) = said.next().await {
-                        if self.take(line, &mut attention).await.is_err() {
+                    while let Some(line) = output.next().await {
+                        if self.handle_line(line, &mut liveness).await.is_err() {
                             break;
                         }
                     }
@@ -264,109 +267,114 @@ impl Connection {
         };
         process.end().await;
         if !silent {
-            let _ = timeout(program.grace, complaints).await;
+            let _ = timeout(program.grace, stderr).await;
         }
-        let complaint = self.complaint.lock().expect("nothing panics while it holds this lock");
-        let said = Some(complaint.clone()).filter(|said| !said.is_empty());
-        Failure { message: said, ..failure }
+        let last_line =
+            self.last_stderr_line.lock().expect("nothing panics while it holds this lock");
+        let message = Some(last_line.clone()).filter(|message| !message.is_empty());
+        Failure { message, ..failure }
     }
 
-    /// Logs what the handler complains about, and remembers the last of it.
-    async fn complaints(&self, stderr: ChildStderr) {
-        let mut lines = Lines::new(stderr, COMPLAINT);
-        while let Some(Line::Whole(line) | Line::Cut(line)) = lines.next().await {
+    /// Logs the handler's standard error, and keeps the last line.
+    async fn log_stderr(&self, stderr: ChildStderr) {
+        let mut lines = LineReader::new(stderr, STDERR_LINE);
+        while let Some(BoundedLine::Whole(line) | BoundedLine::Truncated(line)) = lines.next().await
+        {
             let text = String::from_utf8_lossy(&line);
             tracing::info!(agent = %self.agent, "{text}");
-            let mut last = self.complaint.lock().expect("nothing panics while it holds this lock");
+            let mut last =
+                self.last_stderr_line.lock().expect("nothing panics while it holds this lock");
             *last = text.into_owned();
         }
     }
 
-    /// Takes a line of the handler to where it belongs. An error means that it cannot go on.
-    async fn take(&self, line: Line, attention: &mut Attention) -> Result<(), Failure> {
+    /// Dispatches one line of the handler. An error means that the process has to be ended.
+    async fn handle_line(&self, line: BoundedLine, liveness: &mut Liveness) -> Result<(), Failure> {
         let line = match line {
-            Line::Whole(line) => line,
-            Line::Cut(line) => {
-                self.nonsense(&line, &format!("longer than {LINE} bytes"));
+            BoundedLine::Whole(line) => line,
+            BoundedLine::Truncated(line) => {
+                self.report_invalid_line(&line, &format!("longer than {LINE} bytes"));
                 return Ok(());
             }
         };
         let json = whole_characters(&line);
-        let said = match line::Line::read(&json) {
-            Ok(said) => said,
+        let read = match line::FromHandler::read(&json) {
+            Ok(read) => read,
             Err(why) => {
-                match serde_json::from_slice::<Whose>(&json) {
-                    Ok(whose) => {
-                        let said = Said::broke("wrote a line that is wrong", why);
-                        self.deliver(&whose.turn, said, &line).await;
+                match serde_json::from_slice::<TurnOnly>(&json) {
+                    Ok(only) => {
+                        let event = TurnEvent::violation("wrote a line that is wrong", why);
+                        self.deliver(&only.turn, event, &line).await;
                     }
-                    Err(_) => self.nonsense(&line, &why.to_string()),
+                    Err(_) => self.report_invalid_line(&line, &why.to_string()),
                 }
                 return Ok(());
             }
         };
-        let (turn, said) = match said {
-            line::Line::Hello(Hello { protocol, ping }) => return attention.greet(protocol, ping),
-            line::Line::Pong(Pong { id }) => {
-                attention.asked.2 |= attention.asked.0 == id;
+        let (turn, event) = match read {
+            line::FromHandler::Hello(Hello { protocol, ping }) => {
+                return liveness.greet(protocol, ping);
+            }
+            line::FromHandler::Pong(Pong { id }) => {
+                liveness.last_ping.2 |= liveness.last_ping.0 == id;
                 return Ok(());
             }
-            line::Line::Status(mut status) => {
+            line::FromHandler::Status(mut status) => {
                 let turn = std::mem::take(&mut status.turn);
-                (turn, Said::Status(status.state, status.into_parts()))
+                (turn, TurnEvent::Status(status.state, status.into_parts()))
             }
-            line::Line::Artifact(mut piece) => {
+            line::FromHandler::Artifact(mut piece) => {
                 let turn = std::mem::take(&mut piece.turn);
                 let (append, last_chunk) = (piece.append, piece.last_chunk);
-                (turn, Said::Artifact(piece.into_artifact(), append, last_chunk))
+                (turn, TurnEvent::Artifact(piece.into_artifact(), append, last_chunk))
             }
-            line::Line::Error(Failed { turn, kind, message, detail }) => {
+            line::FromHandler::Error(Failed { turn, kind, message, detail }) => {
                 let kind: String = kind.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
                 let kind = format!("failed ({kind})");
-                // Both are the handler's own words, and one does not hold the other.
+                // `full` is shown instead of `message`, so it has to contain both.
                 let full = match (&message, detail) {
                     (Some(message), Some(detail)) => Some(format!("{message}\n{detail}")),
                     (None, detail) => detail,
                     (Some(_), None) => None,
                 };
-                (turn, Said::Failed(Failure { kind, message, full }))
+                (turn, TurnEvent::Failed(Failure { kind, message, full }))
             }
         };
-        if !attention.greeted {
+        if !liveness.greeted {
             return Err(Failure::new("did not say hello before anything else"));
         }
-        self.deliver(&turn, said, &line).await;
+        self.deliver(&turn, event, &line).await;
         Ok(())
     }
 
-    /// Puts a line into the mail of its turn, as soon as there is room.
-    async fn deliver(&self, turn: &str, said: Said, line: &[u8]) {
+    /// Queues a line for its turn, as soon as the buffer has room for it.
+    async fn deliver(&self, turn: &str, event: TurnEvent, line: &[u8]) {
         let number: Option<u64> = turn.parse().ok();
-        let (mail, was_there) = {
+        let (inbound, was_there) = {
             let mut turns = self.turns();
-            let seat = number.and_then(|number| turns.open.get_mut(&number));
-            let mail = seat.map(|seat| {
-                seat.is_broken |= matches!(said, Said::Broke(_));
-                seat.mail.clone()
+            let pending = number.and_then(|number| turns.open.get_mut(&number));
+            let inbound = pending.map(|pending| {
+                pending.is_broken |= matches!(event, TurnEvent::ProtocolViolation(_));
+                pending.inbound.clone()
             });
-            (mail, number.is_some_and(|number| (1..=turns.begun).contains(&number)))
+            (inbound, number.is_some_and(|number| (1..=turns.begun).contains(&number)))
         };
-        match mail {
-            Some(mail) => {
-                let share = u32::try_from(line.len().min(ROOM)).unwrap_or(u32::MAX);
-                let room = Arc::clone(&self.room).acquire_many_owned(share).await.ok();
-                // A turn that is over meanwhile has no use for it.
-                let _ = mail.send(Mail { said, bytes: line.len(), _room: room }).await;
+        match inbound {
+            Some(inbound) => {
+                let share = u32::try_from(line.len().min(MAX_BUFFERED)).unwrap_or(u32::MAX);
+                let permit = Arc::clone(&self.buffer).acquire_many_owned(share).await.ok();
+                // An error means that the turn has been closed meanwhile.
+                let _ = inbound.send(Inbound { event, bytes: line.len(), _permit: permit }).await;
             }
-            // It cannot know yet that the turn is over.
+            // The handler wrote this before it read that the turn is over.
             None if was_there => {}
-            None => self.nonsense(line, "there is no such turn"),
+            None => self.report_invalid_line(line, "there is no such turn"),
         }
     }
 
-    /// A line that belongs to nobody. If there is only one turn it is to blame; if there are more,
-    /// none of them is to suffer for another, nor for one that has failed and is not let go of.
-    fn nonsense(&self, line: &[u8], why: &str) {
+    /// Logs a line that names no known turn. If exactly one turn is open, the line is taken for its own
+    /// and fails it; with several open turns it could fail the wrong one.
+    fn report_invalid_line(&self, line: &[u8], why: &str) {
         let text: String = String::from_utf8_lossy(line).chars().take(SHOWN).collect();
         tracing::warn!(agent = %self.agent, line = text, why, "the handler broke the line protocol");
         let mut turns = self.turns();
@@ -374,24 +382,24 @@ impl Connection {
         if let (Some(only), None) = (open.next(), open.next())
             && !only.is_broken
         {
-            let said = Said::broke("wrote a line that makes no sense", why);
-            // If its mail is full the turn is alive, and the line is in the log.
-            let sent = only.mail.try_send(Mail { said, bytes: 0, _room: None });
+            let event = TurnEvent::violation("wrote a line that makes no sense", why);
+            // If the queue is full the turn is making progress; the line is in the log anyway.
+            let sent = only.inbound.try_send(Inbound { event, bytes: 0, _permit: None });
             only.is_broken = sent.is_ok();
         }
     }
 }
 
-impl Said {
-    fn broke(kind: &str, why: impl fmt::Display) -> Self {
-        Self::Broke(Failure { message: Some(why.to_string()), ..Failure::new(kind) })
+impl TurnEvent {
+    fn violation(kind: &str, why: impl fmt::Display) -> Self {
+        Self::ProtocolViolation(Failure { message: Some(why.to_string()), ..Failure::new(kind) })
     }
 }
 
-impl Attention {
+impl Liveness {
     fn new() -> Self {
         let now = Instant::now();
-        Self { started: now, greeted: false, ping: None, asked: (0, now, true) }
+        Self { started: now, greeted: false, ping: None, last_ping: (0, now, true) }
     }
 
     fn greet(&mut self, protocol: u32, ping: Option<u64>) -> Result<(), Failure> {
@@ -404,73 +412,73 @@ impl Attention {
             return Err(Failure::new("said hello twice"));
         }
         let ping = ping.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-        self.ping = ping.map(|pause| pause.min(LONGEST_PING));
-        self.asked.1 = Instant::now();
+        self.ping = ping.map(|pause| pause.min(MAX_PING_INTERVAL));
+        self.last_ping.1 = Instant::now();
         Ok(())
     }
 
-    /// Waits until there is something to check.
+    /// Waits until the hello or the next ping is due.
     async fn due(&self) {
         match (self.greeted, self.ping) {
-            (false, _) => sleep_until(self.started + HELLO).await,
-            (true, Some(pause)) => sleep_until(self.asked.1 + pause).await,
+            (false, _) => sleep_until(self.started + HELLO_TIMEOUT).await,
+            (true, Some(pause)) => sleep_until(self.last_ping.1 + pause).await,
             (true, None) => std::future::pending().await,
         }
     }
 
-    /// Sends the next ping, unless the last one was not answered.
+    /// Sends the next ping, or fails if the hello is missing or the last ping was not answered.
     fn check(&mut self, outgoing: &mpsc::Sender<Vec<u8>>) -> Result<(), Failure> {
-        let (id, _, is_answered) = self.asked;
+        let (id, _, is_answered) = self.last_ping;
         if !self.greeted {
             return Err(Failure::new("did not say hello in time"));
         }
-        let ping = Told::Ping { id: id + 1 }.encode();
+        let ping = ToHandler::Ping { id: id + 1 }.encode();
         if !is_answered || outgoing.try_send(ping).is_err() {
             return Err(Failure::new("did not answer a ping in time"));
         }
-        self.asked = (id + 1, Instant::now(), false);
+        self.last_ping = (id + 1, Instant::now(), false);
         Ok(())
     }
 }
 
-impl Place {
-    /// What the turn is called among those of its handler.
+impl TurnHandle {
+    /// The name of the turn in the line protocol.
     pub(super) fn name(&self) -> String {
         self.number.to_string()
     }
 
-    /// Sends the handler a line, as soon as it takes one.
-    pub(super) async fn tell(&self, line: Vec<u8>) {
-        // A handler that is gone is told nothing; its mail has ended as well.
+    /// Sends a line to the handler, as soon as its queue has room.
+    pub(super) async fn send(&self, line: Vec<u8>) {
+        // An error means that the process has ended; then `next` returns `None` as well.
         let _ = self.connection.outgoing.send(line).await;
     }
 
-    /// Why the handler is gone.
+    /// The reason why the handler's process ended.
     pub(super) fn failure(&self) -> Failure {
         self.connection.failure()
     }
 
-    /// The next line of the handler; `None` once it is gone.
-    pub(super) async fn next(&mut self) -> Option<Mail> {
-        let mail = self.mail.recv().await;
-        let is_end = mail.as_ref().is_some_and(|mail| match &mail.said {
-            Said::Status(state, _) => state.is_terminal() || state.is_interrupted(),
-            Said::Failed(_) => true,
-            Said::Artifact(..) | Said::Broke(_) => false,
+    /// The next line about this turn; `None` once the process has ended.
+    pub(super) async fn next(&mut self) -> Option<Inbound> {
+        let inbound = self.inbound.recv().await;
+        let is_end = inbound.as_ref().is_some_and(|inbound| match &inbound.event {
+            TurnEvent::Status(state, _) => state.is_terminal() || state.is_interrupted(),
+            TurnEvent::Failed(_) => true,
+            TurnEvent::Artifact(..) | TurnEvent::ProtocolViolation(_) => false,
         });
-        self.is_over |= is_end || mail.is_none();
-        self.connection.turns().was_useful |= is_end;
-        mail
+        self.is_over |= is_end || inbound.is_none();
+        self.connection.turns().finished_a_turn |= is_end;
+        inbound
     }
 }
 
-impl Drop for Place {
+impl Drop for TurnHandle {
     fn drop(&mut self) {
         self.connection.turns().open.remove(&self.number);
     }
 }
 
-/// Writes whole lines for as long as somebody reads them.
+/// Writes lines to the handler until it closes its input.
 async fn write(stdin: Option<ChildStdin>, hello: Vec<u8>, mut lines: mpsc::Receiver<Vec<u8>>) {
     let Some(mut stdin) = stdin else { return };
     let mut next = Some(hello);

@@ -6,14 +6,14 @@ use herald_engine::Turn;
 use herald_protocol::{Artifact, Message, Metadata, Part, TaskState};
 use serde::{Deserialize, Serialize};
 
-/// The version that is spoken here.
+/// The version that is examples here.
 pub(super) const VERSION: u32 = 1;
 
 /// What a handler reads. Its type, and the turn where there is one, come first in the line, so that
 /// handlers without a JSON parser can find them.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub(super) enum Told<'a> {
+pub(super) enum ToHandler<'a> {
     /// Comes first.
     Hello { protocol: u32, agent: &'a str },
     /// There is something to do.
@@ -47,10 +47,10 @@ pub(super) struct Begin<'a> {
 
 /// A line that a handler writes.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) enum FromHandler {
     Hello(Hello),
-    Status(Status),
-    Artifact(Piece),
+    Status(TurnStatus),
+    Artifact(ArtifactChunk),
     Error(Failed),
     Pong(Pong),
 }
@@ -65,7 +65,7 @@ pub(super) struct Hello {
 
 /// The state of a turn.
 #[derive(Debug, Deserialize)]
-pub(super) struct Status {
+pub(super) struct TurnStatus {
     pub(super) turn: String,
     pub(super) state: TaskState,
     text: Option<String>,
@@ -76,7 +76,7 @@ pub(super) struct Status {
 /// A result, or the next piece of one.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Piece {
+pub(super) struct ArtifactChunk {
     pub(super) turn: String,
     artifact_id: Option<String>,
     name: Option<String>,
@@ -108,11 +108,11 @@ pub(super) struct Pong {
 
 /// The part of a line that says whose it is, whatever else is wrong with it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Whose {
+pub(super) struct TurnOnly {
     pub(super) turn: String,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ToHandler<'a> {
     /// What a turn is about, under the name it has among the turns of this handler.
     pub(super) fn begin(name: &'a str, turn: &'a Turn, attempt: u32) -> Self {
         let task = turn.task();
@@ -138,7 +138,7 @@ impl<'a> Told<'a> {
     }
 }
 
-impl Line {
+impl FromHandler {
     /// Reads a line: its type first, then the members of that type. An enum with a tag among its
     /// members would keep the whole line as a tree before it knows the type.
     pub(super) fn read(line: &[u8]) -> Result<Self, serde_json::Error> {
@@ -166,13 +166,13 @@ impl Line {
     }
 }
 
-impl Status {
+impl TurnStatus {
     pub(super) fn into_parts(self) -> Vec<Part> {
         joined(self.text, self.parts)
     }
 }
 
-impl Piece {
+impl ArtifactChunk {
     pub(super) fn into_artifact(self) -> Artifact {
         Artifact {
             artifact_id: self.artifact_id.unwrap_or_else(|| "output".to_owned()).into(),
@@ -209,18 +209,18 @@ mod tests {
     #[test]
     fn the_schema_has_the_lines_that_are_spoken() {
         let schema: Value = serde_json::from_str(SCHEMA).unwrap();
-        let told = [
-            Told::Hello { protocol: VERSION, agent: "a" },
-            Told::Cancel { turn: "1", metadata: None },
-            Told::Ping { id: 1 },
+        let sent = [
+            ToHandler::Hello { protocol: VERSION, agent: "a" },
+            ToHandler::Cancel { turn: "1", metadata: None },
+            ToHandler::Ping { id: 1 },
         ];
-        let mut spoken: BTreeSet<String> = told
+        let mut examples: BTreeSet<String> = sent
             .iter()
-            .map(|told| serde_json::from_slice::<Value>(&told.encode()).unwrap())
+            .map(|sent| serde_json::from_slice::<Value>(&sent.encode()).unwrap())
             .map(|line| line["type"].as_str().unwrap().to_owned())
             .collect();
-        spoken.insert("begin".to_owned());
-        assert_eq!(spoken, types(&schema, "toHandler"));
+        examples.insert("begin".to_owned());
+        assert_eq!(examples, types(&schema, "toHandler"));
         let mut heard = BTreeSet::new();
         for (name, members) in [
             ("hello", "\"protocol\":1"),
@@ -230,7 +230,7 @@ mod tests {
             ("pong", "\"id\":18446744073709551615"),
         ] {
             let line = format!("{{{members},\"type\":\"{name}\",\"later\":[]}}");
-            Line::read(line.as_bytes()).unwrap_or_else(|why| panic!("{line}: {why}"));
+            FromHandler::read(line.as_bytes()).unwrap_or_else(|why| panic!("{line}: {why}"));
             heard.insert(name.to_owned());
         }
         assert_eq!(heard, types(&schema, "fromHandler"));

@@ -1,29 +1,29 @@
-//! Chat completions as JSON: what is sent, and what comes back piece by piece.
+//! Chat completions as JSON: the request, and the chunks of a response.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What every request says beside the conversation: the model, and further members of the body.
+/// Members of every request beside the messages: the model, and further ones from the configuration.
 #[derive(Debug, Clone)]
 pub struct Parameters(Map<String, Value>);
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Chat {
+pub(super) struct ChatMessage {
     role: &'static str,
-    content: Content,
+    content: ChatContent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(super) enum Content {
+pub(super) enum ChatContent {
     Text(String),
-    Pieces(Vec<Piece>),
+    Pieces(Vec<ContentPart>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Piece {
+pub(super) enum ContentPart {
     Text { text: String },
     ImageUrl { image_url: ImageUrl },
 }
@@ -33,65 +33,65 @@ pub(super) struct ImageUrl {
     url: String,
 }
 
-/// What a model says, one after the other.
+/// One event of an answer.
 #[derive(Debug)]
-pub(super) enum Word {
-    /// More of its answer.
-    Said(String),
-    /// More of why it does not answer.
-    Refused(String),
-    /// That it has finished.
+pub(super) enum AnswerEvent {
+    /// More text of the answer.
+    Text(String),
+    /// More text of a refusal.
+    Refusal(String),
+    /// The end of the answer.
     End(Finish),
 }
 
-/// What a model says about its answer.
+/// The end of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Finish {
-    /// Why it ended where it did.
+    /// The finish reason.
     pub(super) reason: Option<String>,
-    /// What it took.
+    /// The tokens used.
     pub(super) usage: Option<Map<String, Value>>,
 }
 
 /// One event of the stream or, from endpoints that do not stream, all of them at once.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Chunk {
+pub(super) struct CompletionChunk {
     #[serde(default)]
-    pub(super) choices: Vec<Choice>,
+    pub(super) choices: Vec<CompletionChoice>,
     pub(super) usage: Option<Map<String, Value>>,
     pub(super) error: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Choice {
+pub(super) struct CompletionChoice {
     #[serde(default)]
     pub(super) index: u32,
     #[serde(alias = "message")]
-    pub(super) delta: Option<Delta>,
+    pub(super) delta: Option<CompletionDelta>,
     pub(super) finish_reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Delta {
+pub(super) struct CompletionDelta {
     pub(super) content: Option<String>,
     pub(super) refusal: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Request<'a> {
+struct CompletionRequest<'a> {
     #[serde(flatten)]
     parameters: &'a Map<String, Value>,
-    messages: &'a [Chat],
+    messages: &'a [ChatMessage],
 }
 
 impl Parameters {
-    /// Members that are not for others to set.
+    /// Members that the configuration may not set.
     pub const OWN: [&'static str; 4] = ["model", "messages", "stream", "n"];
 
     /// A model, and further members of the body such as `temperature`.
     pub fn new(model: &str, further: Map<String, Value>) -> Self {
         let mut members = Map::new();
-        // Otherwise a stream does not say what it took. Who knows better says so in `further`.
+        // Without this a stream has no usage. The configuration can override it in `further`.
         let usage = Map::from_iter([("include_usage".to_owned(), Value::Bool(true))]);
         members.insert("stream_options".to_owned(), Value::Object(usage));
         members.extend(further);
@@ -101,27 +101,27 @@ impl Parameters {
     }
 
     /// The body of a request.
-    pub(super) fn request(&self, messages: &[Chat]) -> Vec<u8> {
-        serde_json::to_vec(&Request { parameters: &self.0, messages })
+    pub(super) fn request(&self, messages: &[ChatMessage]) -> Vec<u8> {
+        serde_json::to_vec(&CompletionRequest { parameters: &self.0, messages })
             .expect("its keys are strings")
     }
 }
 
-impl Chat {
+impl ChatMessage {
     pub(super) fn system(text: &str) -> Self {
-        Self { role: "system", content: Content::Text(text.to_owned()) }
+        Self { role: "system", content: ChatContent::Text(text.to_owned()) }
     }
 
-    pub(super) fn user(content: Content) -> Self {
+    pub(super) fn user(content: ChatContent) -> Self {
         Self { role: "user", content }
     }
 
     pub(super) fn assistant(text: String) -> Self {
-        Self { role: "assistant", content: Content::Text(text) }
+        Self { role: "assistant", content: ChatContent::Text(text) }
     }
 }
 
-impl Piece {
+impl ContentPart {
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }

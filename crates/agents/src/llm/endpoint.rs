@@ -1,4 +1,4 @@
-//! The way to a model: one request, tried again until the first word, and the words of its answer.
+//! Endpoint of a model: requests with retry until the first event, and the stream of the answer.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -15,83 +15,83 @@ use reqwest::{
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
-    chat::{Chunk, Finish, Word},
-    complaint,
+    chat::{AnswerEvent, CompletionChunk, Finish},
+    error_body,
 };
 use crate::{failure::Failure, text::whole_characters};
 
-/// Bytes of one event, and of an answer that is no stream.
+/// Largest event of a stream, and largest response that is not a stream.
 const EVENT: usize = 1 << 20;
 
-/// Bytes of a complaint. Whoever has more to say is not listened to: what is cut off may be half of
-/// a secret.
-const COMPLAINT: usize = 64 << 10;
+/// Largest error body. A longer one is dropped as a whole: a truncated one could end within a secret,
+/// which redaction would then miss.
+const MAX_ERROR_BODY: usize = 64 << 10;
 
-/// How long after its end an answer may say what it took, and that nothing more comes. Many servers
-/// never say the latter, and leave the connection open.
+/// Time that a stream has for usage and its end marker after the finish reason. Many servers send no end
+/// marker and leave the connection open.
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
-/// The first pause before a request is tried again; each is about twice the one before.
+/// First delay before a retry; each further one is about twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The longest pause. An endpoint that asks for a longer one is not waited for.
+/// Longest delay before a retry. If an endpoint asks for more, the request fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Where a model is, who asks it, and for how long.
+/// A model's endpoint: its URL, key and timeouts.
 #[derive(Clone)]
 pub struct Endpoint {
     client: Client,
     url: Url,
     authorization: Option<HeaderValue>,
-    /// What nobody may be shown: the key, and what the URL may hold of the kind.
+    /// Secrets to redact: the key, and credentials in the URL.
     secrets: Secrets,
     patience: Patience,
 }
 
-/// How long an endpoint is waited for.
+/// Timeouts and retries of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For a connection.
+    /// Timeout of the connection.
     pub connect: Duration,
-    /// For the first word of an answer, from each request on.
+    /// Timeout of the first event, per request.
     pub first_token: Duration,
-    /// For the next sign of life; `None` is for ever.
+    /// Stall timeout between two reads of a stream; `None` for no limit.
     pub idle: Option<Duration>,
-    /// How often a request is tried again while there is no word.
+    /// Retries of a request before its first event.
     pub retries: usize,
 }
 
-/// Why there can be no such endpoint.
+/// Error in the settings of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointError {
     /// The URL cannot be called.
     Url,
-    /// The key cannot stand in a header.
+    /// The key contains characters that a header cannot have.
     Key,
     /// TLS cannot be set up; the text says why.
     Tls(String),
 }
 
-/// The words of one answer, as they come.
-pub(super) struct Answer {
+/// The events of one answer.
+pub(super) struct AnswerStream {
     response: Response,
     parser: sse::Parser,
-    words: VecDeque<Word>,
+    events: VecDeque<AnswerEvent>,
     finish: Finish,
-    /// Until when it is listened to, once the model has said that it has finished.
+    /// Deadline for the rest of the stream, set once the finish reason has arrived.
     ends: Option<Instant>,
     idle: Duration,
 }
 
-/// Why there is no answer, and whether there may be one later.
-pub(super) struct Unanswered {
+/// A failed request, and when it may be repeated.
+pub(super) struct RequestFailure {
     pub(super) failure: Failure,
-    pub(super) again: Option<Again>,
+    pub(super) again: Option<RetryTime>,
 }
 
 /// When to try again.
 #[derive(Clone, Copy)]
-pub(super) enum Again {
+pub(super) enum RetryTime {
     Soon,
     After(Duration),
 }
@@ -128,32 +128,33 @@ impl Endpoint {
             Ok::<_, reqwest::header::InvalidHeaderValue>(value)
         });
         let authorization = authorization.transpose().map_err(|_| EndpointError::Key)?;
-        // Whoever is redirected would take the key along.
+        // A redirect would send the key to another server.
         let client = Client::builder()
             .redirect(Policy::none())
             .no_proxy()
             .referer(false)
             .connect_timeout(patience.connect)
-            // Shorter than most servers', so that no request meets a connection that is being closed.
+            // Shorter than the idle timeout of most servers, so that no request meets a connection
+            // that is being closed.
             .pool_idle_timeout(Duration::from_secs(20))
             .user_agent(concat!("herald/", env!("CARGO_PKG_VERSION")));
-        // To read the system's roots takes long, and a connection in the open needs none.
+        // Loading the system's roots is slow, and plain HTTP does not need them.
         let client = if is_plain { client.tls_certs_only([]) } else { client };
         let client = client.build().map_err(|fault| EndpointError::Tls(causes(&fault)))?;
         Ok(Self { client, url, authorization, secrets, patience })
     }
 
-    /// What nobody may be shown.
+    /// Secrets to redact in everything that the endpoint sends.
     pub(super) fn secrets(&self) -> &Secrets {
         &self.secrets
     }
 
-    /// Asks until there is a first word: that, and the rest of the answer.
+    /// Sends the request, with retries until the first event, and returns that and the rest of the stream.
     pub(super) async fn ask(
         &self,
         body: Vec<u8>,
         trace: Option<&TraceContext>,
-    ) -> Result<(Word, Answer), Unanswered> {
+    ) -> Result<(AnswerEvent, AnswerStream), RequestFailure> {
         let headers = self.headers(trace);
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(FIRST_PAUSE)
@@ -170,10 +171,10 @@ impl Endpoint {
                 Err(_) => {
                     let limit = limit.as_secs_f64();
                     let kind = format!("got no answer from its model within {limit} s");
-                    // Who was waited for so long is not waited for again.
-                    return Err(Unanswered {
+                    // A request that used up its whole timeout is not repeated.
+                    return Err(RequestFailure {
                         failure: Failure::new(kind),
-                        again: Some(Again::Soon),
+                        again: Some(RetryTime::Soon),
                     });
                 }
             };
@@ -181,9 +182,9 @@ impl Endpoint {
                 return Err(unanswered);
             };
             let pause = match again {
-                Again::Soon => pause,
-                Again::After(asked) if asked > LONGEST_PAUSE => return Err(unanswered),
-                Again::After(asked) => pause.max(asked),
+                RetryTime::Soon => pause,
+                RetryTime::After(asked) if asked > LONGEST_PAUSE => return Err(unanswered),
+                RetryTime::After(asked) => pause.max(asked),
             };
             tracing::debug!(kind = unanswered.failure.kind, ?pause, "the model is asked again");
             sleep(pause).await;
@@ -194,35 +195,33 @@ impl Endpoint {
         &self,
         headers: HeaderMap,
         body: Vec<u8>,
-    ) -> Result<(Word, Answer), Unanswered> {
+    ) -> Result<(AnswerEvent, AnswerStream), RequestFailure> {
         let request = self.client.post(self.url.clone()).headers(headers).body(body);
         let response = request.send().await.map_err(|fault| {
             let failure = broken("could not reach its model", fault);
-            Unanswered { failure, again: Some(Again::Soon) }
+            RequestFailure { failure, again: Some(RetryTime::Soon) }
         })?;
         if !response.status().is_success() {
             return Err(self.refused(response).await);
         }
-        let mut answer = Answer {
+        let mut answer = AnswerStream {
             response,
             parser: sse::Parser::new(EVENT),
-            words: VecDeque::new(),
+            events: VecDeque::new(),
             finish: Finish::default(),
             ends: None,
-            // Until the first word there is another limit.
+            // Until the first event the timeout of the whole request applies.
             idle: Duration::MAX,
         };
-        let word = match answer.is_stream() {
-            true => answer.next_or_end().await,
-            false => answer.read_whole().await,
-        };
-        match word {
-            Ok(Some(word)) => {
+        let event =
+            if answer.is_stream() { answer.next_or_end().await } else { answer.read_whole().await };
+        match event {
+            Ok(Some(event)) => {
                 answer.idle = self.patience.idle.unwrap_or(Duration::MAX);
-                Ok((word, answer))
+                Ok((event, answer))
             }
-            Ok(None) => Err(Unanswered { failure: broke_off(), again: Some(Again::Soon) }),
-            Err(failure) => Err(Unanswered { failure, again: None }),
+            Ok(None) => Err(RequestFailure { failure: broke_off(), again: Some(RetryTime::Soon) }),
+            Err(failure) => Err(RequestFailure { failure, again: None }),
         }
     }
 
@@ -243,42 +242,43 @@ impl Endpoint {
         headers
     }
 
-    async fn refused(&self, mut response: Response) -> Unanswered {
+    async fn refused(&self, mut response: Response) -> RequestFailure {
         let status = response.status();
         let wait = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let wait = wait.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
-        // What cannot be read of a complaint is not worth a second one.
-        let complaint = body(&mut response, COMPLAINT).await.ok().flatten();
-        let kind = match status.is_redirection() {
-            true => "was sent elsewhere by its model's endpoint, which is not followed".to_owned(),
-            false => format!("was refused by its model's endpoint with status {}", status.as_u16()),
+        // If the error body cannot be read, the status alone is reported.
+        let body = body(&mut response, MAX_ERROR_BODY).await.ok().flatten();
+        let kind = if status.is_redirection() {
+            "was sent elsewhere by its model's endpoint, which is not followed".to_owned()
+        } else {
+            format!("was refused by its model's endpoint with status {}", status.as_u16())
         };
         let passes = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        let again = passes.then(|| wait.map_or(Again::Soon, Again::After));
-        let message = complaint.and_then(|said| complaint::word(&said));
-        Unanswered { failure: Failure { message, ..Failure::new(kind) }, again }
+        let again = passes.then(|| wait.map_or(RetryTime::Soon, RetryTime::After));
+        let message = body.and_then(|body| error_body::message(&body));
+        RequestFailure { failure: Failure { message, ..Failure::new(kind) }, again }
     }
 }
 
-impl Answer {
-    /// The next word. That it has finished is the last one.
-    pub(super) async fn next(&mut self) -> Result<Word, Failure> {
+impl AnswerStream {
+    /// The next event; the last one is [`AnswerEvent::End`].
+    pub(super) async fn next(&mut self) -> Result<AnswerEvent, Failure> {
         self.next_or_end().await?.ok_or_else(broke_off)
     }
 
-    /// The next word, or none if the stream ended before the answer did.
-    async fn next_or_end(&mut self) -> Result<Option<Word>, Failure> {
+    /// The next event, or `None` if the stream ended before the answer did.
+    async fn next_or_end(&mut self) -> Result<Option<AnswerEvent>, Failure> {
         loop {
-            if let Some(word) = self.words.pop_front() {
-                return Ok(Some(word));
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
             }
             if self.finish.reason.is_some() {
-                // Counted from here: how long it takes to write down what it said is our own affair.
+                // The stall timeout starts with the read: the time for our own writes does not count.
                 let ends = *self.ends.get_or_insert_with(|| Instant::now() + AFTERWARDS);
                 match timeout_at(ends, self.response.chunk()).await {
                     Ok(Ok(Some(bytes))) if Instant::now() < ends => self.take(&bytes)?,
-                    // It has said that it has finished, so that nothing is missing.
+                    // The finish reason has arrived, so the answer is complete.
                     Ok(_) | Err(_) => self.end(),
                 }
                 continue;
@@ -306,19 +306,19 @@ impl Answer {
         kind.trim().eq_ignore_ascii_case("text/event-stream")
     }
 
-    /// The first word of an endpoint that does not stream, or none if its answer broke off.
-    async fn read_whole(&mut self) -> Result<Option<Word>, Failure> {
+    /// The first event of a response that is not a stream, or `None` if its body ended early.
+    async fn read_whole(&mut self) -> Result<Option<AnswerEvent>, Failure> {
         let Some(body) = body(&mut self.response, EVENT).await? else { return Ok(None) };
-        match serde_json::from_slice::<Chunk>(&whole_characters(body.as_bytes())) {
+        match serde_json::from_slice::<CompletionChunk>(&whole_characters(body.as_bytes())) {
             Ok(chunk) if !chunk.choices.is_empty() || chunk.error.is_some() => {
                 self.hear(chunk)?;
                 self.end();
-                Ok(self.words.pop_front())
+                Ok(self.events.pop_front())
             }
             Ok(_) | Err(_) => {
                 let kind = self.response.headers().get(CONTENT_TYPE);
                 let kind = kind.and_then(|value| value.to_str().ok()).unwrap_or("no content type");
-                let said = complaint::word(&body).unwrap_or_default();
+                let said = error_body::message(&body).unwrap_or_default();
                 let message = Some(format!("{kind}: {said}"));
                 let kind = "got something from its model's endpoint that is no answer";
                 Err(Failure { message, ..Failure::new(kind) })
@@ -326,9 +326,9 @@ impl Answer {
         }
     }
 
-    /// Nothing more is said.
+    /// Ends the answer.
     fn end(&mut self) {
-        self.words.push_back(Word::End(std::mem::take(&mut self.finish)));
+        self.events.push_back(AnswerEvent::End(std::mem::take(&mut self.finish)));
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
@@ -346,29 +346,30 @@ impl Answer {
             let json = whole_characters(data.as_bytes());
             let chunk = serde_json::from_slice(&json).map_err(|_| {
                 let kind = "got an event from its model that cannot be read";
-                Failure { message: complaint::word(data), ..Failure::new(kind) }
+                Failure { message: error_body::message(data), ..Failure::new(kind) }
             })?;
             self.hear(chunk)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, chunk: Chunk) -> Result<(), Failure> {
+    fn hear(&mut self, chunk: CompletionChunk) -> Result<(), Failure> {
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            let message = complaint::word_in(&error);
+            let message = error_body::message_in(&error);
             return Err(Failure { message, ..Failure::new("got an error from its model") });
         }
         self.finish.usage = chunk.usage.or(self.finish.usage.take());
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
-            let before = self.words.len();
+            let before = self.events.len();
             if let Some(delta) = choice.delta {
-                let said = delta.content.filter(|text| !text.is_empty()).map(Word::Said);
-                let refused = delta.refusal.filter(|text| !text.is_empty()).map(Word::Refused);
-                self.words.extend(said.into_iter().chain(refused));
+                let said = delta.content.filter(|text| !text.is_empty()).map(AnswerEvent::Text);
+                let refused =
+                    delta.refusal.filter(|text| !text.is_empty()).map(AnswerEvent::Refusal);
+                self.events.extend(said.into_iter().chain(refused));
             }
-            // Some endpoints give an empty reason with every word, and some go on after a good one.
+            // Some endpoints send an empty reason with every chunk, and some send text after a valid one.
             let reason = choice.finish_reason.filter(|reason| !reason.is_empty());
-            if self.words.len() > before {
+            if self.events.len() > before {
                 self.ends = None;
             }
             self.finish.reason = reason.or(self.finish.reason.take());
@@ -386,12 +387,12 @@ fn too_large(most: usize) -> Failure {
 }
 
 fn broken(kind: &str, fault: reqwest::Error) -> Failure {
-    // A URL may hold a secret.
+    // The error is shown without its URL, which may contain a secret.
     let message = Some(causes(&fault.without_url()));
     Failure { message, ..Failure::new(kind) }
 }
 
-/// A body that is not longer than that, or none if it broke off.
+/// Reads a body up to a limit; `None` if it ended early.
 async fn body(response: &mut Response, most: usize) -> Result<Option<String>, Failure> {
     let mut body = Vec::new();
     loop {
@@ -408,7 +409,7 @@ async fn body(response: &mut Response, most: usize) -> Result<Option<String>, Fa
     }
 }
 
-/// A fault and what is behind it: why no connection came about is not said by the first.
+/// The text of an error with its causes: the first one does not say why a connection failed.
 fn causes(fault: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(fault), |fault| fault.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,10 +1,10 @@
-//! What a model is told: the system prompt, the conversation, and the message.
+//! Prompt of a model: the system prompt, the conversation so far, and the new message.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use herald_engine::Turn;
 use herald_protocol::{ArtifactId, Content, Message, Part, Role, Task};
 
-use super::chat::{Chat, Content as Said, Piece};
+use super::chat::{ChatContent, ChatMessage, ContentPart};
 
 /// The artifact that answers a task's user for the first time, the second and so on.
 pub(super) fn answer_id(before: usize) -> ArtifactId {
@@ -15,19 +15,19 @@ pub(super) fn answer_id(before: usize) -> ArtifactId {
 }
 
 /// Everything, in order.
-pub(super) fn messages(turn: &Turn, system: Option<&str>, images: bool) -> Vec<Chat> {
-    let mut messages: Vec<Chat> = system.map(Chat::system).into_iter().collect();
+pub(super) fn messages(turn: &Turn, system: Option<&str>, images: bool) -> Vec<ChatMessage> {
+    let mut messages: Vec<ChatMessage> = system.map(ChatMessage::system).into_iter().collect();
     for task in turn.earlier() {
         messages.extend(exchanges(task, None, images));
     }
     messages.extend(exchanges(turn.task(), Some(turn.message()), images));
-    messages.push(Chat::user(said(turn.message(), images)));
+    messages.push(ChatMessage::user(content_of(turn.message(), images)));
     messages
 }
 
 /// The questions of a task that were answered, and the answers, up to this message. What was not
 /// answered is left out: some models want two sides that take turns.
-fn exchanges(task: &Task, until: Option<&Message>, images: bool) -> Vec<Chat> {
+fn exchanges(task: &Task, until: Option<&Message>, images: bool) -> Vec<ChatMessage> {
     let asked = task.history.as_deref().unwrap_or_default().iter();
     let asked = asked
         .take_while(|message| until.is_none_or(|until| until.message_id != message.message_id))
@@ -36,8 +36,8 @@ fn exchanges(task: &Task, until: Option<&Message>, images: bool) -> Vec<Chat> {
     for (number, message) in asked.enumerate() {
         let answer = answer(task, &answer_id(number));
         if !answer.is_empty() {
-            exchanges.push(Chat::user(said(message, images)));
-            exchanges.push(Chat::assistant(answer));
+            exchanges.push(ChatMessage::user(content_of(message, images)));
+            exchanges.push(ChatMessage::assistant(answer));
         }
     }
     exchanges
@@ -51,28 +51,29 @@ fn answer(task: &Task, id: &ArtifactId) -> String {
 }
 
 /// One text where there is nothing but text.
-fn said(message: &Message, images: bool) -> Said {
-    let pieces: Vec<Piece> = message.parts.iter().filter_map(|part| piece(part, images)).collect();
-    let texts: Option<Vec<&str>> = pieces.iter().map(Piece::as_text).collect();
+fn content_of(message: &Message, images: bool) -> ChatContent {
+    let pieces: Vec<ContentPart> =
+        message.parts.iter().filter_map(|part| piece(part, images)).collect();
+    let texts: Option<Vec<&str>> = pieces.iter().map(ContentPart::as_text).collect();
     match texts {
-        Some(texts) => Said::Text(texts.join("\n")),
-        None => Said::Pieces(pieces),
+        Some(texts) => ChatContent::Text(texts.join("\n")),
+        None => ChatContent::Pieces(pieces),
     }
 }
 
-fn piece(part: &Part, images: bool) -> Option<Piece> {
+fn piece(part: &Part, images: bool) -> Option<ContentPart> {
     let media_type = part.media_type.as_deref().unwrap_or_default();
     let is_image = media_type.get(..6).is_some_and(|kind| kind.eq_ignore_ascii_case("image/"));
     match &part.content {
-        Content::Text(text) => Some(Piece::text(text)),
-        Content::Data(value) => Some(Piece::text(value.to_string())),
+        Content::Text(text) => Some(ContentPart::text(text)),
+        Content::Data(value) => Some(ContentPart::text(value.to_string())),
         // The conversation may be older than the setting.
         Content::Raw(_) | Content::Url(_) if is_image && !images => None,
         Content::Raw(bytes) if is_image => {
-            Some(Piece::image(format!("data:{media_type};base64,{}", STANDARD.encode(bytes))))
+            Some(ContentPart::image(format!("data:{media_type};base64,{}", STANDARD.encode(bytes))))
         }
-        Content::Url(url) if is_image => Some(Piece::image(url.clone())),
-        Content::Raw(bytes) => Some(Piece::text(String::from_utf8_lossy(bytes))),
-        Content::Url(url) => Some(Piece::text(url)),
+        Content::Url(url) if is_image => Some(ContentPart::image(url.clone())),
+        Content::Raw(bytes) => Some(ContentPart::text(String::from_utf8_lossy(bytes))),
+        Content::Url(url) => Some(ContentPart::text(url)),
     }
 }

@@ -1,4 +1,4 @@
-//! File descriptors: a program needs some, and waits while the server has too few.
+//! File descriptor limit: a program waits to be started while the server has too few descriptors.
 
 use std::{fs::File, io, time::Duration};
 

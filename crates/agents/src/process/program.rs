@@ -1,4 +1,4 @@
-//! What to run, and where.
+//! Program of an agent: command line, environment and working directory.
 
 use std::{
     collections::BTreeMap,
@@ -46,12 +46,13 @@ impl Program {
     /// Where the program of this name is. It is looked for on `search`, or where the server would.
     pub fn find(name: &str, search: Option<&str>) -> io::Result<PathBuf> {
         let search = search.map(Into::into).or_else(|| env::var_os("PATH"));
-        let path = match name.contains('/') {
+        let path = if name.contains('/') {
             // It runs elsewhere, where the same path would lead to something else.
-            true => Some(std::path::absolute(name)?).filter(|path| is_program(path)),
-            false => env::split_paths(&search.unwrap_or_default())
+            Some(std::path::absolute(name)?).filter(|path| is_program(path))
+        } else {
+            env::split_paths(&search.unwrap_or_default())
                 .map(|directory| directory.join(name))
-                .find(|path| is_program(path)),
+                .find(|path| is_program(path))
         };
         path.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, not_found(name)))
     }
@@ -73,12 +74,12 @@ impl Program {
 }
 
 fn not_found(name: &str) -> String {
-    match name.contains('/') {
-        true if Path::new(name).is_file() => {
-            format!("the program {name:?} may not be run; is it executable (`chmod +x`)?")
-        }
-        true => format!("there is no file {name:?}; is it installed?"),
-        false => format!("there is no program {name:?} on PATH that may be run; is it installed?"),
+    if !name.contains('/') {
+        format!("there is no program {name:?} on PATH that may be run; is it installed?")
+    } else if Path::new(name).is_file() {
+        format!("the program {name:?} may not be run; is it executable (`chmod +x`)?")
+    } else {
+        format!("there is no file {name:?}; is it installed?")
     }
 }
 
@@ -111,9 +112,8 @@ impl Workdir {
 }
 
 fn real(path: &Path) -> io::Result<PathBuf> {
-    let found = path.canonicalize().and_then(|path| match path.is_dir() {
-        true => Ok(path),
-        false => Err(io::ErrorKind::NotADirectory.into()),
+    let found = path.canonicalize().and_then(|path| {
+        if path.is_dir() { Ok(path) } else { Err(io::ErrorKind::NotADirectory.into()) }
     });
     found.map_err(|fault| {
         let path = path.display();

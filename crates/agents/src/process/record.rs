@@ -1,4 +1,4 @@
-//! Which programs run, written down, so that a server that was killed finds them when it comes back.
+//! Records of running programs on disk, so that a server that was killed finds them at its next start.
 //!
 //! The marks in their environment would do if programs left that alone; some write over it.
 
@@ -7,11 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::family::Identity;
+use super::process_tree::Identity;
 
 /// One life of the server, as the name of a directory with an empty file for each of its programs.
 #[derive(Debug, Clone)]
-pub(crate) struct Life {
+pub(crate) struct ServerRun {
     /// How the marks of its programs begin.
     pub(crate) id: String,
     /// The server's own process.
@@ -20,7 +20,7 @@ pub(crate) struct Life {
     boot: String,
 }
 
-impl Life {
+impl ServerRun {
     /// This one. `None` where the kernel does not tell.
     pub(crate) fn own(id: &str) -> Option<Self> {
         Some(Self { id: id.to_owned(), server: Identity::own()?, boot: boot()? })

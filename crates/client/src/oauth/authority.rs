@@ -1,4 +1,4 @@
-//! An authorization server: where it is, and what is asked of it.
+//! Authorization server: discovery, token requests and device flow.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    Grant, Prompt, Session, Token,
+    Grant, OAuthSession, Prompt, Token,
     redirect::{Redirect, Visit, random},
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     error::Error,
     signature::now,
     transport::http::{read, refuse_redirect, request},
-    watch::Private,
+    wire_tap::Private,
 };
 
 /// How long one answer of the server may take.
@@ -38,7 +38,7 @@ const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
 /// An authorization server, as the card and its own description say.
 pub(super) struct Authority<'a> {
-    session: &'a Session,
+    session: &'a OAuthSession,
     /// The flow that the card names.
     grant: Option<Grant>,
     token: Option<String>,
@@ -51,7 +51,7 @@ pub(super) struct Authority<'a> {
 }
 
 /// Why there is no token.
-pub(super) enum Refusal {
+pub(super) enum TokenError {
     /// What was shown is no longer good.
     Over(Error),
     Failed(Error),
@@ -80,7 +80,7 @@ struct Issued {
 }
 
 #[derive(Deserialize)]
-struct Refused {
+struct OAuthErrorBody {
     error: String,
     #[serde(default)]
     error_description: String,
@@ -97,11 +97,11 @@ struct Device {
     interval: Option<u64>,
 }
 
-type Form<'a> = Vec<(&'a str, &'a str)>;
+type FormFields<'a> = Vec<(&'a str, &'a str)>;
 
 impl<'a> Authority<'a> {
     /// Finds out where the server is.
-    pub(super) async fn find(session: &'a Session) -> Result<Self, Error> {
+    pub(super) async fn find(session: &'a OAuthSession) -> Result<Self, Error> {
         let mut found = Self {
             session,
             grant: None,
@@ -228,18 +228,18 @@ impl<'a> Authority<'a> {
         }
         self.token(self.token_url()?, self.scoped(vec![("grant_type", "client_credentials")]))
             .await
-            .map_err(Refusal::into)
+            .map_err(TokenError::into)
     }
 
     /// Renews a token, where it came from.
-    pub(super) async fn refresh(&self, from: &str, refresh: &Secret) -> Result<Token, Refusal> {
+    pub(super) async fn refresh(&self, from: &str, refresh: &Secret) -> Result<Token, TokenError> {
         let url = match &self.refresh {
             Some(url) => url,
-            None => self.token_url().map_err(Refusal::Failed)?,
+            None => self.token_url().map_err(TokenError::Failed)?,
         };
         let origin = |url: &str| Url::parse(url).ok().map(|url| url.origin());
         if origin(from) != origin(url) {
-            return Err(Refusal::Over(Error::login("the token came from another server")));
+            return Err(TokenError::Over(Error::login("the token came from another server")));
         }
         let form = vec![("grant_type", "refresh_token"), ("refresh_token", refresh.expose())];
         let mut token = self.token(url, form).await?;
@@ -355,7 +355,7 @@ impl<'a> Authority<'a> {
             ("redirect_uri", &redirect.url),
             ("code_verifier", &verifier),
         ];
-        self.token(self.token_url()?, form).await.map_err(Refusal::into)
+        self.token(self.token_url()?, form).await.map_err(TokenError::into)
     }
 
     /// Refuses a code that another server than the one that was asked gave out (RFC 9207).
@@ -376,7 +376,7 @@ impl<'a> Authority<'a> {
     }
 
     /// A form with the scopes and further parameters that were set.
-    fn scoped<'f>(&'f self, mut form: Form<'f>) -> Form<'f> {
+    fn scoped<'f>(&'f self, mut form: FormFields<'f>) -> FormFields<'f> {
         let oauth = &self.session.oauth;
         if !self.session.scopes.is_empty() {
             form.push(("scope", &self.session.scopes));
@@ -385,15 +385,19 @@ impl<'a> Authority<'a> {
         form
     }
 
-    async fn token(&self, url: &str, form: Form<'_>) -> Result<Token, Refusal> {
+    async fn token(&self, url: &str, form: FormFields<'_>) -> Result<Token, TokenError> {
         match self.try_token(url, form).await {
             Ok(Ok(token)) => Ok(token),
             Ok(Err(refused)) => Err(self.refusal(&refused)),
-            Err(error) => Err(Refusal::Failed(error)),
+            Err(error) => Err(TokenError::Failed(error)),
         }
     }
 
-    async fn try_token(&self, url: &str, form: Form<'_>) -> Result<Result<Token, Refused>, Error> {
+    async fn try_token(
+        &self,
+        url: &str,
+        form: FormFields<'_>,
+    ) -> Result<Result<Token, OAuthErrorBody>, Error> {
         let issued: Issued = match self.try_post(url, form).await? {
             Ok(issued) => issued,
             Err(refused) => return Ok(Err(refused)),
@@ -416,15 +420,15 @@ impl<'a> Authority<'a> {
         }))
     }
 
-    async fn post<T: DeserializeOwned>(&self, url: &str, form: Form<'_>) -> Result<T, Error> {
+    async fn post<T: DeserializeOwned>(&self, url: &str, form: FormFields<'_>) -> Result<T, Error> {
         self.try_post(url, form).await?.map_err(|refused| self.refusal(&refused).into())
     }
 
     async fn try_post<T: DeserializeOwned>(
         &self,
         url: &str,
-        form: Form<'_>,
-    ) -> Result<Result<T, Refused>, Error> {
+        form: FormFields<'_>,
+    ) -> Result<Result<T, OAuthErrorBody>, Error> {
         match self.try_send(url, form).await? {
             Ok(bytes) => json(&bytes, "the authorization server's answer").map(Ok),
             Err(refused) => Ok(Err(refused)),
@@ -435,8 +439,8 @@ impl<'a> Authority<'a> {
     async fn try_send(
         &self,
         url: &str,
-        mut form: Form<'_>,
-    ) -> Result<Result<Bytes, Refused>, Error> {
+        mut form: FormFields<'_>,
+    ) -> Result<Result<Bytes, OAuthErrorBody>, Error> {
         let oauth = &self.session.oauth;
         let url = address(url)?;
         let mut headers = HeaderMap::new();
@@ -506,13 +510,14 @@ impl<'a> Authority<'a> {
     fn check(&self, url: Option<&str>) -> Result<(), Error> {
         let Some(url) = url.filter(|_| !self.session.own_card) else { return Ok(()) };
         let origin = address(url)?.origin().ascii_serialization();
-        match self.session.trusted.contains(&origin) {
-            true => Ok(()),
-            false => Err(untrusted("the card wants tokens from", &origin)),
+        if self.session.trusted.contains(&origin) {
+            Ok(())
+        } else {
+            Err(untrusted("the card wants tokens from", &origin))
         }
     }
 
-    fn refusal(&self, refused: &Refused) -> Refusal {
+    fn refusal(&self, refused: &OAuthErrorBody) -> TokenError {
         let shown =
             |text: &str| -> String { text.chars().filter(|c| !c.is_control()).take(200).collect() };
         let mut text = format!("the authorization server refused: {}", shown(&refused.error));
@@ -523,23 +528,25 @@ impl<'a> Authority<'a> {
             text = format!("{text} ({})", shown(&refused.error_description));
         }
         match refused.error.as_str() {
-            "invalid_grant" => Refusal::Over(Error::login(text)),
-            "invalid_client" | "unauthorized_client" => Refusal::Failed(Error::login(format!(
+            "invalid_grant" => TokenError::Over(Error::login(text)),
+            "invalid_client" | "unauthorized_client" => TokenError::Failed(Error::login(format!(
                 "{text}; check the client's id and its secret"
             ))),
-            "invalid_scope" => Refusal::Failed(Error::login(format!("{text}; check the scopes"))),
-            "access_denied" => {
-                Refusal::Failed(Error::login(format!("{text}; the login was declined")))
+            "invalid_scope" => {
+                TokenError::Failed(Error::login(format!("{text}; check the scopes")))
             }
-            "expired_token" => Refusal::Failed(Error::login(format!("{text}; begin again"))),
-            _ => Refusal::Failed(Error::login(text)),
+            "access_denied" => {
+                TokenError::Failed(Error::login(format!("{text}; the login was declined")))
+            }
+            "expired_token" => TokenError::Failed(Error::login(format!("{text}; begin again"))),
+            _ => TokenError::Failed(Error::login(text)),
         }
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        let (Refusal::Over(error) | Refusal::Failed(error)) = refusal;
+impl From<TokenError> for Error {
+    fn from(refusal: TokenError) -> Self {
+        let (TokenError::Over(error) | TokenError::Failed(error)) = refusal;
         error
     }
 }

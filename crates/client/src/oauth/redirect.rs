@@ -1,4 +1,4 @@
-//! Where a browser comes back to after a login: a port of this machine, for one visit (RFC 8252).
+//! Redirect listener of a browser login: a loopback port for one request (RFC 8252).
 
 use std::time::Duration;
 

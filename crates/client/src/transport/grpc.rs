@@ -1,4 +1,4 @@
-//! gRPC: five bytes before every message, and the outcome in the trailers.
+//! gRPC transport: length-prefixed messages, the outcome in the trailers.
 
 use std::{fmt, pin::Pin, time::Duration};
 
@@ -22,7 +22,7 @@ const FIRST_EVENT: &str = "first-event-id";
 /// A flag and a length.
 const PREFIX: usize = 5;
 
-type Sent = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
+type GrpcRequest = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
 
 /// An interface that speaks gRPC.
 #[derive(Debug)]
@@ -36,12 +36,12 @@ struct Messages {
     operation: Operation,
     body: Body,
     buffer: BytesMut,
-    /// How large a message may be.
+    /// Largest message in bytes.
     limit: usize,
 }
 
 /// The events of one response.
-struct Stream {
+struct GrpcStream {
     operation: Operation,
     service: Service,
     idle: Duration,
@@ -53,7 +53,7 @@ struct Stream {
 
 /// Whether the response has begun. Many servers send its head with the first event only.
 enum Head {
-    Pending(Sent),
+    Pending(GrpcRequest),
     Open(Messages),
 }
 
@@ -66,7 +66,7 @@ impl Grpc {
         Self { endpoint, service }
     }
 
-    fn send(&self, call: &Outgoing, method: &str) -> Result<Sent, Error> {
+    fn send(&self, call: &Outgoing, method: &str) -> Result<GrpcRequest, Error> {
         let Endpoint { http, .. } = &self.endpoint;
         let operation = call.request.operation();
         let message = self.service.encode_request(self.endpoint.request(call));
@@ -110,13 +110,12 @@ impl Grpc {
 /// Whoever speaks HTTP/1.1 only answers what no reader of HTTP/2 understands, and all that is left of it is
 /// a connection that broke off.
 fn unheard(error: Error) -> Error {
-    match error.is_broken() {
-        true => {
-            let text = "nothing in gRPC came back before the connection broke off; does this \
+    if error.is_broken() {
+        let text = "nothing in gRPC came back before the connection broke off; does this \
                         address speak HTTP/2?";
-            Error::broken(text, error)
-        }
-        false => error,
+        Error::broken(text, error)
+    } else {
+        error
     }
 }
 
@@ -129,7 +128,7 @@ impl Transport for Grpc {
         let mut sent = self.send(call, method)?;
         if operation.is_streaming() {
             let (idle, limit) = (http.timeouts.idle, http.limits.event);
-            let mut stream = Stream {
+            let mut stream = GrpcStream {
                 operation,
                 service: self.service,
                 idle,
@@ -190,9 +189,10 @@ impl Messages {
                 Err(frame) => {
                     let Ok(trailers) = frame.into_trailers() else { continue };
                     outcome(self.operation, &trailers)?;
-                    return match self.buffer.is_empty() {
-                        true => Ok(None),
-                        false => Err(Error::invalid("the last message is not whole")),
+                    return if self.buffer.is_empty() {
+                        Ok(None)
+                    } else {
+                        Err(Error::invalid("the last message is not whole"))
                     };
                 }
             }
@@ -235,7 +235,7 @@ fn outcome(operation: Operation, trailers: &HeaderMap) -> Result<(), Error> {
     })
 }
 
-impl Stream {
+impl GrpcStream {
     /// Waits for the head of the response.
     async fn open(&mut self) -> Result<&mut Messages, Error> {
         if let Head::Pending(sent) = &mut self.head {
@@ -255,7 +255,7 @@ impl Stream {
 }
 
 #[async_trait]
-impl Frames for Stream {
+impl Frames for GrpcStream {
     async fn next(&mut self) -> Result<Option<Frame>, Error> {
         let (service, idle) = (self.service, self.idle);
         let message = timeout(idle, async { self.open().await?.next().await }).await;
@@ -272,7 +272,7 @@ impl Frames for Stream {
     }
 }
 
-impl fmt::Debug for Stream {
+impl fmt::Debug for GrpcStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open = matches!(self.head, Head::Open(_));
         f.debug_struct("Stream").field("open", &open).finish_non_exhaustive()

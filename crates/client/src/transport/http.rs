@@ -1,4 +1,4 @@
-//! What the HTTP bindings share: sending, reading within limits, and headers.
+//! HTTP layer of the HTTP bindings: sending, reading within limits, headers.
 
 use std::{
     fmt,
@@ -253,9 +253,10 @@ impl Endpoint {
         }
         let mut headers = self.headers(call)?;
         headers.extend(self.proof());
-        let accept = match call.request.operation().is_streaming() {
-            true => "text/event-stream, application/json;q=0.5",
-            false => "application/json, application/a2a+json",
+        let accept = if call.request.operation().is_streaming() {
+            "text/event-stream, application/json;q=0.5"
+        } else {
+            "application/json, application/a2a+json"
         };
         headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
         if body.is_some() {

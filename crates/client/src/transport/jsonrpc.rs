@@ -1,4 +1,4 @@
-//! JSON-RPC over HTTP.
+//! JSON-RPC over HTTP transport.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use http::Method;
 use super::{
     Answered, Transport,
     http::{Endpoint, is_stream, read, retry_after},
-    sse::{Format, Sse, first_event},
+    sse::{Sse, StreamFormat, first_event},
 };
 use crate::{call::Outgoing, error::Error};
 
@@ -42,7 +42,7 @@ impl Transport for JsonRpc {
         let (parts, body) = response.into_parts();
         let (good, streams) = (parts.status.is_success(), is_stream(&parts.headers));
         if good && streams && operation.is_streaming() {
-            let frames = Sse::new(body, http.clone(), Format::Rpc(*dialect, id));
+            let frames = Sse::new(body, http.clone(), StreamFormat::Rpc(*dialect, id));
             return Ok(Answered::Frames(Box::new(frames)));
         }
         let bytes = read(body, http.limits.response, "the answer").await?;

@@ -1,4 +1,4 @@
-//! HTTP and JSON.
+//! REST transport (HTTP+JSON).
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use super::{
     Answered, Transport,
     http::{Body, Endpoint, is_stream, read, retry_after},
     jsonrpc::absent,
-    sse::{Format, Sse, first_event},
+    sse::{Sse, StreamFormat, first_event},
 };
 use crate::{call::Outgoing, error::Error};
 
@@ -62,7 +62,7 @@ impl Transport for Rest {
             let (parts, body) = response.into_parts();
             let good = parts.status.is_success();
             if good && operation.is_streaming() && is_stream(&parts.headers) {
-                let frames = Sse::new(body, http.clone(), Format::Rest(*dialect));
+                let frames = Sse::new(body, http.clone(), StreamFormat::Rest(*dialect));
                 return Ok(Answered::Frames(Box::new(frames)));
             }
             let bytes = read(body, http.limits.response, "the answer").await?;

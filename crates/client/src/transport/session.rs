@@ -1,5 +1,5 @@
-//! JSON-RPC over a connection that lasts: many calls at once, each answered when it is done, and
-//! streams beside them. WebSocket and standard input differ only in how they frame messages.
+//! Multiplexed JSON-RPC connection: concurrent calls and streams over WebSocket or stdio, which differ
+//! only in how they frame messages.
 //!
 //! A connection that has ended is replaced by the next call; streams that it carried are taken up again
 //! there. No call waits for another one to be read: a stream that comes faster than it is read is given
@@ -33,7 +33,7 @@ use crate::{call::Outgoing, error::Error};
 const OUTBOX: usize = 32;
 /// Messages of one call that may wait to be read; their bytes are limited too.
 const INBOX: usize = 1024;
-/// How long the other side may take to say goodbye.
+/// Time that the peer has to close the connection.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The headers that have a meaning for a single call.
@@ -47,76 +47,76 @@ const PARAMETERS: [&str; 7] = [
     "tracestate",
 ];
 
-/// Whole messages, as they come.
+/// Reading half of a connection: whole messages.
 #[async_trait]
-pub(crate) trait Reader: Send {
+pub(crate) trait MessageReader: Send {
     /// The next message. Dropping the future loses nothing.
     async fn next(&mut self) -> Result<Bytes, Error>;
 }
 
-/// Whole messages, as they go.
+/// Writing half of a connection: whole messages.
 #[async_trait]
-pub(crate) trait Writer: Send {
+pub(crate) trait MessageWriter: Send {
     async fn send(&mut self, message: Bytes) -> Result<(), Error>;
 
-    /// Says that nothing more comes.
+    /// Closes the writing half.
     async fn close(&mut self);
 }
 
-/// How a connection comes about.
+/// Opens connections.
 #[async_trait]
 pub(crate) trait Dial: fmt::Debug + Send + Sync + 'static {
-    async fn dial(&self) -> Result<(Box<dyn Reader>, Box<dyn Writer>), Error>;
+    async fn dial(&self) -> Result<(Box<dyn MessageReader>, Box<dyn MessageWriter>), Error>;
 }
 
-/// An interface that is called over a connection that lasts.
+/// Transport over a long-lived connection.
 #[derive(Debug)]
 pub(crate) struct Lasting {
     endpoint: Endpoint,
     dial: Arc<dyn Dial>,
-    session: Mutex<Option<Arc<Session>>>,
+    session: Mutex<Option<Arc<SharedConnection>>>,
     calls: AtomicU64,
 }
 
-/// One connection. It is closed when nobody uses it any more.
+/// One connection. It is closed when its last user drops it.
 #[derive(Debug)]
-struct Session {
+struct SharedConnection {
     outbox: mpsc::Sender<Bytes>,
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<CallTable>>,
 }
 
-/// The calls that are under way.
+/// The pending calls by id.
 #[derive(Debug)]
-enum Table {
-    Open(HashMap<u64, Route>),
-    /// Why there are none any more.
+enum CallTable {
+    Open(HashMap<u64, PendingCall>),
+    /// The connection has ended, for this reason.
     Over(Error),
 }
 
-/// Where the messages of a call go.
+/// A call whose answer is pending.
 #[derive(Debug)]
-struct Route {
-    inbox: mpsc::Sender<Said>,
+struct PendingCall {
+    inbox: mpsc::Sender<CallMessage>,
     /// Bytes that wait to be read.
     waiting: Arc<AtomicUsize>,
 }
 
 /// A message of a call.
 #[derive(Debug)]
-enum Said {
+enum CallMessage {
     Answer { text: Bytes, event_id: Option<String> },
     End,
 }
 
-/// What a call is answered with. Dropping it gives the call up.
+/// The messages that answer a call. Dropping it cancels the call.
 struct Answers {
     id: u64,
     dialect: Dialect,
-    session: Arc<Session>,
-    inbox: mpsc::Receiver<Said>,
+    session: Arc<SharedConnection>,
+    inbox: mpsc::Receiver<CallMessage>,
     waiting: Arc<AtomicUsize>,
-    /// A message that was looked at before its time.
-    first: Option<Said>,
+    /// A message that was peeked at.
+    first: Option<CallMessage>,
     over: bool,
 }
 
@@ -126,8 +126,8 @@ impl Lasting {
         Self { endpoint, dial: Arc::new(dial), session, calls }
     }
 
-    /// The connection there is, or a new one. It may still be coming about; calls wait for it.
-    fn session(&self) -> Arc<Session> {
+    /// The current connection, or a new one. It may still be connecting; calls wait for it.
+    fn session(&self) -> Arc<SharedConnection> {
         let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {
             Some(session) if !session.is_over() => Arc::clone(session),
@@ -139,9 +139,9 @@ impl Lasting {
         }
     }
 
-    fn start(&self) -> Arc<Session> {
+    fn start(&self) -> Arc<SharedConnection> {
         let (outbox, messages) = mpsc::channel(OUTBOX);
-        let table = Arc::new(Mutex::new(Table::Open(HashMap::new())));
+        let table = Arc::new(Mutex::new(CallTable::Open(HashMap::new())));
         let limits = &self.endpoint.http.limits;
         let driver = Driver {
             dial: Arc::clone(&self.dial),
@@ -150,16 +150,20 @@ impl Lasting {
             table: Arc::clone(&table),
         };
         TaskTracker::new().spawn(driver.run(messages));
-        Arc::new(Session { outbox, table })
+        Arc::new(SharedConnection { outbox, table })
     }
 
-    /// Has no more calls made over this connection: those it carries may end there.
-    fn retire(&self, session: &Arc<Session>) {
+    /// Retires this connection: new calls get another one, pending ones may finish.
+    fn retire(&self, session: &Arc<SharedConnection>) {
         let mut current = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         current.take_if(|current| Arc::ptr_eq(current, session));
     }
 
-    async fn exchange(&self, session: &Arc<Session>, call: &Outgoing) -> Result<Answered, Error> {
+    async fn exchange(
+        &self,
+        session: &Arc<SharedConnection>,
+        call: &Outgoing,
+    ) -> Result<Answered, Error> {
         let Endpoint { http, dialect, .. } = &self.endpoint;
         let operation = call.request.operation();
         let method = dialect.method(operation).ok_or_else(|| absent(dialect.version()))?;
@@ -173,14 +177,14 @@ impl Lasting {
         let message = jsonrpc::lasting_call(id, method, &params, &parameters);
         let mut answers = Arc::clone(session).ask(id, *dialect, message.into()).await?;
         if operation.is_streaming() {
-            // A refusal comes at once. Who is silent for longer than it takes to connect has the
-            // call and nothing to say yet.
+            // A refusal comes at once. After the connect timeout without a message, the server has
+            // accepted the call and has no event yet.
             if let Ok(refused) = timeout(http.timeouts.connect, answers.look()).await {
                 refused?;
             }
             return Ok(Answered::Frames(Box::new(answers)));
         }
-        let Said::Answer { text, .. } = answers.next_said().await? else {
+        let CallMessage::Answer { text, .. } = answers.next_message().await? else {
             return Err(Error::invalid("the call ended without an answer"));
         };
         answers.over = true;
@@ -201,16 +205,16 @@ impl Transport for Lasting {
     }
 }
 
-impl Session {
-    fn table(&self) -> MutexGuard<'_, Table> {
+impl SharedConnection {
+    fn table(&self) -> MutexGuard<'_, CallTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_over(&self) -> bool {
-        matches!(*self.table(), Table::Over(_))
+        matches!(*self.table(), CallTable::Over(_))
     }
 
-    /// Has a call written.
+    /// Queues a call for writing.
     async fn ask(
         self: Arc<Self>,
         id: u64,
@@ -220,10 +224,10 @@ impl Session {
         let (sender, inbox) = mpsc::channel(INBOX);
         let waiting = Arc::<AtomicUsize>::default();
         match &mut *self.table() {
-            Table::Open(routes) => {
-                routes.insert(id, Route { inbox: sender, waiting: Arc::clone(&waiting) });
+            CallTable::Open(calls) => {
+                calls.insert(id, PendingCall { inbox: sender, waiting: Arc::clone(&waiting) });
             }
-            Table::Over(why) => return Err(why.clone()),
+            CallTable::Over(why) => return Err(why.clone()),
         }
         let answers =
             Answers { id, dialect, session: self, inbox, waiting, first: None, over: false };
@@ -235,27 +239,27 @@ impl Session {
 }
 
 impl Answers {
-    async fn next_said(&mut self) -> Result<Said, Error> {
-        if let Some(said) = self.first.take() {
-            return Ok(said);
+    async fn next_message(&mut self) -> Result<CallMessage, Error> {
+        if let Some(message) = self.first.take() {
+            return Ok(message);
         }
-        let Some(said) = self.inbox.recv().await else { return Err(self.lost()) };
-        if let Said::Answer { text, .. } = &said {
+        let Some(message) = self.inbox.recv().await else { return Err(self.lost()) };
+        if let CallMessage::Answer { text, .. } = &message {
             self.waiting.fetch_sub(text.len(), Ordering::Relaxed);
         }
-        Ok(said)
+        Ok(message)
     }
 
-    /// Waits for the first message, and finds out whether it is a refusal.
+    /// Waits for the first message, and returns its error if it is a refusal.
     async fn look(&mut self) -> Result<(), Error> {
-        let said = self.next_said().await?;
-        if let Said::Answer { text, .. } = &said
+        let message = self.next_message().await?;
+        if let CallMessage::Answer { text, .. } = &message
             && let Err(NoResult::Refused(error)) = result_of(self.dialect, self.id, text)
         {
             self.over = true;
             return Err(Error::refused(error));
         }
-        self.first = Some(said);
+        self.first = Some(message);
         Ok(())
     }
 
@@ -266,11 +270,13 @@ impl Answers {
         })
     }
 
-    /// Why no more messages come.
+    /// The reason why the connection ended.
     fn lost(&self) -> Error {
         match &*self.session.table() {
-            Table::Over(why) => why.clone(),
-            Table::Open(_) => Error::broken("the stream was given up", "it was not read in time"),
+            CallTable::Over(why) => why.clone(),
+            CallTable::Open(_) => {
+                Error::broken("the stream was given up", "it was not read in time")
+            }
         }
     }
 }
@@ -281,9 +287,9 @@ impl Frames for Answers {
         if self.over {
             return Ok(None);
         }
-        let (text, event_id) = match self.next_said().await? {
-            Said::Answer { text, event_id } => (text, event_id),
-            Said::End => {
+        let (text, event_id) = match self.next_message().await? {
+            CallMessage::Answer { text, event_id } => (text, event_id),
+            CallMessage::End => {
                 self.over = true;
                 return Ok(None);
             }
@@ -298,11 +304,11 @@ impl Frames for Answers {
 impl Drop for Answers {
     fn drop(&mut self) {
         let known = match &mut *self.session.table() {
-            Table::Open(routes) => routes.remove(&self.id).is_some(),
-            Table::Over(_) => false,
+            CallTable::Open(calls) => calls.remove(&self.id).is_some(),
+            CallTable::Over(_) => false,
         };
         if known && !self.over {
-            // If there is no room for it, the answer comes and is not for anybody.
+            // If the queue is full, the cancel is dropped and the late answer is ignored.
             let _ = self.session.outbox.try_send(jsonrpc::give_up(self.id).into());
         }
     }
@@ -314,35 +320,35 @@ impl fmt::Debug for Answers {
     }
 }
 
-/// What moves the messages of one connection.
+/// The task that moves the messages of one connection.
 struct Driver {
     dial: Arc<dyn Dial>,
     connect: Duration,
     /// Bytes of one call that may wait to be read.
     limit: usize,
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<CallTable>>,
 }
 
 impl Driver {
-    /// Lasts as long as the connection does, or somebody wants it.
+    /// Runs until the connection ends or its last user drops it.
     async fn run(self, mut messages: mpsc::Receiver<Bytes>) {
         let dialled = timeout(self.connect, self.dial.dial()).await;
         let end = match dialled {
             Ok(Ok((reader, writer))) => self.pass(reader, writer, &mut messages).await,
-            // No call was sent yet, so that none can have been received.
+            // No call has been written yet, so all of them can be repeated safely.
             Ok(Err(error)) if error.is_broken() || error.is_timeout() => Error::connect(error),
             Ok(Err(error)) => error,
             Err(_) => Error::connect(format!("nobody answered within {:?}", self.connect)),
         };
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        // Dropping the routes wakes who waits for an answer, and finds the reason here.
-        drop(mem::replace(&mut *table, Table::Over(end)));
+        // Dropping the calls wakes their waiters, which read the reason from here.
+        drop(mem::replace(&mut *table, CallTable::Over(end)));
     }
 
     async fn pass(
         &self,
-        mut reader: Box<dyn Reader>,
-        mut writer: Box<dyn Writer>,
+        mut reader: Box<dyn MessageReader>,
+        mut writer: Box<dyn MessageWriter>,
         messages: &mut mpsc::Receiver<Bytes>,
     ) -> Error {
         let mut reading = pin!(async {
@@ -366,7 +372,7 @@ impl Driver {
         };
         match written {
             Err(error) => error,
-            // Nobody is there any more. The other side may still have something to put in order.
+            // The last user is gone. The peer gets a moment to shut down in order.
             Ok(()) => match timeout(GOODBYE, reading).await {
                 Ok(error) => error,
                 Err(_) => Error::broken("the connection was closed", "nobody used it any more"),
@@ -374,31 +380,30 @@ impl Driver {
         }
     }
 
-    /// Gives a message to its call.
+    /// Routes a message to its call.
     fn deliver(&self, message: Bytes) {
         let Some(about) = jsonrpc::incoming(&message) else {
             tracing::debug!(bytes = message.len(), "a message about no call");
             return;
         };
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let Table::Open(routes) = &mut *table else { return };
-        let only = routes.keys().next().copied().filter(|_| routes.len() == 1);
-        // A call whose id could not be read is told from others only where there are none.
+        let CallTable::Open(calls) = &mut *table else { return };
+        let only = calls.keys().next().copied().filter(|_| calls.len() == 1);
+        // A message without a readable id can be assigned only if a single call is pending.
         let Some(id) = about.call.or(only) else { return };
-        let Some(route) = routes.get(&id) else { return };
-        let said = match about.is_end {
-            true => Said::End,
-            false => {
-                let before = route.waiting.fetch_add(message.len(), Ordering::Relaxed);
-                if before > 0 && before + message.len() > self.limit {
-                    routes.remove(&id);
-                    return;
-                }
-                Said::Answer { text: message, event_id: about.event_id }
+        let Some(call) = calls.get(&id) else { return };
+        let message = if about.is_end {
+            CallMessage::End
+        } else {
+            let before = call.waiting.fetch_add(message.len(), Ordering::Relaxed);
+            if before > 0 && before + message.len() > self.limit {
+                calls.remove(&id);
+                return;
             }
+            CallMessage::Answer { text: message, event_id: about.event_id }
         };
-        if route.inbox.try_send(said).is_err() {
-            routes.remove(&id);
+        if call.inbox.try_send(message).is_err() {
+            calls.remove(&id);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One open stream of server-sent events.
+//! Server-sent event stream of one call.
 
 use std::{collections::VecDeque, fmt};
 
@@ -25,12 +25,12 @@ pub(crate) struct Sse {
     parser: sse::Parser,
     ready: VecDeque<sse::Event>,
     http: Http,
-    format: Format,
+    format: StreamFormat,
 }
 
 /// How an item is wrapped.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Format {
+pub(crate) enum StreamFormat {
     /// In answers to this JSON-RPC call.
     Rpc(Dialect, u64),
     /// Not at all.
@@ -38,7 +38,7 @@ pub(crate) enum Format {
 }
 
 impl Sse {
-    pub(crate) fn new(body: Body, http: Http, format: Format) -> Self {
+    pub(crate) fn new(body: Body, http: Http, format: StreamFormat) -> Self {
         let parser = sse::Parser::new(http.limits.event);
         Self { body: Some(body), parser, ready: VecDeque::new(), http, format }
     }
@@ -91,7 +91,7 @@ impl fmt::Debug for Sse {
     }
 }
 
-impl Format {
+impl StreamFormat {
     fn read(self, event: &sse::Event) -> Result<Frame, Error> {
         let data = event.data.as_bytes();
         let (dialect, item) = match self {

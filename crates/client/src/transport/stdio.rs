@@ -1,4 +1,4 @@
-//! A program of our own that is spoken to over its standard input and output: messages are lines.
+//! Stdio transport: a child process, one message per line on its standard input and output.
 
 use std::{ffi::OsString, fmt, process::Stdio};
 
@@ -12,18 +12,18 @@ use tokio::{
     time::timeout,
 };
 
-use super::session::{Dial, GOODBYE, Reader, Writer};
+use super::session::{Dial, GOODBYE, MessageReader, MessageWriter};
 use crate::error::Error;
 
-/// How much room is made for the next piece of a line.
+/// Bytes reserved for each read.
 const PIECE: usize = 8 << 10;
 
 /// A program and its arguments.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Program {
-    /// What is started.
+    /// The executable.
     pub name: OsString,
-    /// What it is given.
+    /// The arguments.
     pub arguments: Vec<OsString>,
 }
 
@@ -35,31 +35,31 @@ pub(crate) struct Pipe {
     pub(crate) limit: usize,
 }
 
-struct Lines {
+struct StdioReader {
     output: ChildStdout,
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no end of a line.
+    /// Bytes of the buffer that are known to contain no line end.
     searched: usize,
     limit: usize,
-    process: Family,
+    group: ProcessGroup,
 }
 
 /// A program and what it has started, as far as that stays in its group. When this is dropped, whoever
 /// has not ended by then is killed.
-struct Family {
+struct ProcessGroup {
     process: Child,
     /// The number that the group has as long as anybody is in it.
     number: Option<u32>,
 }
 
-struct Input {
+struct StdioWriter {
     /// `None` once it is closed.
     input: Option<ChildStdin>,
 }
 
 #[async_trait]
 impl Dial for Pipe {
-    async fn dial(&self) -> Result<(Box<dyn Reader>, Box<dyn Writer>), Error> {
+    async fn dial(&self) -> Result<(Box<dyn MessageReader>, Box<dyn MessageWriter>), Error> {
         let Program { name, arguments } = &self.program;
         let mut command = Command::new(name);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -72,14 +72,14 @@ impl Dial for Pipe {
             return Err(Error::setup("the program has no standard input and output"));
         };
         let (buffer, limit) = (BytesMut::new(), self.limit);
-        let process = Family { number: process.id(), process };
-        let lines = Lines { output, buffer, searched: 0, limit, process };
-        Ok((Box::new(lines), Box::new(Input { input: Some(input) })))
+        let group = ProcessGroup { number: process.id(), process };
+        let lines = StdioReader { output, buffer, searched: 0, limit, group };
+        Ok((Box::new(lines), Box::new(StdioWriter { input: Some(input) })))
     }
 }
 
 #[async_trait]
-impl Reader for Lines {
+impl MessageReader for StdioReader {
     async fn next(&mut self) -> Result<Bytes, Error> {
         loop {
             let rest = &self.buffer[self.searched..];
@@ -101,10 +101,10 @@ impl Reader for Lines {
     }
 }
 
-impl Lines {
-    /// Why a program says nothing more.
+impl StdioReader {
+    /// The error for a program that closed its output.
     async fn ended(&mut self) -> Error {
-        match timeout(GOODBYE, self.process.process.wait()).await {
+        match timeout(GOODBYE, self.group.process.wait()).await {
             Ok(Ok(status)) => Error::broken("the program has ended", status.to_string()),
             Ok(Err(fault)) => Error::broken("the program has ended", fault),
             Err(_) => Error::broken("the program has ended", "it closed its output"),
@@ -112,7 +112,7 @@ impl Lines {
     }
 }
 
-impl Drop for Family {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(group) = self.number.and_then(|number| Pid::from_raw(number.cast_signed())) {
@@ -123,7 +123,7 @@ impl Drop for Family {
 }
 
 #[async_trait]
-impl Writer for Input {
+impl MessageWriter for StdioWriter {
     async fn send(&mut self, message: Bytes) -> Result<(), Error> {
         let Some(input) = &mut self.input else {
             return Err(Error::broken("the program does not listen", "its input is closed"));

@@ -1,4 +1,4 @@
-//! WebSocket: messages are text frames.
+//! WebSocket transport: one message per text frame.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use uuid::Uuid;
 use super::{
     Endpoint,
     http::{read, refuse_redirect, request, retry_after},
-    session::{Dial, Reader, Writer},
+    session::{Dial, MessageReader, MessageWriter},
 };
 use crate::error::Error;
 
@@ -35,29 +35,29 @@ const PROTOCOL: &str = "a2a.jsonrpc";
 
 /// An address of a WebSocket.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct WebSocket {
     endpoint: Endpoint,
 }
 
-struct Incoming {
+struct WebSocketReader {
     socket: SplitStream<WebSocketStream<Upgraded>>,
     idle: Duration,
     limit: usize,
 }
 
-struct Outgoing {
+struct WebSocketWriter {
     socket: SplitSink<WebSocketStream<Upgraded>, Message>,
 }
 
-impl Socket {
+impl WebSocket {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
         Self { endpoint }
     }
 }
 
 #[async_trait]
-impl Dial for Socket {
-    async fn dial(&self) -> Result<(Box<dyn Reader>, Box<dyn Writer>), Error> {
+impl Dial for WebSocket {
+    async fn dial(&self) -> Result<(Box<dyn MessageReader>, Box<dyn MessageWriter>), Error> {
         let Endpoint { http, dialect, .. } = &self.endpoint;
         let mut url = self.endpoint.url.clone();
         for (name, secret) in self.endpoint.secrets() {
@@ -100,13 +100,13 @@ impl Dial for Socket {
             WebSocketConfig::default().max_message_size(Some(limit)).max_frame_size(Some(limit));
         let socket = WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(config)).await;
         let (write, read) = socket.split();
-        let incoming = Incoming { socket: read, idle: http.timeouts.idle, limit };
-        Ok((Box::new(incoming), Box::new(Outgoing { socket: write })))
+        let incoming = WebSocketReader { socket: read, idle: http.timeouts.idle, limit };
+        Ok((Box::new(incoming), Box::new(WebSocketWriter { socket: write })))
     }
 }
 
 #[async_trait]
-impl Reader for Incoming {
+impl MessageReader for WebSocketReader {
     /// Pings count as life, so a quiet socket does not time out.
     async fn next(&mut self) -> Result<Bytes, Error> {
         loop {
@@ -132,7 +132,7 @@ impl Reader for Incoming {
 }
 
 #[async_trait]
-impl Writer for Outgoing {
+impl MessageWriter for WebSocketWriter {
     async fn send(&mut self, message: Bytes) -> Result<(), Error> {
         let text = Utf8Bytes::try_from(message).map_err(|_| Error::setup("JSON is no text"))?;
         let sent = self.socket.send(Message::Text(text)).await;

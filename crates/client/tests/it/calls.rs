@@ -108,9 +108,12 @@ async fn every_request_names_its_version_extensions_tenant_and_trace() {
 
 /// A fake whose only interface speaks REST 1.0, and which answers every call with this.
 async fn rest(react: impl Fn(&Received) -> Reaction + Send + Sync + 'static) -> Fake {
-    Fake::start(move |url, _, request| match request.is_card() {
-        true => answer(200, &card(&[(url, "HTTP+JSON", "1.0")])),
-        false => react(request),
+    Fake::start(move |url, _, request| {
+        if request.is_card() {
+            answer(200, &card(&[(url, "HTTP+JSON", "1.0")]))
+        } else {
+            react(request)
+        }
     })
     .await
 }
@@ -124,9 +127,12 @@ async fn where_the_interface_has_no_tenant_nobody_is_told_one() {
     assert_eq!(sent.path, "/message:send");
     assert_eq!(sent.json().get("tenant"), None);
 
-    let rpc = Fake::start(|url, _, request| match request.is_card() {
-        true => rpc_card(url),
-        false => result(request, &json!({ "task": task("t", "COMPLETED") })),
+    let rpc = Fake::start(|url, _, request| {
+        if request.is_card() {
+            rpc_card(url)
+        } else {
+            result(request, &json!({ "task": task("t", "COMPLETED") }))
+        }
     })
     .await;
     quick().connect(&rpc.url()).await.unwrap().send("hello").await.unwrap();
@@ -205,10 +211,14 @@ async fn failing(
     failure: Reaction,
     then: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
 ) -> Fake {
-    Fake::start(move |url, before, request| match request.is_card() {
-        true => rpc_card(url),
-        false if before < count => failure.clone(),
-        false => then(request),
+    Fake::start(move |url, before, request| {
+        if request.is_card() {
+            rpc_card(url)
+        } else if before < count {
+            failure.clone()
+        } else {
+            then(request)
+        }
     })
     .await
 }

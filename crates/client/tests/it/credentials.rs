@@ -12,14 +12,15 @@ use crate::{
 
 /// A fake whose card has these security members.
 async fn secured(schemes: Value, requirements: Value) -> Fake {
-    Fake::start(move |url, _, request| match request.is_card() {
-        true => {
+    Fake::start(move |url, _, request| {
+        if request.is_card() {
             let mut card = card(&[(url, "JSONRPC", "1.0")]);
             card["securitySchemes"] = schemes.clone();
             card["securityRequirements"] = requirements.clone();
             answer(200, &card)
+        } else {
+            result(request, &json!({ "task": task("t", "COMPLETED") }))
         }
-        false => result(request, &json!({ "task": task("t", "COMPLETED") })),
     })
     .await
 }
@@ -93,12 +94,14 @@ async fn a_card_is_asked_for_without_credentials_until_it_is_refused() {
     };
     assert_eq!(shown(&open), [None]);
     for status in [401, 403] {
-        let guarded = Fake::start(move |url, _, request| match request.is_card() {
-            true if request.header("authorization") == Some("Bearer t") => {
+        let guarded = Fake::start(move |url, _, request| {
+            if !request.is_card() {
+                result(request, &json!({ "task": task("t", "COMPLETED") }))
+            } else if request.header("authorization") == Some("Bearer t") {
                 answer(200, &card(&[(url, "JSONRPC", "1.0")]))
+            } else {
+                answer(status, &json!({}))
             }
-            true => answer(status, &json!({})),
-            false => result(request, &json!({ "task": task("t", "COMPLETED") })),
         })
         .await;
         sent(&guarded, &[Credential::bearer("t")]).await;
@@ -167,10 +170,7 @@ async fn secrets_are_never_printed() {
     let fake = Fake::start(move |url, _, request| {
         let mut card = card(&[(url, "JSONRPC", "1.0")]);
         card["securitySchemes"] = json!({ "key": scheme });
-        match request.is_card() {
-            true => answer(200, &card),
-            false => crate::fake::Reaction::HangUp,
-        }
+        if request.is_card() { answer(200, &card) } else { crate::fake::Reaction::HangUp }
     })
     .await;
     let builder = quick().credential(Credential::api_key("hunter2"));

@@ -10,10 +10,11 @@ use crate::{
 
 /// A fake with this card, which answers every send on every binding.
 async fn agent(make: impl Fn(&str) -> Value + Send + Sync + 'static) -> Fake {
-    Fake::start(move |url, _, request| match request.is_card() {
-        true => answer(200, &make(url)),
-        false => done(request),
-    })
+    Fake::start(
+        move |url, _, request| {
+            if request.is_card() { answer(200, &make(url)) } else { done(request) }
+        },
+    )
     .await
 }
 
@@ -129,10 +130,12 @@ async fn an_expired_card_is_asked_about_by_its_tag() {
 
 #[tokio::test]
 async fn a_card_that_has_changed_changes_where_calls_go() {
-    let fake = Fake::start(|url, before, request| match request.is_card() {
-        true if before == 0 => answer(200, &card(&[(&format!("{url}/old"), "JSONRPC", "1.0")])),
-        true => answer(200, &card(&[(&format!("{url}/new"), "JSONRPC", "1.0")])),
-        false => done(request),
+    let fake = Fake::start(|url, before, request| {
+        if !request.is_card() {
+            return done(request);
+        }
+        let path = if before == 0 { "old" } else { "new" };
+        answer(200, &card(&[(&format!("{url}/{path}"), "JSONRPC", "1.0")]))
     })
     .await;
     let client = quick().connect(&fake.url()).await.unwrap();
@@ -233,9 +236,10 @@ async fn a_url_that_is_none_and_a_server_that_is_not_there_are_told_apart() {
 // proves: XC-005
 #[tokio::test]
 async fn an_extended_card_takes_the_place_of_the_public_one() {
-    let fake = Fake::start(|url, _, request| match request.is_card() {
-        true => rpc_card(url),
-        false => {
+    let fake = Fake::start(|url, _, request| {
+        if request.is_card() {
+            rpc_card(url)
+        } else {
             let mut extended = card(&[(url, "JSONRPC", "1.0")]);
             extended["name"] = "extended".into();
             result(request, &extended)

@@ -19,10 +19,11 @@ const SMALL: Limits = Limits { card: 10_000, response: 10_000, event: 10_000 };
 async fn calls(
     react: impl Fn(usize, &crate::fake::Received) -> Reaction + Send + Sync + 'static,
 ) -> Fake {
-    Fake::start(move |url, before, request| match request.is_card() {
-        true => rpc_card(url),
-        false => react(before, request),
-    })
+    Fake::start(
+        move |url, before, request| {
+            if request.is_card() { rpc_card(url) } else { react(before, request) }
+        },
+    )
     .await
 }
 

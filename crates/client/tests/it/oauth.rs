@@ -75,9 +75,10 @@ impl World {
             _ => {
                 let taken = self.taken.lock().unwrap().clone();
                 let taken = taken.unwrap_or_else(|| format!("t{}", self.count()));
-                match request.header("authorization") == Some(&format!("Bearer {taken}")) {
-                    true => result(request, &json!({ "task": task("t", "COMPLETED") })),
-                    false => response(401, &[("WWW-Authenticate", "Bearer")], ""),
+                if request.header("authorization") == Some(&format!("Bearer {taken}")) {
+                    result(request, &json!({ "task": task("t", "COMPLETED") }))
+                } else {
+                    response(401, &[("WWW-Authenticate", "Bearer")], "")
                 }
             }
         }
@@ -448,9 +449,10 @@ fn in_process(world: &World) -> ClientBuilder {
         async move {
             let path = request.uri().path().to_owned();
             let body = request.into_body().collect().await?.to_bytes();
-            let (status, body) = match path.ends_with(".json") {
-                true => (200, world.card("http://localhost")),
-                false => world.give(&path, form(std::str::from_utf8(&body).unwrap()), None),
+            let (status, body) = if path.ends_with(".json") {
+                (200, world.card("http://localhost"))
+            } else {
+                world.give(&path, form(std::str::from_utf8(&body).unwrap()), None)
             };
             let response = http::Response::builder().status(status);
             Ok::<_, std::convert::Infallible>(

@@ -16,9 +16,12 @@ use crate::{
 
 /// A fake whose card says that it speaks JSON-RPC, and which does this with every call.
 async fn calls(react: impl Fn(&str, &Received) -> Reaction + Send + Sync + 'static) -> Fake {
-    Fake::start(move |url, _, request| match request.is_card() {
-        true => rpc_card(url),
-        false => react(request.json()["method"].as_str().unwrap(), request),
+    Fake::start(move |url, _, request| {
+        if request.is_card() {
+            rpc_card(url)
+        } else {
+            react(request.json()["method"].as_str().unwrap(), request)
+        }
     })
     .await
 }

@@ -118,12 +118,13 @@ async fn a_socket_that_is_cut_is_replaced_and_its_streams_go_on() {
 
 /// A fake whose card names a WebSocket, and which does this with the handshake.
 async fn handshake(react: impl Fn() -> Reaction + Send + Sync + 'static) -> Fake {
-    Fake::start(move |url, _, request| match request.is_card() {
-        true => {
+    Fake::start(move |url, _, request| {
+        if request.is_card() {
             let socket = format!("{}/ws", url.replace("http://", "ws://"));
             answer(200, &card(&[(&socket, WEBSOCKET, "1.0")]))
+        } else {
+            react()
         }
-        false => react(),
     })
     .await
 }

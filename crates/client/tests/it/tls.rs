@@ -113,9 +113,10 @@ async fn agent(
         card["securitySchemes"] = schemes.clone();
         let required = |name: &String| json!({ "schemes": { name: {} } });
         card["securityRequirements"] = schemes.as_object().unwrap().keys().map(required).collect();
-        match request.is_card() {
-            true => answer(200, &card),
-            false => result(request, &json!({ "task": task("t", "COMPLETED") })),
+        if request.is_card() {
+            answer(200, &card)
+        } else {
+            result(request, &json!({ "task": task("t", "COMPLETED") }))
         }
     })
     .await;
@@ -185,9 +186,10 @@ async fn a_certificate_counts_as_what_the_card_requires() {
         card["securitySchemes"] = schemes.clone();
         card["securityRequirements"] =
             json!([{ "schemes": { "a": {} } }, { "schemes": { "b": {} } }]);
-        match request.is_card() {
-            true => answer(200, &card),
-            false => result(request, &json!({ "task": task("t", "COMPLETED") })),
+        if request.is_card() {
+            answer(200, &card)
+        } else {
+            result(request, &json!({ "task": task("t", "COMPLETED") }))
         }
     })
     .await;

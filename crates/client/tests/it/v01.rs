@@ -148,9 +148,10 @@ async fn which_of_two_old_versions_an_agent_speaks_is_found_out_by_the_first_cal
         (Value::Null, true, 1),
         (Value::Null, false, 0),
     ] {
-        let (methods, expected): (&[&str], _) = match is_first {
-            true => (&["tasks/send", "tasks/sendSubscribe"], "0.1"),
-            false => (&["message/send"], "0.2"),
+        let (methods, expected): (&[&str], _) = if is_first {
+            (&["tasks/send", "tasks/sendSubscribe"], "0.1")
+        } else {
+            (&["message/send"], "0.2")
         };
         let fake = old(authentication, methods).await;
         let client = quick().connect(&fake.url()).await.unwrap();

@@ -414,7 +414,7 @@ impl Contact {
             Ok(())
         });
         if args.output.debug == Some(true) {
-            builder = builder.watch(Wire::new(self.secrets.clone()));
+            builder = builder.wire_tap(Wire::new(self.secrets.clone()));
         }
         builder
     }

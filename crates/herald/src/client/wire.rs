@@ -3,7 +3,7 @@
 use std::{fmt::Write, time::Duration};
 
 use bytes::Bytes;
-use herald_client::{Secrets, Watch};
+use herald_client::{Secrets, WireTap};
 use http::{HeaderMap, Request, header, response::Parts};
 use serde_json::Value;
 
@@ -89,7 +89,7 @@ fn mask(value: &mut Value) {
     }
 }
 
-impl Watch for Wire {
+impl WireTap for Wire {
     fn request(&self, request: &Request<Bytes>) {
         self.say(&format!("> {} {}", request.method(), request.uri()));
         self.headers('>', request.headers());

@@ -1,33 +1,33 @@
-//! What A2A 1.0 requires of a card, member by member. Readers are lenient; this is for those who
-//! write cards and want to know.
+//! Schema of the A2A 1.0 card, member by member, for strict validation. Readers are lenient and do not
+//! use it.
 
 use serde_json::{Map, Value};
 
 use crate::error::Violation;
 
-/// What a member holds.
+/// Type of a member.
 #[derive(Debug, Clone, Copy)]
-enum Shape {
+enum FieldShape {
     Text,
     Flag,
     Texts,
     /// Any object.
     Open,
-    Object(&'static [Member]),
-    List(&'static [Member]),
-    Map(&'static [Member]),
+    Object(&'static [FieldRule]),
+    List(&'static [FieldRule]),
+    Map(&'static [FieldRule]),
     /// An object of which exactly one member is there.
-    One(&'static [Member]),
+    One(&'static [FieldRule]),
     /// A map of such objects.
-    MapOfOne(&'static [Member]),
+    MapOfOne(&'static [FieldRule]),
 }
 
 /// The name of a member, what it holds, and whether it must be there.
-type Member = (&'static str, Shape, bool);
+type FieldRule = (&'static str, FieldShape, bool);
 
-use Shape as S;
+use FieldShape as S;
 
-const CARD: &[Member] = &[
+const CARD: &[FieldRule] = &[
     ("name", S::Text, true),
     ("description", S::Text, true),
     ("supportedInterfaces", S::List(INTERFACE), true),
@@ -43,26 +43,26 @@ const CARD: &[Member] = &[
     ("signatures", S::List(SIGNATURE), false),
     ("iconUrl", S::Text, false),
 ];
-const INTERFACE: &[Member] = &[
+const INTERFACE: &[FieldRule] = &[
     ("url", S::Text, true),
     ("protocolBinding", S::Text, true),
     ("tenant", S::Text, false),
     ("protocolVersion", S::Text, true),
 ];
-const PROVIDER: &[Member] = &[("url", S::Text, true), ("organization", S::Text, true)];
-const CAPABILITIES: &[Member] = &[
+const PROVIDER: &[FieldRule] = &[("url", S::Text, true), ("organization", S::Text, true)];
+const CAPABILITIES: &[FieldRule] = &[
     ("streaming", S::Flag, false),
     ("pushNotifications", S::Flag, false),
     ("extensions", S::List(EXTENSION), false),
     ("extendedAgentCard", S::Flag, false),
 ];
-const EXTENSION: &[Member] = &[
+const EXTENSION: &[FieldRule] = &[
     ("uri", S::Text, false),
     ("description", S::Text, false),
     ("required", S::Flag, false),
     ("params", S::Open, false),
 ];
-const SKILL: &[Member] = &[
+const SKILL: &[FieldRule] = &[
     ("id", S::Text, true),
     ("name", S::Text, true),
     ("description", S::Text, true),
@@ -72,45 +72,45 @@ const SKILL: &[Member] = &[
     ("outputModes", S::Texts, false),
     ("securityRequirements", S::List(REQUIREMENT), false),
 ];
-const REQUIREMENT: &[Member] = &[("schemes", S::Map(SCOPES), false)];
-const SCOPES: &[Member] = &[("list", S::Texts, false)];
-const SIGNATURE: &[Member] =
+const REQUIREMENT: &[FieldRule] = &[("schemes", S::Map(SCOPES), false)];
+const SCOPES: &[FieldRule] = &[("list", S::Texts, false)];
+const SIGNATURE: &[FieldRule] =
     &[("protected", S::Text, true), ("signature", S::Text, true), ("header", S::Open, false)];
-const SCHEME: &[Member] = &[
+const SCHEME: &[FieldRule] = &[
     ("apiKeySecurityScheme", S::Object(API_KEY), false),
     ("httpAuthSecurityScheme", S::Object(HTTP), false),
     ("oauth2SecurityScheme", S::Object(OAUTH2), false),
     ("openIdConnectSecurityScheme", S::Object(OIDC), false),
     ("mtlsSecurityScheme", S::Object(DESCRIBED), false),
 ];
-const DESCRIBED: &[Member] = &[("description", S::Text, false)];
-const API_KEY: &[Member] =
+const DESCRIBED: &[FieldRule] = &[("description", S::Text, false)];
+const API_KEY: &[FieldRule] =
     &[("description", S::Text, false), ("location", S::Text, true), ("name", S::Text, true)];
-const HTTP: &[Member] =
+const HTTP: &[FieldRule] =
     &[("description", S::Text, false), ("scheme", S::Text, true), ("bearerFormat", S::Text, false)];
-const OAUTH2: &[Member] = &[
+const OAUTH2: &[FieldRule] = &[
     ("description", S::Text, false),
     ("flows", S::One(FLOWS), true),
     ("oauth2MetadataUrl", S::Text, false),
 ];
-const OIDC: &[Member] = &[("description", S::Text, false), ("openIdConnectUrl", S::Text, true)];
-const FLOWS: &[Member] = &[
+const OIDC: &[FieldRule] = &[("description", S::Text, false), ("openIdConnectUrl", S::Text, true)];
+const FLOWS: &[FieldRule] = &[
     ("authorizationCode", S::Object(AUTHORIZATION_CODE), false),
     ("clientCredentials", S::Object(CLIENT_CREDENTIALS), false),
     ("deviceCode", S::Object(DEVICE_CODE), false),
     ("implicit", S::Open, false),
     ("password", S::Open, false),
 ];
-const AUTHORIZATION_CODE: &[Member] = &[
+const AUTHORIZATION_CODE: &[FieldRule] = &[
     ("authorizationUrl", S::Text, true),
     ("tokenUrl", S::Text, true),
     ("refreshUrl", S::Text, false),
     ("scopes", S::Open, true),
     ("pkceRequired", S::Flag, false),
 ];
-const CLIENT_CREDENTIALS: &[Member] =
+const CLIENT_CREDENTIALS: &[FieldRule] =
     &[("tokenUrl", S::Text, true), ("refreshUrl", S::Text, false), ("scopes", S::Open, true)];
-const DEVICE_CODE: &[Member] = &[
+const DEVICE_CODE: &[FieldRule] = &[
     ("deviceAuthorizationUrl", S::Text, true),
     ("tokenUrl", S::Text, true),
     ("refreshUrl", S::Text, false),
@@ -132,7 +132,7 @@ fn add(found: &mut Vec<Violation>, field: &str, description: &str) {
     found.push(Violation { field: field.to_owned(), description: description.to_owned() });
 }
 
-fn check(value: &Value, shape: Shape, path: &str, found: &mut Vec<Violation>) {
+fn check(value: &Value, shape: FieldShape, path: &str, found: &mut Vec<Violation>) {
     match (shape, value) {
         (S::Text, Value::String(_)) | (S::Flag, Value::Bool(_)) | (S::Open, Value::Object(_)) => {}
         (S::Text, _) => add(found, path, "must be a text"),
@@ -168,7 +168,7 @@ fn check(value: &Value, shape: Shape, path: &str, found: &mut Vec<Violation>) {
 
 fn object_of(
     object: &Map<String, Value>,
-    members: &'static [Member],
+    members: &'static [FieldRule],
     path: &str,
     found: &mut Vec<Violation>,
 ) {
@@ -178,9 +178,10 @@ fn object_of(
             Some(value) => {
                 let blank = value.as_str().is_some_and(str::is_empty)
                     || path == "supportedInterfaces" && value.as_array().is_some_and(Vec::is_empty);
-                match *required && blank {
-                    true => add(found, &path, "must not be empty"),
-                    false => check(value, *shape, &path, found),
+                if *required && blank {
+                    add(found, &path, "must not be empty");
+                } else {
+                    check(value, *shape, &path, found);
                 }
             }
             None if *required => add(found, &path, "is required"),
@@ -191,7 +192,7 @@ fn object_of(
 
 fn one_of(
     object: &Map<String, Value>,
-    members: &'static [Member],
+    members: &'static [FieldRule],
     path: &str,
     found: &mut Vec<Violation>,
 ) {

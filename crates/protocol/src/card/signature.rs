@@ -18,7 +18,7 @@ use crate::{
 /// More signatures than this are not looked at.
 pub const MAX_SIGNATURES: usize = 16;
 
-/// What a signature is over: the text of the specification can be read in two ways.
+/// The payload of a signature: the specification can be read in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Required members stay although they are empty, and so does what was given explicitly.
@@ -38,25 +38,25 @@ pub struct ProtectedHeader {
     /// `JOSE`, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typ: Option<String>,
-    /// Where the signer says that its keys are. Whoever believes it believes the signer.
+    /// URL of the keys, as the signer claims it. Trusting it means trusting the signer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jku: Option<String>,
-    /// What a reader must understand. This one understands nothing of the kind.
+    /// Extensions that a reader must support. This one supports none.
     #[serde(default, skip_serializing)]
     crit: Option<Value>,
 }
 
-/// What the signatures of a card are worth.
+/// Verdict on the signatures of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// A key that is trusted has signed this card.
     Verified {
         /// The key.
         key: String,
-        /// How it was signed.
+        /// The payload form that was signed.
         form: Form,
     },
-    /// Nobody has signed it.
+    /// The card has no signature.
     Unsigned,
     /// Those who signed it are not trusted: their keys are not known, or no longer valid.
     UnknownKey {
@@ -65,12 +65,12 @@ pub enum Verdict {
     },
     /// A signature is not over this card, or is none. Somebody may have changed the card.
     Invalid {
-        /// What is wrong with the first one.
+        /// The fault of the first one.
         reason: String,
     },
 }
 
-/// What somebody who has keys says about one signature.
+/// Result of checking one signature with the known keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// It is over these bytes.
@@ -94,7 +94,7 @@ pub fn payload(card: &AgentCard, form: Form) -> Vec<u8> {
     serde_json_canonicalizer::to_vec(&value).expect("a card has string keys and finite numbers")
 }
 
-/// What is signed: the encoded header, a full stop, and the encoded payload.
+/// The signing input: the encoded header, a full stop, and the encoded payload.
 pub fn signing_input(protected: &str, payload: &[u8]) -> String {
     format!("{protected}.{}", URL_SAFE_NO_PAD.encode(payload))
 }
@@ -169,7 +169,7 @@ impl ProtectedHeader {
 }
 
 impl Verdict {
-    /// Whether a key that is trusted has signed the card.
+    /// True if a trusted key has signed the card.
     pub fn is_verified(&self) -> bool {
         matches!(self, Self::Verified { .. })
     }
@@ -186,7 +186,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What is left of a value when texts, lists and objects with nothing in them are gone.
+/// A value without empty texts, lists and objects.
 fn without_empty(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,

@@ -20,20 +20,20 @@ const JSON_RPC: &str = "JSONRPC";
 
 /// Whose members a document has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Members {
+pub(super) enum CardMembers {
     Legacy,
     Both,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Card<'a> {
+pub(super) struct CardForm<'a> {
     protocol_version: &'static str,
     name: &'a str,
     description: &'a str,
     url: &'a str,
     preferred_transport: &'a str,
-    additional_interfaces: Vec<Interface<'a>>,
+    additional_interfaces: Vec<InterfaceForm<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     supported_interfaces: Option<&'a [AgentInterface]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,16 +43,16 @@ pub(super) struct Card<'a> {
     version: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     documentation_url: Option<&'a str>,
-    capabilities: Capabilities<'a>,
+    capabilities: CapabilitiesForm<'a>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    security_schemes: BTreeMap<&'a str, Scheme<'a>>,
+    security_schemes: BTreeMap<&'a str, SchemeForm<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    security: Vec<Requirement<'a>>,
+    security: Vec<RequirementForm<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     security_requirements: &'a [SecurityRequirement],
     default_input_modes: &'a [String],
     default_output_modes: &'a [String],
-    skills: Vec<Skill<'a>>,
+    skills: Vec<SkillForm<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     supports_authenticated_extended_card: Option<bool>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -60,14 +60,14 @@ pub(super) struct Card<'a> {
 }
 
 #[derive(Serialize)]
-struct Interface<'a> {
+struct InterfaceForm<'a> {
     url: &'a str,
     transport: &'a str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Capabilities<'a> {
+struct CapabilitiesForm<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     streaming: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,7 +82,7 @@ struct Capabilities<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Skill<'a> {
+struct SkillForm<'a> {
     id: &'a str,
     name: &'a str,
     description: &'a str,
@@ -94,21 +94,21 @@ struct Skill<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     output_modes: &'a [String],
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    security: Vec<Requirement<'a>>,
+    security: Vec<RequirementForm<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     security_requirements: &'a [SecurityRequirement],
 }
 
 /// Scopes by scheme, without the wrappers of 1.0.
-type Requirement<'a> = BTreeMap<&'a str, &'a [String]>;
+type RequirementForm<'a> = BTreeMap<&'a str, &'a [String]>;
 
-struct Scheme<'a>(&'a SecurityScheme, Members);
+struct SchemeForm<'a>(&'a SecurityScheme, CardMembers);
 
 struct Flows<'a>(Option<&'a OAuthFlow>);
 
-impl<'a> Card<'a> {
-    pub(super) fn new(card: &'a AgentCard, members: Members) -> Self {
-        let both = members == Members::Both;
+impl<'a> CardForm<'a> {
+    pub(super) fn new(card: &'a AgentCard, members: CardMembers) -> Self {
+        let both = members == CardMembers::Both;
         let mut interfaces: Vec<_> =
             card.supported_interfaces.iter().filter(|one| one.is_legacy()).collect();
         if interfaces.is_empty() {
@@ -125,24 +125,24 @@ impl<'a> Card<'a> {
             preferred_transport: main.map_or(JSON_RPC, |main| &main.protocol_binding),
             additional_interfaces: interfaces
                 .into_iter()
-                .map(|one| Interface { url: &one.url, transport: &one.protocol_binding })
+                .map(|one| InterfaceForm { url: &one.url, transport: &one.protocol_binding })
                 .collect(),
             supported_interfaces: Some(&*card.supported_interfaces).filter(|_| both),
             icon_url: card.icon_url.as_deref(),
             provider: card.provider.as_ref(),
             version: &card.version,
             documentation_url: card.documentation_url.as_deref(),
-            capabilities: Capabilities::new(&card.capabilities, both),
+            capabilities: CapabilitiesForm::new(&card.capabilities, both),
             security_schemes: card
                 .security_schemes
                 .iter()
-                .map(|(name, scheme)| (name.as_str(), Scheme(scheme, members)))
+                .map(|(name, scheme)| (name.as_str(), SchemeForm(scheme, members)))
                 .collect(),
             security: requirements(&card.security_requirements),
             security_requirements: if both { &card.security_requirements } else { &[] },
             default_input_modes: &card.default_input_modes,
             default_output_modes: &card.default_output_modes,
-            skills: card.skills.iter().map(|skill| Skill::new(skill, both)).collect(),
+            skills: card.skills.iter().map(|skill| SkillForm::new(skill, both)).collect(),
             supports_authenticated_extended_card: card.capabilities.extended_agent_card,
             // They are over the members of 1.0 and say nothing about these.
             signatures: if both { &card.signatures } else { &[] },
@@ -150,7 +150,7 @@ impl<'a> Card<'a> {
     }
 }
 
-impl<'a> Capabilities<'a> {
+impl<'a> CapabilitiesForm<'a> {
     fn new(capabilities: &'a AgentCapabilities, both: bool) -> Self {
         Self {
             streaming: capabilities.streaming,
@@ -162,7 +162,7 @@ impl<'a> Capabilities<'a> {
     }
 }
 
-impl<'a> Skill<'a> {
+impl<'a> SkillForm<'a> {
     fn new(skill: &'a AgentSkill, both: bool) -> Self {
         Self {
             id: &skill.id,
@@ -178,7 +178,7 @@ impl<'a> Skill<'a> {
     }
 }
 
-fn requirements(all: &[SecurityRequirement]) -> Vec<Requirement<'_>> {
+fn requirements(all: &[SecurityRequirement]) -> Vec<RequirementForm<'_>> {
     all.iter()
         .map(|requirement| {
             let schemes = requirement.schemes.iter();
@@ -187,7 +187,7 @@ fn requirements(all: &[SecurityRequirement]) -> Vec<Requirement<'_>> {
         .collect()
 }
 
-impl Serialize for Scheme<'_> {
+impl Serialize for SchemeForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match self.0 {
@@ -227,7 +227,7 @@ impl Serialize for Scheme<'_> {
     }
 }
 
-impl Scheme<'_> {
+impl SchemeForm<'_> {
     fn rest<M: SerializeMap>(
         &self,
         map: &mut M,
@@ -239,8 +239,8 @@ impl Scheme<'_> {
             map.serialize_entry("description", description)?;
         }
         match self.1 {
-            Members::Legacy => Ok(()),
-            Members::Both => map.serialize_entry(member, v1),
+            CardMembers::Legacy => Ok(()),
+            CardMembers::Both => map.serialize_entry(member, v1),
         }
     }
 }
@@ -250,7 +250,7 @@ impl Serialize for Flows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize, Default)]
         #[serde(rename_all = "camelCase")]
-        struct Flow<'a> {
+        struct FlowForm<'a> {
             #[serde(skip_serializing_if = "Option::is_none")]
             authorization_url: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -262,7 +262,7 @@ impl Serialize for Flows<'_> {
         let known = match self.0 {
             Some(OAuthFlow::AuthorizationCode(flow)) => Some((
                 "authorizationCode",
-                Flow {
+                FlowForm {
                     authorization_url: Some(&flow.authorization_url),
                     token_url: Some(&flow.token_url),
                     refresh_url: flow.refresh_url.as_deref(),
@@ -271,7 +271,7 @@ impl Serialize for Flows<'_> {
             )),
             Some(OAuthFlow::ClientCredentials(flow)) => Some((
                 "clientCredentials",
-                Flow {
+                FlowForm {
                     authorization_url: None,
                     token_url: Some(&flow.token_url),
                     refresh_url: flow.refresh_url.as_deref(),
@@ -280,7 +280,7 @@ impl Serialize for Flows<'_> {
             )),
             Some(OAuthFlow::Implicit(flow)) => Some((
                 "implicit",
-                Flow {
+                FlowForm {
                     authorization_url: Some(&flow.authorization_url),
                     token_url: None,
                     refresh_url: flow.refresh_url.as_deref(),
@@ -289,7 +289,7 @@ impl Serialize for Flows<'_> {
             )),
             Some(OAuthFlow::Password(flow)) => Some((
                 "password",
-                Flow {
+                FlowForm {
                     authorization_url: None,
                     token_url: Some(&flow.token_url),
                     refresh_url: flow.refresh_url.as_deref(),
@@ -306,7 +306,7 @@ impl Serialize for Flows<'_> {
 pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Wire {
+    struct LegacyMembers {
         #[serde(default, alias = "protocol_version", deserialize_with = "null_as_default")]
         protocol_version: String,
         #[serde(default, deserialize_with = "null_as_default")]
@@ -314,7 +314,7 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         #[serde(alias = "preferred_transport")]
         preferred_transport: Option<String>,
         #[serde(default, alias = "additional_interfaces", deserialize_with = "null_as_default")]
-        additional_interfaces: Vec<Transport>,
+        additional_interfaces: Vec<InterfaceMembers>,
         #[serde(default, deserialize_with = "null_as_default")]
         security: Vec<BTreeMap<String, Scoped>>,
         authentication: Option<de::IgnoredAny>,
@@ -326,7 +326,7 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         skills: Vec<Secured>,
     }
     #[derive(Deserialize)]
-    struct Transport {
+    struct InterfaceMembers {
         #[serde(default, deserialize_with = "null_as_default")]
         url: String,
         #[serde(default, deserialize_with = "null_as_default")]
@@ -343,7 +343,7 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         #[serde(default, deserialize_with = "null_as_default")]
         security: Vec<BTreeMap<String, Scoped>>,
     }
-    let wire: Wire = json::read(bytes)?;
+    let wire: LegacyMembers = json::read(bytes)?;
     let others = wire.additional_interfaces.into_iter();
     // Cards name their version since 0.2.5, and `authentication` was gone with 0.2.
     let version = match (&*wire.protocol_version, wire.authentication) {
@@ -355,7 +355,7 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
         version,
         wire.url,
         wire.preferred_transport,
-        others.map(|Transport { url, transport }| (url, transport)),
+        others.map(|InterfaceMembers { url, transport }| (url, transport)),
     );
     card.security_requirements.extend(wire.security.into_iter().map(requirement));
     for (skill, secured) in card.skills.iter_mut().zip(wire.skills) {

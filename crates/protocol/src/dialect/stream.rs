@@ -1,6 +1,6 @@
-//! What the events of a task become on a stream.
+//! Stream writer: the bodies on the wire for each event of a task.
 
-use super::{Dialect, v01};
+use super::{Dialect, legacy::v01};
 use crate::{
     id::ArtifactId,
     task::{Artifact, ArtifactUpdate, StatusUpdate, StreamEvent, Task},

@@ -16,7 +16,7 @@ use crate::{
 /// A reply's wrapper. Unlike the enums' own serde form it lets unknown members pass.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Wrapper {
+struct SendResultV1 {
     task: Option<Task>,
     message: Option<Message>,
     #[serde(alias = "status_update")]
@@ -78,7 +78,7 @@ fn agreed<'a>(
 }
 
 pub(super) fn send_result(bytes: &[u8]) -> Result<SendResult, Error> {
-    let wrapper: Wrapper = json::read(bytes)?;
+    let wrapper: SendResultV1 = json::read(bytes)?;
     match (wrapper.task, wrapper.message) {
         (Some(task), None) => Ok(SendResult::Task(task)),
         (None, Some(message)) => Ok(SendResult::Message(message)),
@@ -89,8 +89,8 @@ pub(super) fn send_result(bytes: &[u8]) -> Result<SendResult, Error> {
 }
 
 pub(super) fn event(bytes: &[u8]) -> Result<StreamEvent, Error> {
-    let wrapper: Wrapper = json::read(bytes)?;
-    let Wrapper { task, message, status_update, artifact_update } = wrapper;
+    let wrapper: SendResultV1 = json::read(bytes)?;
+    let SendResultV1 { task, message, status_update, artifact_update } = wrapper;
     match (task, message, status_update, artifact_update) {
         (Some(task), None, None, None) => Ok(StreamEvent::Task(task)),
         (None, Some(message), None, None) => Ok(StreamEvent::Message(message)),

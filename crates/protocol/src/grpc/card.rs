@@ -1,4 +1,4 @@
-//! Cards, as the answer to a call. Everybody else reads them as JSON.
+//! Agent card as a protobuf message: the answer to GetExtendedAgentCard.
 
 mod read;
 

@@ -31,7 +31,7 @@ pub struct ErrorInfo {
     /// The key to branch on.
     #[prost(string, tag = "1")]
     pub reason: String,
-    /// Who defines the reason.
+    /// The domain that defines the reason.
     #[prost(string, tag = "2")]
     pub domain: String,
     /// Facts.

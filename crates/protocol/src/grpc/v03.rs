@@ -1,5 +1,5 @@
-//! A2A 0.3: its messages and our types. What they cannot carry by themselves travels as on REST,
-//! whose JSON is made of the same messages.
+//! A2A 0.3 in protobuf: conversions to and from our types. Fields that the messages lack travel in
+//! metadata, as on REST, whose JSON has the same messages.
 
 use prost::Message as _;
 

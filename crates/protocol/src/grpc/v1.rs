@@ -1,4 +1,4 @@
-//! A2A 1.0: its messages and our types.
+//! A2A 1.0 in protobuf: conversions to and from our types.
 
 use prost::Message as _;
 

@@ -1,4 +1,4 @@
-//! google.protobuf.Struct, Value and Timestamp.
+//! google.protobuf.Struct and Timestamp.
 //!
 //! Open values stay encoded while their message is read, and become canonical JSON without a tree in
 //! between, which would take many times their bytes.
@@ -31,15 +31,15 @@ const MAX_LEVELS: usize = 128;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Open(Vec<u8>);
 
-/// Why an open value is refused.
+/// Reason why an open value is refused.
 #[derive(Debug, Clone, Copy)]
-enum Fault {
+enum WireError {
     Number,
     Depth,
     Broken,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Number => "holds a number that JSON does not have",
@@ -49,7 +49,7 @@ impl fmt::Display for Fault {
     }
 }
 
-impl From<DecodeError> for Fault {
+impl From<DecodeError> for WireError {
     fn from(_: DecodeError) -> Self {
         Self::Broken
     }
@@ -117,7 +117,7 @@ fn transcode(
     bytes: &[u8],
     field: &str,
     at: &mut Violations<'_>,
-    read: fn(&[u8], &mut Writer, usize) -> Result<(), Fault>,
+    read: fn(&[u8], &mut Writer, usize) -> Result<(), WireError>,
 ) -> Json {
     let mut writer = Writer::with_capacity(bytes.len());
     match read(bytes, &mut writer, MAX_LEVELS) {
@@ -129,7 +129,7 @@ fn transcode(
     }
 }
 
-fn read_value(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), Fault> {
+fn read_value(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), WireError> {
     let mut last = None;
     while !bytes.is_empty() {
         let (tag, wire_type) = decode_key(&mut bytes)?;
@@ -139,18 +139,18 @@ fn read_value(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<()
         None | Some((1, _)) => writer.null(),
         Some((2, Field::Double(number))) => write_number(number, writer)?,
         Some((3, Field::Bytes(text))) => {
-            writer.string(std::str::from_utf8(text).map_err(|_| Fault::Broken)?);
+            writer.string(std::str::from_utf8(text).map_err(|_| WireError::Broken)?);
         }
         Some((4, Field::Varint(truth))) => writer.bool(truth != 0),
         Some((5, Field::Bytes(object))) => read_struct(object, writer, levels)?,
         Some((6, Field::Bytes(list))) => read_list(list, writer, levels)?,
-        Some(_) => return Err(Fault::Broken),
+        Some(_) => return Err(WireError::Broken),
     }
     Ok(())
 }
 
-fn read_struct(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), Fault> {
-    let levels = levels.checked_sub(1).ok_or(Fault::Depth)?;
+fn read_struct(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), WireError> {
+    let levels = levels.checked_sub(1).ok_or(WireError::Depth)?;
     let object = writer.begin_object();
     while !bytes.is_empty() {
         let (tag, wire_type) = decode_key(&mut bytes)?;
@@ -166,15 +166,15 @@ fn read_struct(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(
                 _ => {}
             }
         }
-        writer.name(&object, std::str::from_utf8(name).map_err(|_| Fault::Broken)?);
+        writer.name(&object, std::str::from_utf8(name).map_err(|_| WireError::Broken)?);
         read_value(member, writer, levels)?;
     }
     writer.end_object(&object);
     Ok(())
 }
 
-fn read_list(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), Fault> {
-    let levels = levels.checked_sub(1).ok_or(Fault::Depth)?;
+fn read_list(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), WireError> {
+    let levels = levels.checked_sub(1).ok_or(WireError::Depth)?;
     let array = writer.begin_array();
     while !bytes.is_empty() {
         let (tag, wire_type) = decode_key(&mut bytes)?;
@@ -195,13 +195,13 @@ enum Field<'a> {
     Other,
 }
 
-fn field<'a>(tag: u32, wire_type: WireType, bytes: &mut &'a [u8]) -> Result<Field<'a>, Fault> {
+fn field<'a>(tag: u32, wire_type: WireType, bytes: &mut &'a [u8]) -> Result<Field<'a>, WireError> {
     match wire_type {
         WireType::Varint => Ok(Field::Varint(decode_varint(bytes)?)),
         WireType::SixtyFourBit if bytes.len() >= 8 => Ok(Field::Double(bytes.get_f64_le())),
         WireType::LengthDelimited => {
-            let size = usize::try_from(decode_varint(bytes)?).map_err(|_| Fault::Broken)?;
-            let (content, rest) = bytes.split_at_checked(size).ok_or(Fault::Broken)?;
+            let size = usize::try_from(decode_varint(bytes)?).map_err(|_| WireError::Broken)?;
+            let (content, rest) = bytes.split_at_checked(size).ok_or(WireError::Broken)?;
             *bytes = rest;
             Ok(Field::Bytes(content))
         }
@@ -216,11 +216,11 @@ fn field<'a>(tag: u32, wire_type: WireType, bytes: &mut &'a [u8]) -> Result<Fiel
 }
 
 /// A double as JSON writes it: without a fraction where it has none.
-fn write_number(number: f64, writer: &mut Writer) -> Result<(), Fault> {
+fn write_number(number: f64, writer: &mut Writer) -> Result<(), WireError> {
     if number.fract() == 0.0 && number.abs() <= EXACT {
         writer.number(number as i64);
     } else {
-        writer.number(serde_json::Number::from_f64(number).ok_or(Fault::Number)?);
+        writer.number(serde_json::Number::from_f64(number).ok_or(WireError::Number)?);
     }
     Ok(())
 }
@@ -229,7 +229,7 @@ fn write_number(number: f64, writer: &mut Writer) -> Result<(), Fault> {
 pub(super) fn object(metadata: &Metadata) -> Open {
     let mut out = Vec::with_capacity(metadata.as_str().len() * 2);
     let mut json = serde_json::Deserializer::from_str(metadata.as_str());
-    json.deserialize_map(Members(&mut out)).expect("canonical JSON can be read");
+    json.deserialize_map(StructFields(&mut out)).expect("canonical JSON can be read");
     Open(out)
 }
 
@@ -323,7 +323,7 @@ impl<'de> Visitor<'de> for Encode<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<(), A::Error> {
         let object = begin(5, self.0);
-        Members(&mut *self.0).visit_map(members)?;
+        StructFields(&mut *self.0).visit_map(members)?;
         end(object, self.0);
         Ok(())
     }
@@ -344,9 +344,9 @@ impl<'de> DeserializeSeed<'de> for Within<'_> {
 }
 
 /// Writes the fields of one `Struct`.
-struct Members<'o>(&'o mut Vec<u8>);
+struct StructFields<'o>(&'o mut Vec<u8>);
 
-impl<'de> Visitor<'de> for Members<'_> {
+impl<'de> Visitor<'de> for StructFields<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -358,7 +358,7 @@ impl<'de> Visitor<'de> for Members<'_> {
             // The entry begins before its name is read, and is taken back if there is none.
             let before = self.0.len();
             let entry = begin(1, self.0);
-            if members.next_key_seed(Name(&mut *self.0))?.is_none() {
+            if members.next_key_seed(FieldName(&mut *self.0))?.is_none() {
                 self.0.truncate(before);
                 return Ok(());
             }
@@ -368,9 +368,9 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-struct Name<'o>(&'o mut Vec<u8>);
+struct FieldName<'o>(&'o mut Vec<u8>);
 
-impl<'de> DeserializeSeed<'de> for Name<'_> {
+impl<'de> DeserializeSeed<'de> for FieldName<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -378,7 +378,7 @@ impl<'de> DeserializeSeed<'de> for Name<'_> {
     }
 }
 
-impl Visitor<'_> for Name<'_> {
+impl Visitor<'_> for FieldName<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

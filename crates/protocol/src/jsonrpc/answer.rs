@@ -1,4 +1,4 @@
-//! The caller's half: writing a call and reading its answer.
+//! Client side of JSON-RPC: writer of calls, reader of responses.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -12,7 +12,7 @@ use crate::{
     failure, json,
 };
 
-/// Why an answer holds no result.
+/// Reason why a response has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoResult {
     /// The agent refused the call.
@@ -21,14 +21,14 @@ pub enum NoResult {
     Malformed(Error),
 }
 
-/// What a message on a connection that lasts is about.
+/// The call that a message on a long-lived connection belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
     /// The call that it belongs to; `None` for an error to a call whose id could not be read.
     pub call: Option<u64>,
     /// The id of the event in it.
     pub event_id: Option<String>,
-    /// Whether it says that nothing more follows.
+    /// True if it ends the stream of the call.
     pub is_end: bool,
 }
 
@@ -64,23 +64,23 @@ pub fn give_up(id: u64) -> Vec<u8> {
         .into_bytes()
 }
 
-/// What a message on a connection that lasts is about; `None` if it is about no call.
+/// The call that a message on a long-lived connection belongs to; `None` if there is none.
 pub fn incoming(message: &[u8]) -> Option<Incoming> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Wire<'a> {
+    struct SessionMessage<'a> {
         id: Option<u64>,
         event_id: Option<String>,
         #[serde(borrow)]
         method: Option<Cow<'a, str>>,
-        params: Option<Params>,
+        params: Option<StreamEndParams>,
         error: Option<IgnoredAny>,
     }
     #[derive(Deserialize)]
-    struct Params {
+    struct StreamEndParams {
         id: u64,
     }
-    let wire: Wire<'_> = json::object(message).ok()?;
+    let wire: SessionMessage<'_> = json::object(message).ok()?;
     match (wire.method.as_deref(), wire.id) {
         (Some(STREAM_END), _) => {
             Some(Incoming { call: Some(wire.params?.id), event_id: None, is_end: true })
@@ -95,7 +95,7 @@ pub fn incoming(message: &[u8]) -> Option<Incoming> {
 /// how some servers confirm a deletion.
 pub fn result_of(dialect: Dialect, id: u64, body: &[u8]) -> Result<&[u8], NoResult> {
     #[derive(Deserialize)]
-    struct Wire<'a> {
+    struct ResponseMembers<'a> {
         #[serde(borrow)]
         jsonrpc: Option<&'a RawValue>,
         #[serde(borrow)]
@@ -107,7 +107,8 @@ pub fn result_of(dialect: Dialect, id: u64, body: &[u8]) -> Result<&[u8], NoResu
     }
     let malformed =
         |text: &str| NoResult::Malformed(Error::new(ErrorKind::InvalidAgentResponse, text));
-    let wire: Wire<'_> = json::object(body).map_err(|_| malformed("expected a JSON-RPC answer"))?;
+    let wire: ResponseMembers<'_> =
+        json::object(body).map_err(|_| malformed("expected a JSON-RPC answer"))?;
     if let Some(error) = wire.error {
         return Err(match failure::rpc(dialect, error.get().as_bytes()) {
             Some(error) => NoResult::Refused(error),

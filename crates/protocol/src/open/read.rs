@@ -16,9 +16,9 @@ pub(super) trait Edit {
 }
 
 /// No change.
-pub(super) struct Keep;
+pub(super) struct Unedited;
 
-impl Edit for Keep {
+impl Edit for Unedited {
     fn edit<'t>(&mut self, text: &'t str) -> Cow<'t, str> {
         Cow::Borrowed(text)
     }
@@ -87,7 +87,7 @@ impl<'de, E: Edit> Visitor<'de> for Transcode<'_, E> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let array = self.0.begin_array();
         while items
-            .next_element_seed(Item(Transcode(&mut *self.0, &mut *self.1), &array))?
+            .next_element_seed(ArrayItem(Transcode(&mut *self.0, &mut *self.1), &array))?
             .is_some()
         {}
         self.0.end_array();
@@ -96,7 +96,9 @@ impl<'de, E: Edit> Visitor<'de> for Transcode<'_, E> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let object = self.0.begin_object();
-        while members.next_key_seed(Name(Transcode(&mut *self.0, &mut *self.1), &object))?.is_some()
+        while members
+            .next_key_seed(MemberName(Transcode(&mut *self.0, &mut *self.1), &object))?
+            .is_some()
         {
             members.next_value_seed(Transcode(&mut *self.0, &mut *self.1))?;
         }
@@ -106,9 +108,9 @@ impl<'de, E: Edit> Visitor<'de> for Transcode<'_, E> {
 }
 
 /// An item of an array. Its comma is written once it is certain that there is an item.
-struct Item<'w, E: Edit>(Transcode<'w, E>, &'w Array);
+struct ArrayItem<'w, E: Edit>(Transcode<'w, E>, &'w Array);
 
-impl<'de, E: Edit> DeserializeSeed<'de> for Item<'_, E> {
+impl<'de, E: Edit> DeserializeSeed<'de> for ArrayItem<'_, E> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -118,9 +120,9 @@ impl<'de, E: Edit> DeserializeSeed<'de> for Item<'_, E> {
 }
 
 /// The name of a member.
-struct Name<'w, E: Edit>(Transcode<'w, E>, &'w Object);
+struct MemberName<'w, E: Edit>(Transcode<'w, E>, &'w Object);
 
-impl<'de, E: Edit> DeserializeSeed<'de> for Name<'_, E> {
+impl<'de, E: Edit> DeserializeSeed<'de> for MemberName<'_, E> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -128,7 +130,7 @@ impl<'de, E: Edit> DeserializeSeed<'de> for Name<'_, E> {
     }
 }
 
-impl<E: Edit> Visitor<'_> for Name<'_, E> {
+impl<E: Edit> Visitor<'_> for MemberName<'_, E> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -144,8 +146,8 @@ impl<E: Edit> Visitor<'_> for Name<'_, E> {
 
 /// The members of a canonical object.
 pub(super) fn members(object: &str) -> Vec<(Cow<'_, str>, &str)> {
-    struct Members;
-    impl<'de> Visitor<'de> for Members {
+    struct MemberList;
+    impl<'de> Visitor<'de> for MemberList {
         type Value = Vec<(Cow<'de, str>, &'de str)>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,7 +162,7 @@ pub(super) fn members(object: &str) -> Vec<(Cow<'_, str>, &str)> {
             Ok(members)
         }
     }
-    let members = serde_json::Deserializer::from_str(object).deserialize_map(Members);
+    let members = serde_json::Deserializer::from_str(object).deserialize_map(MemberList);
     members.expect("canonical text of an object")
 }
 

@@ -11,7 +11,7 @@ use super::{Json, read};
 pub(crate) struct Writer {
     text: Vec<u8>,
     /// The members of the objects that are open, the innermost object's last.
-    members: Vec<Member>,
+    members: Vec<ObjectMember>,
     /// Arrays and objects that are open, and the most that ever were.
     open: u8,
     depth: u8,
@@ -34,7 +34,7 @@ pub(crate) struct Array {
 /// Offsets in the text. They count in 32 bits, because an object may have nearly as many members as
 /// bytes.
 #[derive(Debug, Clone, Copy)]
-struct Member {
+struct ObjectMember {
     start: u32,
     name_end: u32,
 }
@@ -103,7 +103,7 @@ impl Writer {
         }
         let start = offset(self.text.len());
         self.string(name);
-        self.members.push(Member { start, name_end: offset(self.text.len()) });
+        self.members.push(ObjectMember { start, name_end: offset(self.text.len()) });
         self.text.push(b':');
     }
 
@@ -144,11 +144,11 @@ impl Writer {
 
 /// Rewrites the object that starts at `start` and has these members, sorted by name. Of several
 /// members of one name the last stays.
-fn sort(text: &mut Vec<u8>, start: usize, members: &[Member]) {
+fn sort(text: &mut Vec<u8>, start: usize, members: &[ObjectMember]) {
     let end = offset(text.len());
     // A member ends before the comma in front of the next one.
     let ends = members.iter().skip(1).map(|next| next.start - 1).chain([end]);
-    let mut spans: Vec<(Member, u32)> = members.iter().copied().zip(ends).collect();
+    let mut spans: Vec<(ObjectMember, u32)> = members.iter().copied().zip(ends).collect();
     spans.sort_by(|(a, _), (b, _)| name(text, *a).cmp(name(text, *b)));
     let mut sorted = Vec::with_capacity(text.len() - start);
     for (index, (member, end)) in spans.iter().enumerate() {
@@ -163,7 +163,7 @@ fn sort(text: &mut Vec<u8>, start: usize, members: &[Member]) {
     text.extend_from_slice(&sorted);
 }
 
-fn name(text: &[u8], member: Member) -> &[u8] {
+fn name(text: &[u8], member: ObjectMember) -> &[u8] {
     // Without the quotation marks, so that a name sorts before the longer ones that begin with it.
     &text[range(member.start + 1, member.name_end - 1)]
 }

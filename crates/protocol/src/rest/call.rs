@@ -1,6 +1,6 @@
-//! The caller's half: from a request to a method, a path and a body. It reads the same table.
+//! Client side of REST: from a request to method, path and body, by the same route table.
 
-use super::{Entry, V1, V03};
+use super::{RouteEntry, V1, V03};
 use crate::{
     dialect::Dialect,
     percent,
@@ -8,7 +8,7 @@ use crate::{
     task::TaskState,
 };
 
-/// What a caller sends.
+/// An HTTP request of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// The HTTP method.
@@ -46,7 +46,7 @@ pub fn call(dialect: Dialect, mut request: Request) -> Option<Call> {
     Some(Call { method, path, body })
 }
 
-fn push_path(out: &mut String, entry: &Entry, request: &Request) {
+fn push_path(out: &mut String, entry: &RouteEntry, request: &Request) {
     let (task, config) = match request {
         Request::GetTask(get) => (get.id.as_str(), ""),
         Request::CancelTask(cancel) => (cancel.id.as_str(), ""),

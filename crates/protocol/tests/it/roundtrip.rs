@@ -274,13 +274,14 @@ pub(crate) mod lossy {
                 let mut answered = answered(one);
                 task(dialect, &mut answered);
                 // Without a session it looks like any other status.
-                *event = match answered.context_id.is_empty() {
-                    true => StreamEvent::StatusUpdate(StatusUpdate {
+                *event = if answered.context_id.is_empty() {
+                    StreamEvent::StatusUpdate(StatusUpdate {
                         task_id: answered.id,
                         status: answered.status,
                         ..StatusUpdate::default()
-                    }),
-                    false => StreamEvent::Task(answered),
+                    })
+                } else {
+                    StreamEvent::Task(answered)
                 };
             }
             StreamEvent::Message(one) => message(dialect, one),

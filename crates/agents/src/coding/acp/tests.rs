@@ -24,30 +24,34 @@ const OPENCODE: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,
 /// Its answer to `session/new`, shortened.
 const OPENCODE_SESSION: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"ses_e1d1","configOptions":[{"id":"model","name":"Model","category":"model","type":"select","currentValue":"scripted/m1","options":[{"value":"scripted/m1","name":"Scripted/M1"}]},{"id":"mode","name":"Session Mode","category":"mode","type":"select","currentValue":"build","options":[{"value":"build","name":"build"},{"value":"plan","name":"plan"}]}]}}"#;
 
-fn ask() -> Ask {
-    Ask { text: "hello".to_owned(), directory: PathBuf::from("/w"), ..Ask::default() }
+fn ask() -> CodingRequest {
+    CodingRequest {
+        text: "hello".to_owned(),
+        directory: PathBuf::from("/w"),
+        ..CodingRequest::default()
+    }
 }
 
 /// What is told to an agent that says these lines, and to the caller.
-fn hear(acp: &mut Acp, lines: &[&str]) -> (Vec<Value>, Vec<Event>) {
-    let mut talk = Talk::default();
+fn hear(acp: &mut Acp, lines: &[&str]) -> (Vec<Value>, Vec<AgentEvent>) {
+    let mut out = DialectOutput::default();
     for line in lines {
-        acp.hear(line, &mut talk).unwrap();
+        acp.hear(line, &mut out).unwrap();
     }
-    heard(talk)
+    heard(out)
 }
 
-fn heard(talk: Talk) -> (Vec<Value>, Vec<Event>) {
-    let lines = String::from_utf8(talk.lines).unwrap();
+fn heard(out: DialectOutput) -> (Vec<Value>, Vec<AgentEvent>) {
+    let lines = String::from_utf8(out.lines).unwrap();
     let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    (lines, talk.events)
+    (lines, out.events)
 }
 
 /// Why the last line is the end.
 fn failure(acp: &mut Acp, lines: &[&str]) -> Failure {
     let (last, before) = lines.split_last().unwrap();
     hear(acp, before);
-    acp.hear(last, &mut Talk::default()).unwrap_err()
+    acp.hear(last, &mut DialectOutput::default()).unwrap_err()
 }
 
 fn update(update: &str) -> String {
@@ -56,16 +60,16 @@ fn update(update: &str) -> String {
     )
 }
 
-fn answer(acp: &mut Acp, approval: &Approval, choice: usize) -> (Vec<Value>, Vec<Event>) {
-    let mut talk = Talk::default();
-    acp.answer(approval, &approval.choices[choice], &mut talk);
-    heard(talk)
+fn answer(acp: &mut Acp, approval: &Approval, choice: usize) -> (Vec<Value>, Vec<AgentEvent>) {
+    let mut out = DialectOutput::default();
+    acp.answer(approval, &approval.choices[choice], &mut out);
+    heard(out)
 }
 
 /// Opens everything up to the prompt, whose number is then 4.
-fn at_work(ask: Ask) -> Acp {
+fn at_work(ask: CodingRequest) -> Acp {
     let mut acp = gemini::dialect(ask);
-    acp.open(&mut Talk::default());
+    acp.open(&mut DialectOutput::default());
     hear(&mut acp, &[GEMINI, GEMINI_SESSION, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
     acp
 }
@@ -78,8 +82,8 @@ fn an_image_goes_to_agents_that_take_some() {
         data: "iVBORw0KGgo=".to_owned(),
     };
     for (takes, blocks) in [(true, 2), (false, 1)] {
-        let mut acp = gemini::dialect(Ask { images: vec![image.clone()], ..ask() });
-        acp.open(&mut Talk::default());
+        let mut acp = gemini::dialect(CodingRequest { images: vec![image.clone()], ..ask() });
+        acp.open(&mut DialectOutput::default());
         let can = GEMINI.replace(r#""image":true"#, &format!(r#""image":{takes}"#));
         hear(&mut acp, &[&can, GEMINI_SESSION]);
         let (told, _) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
@@ -95,9 +99,9 @@ fn an_image_goes_to_agents_that_take_some() {
 #[test]
 fn a_turn_of_gemini_cli_with_an_approval_is_told() {
     let mut acp = gemini::dialect(ask());
-    let mut talk = Talk::default();
-    acp.open(&mut talk);
-    let (told, _) = heard(talk);
+    let mut out = DialectOutput::default();
+    acp.open(&mut out);
+    let (told, _) = heard(out);
     let initialize = &told[0]["params"];
     assert_eq!(told[0]["method"], "initialize");
     assert_eq!(initialize["protocolVersion"], 1);
@@ -120,11 +124,11 @@ fn a_turn_of_gemini_cli_with_an_approval_is_told() {
     assert_eq!(told[0]["method"], "session/prompt");
     assert_eq!(told[0]["params"]["prompt"], json!([{ "type": "text", "text": "hello" }]));
     let (model, session) = (Some("auto".to_owned()), Some("7444b436-ae7f".to_owned()));
-    assert_eq!(events, [Event::Init { model, session }]);
+    assert_eq!(events, [AgentEvent::Init { model, session }]);
 
     let (told, events) = hear(&mut acp, &[GEMINI_WANTS]);
     assert_eq!(told, [] as [Value; 0], "it waits");
-    let [Event::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
+    let [AgentEvent::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(approval.prompt, "execute: touch made-it && echo out");
     let ids: Vec<_> = approval.choices.iter().map(|choice| choice.id.as_str()).collect();
     assert_eq!(ids, ["proceed_once", "proceed_always", "cancel"], "yes means this once");
@@ -137,7 +141,7 @@ fn a_turn_of_gemini_cli_with_an_approval_is_told() {
     let result = json!({ "outcome": outcome });
     assert_eq!(told, [json!({ "jsonrpc": "2.0", "id": 0, "result": result })]);
     let name = "touch made-it && echo out".to_owned();
-    assert_eq!(events, [Event::ToolUse { name }]);
+    assert_eq!(events, [AgentEvent::ToolUse { name }]);
 
     let (_, events) = hear(
         &mut acp,
@@ -155,9 +159,9 @@ fn a_turn_of_gemini_cli_with_an_approval_is_told() {
         ],
     );
     let [used, text, done] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!(used, &Event::ToolResult { output: "done".to_owned() });
-    assert_eq!(text, &Event::Text("All done.".to_owned()));
-    let Event::Done { summary, stats } = done else { panic!("{done:?}") };
+    assert_eq!(used, &AgentEvent::ToolResult { output: "done".to_owned() });
+    assert_eq!(text, &AgentEvent::Text("All done.".to_owned()));
+    let AgentEvent::Done { summary, stats } = done else { panic!("{done:?}") };
     assert_eq!(summary.as_deref(), Some("All done."));
     let usage = json!({ "usage": { "input_tokens": 20, "output_tokens": 10 } });
     assert_eq!(Value::Object(stats.clone()), usage);
@@ -166,8 +170,8 @@ fn a_turn_of_gemini_cli_with_an_approval_is_told() {
 #[test]
 fn a_loaded_session_is_gone_on_with_and_not_told_again() {
     let session = Some("7444b436-ae7f".to_owned());
-    let mut acp = gemini::dialect(Ask { session: session.clone(), ..ask() });
-    acp.open(&mut Talk::default());
+    let mut acp = gemini::dialect(CodingRequest { session: session.clone(), ..ask() });
+    acp.open(&mut DialectOutput::default());
     let (told, _) = hear(&mut acp, &[GEMINI]);
     assert_eq!(told[0]["method"], "session/load");
     // See gemini.rs for the space.
@@ -190,21 +194,21 @@ fn a_loaded_session_is_gone_on_with_and_not_told_again() {
     let loaded = r#"{"jsonrpc":"2.0","id":4,"result":{"modes":{"availableModes":[],"currentModeId":"default"},"models":{"availableModels":[],"currentModelId":"auto"}}}"#;
     let chosen = r#"{"jsonrpc":"2.0","id":5,"result":{}}"#;
     let (told, events) = hear(&mut acp, &[&first, loaded, &again, chosen]);
-    assert_eq!(events, [Event::Init { model: Some("auto".to_owned()), session }]);
+    assert_eq!(events, [AgentEvent::Init { model: Some("auto".to_owned()), session }]);
     assert_eq!(told[1]["params"]["sessionId"], " 7444b436-ae7f");
 
     let second = again.replace("First", "Second");
     let (_, events) = hear(&mut acp, &[&second]);
-    assert_eq!(events, [Event::Text("Second.".to_owned())]);
+    assert_eq!(events, [AgentEvent::Text("Second.".to_owned())]);
 }
 
 #[test]
 fn a_turn_of_opencode_in_the_session_of_before_is_told() {
     let (session, model) = (Some("ses_e1d1".to_owned()), Some("scripted/m1".to_owned()));
     let profile = Some("plan".to_owned());
-    let chosen = Ask { session: session.clone(), model: model.clone(), profile, ..ask() };
+    let chosen = CodingRequest { session: session.clone(), model: model.clone(), profile, ..ask() };
     let mut acp = opencode::dialect(chosen);
-    acp.open(&mut Talk::default());
+    acp.open(&mut DialectOutput::default());
     let (told, _) = hear(&mut acp, &[OPENCODE]);
     assert_eq!(told[0]["method"], "session/resume", "nothing is told again that way");
     let (told, _) = hear(&mut acp, &[OPENCODE_SESSION]);
@@ -215,7 +219,7 @@ fn a_turn_of_opencode_in_the_session_of_before_is_told() {
     assert_eq!(told[0]["params"]["value"], "plan");
     let (told, events) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":4,"result":{}}"#]);
     assert_eq!(told[0]["method"], "session/prompt");
-    assert_eq!(events, [Event::Init { model, session }]);
+    assert_eq!(events, [AgentEvent::Init { model, session }]);
 
     let (told, events) = hear(
         &mut acp,
@@ -248,19 +252,19 @@ fn a_turn_of_opencode_in_the_session_of_before_is_told() {
     });
     let Value::Object(stats) = stats else { panic!("it is an object") };
     let expected = [
-        Event::Text("I look.".to_owned()),
-        Event::ToolUse { name: "bash".to_owned() },
-        Event::ToolResult { output: "out\n".to_owned() },
-        Event::Text("All done.".to_owned()),
-        Event::Done { summary: Some("All done.".to_owned()), stats },
+        AgentEvent::Text("I look.".to_owned()),
+        AgentEvent::ToolUse { name: "bash".to_owned() },
+        AgentEvent::ToolResult { output: "out\n".to_owned() },
+        AgentEvent::Text("All done.".to_owned()),
+        AgentEvent::Done { summary: Some("All done.".to_owned()), stats },
     ];
     assert_eq!(events, expected);
 }
 
 #[test]
 fn a_session_that_is_gone_is_followed_by_a_new_one() {
-    let mut acp = opencode::dialect(Ask { session: Some("gone".to_owned()), ..ask() });
-    acp.open(&mut Talk::default());
+    let mut acp = opencode::dialect(CodingRequest { session: Some("gone".to_owned()), ..ask() });
+    acp.open(&mut DialectOutput::default());
     hear(&mut acp, &[OPENCODE]);
     let refused = r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"message":"Internal error: OpenCode service failure","data":{"service":"session"}}}"#;
     let (told, _) = hear(&mut acp, &[refused]);
@@ -275,10 +279,10 @@ fn what_an_agent_wants_at_once_is_asked_for_one_after_the_other() {
     let mut acp = at_work(ask());
     let second = GEMINI_WANTS.replace(r#""id":0"#, r#""id":"b""#).replace("run_1", "run_2");
     let (_, events) = hear(&mut acp, &[GEMINI_WANTS, &second]);
-    let [Event::Approval(first)] = events.as_slice() else { panic!("{events:?}") };
+    let [AgentEvent::Approval(first)] = events.as_slice() else { panic!("{events:?}") };
     let (told, events) = answer(&mut acp, first, 2);
     assert_eq!(told[0]["result"]["outcome"]["optionId"], "cancel");
-    let [Event::Approval(second)] = events.as_slice() else { panic!("{events:?}") };
+    let [AgentEvent::Approval(second)] = events.as_slice() else { panic!("{events:?}") };
     let (told, _) = answer(&mut acp, second, 1);
     assert_eq!(told[0]["id"], "b");
     assert_eq!(told[0]["result"]["outcome"]["optionId"], "proceed_always");
@@ -286,12 +290,12 @@ fn what_an_agent_wants_at_once_is_asked_for_one_after_the_other() {
 
 #[test]
 fn with_force_everything_is_allowed_once_and_nobody_is_asked() {
-    let mut acp = at_work(Ask { force: true, ..ask() });
+    let mut acp = at_work(CodingRequest { force: true, ..ask() });
     let (told, events) = hear(&mut acp, &[GEMINI_WANTS]);
     assert_eq!(told[0]["result"]["outcome"]["optionId"], "proceed_once");
-    assert_eq!(events, [Event::ToolUse { name: "touch made-it && echo out".to_owned() }]);
+    assert_eq!(events, [AgentEvent::ToolUse { name: "touch made-it && echo out".to_owned() }]);
     assert!(opencode::dialect(ask()).variables()[0].1.contains("ask"));
-    assert_eq!(opencode::dialect(Ask { force: true, ..ask() }).variables(), []);
+    assert_eq!(opencode::dialect(CodingRequest { force: true, ..ask() }).variables(), []);
 }
 
 #[test]
@@ -299,7 +303,7 @@ fn no_can_be_said_to_an_agent_that_takes_only_yes() {
     let mut acp = at_work(ask());
     let wants = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s","options":[{"optionId":"go","name":"Go on","kind":"allow_once"}],"toolCall":{"toolCallId":"x"}}}"#;
     let (_, events) = hear(&mut acp, &[wants]);
-    let [Event::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
+    let [AgentEvent::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
     assert!(!approval.choices[1].grants);
     let (told, events) = answer(&mut acp, approval, 1);
     assert_eq!(told[0]["result"], json!({ "outcome": { "outcome": "cancelled" } }));
@@ -310,9 +314,9 @@ fn no_can_be_said_to_an_agent_that_takes_only_yes() {
 fn a_cancelled_turn_leaves_no_question_open() {
     let mut acp = at_work(ask());
     hear(&mut acp, &[GEMINI_WANTS]);
-    let mut talk = Talk::default();
-    acp.cancel(&mut talk);
-    let (told, _) = heard(talk);
+    let mut out = DialectOutput::default();
+    acp.cancel(&mut out);
+    let (told, _) = heard(out);
     assert_eq!(told[0]["result"]["outcome"]["outcome"], "cancelled");
     assert_eq!(told[1]["method"], "session/cancel");
     assert!(told[1].get("id").is_none(), "a notification: {told:?}");
@@ -338,7 +342,7 @@ fn what_is_not_offered_is_refused_and_what_is_no_line_is_passed_over() {
 fn an_agent_that_does_not_work_says_why() {
     let open = || {
         let mut acp = gemini::dialect(ask());
-        acp.open(&mut Talk::default());
+        acp.open(&mut DialectOutput::default());
         acp
     };
     let old = failure(&mut open(), &[r#"{"id":1,"result":{"protocolVersion":2}}"#]);
@@ -360,8 +364,9 @@ fn an_agent_that_does_not_work_says_why() {
     assert_eq!(message, Some("Gemini API key is missing or not configured."));
     let odd = failure(&mut open(), &[GEMINI, r#"{"id":2,"result":{}}"#]);
     assert!(odd.kind.starts_with("said something"), "{odd:?}");
-    let mut unknown = gemini::dialect(Ask { profile: Some("nonsense".to_owned()), ..ask() });
-    unknown.open(&mut Talk::default());
+    let mut unknown =
+        gemini::dialect(CodingRequest { profile: Some("nonsense".to_owned()), ..ask() });
+    unknown.open(&mut DialectOutput::default());
     let unknown = failure(
         &mut unknown,
         &[
@@ -373,8 +378,8 @@ fn an_agent_that_does_not_work_says_why() {
     assert_eq!(unknown.kind, "did not take the mode `nonsense`");
     let message = unknown.message.as_deref();
     assert_eq!(message, Some("Internal error: Invalid or unavailable mode: nonsense"));
-    let mut plain = opencode::dialect(Ask { model: Some("m".to_owned()), ..ask() });
-    plain.open(&mut Talk::default());
+    let mut plain = opencode::dialect(CodingRequest { model: Some("m".to_owned()), ..ask() });
+    plain.open(&mut DialectOutput::default());
     let without = r#"{"id":2,"result":{"sessionId":"s"}}"#;
     let without = failure(&mut plain, &[OPENCODE, without]);
     assert_eq!(without.kind, "offers no model to choose, not `m`");

@@ -1,4 +1,4 @@
-//! The lines of the Agent Client Protocol, as far as they are spoken here.
+//! Messages of the Agent Client Protocol: the subset that is sent and read here.
 
 use std::borrow::Cow;
 
@@ -17,9 +17,13 @@ pub(super) const UNKNOWN: i64 = -32_601;
 /// What an agent is told.
 #[derive(Debug, Serialize)]
 #[serde(tag = "method", content = "params", rename_all_fields = "camelCase")]
-pub(super) enum Told<'a> {
+pub(super) enum AcpRequest<'a> {
     #[serde(rename = "initialize")]
-    Initialize { protocol_version: u16, client_capabilities: Map<String, Value>, client_info: Us },
+    Initialize {
+        protocol_version: u16,
+        client_capabilities: Map<String, Value>,
+        client_info: ClientInfo,
+    },
     #[serde(rename = "authenticate")]
     Authenticate { method_id: &'a str },
     #[serde(rename = "session/new")]
@@ -35,14 +39,14 @@ pub(super) enum Told<'a> {
     #[serde(rename = "session/set_config_option")]
     SetOption { session_id: &'a str, config_id: &'a str, value: &'a str },
     #[serde(rename = "session/prompt")]
-    Prompt { session_id: &'a str, prompt: Vec<Block<'a>> },
+    Prompt { session_id: &'a str, prompt: Vec<AcpBlock<'a>> },
     #[serde(rename = "session/cancel")]
     Cancel { session_id: &'a str },
 }
 
 /// Who speaks.
 #[derive(Debug, Serialize)]
-pub(super) struct Us {
+pub(super) struct ClientInfo {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
     pub(super) version: &'static str,
@@ -51,7 +55,7 @@ pub(super) struct Us {
 /// A piece of a prompt.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(super) enum Block<'a> {
+pub(super) enum AcpBlock<'a> {
     Text { text: Cow<'a, str> },
     Image { mime_type: &'a str, data: &'a str },
 }
@@ -59,22 +63,22 @@ pub(super) enum Block<'a> {
 /// An answer to what the agent asked.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Reply<'a> {
-    Result { outcome: Outcome<'a> },
+pub(super) enum AcpReply<'a> {
+    Result { outcome: PermissionOutcome<'a> },
     Error { code: i64, message: &'a str },
 }
 
 /// What became of a permission.
 #[derive(Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(super) enum Outcome<'a> {
+pub(super) enum PermissionOutcome<'a> {
     Selected { option_id: &'a str },
     Cancelled,
 }
 
 /// A line of the agent's.
 #[derive(Debug, Deserialize)]
-pub(super) struct Line<'a> {
+pub(super) struct AcpLine<'a> {
     #[serde(borrow)]
     pub(super) id: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -83,12 +87,12 @@ pub(super) struct Line<'a> {
     pub(super) params: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) result: Option<&'a RawValue>,
-    pub(super) error: Option<Fault>,
+    pub(super) error: Option<AcpError>,
 }
 
 /// Why a request was refused.
 #[derive(Debug, Deserialize)]
-pub(super) struct Fault {
+pub(super) struct AcpError {
     #[serde(default)]
     pub(super) code: i64,
     #[serde(default)]
@@ -103,14 +107,14 @@ pub(super) struct Fault {
 pub(super) struct Initialized {
     pub(super) protocol_version: u16,
     #[serde(default)]
-    pub(super) agent_capabilities: Capabilities,
+    pub(super) agent_capabilities: AcpCapabilities,
     #[serde(default)]
     pub(super) auth_methods: Vec<SignIn>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Capabilities {
+pub(super) struct AcpCapabilities {
     pub(super) load_session: bool,
     pub(super) prompt_capabilities: PromptCapabilities,
     pub(super) session_capabilities: SessionCapabilities,
@@ -139,7 +143,7 @@ pub(super) struct SignIn {
 /// A session, and what can be chosen in it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Opened {
+pub(super) struct SessionOpened {
     pub(super) session_id: Option<String>,
     pub(super) config_options: Option<Vec<ConfigOption>>,
     pub(super) modes: Option<Value>,
@@ -165,7 +169,7 @@ pub(super) struct Models {
 
 /// Something happened in a session.
 #[derive(Debug, Deserialize)]
-pub(super) struct Notice {
+pub(super) struct SessionNotice {
     pub(super) update: Update,
 }
 
@@ -173,7 +177,7 @@ pub(super) struct Notice {
 #[serde(tag = "sessionUpdate", rename_all = "snake_case")]
 pub(super) enum Update {
     AgentMessageChunk {
-        content: Content,
+        content: AcpContent,
     },
     #[serde(alias = "tool_call_update")]
     ToolCall(ToolCall),
@@ -189,7 +193,7 @@ pub(super) enum Update {
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Content {
+pub(super) enum AcpContent {
     Text {
         text: String,
     },
@@ -207,7 +211,7 @@ pub(super) struct ToolCall {
     #[serde(default)]
     kind: Option<String>,
     #[serde(default)]
-    status: Option<Status>,
+    status: Option<ToolStatus>,
     #[serde(default)]
     content: Option<Vec<ToolContent>>,
     #[serde(default)]
@@ -216,7 +220,7 @@ pub(super) struct ToolCall {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Status {
+enum ToolStatus {
     Completed,
     Failed,
     /// It is not over.
@@ -228,7 +232,7 @@ enum Status {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ToolContent {
     Content {
-        content: Content,
+        content: AcpContent,
     },
     Diff {
         path: String,
@@ -240,25 +244,25 @@ enum ToolContent {
 /// The agent wants to do something.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Permission<'a> {
+pub(super) struct AcpPermission<'a> {
     #[serde(borrow)]
     pub(super) tool_call: &'a RawValue,
-    pub(super) options: Vec<Offer>,
+    pub(super) options: Vec<PermissionOption>,
 }
 
 /// One of the answers it takes.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Offer {
+pub(super) struct PermissionOption {
     pub(super) option_id: String,
     pub(super) name: String,
-    pub(super) kind: OfferKind,
+    pub(super) kind: PermissionKind,
 }
 
 /// In the order in which they are offered to callers: who says yes means this once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum OfferKind {
+pub(super) enum PermissionKind {
     AllowOnce,
     AllowAlways,
     RejectOnce,
@@ -271,7 +275,7 @@ pub(super) enum OfferKind {
 /// The end of a prompt.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Stopped {
+pub(super) struct PromptResult {
     pub(super) stop_reason: String,
     #[serde(default)]
     pub(super) usage: Option<Map<String, Value>>,
@@ -283,45 +287,45 @@ pub(super) struct Stopped {
 #[derive(Debug, Deserialize)]
 pub(super) struct Meta {
     #[serde(default)]
-    pub(super) quota: Option<Quota>,
+    pub(super) quota: Option<AcpUsage>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Quota {
+pub(super) struct AcpUsage {
     #[serde(default)]
     pub(super) token_count: Option<Map<String, Value>>,
 }
 
-impl Told<'_> {
+impl AcpRequest<'_> {
     /// As a line without its end: a request under a number, or a notification.
     pub(super) fn line(&self, id: Option<u64>) -> String {
         #[derive(Serialize)]
-        struct Wire<'a> {
+        struct RequestLine<'a> {
             jsonrpc: &'static str,
             #[serde(skip_serializing_if = "Option::is_none")]
             id: Option<u64>,
             #[serde(flatten)]
-            told: &'a Told<'a>,
+            request: &'a AcpRequest<'a>,
         }
-        encode(&Wire { jsonrpc: "2.0", id, told: self })
+        encode(&RequestLine { jsonrpc: "2.0", id, request: self })
     }
 }
 
-impl Reply<'_> {
+impl AcpReply<'_> {
     /// As a line without its end.
     pub(super) fn line(&self, id: &RawValue) -> String {
         #[derive(Serialize)]
-        struct Wire<'a> {
+        struct ReplyLine<'a> {
             jsonrpc: &'static str,
             id: &'a RawValue,
             #[serde(flatten)]
-            reply: &'a Reply<'a>,
+            reply: &'a AcpReply<'a>,
         }
-        encode(&Wire { jsonrpc: "2.0", id, reply: self })
+        encode(&ReplyLine { jsonrpc: "2.0", id, reply: self })
     }
 }
 
-impl Fault {
+impl AcpError {
     /// The agent's own words.
     pub(super) fn text(&self) -> String {
         let details = self.data.get("details").unwrap_or(&self.data).as_str();
@@ -351,14 +355,14 @@ impl ToolCall {
     /// What came out, once something did.
     pub(super) fn output(&self) -> Option<String> {
         let word = match self.status? {
-            Status::Completed => "done",
-            Status::Failed => "failed",
-            Status::Other => return None,
+            ToolStatus::Completed => "done",
+            ToolStatus::Failed => "failed",
+            ToolStatus::Other => return None,
         };
         let pieces = self.content.iter().flatten().filter_map(|piece| match piece {
-            ToolContent::Content { content: Content::Text { text } } => Some(text.as_str()),
+            ToolContent::Content { content: AcpContent::Text { text } } => Some(text.as_str()),
             ToolContent::Diff { path } => Some(path.as_str()),
-            ToolContent::Content { content: Content::Other } | ToolContent::Other => None,
+            ToolContent::Content { content: AcpContent::Other } | ToolContent::Other => None,
         });
         let told = pieces.collect::<Vec<_>>().join("\n");
         if !told.is_empty() {

@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::dialect::Event;
+use super::super::dialect::AgentEvent;
 
 /// How a result names the turn after a background task.
 const NOTIFICATION: &str = "task-notification";
 
 /// State of the work on one message.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct WorkState {
     /// The results from the one of the message on, added up.
-    outcome: Option<Outcome>,
+    outcome: Option<ClaudeResult>,
     /// Descriptions of the background tasks that run, by id.
     running: BTreeMap<String, String>,
     /// True if all that run are listed with each change. Starts and ends then add nothing.
@@ -31,7 +31,7 @@ pub(super) struct Work {
 
 /// A background task, or a tool that takes long.
 #[derive(Deserialize)]
-pub(super) struct Task {
+pub(super) struct BackgroundTask {
     task_id: String,
     #[serde(default)]
     description: String,
@@ -45,7 +45,7 @@ pub(super) struct Task {
 /// A state of the session.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
+pub(super) enum SessionState {
     Running,
     /// All turns that were due are over, which a result alone does not say.
     Idle,
@@ -55,7 +55,7 @@ pub(super) enum State {
 
 /// How a turn ended.
 #[derive(Debug, Deserialize)]
-pub(super) struct Outcome {
+pub(super) struct ClaudeResult {
     #[serde(default)]
     pub(super) is_error: bool,
     result: Option<String>,
@@ -65,26 +65,26 @@ pub(super) struct Outcome {
     num_turns: Option<u64>,
     total_cost_usd: Option<f64>,
     #[serde(default)]
-    usage: Usage,
+    usage: ClaudeUsage,
     origin: Option<Value>,
 }
 
 #[derive(Debug, Deserialize, Default)]
-struct Usage {
+struct ClaudeUsage {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
 }
 
-impl Work {
+impl WorkState {
     /// A turn begins.
     pub(super) fn begin(&mut self) {
         self.is_in_turn = true;
     }
 
     /// A task begins.
-    pub(super) fn start(&mut self, task: Task) {
+    pub(super) fn start(&mut self, task: BackgroundTask) {
         let is_in_background = task.is_backgrounded.unwrap_or(true) && !task.ambient;
         if is_in_background && !self.lists {
             self.running.insert(task.task_id, task.description);
@@ -99,25 +99,25 @@ impl Work {
     }
 
     /// These background tasks run, and no others.
-    pub(super) fn list(&mut self, tasks: Vec<Task>) {
+    pub(super) fn list(&mut self, tasks: Vec<BackgroundTask>) {
         self.lists = true;
         let tasks = tasks.into_iter().filter(|task| !task.ambient);
         self.running = tasks.map(|task| (task.task_id, task.description)).collect();
     }
 
     /// The session has another state.
-    pub(super) fn change(&mut self, state: State) -> Option<Event> {
+    pub(super) fn change(&mut self, state: SessionState) -> Option<AgentEvent> {
         self.reports = true;
         match state {
-            State::Running => self.is_in_turn = true,
-            State::Idle => self.is_in_turn = false,
-            State::Other => {}
+            SessionState::Running => self.is_in_turn = true,
+            SessionState::Idle => self.is_in_turn = false,
+            SessionState::Other => {}
         }
         self.end()
     }
 
     /// A turn has ended.
-    pub(super) fn result(&mut self, outcome: Outcome) -> Option<Event> {
+    pub(super) fn result(&mut self, outcome: ClaudeResult) -> Option<AgentEvent> {
         self.is_in_turn = false;
         // Before the message has its answer, such a turn is about the work of an earlier one.
         if self.outcome.is_none() && outcome.is_notification() {
@@ -129,7 +129,7 @@ impl Work {
         self.outcome = Some(outcome.after(self.outcome.take()));
         if !self.running.is_empty() {
             let tasks = self.running.values().cloned().collect();
-            return Some(Event::Background(tasks));
+            return Some(AgentEvent::Background(tasks));
         }
         // The turn after a task that ended meanwhile may be due: the state tells.
         if self.reports { None } else { self.end() }
@@ -142,15 +142,15 @@ impl Work {
     }
 
     /// The end, if nothing is left to do.
-    pub(super) fn end(&mut self) -> Option<Event> {
+    pub(super) fn end(&mut self) -> Option<AgentEvent> {
         if !self.is_resting() {
             return None;
         }
-        self.outcome.take().map(Outcome::into_event)
+        self.outcome.take().map(ClaudeResult::into_event)
     }
 }
 
-impl Outcome {
+impl ClaudeResult {
     fn is_notification(&self) -> bool {
         let kind = self.origin.as_ref().and_then(|origin| origin.get("kind"));
         kind.and_then(Value::as_str) == Some(NOTIFICATION)
@@ -164,7 +164,7 @@ impl Outcome {
             result: said.or(earlier.result),
             duration_ms: sum(self.duration_ms, earlier.duration_ms),
             num_turns: sum(self.num_turns, earlier.num_turns),
-            usage: Usage {
+            usage: ClaudeUsage {
                 input_tokens: sum(self.usage.input_tokens, earlier.usage.input_tokens),
                 output_tokens: sum(self.usage.output_tokens, earlier.usage.output_tokens),
                 cache_read_input_tokens: sum(
@@ -180,11 +180,11 @@ impl Outcome {
         }
     }
 
-    pub(super) fn into_event(self) -> Event {
+    pub(super) fn into_event(self) -> AgentEvent {
         if self.is_error {
             let said = self.result.filter(|said| !said.is_empty());
             let said = said.unwrap_or_else(|| self.errors.join("; "));
-            return Event::Error(said);
+            return AgentEvent::Error(said);
         }
         let figures = [
             ("durationMs", self.duration_ms.map(Value::from)),
@@ -197,7 +197,7 @@ impl Outcome {
         ];
         let figures = figures.into_iter();
         let stats = figures.filter_map(|(name, figure)| Some((name.to_owned(), figure?)));
-        Event::Done { summary: self.result, stats: stats.collect() }
+        AgentEvent::Done { summary: self.result, stats: stats.collect() }
     }
 }
 

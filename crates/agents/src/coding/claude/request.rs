@@ -1,11 +1,11 @@
-//! What Claude Code asks: whether it may use a tool, or questions of its own.
+//! Permission requests and questions of Claude Code, and the answers to them.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::coding::dialect::{Approval, Choice};
+use crate::coding::dialect::{Approval, ApprovalChoice};
 
 /// The tool whose use is a question to the caller.
 const QUESTIONS: &str = "AskUserQuestion";
@@ -17,21 +17,21 @@ const NO_ANSWER: &str = "no-answer";
 
 /// One thing that it waits for.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct PermissionRequest {
     id: String,
     tool: String,
     input: Map<String, Value>,
     /// The rules under which it would not ask again while it runs.
     rules: Vec<Value>,
     /// What is still to be asked, where the tool is that for questions.
-    questions: VecDeque<Question>,
+    questions: VecDeque<ClaudeQuestion>,
     /// What they were answered with, by question.
     answers: Map<String, Value>,
 }
 
 /// Whether it may use a tool.
 #[derive(Debug, Deserialize)]
-pub(super) struct Permission {
+pub(super) struct ClaudePermission {
     tool_name: String,
     #[serde(default)]
     input: Map<String, Value>,
@@ -40,34 +40,34 @@ pub(super) struct Permission {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Question {
+struct ClaudeQuestion {
     question: String,
-    options: Vec<Offer>,
+    options: Vec<QuestionOption>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Offer {
+struct QuestionOption {
     label: String,
 }
 
 /// What it is told about a request.
 #[derive(Debug, Serialize)]
 #[serde(tag = "subtype", rename_all = "snake_case")]
-pub(super) enum Response {
-    Success { request_id: String, response: Decision },
+pub(super) enum ControlResult {
+    Success { request_id: String, response: PermissionDecision },
     Error { request_id: String, error: String },
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "behavior", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub(super) enum Decision {
+pub(super) enum PermissionDecision {
     Allow { updated_input: Map<String, Value>, updated_permissions: Vec<Value> },
     Deny { message: String },
 }
 
-impl Request {
-    pub(super) fn new(id: String, permission: Permission) -> Self {
-        let Permission { tool_name: tool, input, permission_suggestions } = permission;
+impl PermissionRequest {
+    pub(super) fn new(id: String, permission: ClaudePermission) -> Self {
+        let ClaudePermission { tool_name: tool, input, permission_suggestions } = permission;
         let questions = input.get("questions").filter(|_| tool == QUESTIONS);
         let questions = questions.and_then(|list| VecDeque::deserialize(list).ok());
         Self {
@@ -94,9 +94,11 @@ impl Request {
     }
 
     /// Takes the answer to that. What to say to the program, once everything is answered.
-    pub(super) fn answer(&mut self, choice: &Choice) -> Option<Response> {
+    pub(super) fn answer(&mut self, choice: &ApprovalChoice) -> Option<ControlResult> {
         if !choice.grants {
-            return Some(self.decided(Decision::Deny { message: "The user said no.".to_owned() }));
+            return Some(
+                self.decided(PermissionDecision::Deny { message: "The user said no.".to_owned() }),
+            );
         }
         let rules = match self.questions.pop_front() {
             Some(question) => {
@@ -110,29 +112,29 @@ impl Request {
     }
 
     /// What to say to a program that may do everything. Its questions stay unanswered.
-    pub(super) fn granted(&self) -> Response {
+    pub(super) fn granted(&self) -> ControlResult {
         self.allowed(Vec::new())
     }
 
-    fn allowed(&self, updated_permissions: Vec<Value>) -> Response {
+    fn allowed(&self, updated_permissions: Vec<Value>) -> ControlResult {
         let mut updated_input = self.input.clone();
         if !self.answers.is_empty() {
             updated_input.insert("answers".to_owned(), self.answers.clone().into());
         }
-        self.decided(Decision::Allow { updated_input, updated_permissions })
+        self.decided(PermissionDecision::Allow { updated_input, updated_permissions })
     }
 
-    fn decided(&self, response: Decision) -> Response {
-        Response::Success { request_id: self.id.clone(), response }
+    fn decided(&self, response: PermissionDecision) -> ControlResult {
+        ControlResult::Success { request_id: self.id.clone(), response }
     }
 
-    fn choices(&self) -> Vec<Choice> {
-        let mut choices = vec![Choice::new("allow", "Allow", true)];
+    fn choices(&self) -> Vec<ApprovalChoice> {
+        let mut choices = vec![ApprovalChoice::new("allow", "Allow", true)];
         if !self.rules.is_empty() {
             let label = "Allow, and do not ask for the like while you work on this";
-            choices.push(Choice::new(ALWAYS, label, true));
+            choices.push(ApprovalChoice::new(ALWAYS, label, true));
         }
-        choices.push(Choice::new("deny", "Deny", false));
+        choices.push(ApprovalChoice::new("deny", "Deny", false));
         choices
     }
 
@@ -145,11 +147,11 @@ impl Request {
     }
 }
 
-impl Question {
-    fn choices(&self) -> Vec<Choice> {
+impl ClaudeQuestion {
+    fn choices(&self) -> Vec<ApprovalChoice> {
         let offers = self.options.iter();
-        let offers = offers.map(|offer| Choice::new(&offer.label, &offer.label, true));
-        offers.chain([Choice::new(NO_ANSWER, "No answer", false)]).collect()
+        let offers = offers.map(|offer| ApprovalChoice::new(&offer.label, &offer.label, true));
+        offers.chain([ApprovalChoice::new(NO_ANSWER, "No answer", false)]).collect()
     }
 }
 

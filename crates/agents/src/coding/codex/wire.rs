@@ -1,5 +1,5 @@
-//! The messages of Codex's app server that are spoken and understood here. Of each, what is needed:
-//! `codex app-server generate-ts` prints them whole.
+//! Messages of the Codex app server: the fields that are used here.
+//! `codex app-server generate-ts` prints the complete types.
 
 use std::{borrow::Cow, path::Path};
 
@@ -22,7 +22,7 @@ const DIFFS: usize = 64 << 10;
 
 /// The calls that are made, each once, so that its number is its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum CodexCall {
     Initialize = 1,
     Start,
     Resume,
@@ -32,9 +32,9 @@ pub(super) enum Call {
 
 /// One line.
 #[derive(Debug)]
-pub(super) enum Heard<'a> {
+pub(super) enum FromCodex<'a> {
     /// The answer to a call of ours.
-    Reply(Call, Result<&'a RawValue, String>),
+    Reply(CodexCall, Result<&'a RawValue, String>),
     /// A call that wants an answer to this id.
     Request { id: &'a RawValue, method: Cow<'a, str>, params: &'a RawValue },
     /// Something happened.
@@ -64,24 +64,24 @@ pub(super) struct ThreadParams<'a> {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ThreadReply {
-    pub(super) thread: Named,
+    pub(super) thread: NamedObject,
     pub(super) model: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Named {
+pub(super) struct NamedObject {
     pub(super) id: String,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct TurnReply {
-    pub(super) turn: Named,
+    pub(super) turn: NamedObject,
 }
 
 /// A piece of a message.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Delta {
+pub(super) struct CodexDelta {
     pub(super) thread_id: String,
     pub(super) item_id: String,
     pub(super) delta: String,
@@ -92,12 +92,12 @@ pub(super) struct Delta {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ItemNotice {
     pub(super) thread_id: String,
-    pub(super) item: Item,
+    pub(super) item: CodexItem,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub(super) enum Item {
+pub(super) enum CodexItem {
     AgentMessage {
         id: String,
         text: String,
@@ -154,12 +154,12 @@ pub(super) struct UsageNotice {
 #[derive(Debug, Deserialize)]
 pub(super) struct TokenUsage {
     /// Of the last call to the model.
-    pub(super) last: Usage,
+    pub(super) last: CodexUsage,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Usage {
+pub(super) struct CodexUsage {
     input_tokens: u64,
     cached_input_tokens: u64,
     output_tokens: u64,
@@ -171,12 +171,12 @@ pub(super) struct Usage {
 #[serde(rename_all = "camelCase")]
 pub(super) struct TurnNotice {
     pub(super) thread_id: String,
-    pub(super) turn: Turn,
+    pub(super) turn: CodexTurn,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Turn {
+pub(super) struct CodexTurn {
     pub(super) status: String,
     pub(super) error: Option<Problem>,
     pub(super) duration_ms: Option<u64>,
@@ -214,29 +214,29 @@ pub(super) struct FileApproval {
 pub(super) struct Elicitation {
     pub(super) message: String,
     #[serde(default)]
-    requested_schema: Form,
+    requested_schema: ElicitationForm,
 }
 
 /// The answer to an approval.
 #[derive(Debug, Serialize)]
-pub(super) struct Decision<'a> {
+pub(super) struct ApprovalDecision<'a> {
     pub(super) decision: &'a str,
 }
 
 /// The answer to an elicitation.
 #[derive(Debug, Serialize)]
-pub(super) struct Action<'a> {
+pub(super) struct ElicitationAction<'a> {
     pub(super) action: &'a str,
     pub(super) content: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Form {
+struct ElicitationForm {
     #[serde(default)]
     properties: Map<String, Value>,
 }
 
-impl Call {
+impl CodexCall {
     pub(super) fn method(self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
@@ -255,42 +255,42 @@ impl Call {
     /// The line that makes it.
     pub(super) fn line(self, params: &impl Serialize) -> String {
         #[derive(Serialize)]
-        struct Line<'a, P> {
+        struct CallLine<'a, P> {
             id: u8,
             method: &'a str,
             params: &'a P,
         }
-        write(&Line { id: self as u8, method: self.method(), params })
+        write(&CallLine { id: self as u8, method: self.method(), params })
     }
 
     /// The line that introduces us.
     pub(super) fn initialize() -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Params {
-            client_info: Client,
-            capabilities: Capabilities,
+        struct InitializeParams {
+            client_info: ClientIdentity,
+            capabilities: ClientCapabilities,
         }
         #[derive(Serialize)]
-        struct Client {
+        struct ClientIdentity {
             name: &'static str,
             title: &'static str,
             version: &'static str,
         }
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Capabilities {
+        struct ClientCapabilities {
             experimental_api: bool,
             request_attestation: bool,
             opt_out_notification_methods: [&'static str; 4],
         }
-        Self::Initialize.line(&Params {
-            client_info: Client {
+        Self::Initialize.line(&InitializeParams {
+            client_info: ClientIdentity {
                 name: "herald",
                 title: "Herald",
                 version: env!("CARGO_PKG_VERSION"),
             },
-            capabilities: Capabilities {
+            capabilities: ClientCapabilities {
                 experimental_api: false,
                 request_attestation: false,
                 opt_out_notification_methods: UNWANTED,
@@ -302,38 +302,38 @@ impl Call {
     pub(super) fn turn(thread_id: &str, text: &str, images: &[Image]) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Params<'a> {
+        struct StartTurnParams<'a> {
             thread_id: &'a str,
-            input: Vec<Input<'a>>,
+            input: Vec<TurnInput<'a>>,
         }
         #[derive(Serialize)]
         #[serde(tag = "type", rename_all = "camelCase")]
-        enum Input<'a> {
+        enum TurnInput<'a> {
             Text { text: &'a str },
             LocalImage { path: &'a Path },
         }
-        let images = images.iter().map(|image| Input::LocalImage { path: &image.path });
-        let input = [Input::Text { text }].into_iter().chain(images).collect();
-        Self::Turn.line(&Params { thread_id, input })
+        let images = images.iter().map(|image| TurnInput::LocalImage { path: &image.path });
+        let input = [TurnInput::Text { text }].into_iter().chain(images).collect();
+        Self::Turn.line(&StartTurnParams { thread_id, input })
     }
 
     /// The line that ends a turn before its time.
     pub(super) fn interrupt(thread_id: &str, turn_id: &str) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Params<'a> {
+        struct InterruptParams<'a> {
             thread_id: &'a str,
             turn_id: &'a str,
         }
-        Self::Interrupt.line(&Params { thread_id, turn_id })
+        Self::Interrupt.line(&InterruptParams { thread_id, turn_id })
     }
 }
 
-impl<'a> Heard<'a> {
+impl<'a> FromCodex<'a> {
     /// Whatever is no message means nothing: what Codex loads may print among its lines.
     pub(super) fn read(line: &'a str) -> Self {
         #[derive(Deserialize)]
-        struct Line<'a> {
+        struct IncomingLine<'a> {
             #[serde(borrow)]
             id: Option<&'a RawValue>,
             #[serde(borrow)]
@@ -344,13 +344,14 @@ impl<'a> Heard<'a> {
             result: &'a RawValue,
             error: Option<Problem>,
         }
-        let Ok(Line { id, method, params, result, error }) = serde_json::from_str(line) else {
+        let Ok(IncomingLine { id, method, params, result, error }) = serde_json::from_str(line)
+        else {
             return Self::Other;
         };
         match (id, method) {
             (Some(id), Some(method)) => Self::Request { id, method, params },
             (None, Some(method)) => Self::Notice { method, params },
-            (Some(id), None) => match (Call::numbered(id), error) {
+            (Some(id), None) => match (CodexCall::numbered(id), error) {
                 (Some(call), None) => Self::Reply(call, Ok(result)),
                 (Some(call), Some(error)) => Self::Reply(call, Err(error.message)),
                 (None, _) => Self::Other,
@@ -360,7 +361,7 @@ impl<'a> Heard<'a> {
     }
 }
 
-impl Item {
+impl CodexItem {
     /// The tool that is used, where it is one.
     pub(super) fn tool(&self) -> Option<String> {
         match self {
@@ -404,7 +405,7 @@ impl Elicitation {
     }
 }
 
-impl Usage {
+impl CodexUsage {
     pub(super) fn add(&mut self, more: &Self) {
         self.input_tokens += more.input_tokens;
         self.cached_input_tokens += more.cached_input_tokens;
@@ -429,35 +430,35 @@ impl Usage {
 /// The line that says that the introduction was understood.
 pub(super) fn initialized() -> String {
     #[derive(Serialize)]
-    struct Line {
+    struct NotificationLine {
         method: &'static str,
     }
-    write(&Line { method: "initialized" })
+    write(&NotificationLine { method: "initialized" })
 }
 
 /// The line that answers a call.
 pub(super) fn answer(id: &RawValue, result: &impl Serialize) -> String {
     #[derive(Serialize)]
-    struct Line<'a, R> {
+    struct ResultLine<'a, R> {
         id: &'a RawValue,
         result: &'a R,
     }
-    write(&Line { id, result })
+    write(&ResultLine { id, result })
 }
 
 /// The line that says that a call will not be answered.
 pub(super) fn refuse(id: &RawValue) -> String {
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct ErrorLine<'a> {
         id: &'a RawValue,
-        error: Error,
+        error: CallError,
     }
     #[derive(Serialize)]
-    struct Error {
+    struct CallError {
         code: i32,
         message: &'static str,
     }
-    write(&Line { id, error: Error { code: -32601, message: "nobody here can do that" } })
+    write(&ErrorLine { id, error: CallError { code: -32601, message: "nobody here can do that" } })
 }
 
 /// The files that changes are about.

@@ -1,4 +1,4 @@
-//! Cards that come as the answer to a call, read into our type.
+//! Reader of agent cards in protobuf.
 
 use super::super::{
     filled,

@@ -1,10 +1,10 @@
-//! Objects of the generations before 1.0, written in any of their JSON shapes.
+//! Writer of objects before 1.0, in any of their JSON shapes.
 
 use std::{borrow::Cow, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape, v01::Numbered};
+use super::{DATA_PART_COMPAT, FILENAME_COMPAT, LegacyShape, MEDIA_TYPE_COMPAT, v01::Numbered};
 use crate::{
     message::{Content, Message, Part, encode_base64},
     open::{Json, Metadata},
@@ -14,25 +14,32 @@ use crate::{
 };
 
 /// An object and the shape it is to be written in.
-pub(super) struct Out<'a, T: ?Sized>(pub(super) Shape, pub(super) &'a T);
+pub(in crate::dialect) struct LegacyForm<'a, T: ?Sized>(
+    pub(in crate::dialect) LegacyShape,
+    pub(in crate::dialect) &'a T,
+);
 
 /// A status update; `true` says that the stream ends with it.
-pub(super) struct Closing<'a>(pub(super) Shape, pub(super) &'a StatusUpdate, pub(super) bool);
+pub(in crate::dialect) struct Closing<'a>(
+    pub(in crate::dialect) LegacyShape,
+    pub(in crate::dialect) &'a StatusUpdate,
+    pub(in crate::dialect) bool,
+);
 
 /// Writes members that may be absent.
-pub(super) trait Members: SerializeMap {
-    fn kind(&mut self, shape: Shape, kind: &'static str) -> Result<(), Self::Error> {
+pub(in crate::dialect) trait FlatMembers: SerializeMap {
+    fn kind(&mut self, shape: LegacyShape, kind: &'static str) -> Result<(), Self::Error> {
         match shape {
-            Shape::Rpc => self.serialize_entry("kind", kind),
-            Shape::Rest | Shape::V01 => Ok(()),
+            LegacyShape::Rpc => self.serialize_entry("kind", kind),
+            LegacyShape::Rest | LegacyShape::V01 => Ok(()),
         }
     }
 
     /// Only parts say in 0.1 what they are.
-    fn part_kind(&mut self, shape: Shape, kind: &'static str) -> Result<(), Self::Error> {
+    fn part_kind(&mut self, shape: LegacyShape, kind: &'static str) -> Result<(), Self::Error> {
         match shape {
-            Shape::Rpc | Shape::Rest => self.kind(shape, kind),
-            Shape::V01 => self.serialize_entry("type", kind),
+            LegacyShape::Rpc | LegacyShape::Rest => self.kind(shape, kind),
+            LegacyShape::V01 => self.serialize_entry("type", kind),
         }
     }
 
@@ -45,113 +52,118 @@ pub(super) trait Members: SerializeMap {
     }
 }
 
-impl<M: SerializeMap> Members for M {}
+impl<M: SerializeMap> FlatMembers for M {}
 
-impl<'a, T> Serialize for Out<'a, [T]>
+impl<'a, T> Serialize for LegacyForm<'a, [T]>
 where
-    Out<'a, T>: Serialize,
+    LegacyForm<'a, T>: Serialize,
 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.1.iter().map(|item| Out(self.0, item)))
+        serializer.collect_seq(self.1.iter().map(|item| LegacyForm(self.0, item)))
     }
 }
 
-impl<'a, T> Serialize for Out<'a, [Arc<T>]>
+impl<'a, T> Serialize for LegacyForm<'a, [Arc<T>]>
 where
-    Out<'a, T>: Serialize,
+    LegacyForm<'a, T>: Serialize,
 {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.1.iter().map(|item| Out(self.0, &**item)))
+        serializer.collect_seq(self.1.iter().map(|item| LegacyForm(self.0, &**item)))
     }
 }
 
-impl Serialize for Out<'_, Task> {
+impl Serialize for LegacyForm<'_, Task> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, task) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.kind(shape, "task")?;
         map.serialize_entry("id", &task.id)?;
         match shape {
-            Shape::Rpc | Shape::Rest => map.serialize_entry("contextId", &task.context_id)?,
-            Shape::V01 => {
+            LegacyShape::Rpc | LegacyShape::Rest => {
+                map.serialize_entry("contextId", &task.context_id)?;
+            }
+            LegacyShape::V01 => {
                 map.some("sessionId", Some(&task.context_id).filter(|id| !id.is_empty()))?;
             }
         }
-        map.serialize_entry("status", &Out(shape, &task.status))?;
+        map.serialize_entry("status", &LegacyForm(shape, &task.status))?;
         let artifacts = task.artifacts.as_deref();
         match shape {
-            Shape::Rpc | Shape::Rest => {
-                map.some("artifacts", artifacts.map(|all| Out(shape, all)).as_ref())?;
+            LegacyShape::Rpc | LegacyShape::Rest => {
+                map.some("artifacts", artifacts.map(|all| LegacyForm(shape, all)).as_ref())?;
             }
-            Shape::V01 => map.some("artifacts", artifacts.map(Numbered::all).as_ref())?,
+            LegacyShape::V01 => map.some("artifacts", artifacts.map(Numbered::all).as_ref())?,
         }
-        map.some("history", task.history.as_deref().map(|all| Out(shape, all)).as_ref())?;
+        map.some("history", task.history.as_deref().map(|all| LegacyForm(shape, all)).as_ref())?;
         map.some("metadata", task.metadata.as_ref())?;
         map.end()
     }
 }
 
-impl Serialize for Out<'_, TaskStatus> {
+impl Serialize for LegacyForm<'_, TaskStatus> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, status) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("state", state_name(shape, status.state))?;
-        map.some("message", status.message.as_deref().map(|message| Out(shape, message)).as_ref())?;
+        map.some(
+            "message",
+            status.message.as_deref().map(|message| LegacyForm(shape, message)).as_ref(),
+        )?;
         map.some("timestamp", status.timestamp.as_ref())?;
         map.end()
     }
 }
 
-fn state_name(shape: Shape, state: TaskState) -> &'static str {
+fn state_name(shape: LegacyShape, state: TaskState) -> &'static str {
     match (shape, state) {
-        (Shape::Rpc, state) => state.kebab_name(),
+        (LegacyShape::Rpc, state) => state.kebab_name(),
         // What 0.1 has no word for is told by what it means to the caller.
-        (Shape::V01, TaskState::Rejected) => TaskState::Failed.kebab_name(),
-        (Shape::V01, TaskState::AuthRequired) => TaskState::InputRequired.kebab_name(),
-        (Shape::V01, state) => state.kebab_name(),
+        (LegacyShape::V01, TaskState::Rejected) => TaskState::Failed.kebab_name(),
+        (LegacyShape::V01, TaskState::AuthRequired) => TaskState::InputRequired.kebab_name(),
+        (LegacyShape::V01, state) => state.kebab_name(),
         // The 0.3 protobuf spells this one, and only this one, in the British way.
-        (Shape::Rest, TaskState::Canceled) => "TASK_STATE_CANCELLED",
-        (Shape::Rest, state) => state.proto_name(),
+        (LegacyShape::Rest, TaskState::Canceled) => "TASK_STATE_CANCELLED",
+        (LegacyShape::Rest, state) => state.proto_name(),
     }
 }
 
-impl Serialize for Out<'_, Message> {
+impl Serialize for LegacyForm<'_, Message> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, message) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.kind(shape, "message")?;
         // Messages had no names in 0.1.
-        if shape != Shape::V01 {
+        if shape != LegacyShape::V01 {
             map.serialize_entry("messageId", &message.message_id)?;
             map.some("contextId", message.context_id.as_ref())?;
             map.some("taskId", message.task_id.as_ref())?;
         }
         let role = match shape {
-            Shape::Rpc | Shape::V01 => message.role.kebab_name(),
-            Shape::Rest => message.role.proto_name(),
+            LegacyShape::Rpc | LegacyShape::V01 => message.role.kebab_name(),
+            LegacyShape::Rest => message.role.proto_name(),
         };
         map.serialize_entry("role", role)?;
-        map.serialize_entry(shape.parts(), &Out(shape, message.parts.as_slice()))?;
+        map.serialize_entry(shape.parts(), &LegacyForm(shape, message.parts.as_slice()))?;
         map.some("metadata", message.metadata.as_ref())?;
-        if shape != Shape::V01 {
+        if shape != LegacyShape::V01 {
             map.filled("extensions", &message.extensions)?;
         }
         // The 0.3 protobuf has no such field, and its readers refuse fields they do not know.
-        if shape == Shape::Rpc {
+        if shape == LegacyShape::Rpc {
             map.filled("referenceTaskIds", &message.reference_task_ids)?;
         }
         map.end()
     }
 }
 
-impl Serialize for Out<'_, Artifact> {
+impl Serialize for LegacyForm<'_, Artifact> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, artifact) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("artifactId", &artifact.artifact_id)?;
         map.some("name", artifact.name.as_ref())?;
         map.some("description", artifact.description.as_ref())?;
-        map.serialize_entry("parts", &Out(shape, artifact.parts.as_slice()))?;
+        map.serialize_entry("parts", &LegacyForm(shape, artifact.parts.as_slice()))?;
         map.some("metadata", artifact.metadata.as_ref())?;
         map.filled("extensions", &artifact.extensions)?;
         map.end()
@@ -165,21 +177,21 @@ impl Serialize for Closing<'_> {
         map.kind(shape, "status-update")?;
         map.serialize_entry("taskId", &update.task_id)?;
         map.serialize_entry("contextId", &update.context_id)?;
-        map.serialize_entry("status", &Out(shape, &update.status))?;
+        map.serialize_entry("status", &LegacyForm(shape, &update.status))?;
         map.serialize_entry("final", &closing)?;
         map.some("metadata", update.metadata.as_ref())?;
         map.end()
     }
 }
 
-impl Serialize for Out<'_, ArtifactUpdate> {
+impl Serialize for LegacyForm<'_, ArtifactUpdate> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, update) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.kind(shape, "artifact-update")?;
         map.serialize_entry("taskId", &update.task_id)?;
         map.serialize_entry("contextId", &update.context_id)?;
-        map.serialize_entry("artifact", &Out(shape, &update.artifact))?;
+        map.serialize_entry("artifact", &LegacyForm(shape, &update.artifact))?;
         map.some("append", Some(&true).filter(|_| update.append))?;
         map.some("lastChunk", Some(&true).filter(|_| update.last_chunk))?;
         map.some("metadata", update.metadata.as_ref())?;
@@ -187,7 +199,7 @@ impl Serialize for Out<'_, ArtifactUpdate> {
     }
 }
 
-impl Serialize for Out<'_, Part> {
+impl Serialize for LegacyForm<'_, Part> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, part) = *self;
         let mut map = serializer.serialize_map(None)?;
@@ -199,19 +211,21 @@ impl Serialize for Out<'_, Part> {
             Content::Raw(bytes) => {
                 map.part_kind(shape, "file")?;
                 let content = (shape.bytes(), Cow::Owned(file_bytes(shape, bytes)));
-                map.serialize_entry("file", &File { part, content })?;
+                map.serialize_entry("file", &FileForm { part, content })?;
             }
             Content::Url(url) => {
                 map.part_kind(shape, "file")?;
                 let content = (shape.uri(), Cow::Borrowed(url.as_str()));
-                map.serialize_entry("file", &File { part, content })?;
+                map.serialize_entry("file", &FileForm { part, content })?;
             }
             Content::Data(value) => {
                 map.part_kind(shape, "data")?;
                 match shape {
-                    Shape::Rpc | Shape::V01 => map.serialize_entry("data", &Struct(value))?,
-                    Shape::Rest => {
-                        map.serialize_entry("data", &DataPart { data: Struct(value) })?;
+                    LegacyShape::Rpc | LegacyShape::V01 => {
+                        map.serialize_entry("data", &Struct(value))?;
+                    }
+                    LegacyShape::Rest => {
+                        map.serialize_entry("data", &DataPartForm { data: Struct(value) })?;
                     }
                 }
             }
@@ -224,20 +238,20 @@ impl Serialize for Out<'_, Part> {
 /// The bytes of a file. On REST they are base64 twice: most official SDKs (Python, Java, Go) keep
 /// base64 text in the protobuf's field for bytes, which its JSON form then encodes once more, and
 /// Python's cannot read a task at all in which the field holds anything but text.
-fn file_bytes(shape: Shape, bytes: &[u8]) -> String {
+fn file_bytes(shape: LegacyShape, bytes: &[u8]) -> String {
     let text = encode_base64(bytes);
     match shape {
-        Shape::Rpc | Shape::V01 => text,
-        Shape::Rest => encode_base64(text.as_bytes()),
+        LegacyShape::Rpc | LegacyShape::V01 => text,
+        LegacyShape::Rest => encode_base64(text.as_bytes()),
     }
 }
 
-struct File<'a> {
+struct FileForm<'a> {
     part: &'a Part,
     content: (&'static str, Cow<'a, str>),
 }
 
-impl Serialize for File<'_> {
+impl Serialize for FileForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.some("name", self.part.filename.as_ref())?;
@@ -248,7 +262,7 @@ impl Serialize for File<'_> {
 }
 
 #[derive(Serialize)]
-struct DataPart<'a> {
+struct DataPartForm<'a> {
     data: Struct<'a>,
 }
 
@@ -289,23 +303,23 @@ pub(crate) fn part_metadata(part: &Part) -> Option<Cow<'_, Metadata>> {
 }
 
 /// A webhook without its task, the same in both shapes of 0.3.
-pub(super) struct Push<'a>(pub(super) &'a PushConfig);
+pub(in crate::dialect) struct PushForm<'a>(pub(in crate::dialect) &'a PushConfig);
 
-pub(super) struct Authentication<'a>(pub(super) &'a PushAuthentication);
+pub(in crate::dialect) struct AuthenticationForm<'a>(pub(in crate::dialect) &'a PushAuthentication);
 
-impl Serialize for Push<'_> {
+impl Serialize for PushForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.some("id", self.0.id.as_ref())?;
         map.serialize_entry("url", &self.0.url)?;
         map.some("token", self.0.token.as_ref())?;
-        let authentication = self.0.authentication.as_ref().map(Authentication);
+        let authentication = self.0.authentication.as_ref().map(AuthenticationForm);
         map.some("authentication", authentication.as_ref())?;
         map.end()
     }
 }
 
-impl Serialize for Authentication<'_> {
+impl Serialize for AuthenticationForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         let scheme = Some(self.0.scheme.as_str()).filter(|scheme| !scheme.is_empty());
@@ -316,28 +330,31 @@ impl Serialize for Authentication<'_> {
 }
 
 /// The parameters of a send.
-pub(super) struct Send<'a>(pub(super) Shape, pub(super) &'a SendMessage);
+pub(in crate::dialect) struct SendForm<'a>(
+    pub(in crate::dialect) LegacyShape,
+    pub(in crate::dialect) &'a SendMessage,
+);
 
-struct Configuration<'a>(Shape, &'a SendConfiguration);
+struct ConfigurationForm<'a>(LegacyShape, &'a SendConfiguration);
 
-impl Serialize for Send<'_> {
+impl Serialize for SendForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, send) = *self;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("message", &Out(shape, &send.message))?;
-        map.serialize_entry("configuration", &Configuration(shape, &send.configuration))?;
+        map.serialize_entry("message", &LegacyForm(shape, &send.message))?;
+        map.serialize_entry("configuration", &ConfigurationForm(shape, &send.configuration))?;
         map.some("metadata", send.metadata.as_ref())?;
         map.end()
     }
 }
 
-impl Serialize for Configuration<'_> {
+impl Serialize for ConfigurationForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, configuration) = *self;
         let mut map = serializer.serialize_map(None)?;
         // Also where it is empty, which means any: servers of 0.2 refuse a configuration without it.
         map.serialize_entry("acceptedOutputModes", &configuration.accepted_output_modes)?;
-        let push = configuration.task_push_notification_config.as_ref().map(Push);
+        let push = configuration.task_push_notification_config.as_ref().map(PushForm);
         map.some(shape.push(), push.as_ref())?;
         map.some("historyLength", configuration.history_length.as_ref())?;
         map.serialize_entry("blocking", &!configuration.return_immediately)?;

@@ -4,8 +4,8 @@
 use serde::Serialize;
 
 use super::{
-    Shape,
-    v03_write::{Closing, Out, Push, Send},
+    LegacyShape,
+    v03_write::{Closing, LegacyForm, PushForm, SendForm},
 };
 use crate::{
     id::TaskId,
@@ -18,44 +18,50 @@ use crate::{
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Wrapper<'a> {
-    Task(Out<'a, Task>),
-    Message(Out<'a, Message>),
+enum RestWrapper<'a> {
+    Task(LegacyForm<'a, Task>),
+    Message(LegacyForm<'a, Message>),
     StatusUpdate(Closing<'a>),
-    ArtifactUpdate(Out<'a, ArtifactUpdate>),
+    ArtifactUpdate(LegacyForm<'a, ArtifactUpdate>),
 }
 
-pub(super) fn encode_send_result(result: &SendResult) -> Vec<u8> {
+pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     json::write(&match result {
-        SendResult::Task(task) => Wrapper::Task(Out(Shape::Rest, task)),
-        SendResult::Message(message) => Wrapper::Message(Out(Shape::Rest, message)),
+        SendResult::Task(task) => RestWrapper::Task(LegacyForm(LegacyShape::Rest, task)),
+        SendResult::Message(message) => {
+            RestWrapper::Message(LegacyForm(LegacyShape::Rest, message))
+        }
     })
 }
 
-pub(super) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
+pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     json::write(&match event {
-        StreamEvent::Task(task) => Wrapper::Task(Out(Shape::Rest, task)),
-        StreamEvent::Message(message) => Wrapper::Message(Out(Shape::Rest, message)),
-        StreamEvent::StatusUpdate(update) => {
-            Wrapper::StatusUpdate(Closing(Shape::Rest, update, closing))
+        StreamEvent::Task(task) => RestWrapper::Task(LegacyForm(LegacyShape::Rest, task)),
+        StreamEvent::Message(message) => {
+            RestWrapper::Message(LegacyForm(LegacyShape::Rest, message))
         }
-        StreamEvent::ArtifactUpdate(update) => Wrapper::ArtifactUpdate(Out(Shape::Rest, update)),
+        StreamEvent::StatusUpdate(update) => {
+            RestWrapper::StatusUpdate(Closing(LegacyShape::Rest, update, closing))
+        }
+        StreamEvent::ArtifactUpdate(update) => {
+            RestWrapper::ArtifactUpdate(LegacyForm(LegacyShape::Rest, update))
+        }
     })
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PushResource<'a> {
+struct PushResourceRest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    push_notification_config: Push<'a>,
+    push_notification_config: PushForm<'a>,
 }
 
-impl<'a> From<&'a PushConfig> for PushResource<'a> {
+impl<'a> From<&'a PushConfig> for PushResourceRest<'a> {
     fn from(config: &'a PushConfig) -> Self {
         let id = config.id.as_ref().map_or("", |id| id.as_str());
         let name = config.task_id.as_ref().map(|task| config_name(task, id));
-        Self { name, push_notification_config: Push(config) }
+        Self { name, push_notification_config: PushForm(config) }
     }
 }
 
@@ -67,32 +73,32 @@ pub(crate) fn config_name(task: &TaskId, config: &str) -> String {
     format!("tasks/{task}/pushNotificationConfigs/{config}")
 }
 
-pub(super) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
-    json::write(&PushResource::from(config))
+pub(in crate::dialect) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
+    json::write(&PushResourceRest::from(config))
 }
 
-pub(super) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
+pub(in crate::dialect) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Page<'a> {
-        configs: Vec<PushResource<'a>>,
+    struct PushPageRest<'a> {
+        configs: Vec<PushResourceRest<'a>>,
         next_page_token: &'a str,
     }
-    json::write(&Page {
-        configs: page.configs.iter().map(PushResource::from).collect(),
+    json::write(&PushPageRest {
+        configs: page.configs.iter().map(PushResourceRest::from).collect(),
         next_page_token: &page.next_page_token,
     })
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Target {
+struct TargetRest {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     history_length: Option<i32>,
 }
 
-impl Target {
+impl TargetRest {
     fn task(id: &TaskId) -> Self {
         Self { name: task_name(id), history_length: None }
     }
@@ -117,28 +123,30 @@ struct List<'a> {
 struct Create<'a> {
     parent: String,
     config_id: &'a str,
-    config: PushResource<'a>,
+    config: PushResourceRest<'a>,
 }
 
-pub(super) fn encode_request(request: &Request) -> Vec<u8> {
+pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
     match request {
         Request::SendMessage(params) | Request::SendStreamingMessage(params) => {
-            json::write(&Send(Shape::Rest, params))
+            json::write(&SendForm(LegacyShape::Rest, params))
         }
-        Request::GetTask(params) => json::write(&Target {
+        Request::GetTask(params) => json::write(&TargetRest {
             history_length: params.history_length,
-            ..Target::task(&params.id)
+            ..TargetRest::task(&params.id)
         }),
         Request::ListTasks(params) => json::write(params),
-        Request::CancelTask(params) => json::write(&Target::task(&params.id)),
-        Request::SubscribeToTask(params) => json::write(&Target::task(&params.id)),
+        Request::CancelTask(params) => json::write(&TargetRest::task(&params.id)),
+        Request::SubscribeToTask(params) => json::write(&TargetRest::task(&params.id)),
         Request::CreateTaskPushNotificationConfig(config) => json::write(&Create {
             parent: task_name(config.task_id.as_ref().unwrap_or(&TaskId::default())),
             config_id: config.id.as_ref().map_or("", |id| id.as_str()),
             config: config.into(),
         }),
         Request::GetTaskPushNotificationConfig(config)
-        | Request::DeleteTaskPushNotificationConfig(config) => json::write(&Target::config(config)),
+        | Request::DeleteTaskPushNotificationConfig(config) => {
+            json::write(&TargetRest::config(config))
+        }
         Request::ListTaskPushNotificationConfigs(params) => json::write(&List {
             parent: task_name(&params.task_id),
             page_size: params.page_size,

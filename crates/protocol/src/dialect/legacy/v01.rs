@@ -1,14 +1,14 @@
-//! A2A 0.1: method names, sends, and what else it has of its own. Clients name their tasks, every
-//! answer is a task, and artifacts have numbers.
+//! A2A 0.1: method names and messages. Clients choose the task ids, every answer is a task, and artifacts
+//! are numbered.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
 
 use super::{
-    Shape, v03, v03_read as read,
+    LegacyShape, v03, v03_read as read,
     v03_request::{Configuration, Push, one_task, sent},
-    v03_write::{Authentication, Members, Out},
+    v03_write::{AuthenticationForm, FlatMembers, LegacyForm},
 };
 use crate::{
     error::Error,
@@ -26,7 +26,7 @@ use crate::{
 const PUSH: &str = "default";
 
 /// The method of an operation. 0.1 has one webhook per task and no extended card.
-pub(super) const fn method(operation: Operation) -> Option<&'static str> {
+pub(in crate::dialect) const fn method(operation: Operation) -> Option<&'static str> {
     match operation {
         Operation::SendMessage => Some("tasks/send"),
         Operation::SendStreamingMessage => Some("tasks/sendSubscribe"),
@@ -43,21 +43,21 @@ pub(super) const fn method(operation: Operation) -> Option<&'static str> {
 }
 
 /// The operation of a method.
-pub(super) fn operation(name: &str) -> Option<Operation> {
+pub(in crate::dialect) fn operation(name: &str) -> Option<Operation> {
     Operation::ALL.iter().copied().find(|operation| method(*operation) == Some(name))
 }
 
 /// The parameters of a send, with those of the servers that added to them.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Send {
+struct SendBodyV01 {
     id: Option<TaskId>,
     task_id: Option<TaskId>,
     #[serde(rename = "task_id")]
     snake_task_id: Option<TaskId>,
     #[serde(alias = "session_id", alias = "contextId")]
     session_id: Option<ContextId>,
-    message: Option<read::Message>,
+    message: Option<read::LegacyMessage>,
     #[serde(alias = "accepted_output_modes")]
     accepted_output_modes: Option<Vec<String>>,
     #[serde(alias = "push_notification")]
@@ -71,10 +71,10 @@ struct Send {
 }
 
 /// Reads the parameters of both sends.
-pub(super) fn send(params: &[u8]) -> Result<SendMessage, Error> {
-    let send: Send = json::read(params)?;
+pub(in crate::dialect) fn send(params: &[u8]) -> Result<SendMessage, Error> {
+    let send: SendBodyV01 = json::read(params)?;
     Violations::collect(|at| {
-        let mut message = sent(Shape::V01, send.message, at);
+        let mut message = sent(LegacyShape::V01, send.message, at);
         let spelled = message.task_id.take();
         let own_task = one_task(
             [
@@ -97,11 +97,11 @@ pub(super) fn send(params: &[u8]) -> Result<SendMessage, Error> {
         message.context_id = session.or(message.context_id);
         at.not_negative("historyLength", send.history_length);
         let mut configuration =
-            at.within("configuration", |at| send.configuration.read(Shape::V01, at));
+            at.within("configuration", |at| send.configuration.read(LegacyShape::V01, at));
         configuration.accepted_output_modes =
             send.accepted_output_modes.unwrap_or(configuration.accepted_output_modes);
         configuration.history_length = send.history_length.or(configuration.history_length);
-        let push = send.push_notification.map(|push| push.read(None, Shape::V01.push(), at));
+        let push = send.push_notification.map(|push| push.read(None, LegacyShape::V01.push(), at));
         configuration.task_push_notification_config =
             push.or(configuration.task_push_notification_config);
         configuration.task_push_notification_config.iter_mut().for_each(name_push);
@@ -120,12 +120,12 @@ pub(super) fn send(params: &[u8]) -> Result<SendMessage, Error> {
 }
 
 /// There is one webhook per task, so that setting it again replaces it.
-pub(super) fn name_push(config: &mut PushConfig) {
+pub(in crate::dialect) fn name_push(config: &mut PushConfig) {
     config.id.get_or_insert_with(|| PushConfigId::from(PUSH));
 }
 
 /// An artifact, its number, and how a piece of it fits.
-pub(super) struct Numbered<'a> {
+pub(in crate::dialect) struct Numbered<'a> {
     artifact: &'a Artifact,
     index: usize,
     append: bool,
@@ -134,7 +134,7 @@ pub(super) struct Numbered<'a> {
 
 impl<'a> Numbered<'a> {
     /// The artifacts of a task.
-    pub(super) fn all(artifacts: &'a [Arc<Artifact>]) -> Vec<Self> {
+    pub(in crate::dialect) fn all(artifacts: &'a [Arc<Artifact>]) -> Vec<Self> {
         artifacts.iter().enumerate().map(|(index, artifact)| Self::whole(artifact, index)).collect()
     }
 
@@ -149,7 +149,7 @@ impl Serialize for Numbered<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.some("name", artifact.name.as_ref())?;
         map.some("description", artifact.description.as_ref())?;
-        map.serialize_entry("parts", &Out(Shape::V01, artifact.parts.as_slice()))?;
+        map.serialize_entry("parts", &LegacyForm(LegacyShape::V01, artifact.parts.as_slice()))?;
         map.serialize_entry("index", &index)?;
         map.some("append", Some(&true).filter(|_| append))?;
         map.some("lastChunk", Some(&true).filter(|_| last_chunk))?;
@@ -161,7 +161,7 @@ impl Serialize for Numbered<'_> {
 #[derive(Serialize)]
 struct StatusEvent<'a> {
     id: &'a TaskId,
-    status: Out<'a, crate::task::TaskStatus>,
+    status: LegacyForm<'a, crate::task::TaskStatus>,
     r#final: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a Metadata>,
@@ -176,17 +176,17 @@ struct ArtifactEvent<'a> {
 }
 
 /// A status event.
-pub(super) fn status(update: &StatusUpdate, closing: bool) -> Vec<u8> {
+pub(in crate::dialect) fn status(update: &StatusUpdate, closing: bool) -> Vec<u8> {
     json::write(&StatusEvent {
         id: &update.task_id,
-        status: Out(Shape::V01, &update.status),
+        status: LegacyForm(LegacyShape::V01, &update.status),
         r#final: closing,
         metadata: update.metadata.as_ref(),
     })
 }
 
 /// An artifact event; the artifact has this number.
-pub(super) fn piece(update: &ArtifactUpdate, index: usize) -> Vec<u8> {
+pub(in crate::dialect) fn piece(update: &ArtifactUpdate, index: usize) -> Vec<u8> {
     let ArtifactUpdate { artifact, append, last_chunk, .. } = update;
     json::write(&ArtifactEvent {
         id: &update.task_id,
@@ -196,7 +196,7 @@ pub(super) fn piece(update: &ArtifactUpdate, index: usize) -> Vec<u8> {
 }
 
 /// A task that is nothing but a direct answer, which 0.1 does not have.
-pub(super) fn answered(message: &Message) -> Task {
+pub(in crate::dialect) fn answered(message: &Message) -> Task {
     let named = message.task_id.clone();
     Task {
         id: named.unwrap_or_else(|| TaskId::from(message.message_id.as_str())),
@@ -212,17 +212,21 @@ pub(super) fn answered(message: &Message) -> Task {
     }
 }
 
-pub(super) fn encode_send_result(result: &SendResult) -> Vec<u8> {
+pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     match result {
-        SendResult::Task(task) => json::write(&Out(Shape::V01, task)),
-        SendResult::Message(message) => json::write(&Out(Shape::V01, &answered(message))),
+        SendResult::Task(task) => json::write(&LegacyForm(LegacyShape::V01, task)),
+        SendResult::Message(message) => {
+            json::write(&LegacyForm(LegacyShape::V01, &answered(message)))
+        }
     }
 }
 
-pub(super) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
+pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     match event {
-        StreamEvent::Task(task) => json::write(&Out(Shape::V01, task)),
-        StreamEvent::Message(message) => json::write(&Out(Shape::V01, &answered(message))),
+        StreamEvent::Task(task) => json::write(&LegacyForm(LegacyShape::V01, task)),
+        StreamEvent::Message(message) => {
+            json::write(&LegacyForm(LegacyShape::V01, &answered(message)))
+        }
         StreamEvent::StatusUpdate(update) => status(update, closing),
         StreamEvent::ArtifactUpdate(update) => piece(update, 0),
     }
@@ -236,7 +240,7 @@ impl Serialize for PushOnly<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("url", &self.0.url)?;
         map.some("token", self.0.token.as_ref())?;
-        let authentication = self.0.authentication.as_ref().map(Authentication);
+        let authentication = self.0.authentication.as_ref().map(AuthenticationForm);
         map.some("authentication", authentication.as_ref())?;
         map.end()
     }
@@ -244,24 +248,24 @@ impl Serialize for PushOnly<'_> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PushResource<'a> {
+struct PushResourceV01<'a> {
     id: &'a str,
     push_notification_config: PushOnly<'a>,
 }
 
-impl<'a> From<&'a PushConfig> for PushResource<'a> {
+impl<'a> From<&'a PushConfig> for PushResourceV01<'a> {
     fn from(config: &'a PushConfig) -> Self {
         let id = config.task_id.as_ref().map_or("", TaskId::as_str);
         Self { id, push_notification_config: PushOnly(config) }
     }
 }
 
-pub(super) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
-    json::write(&PushResource::from(config))
+pub(in crate::dialect) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
+    json::write(&PushResourceV01::from(config))
 }
 
-pub(super) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
-    let configs: Vec<_> = page.configs.iter().map(PushResource::from).collect();
+pub(in crate::dialect) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
+    let configs: Vec<_> = page.configs.iter().map(PushResourceV01::from).collect();
     json::write(&configs)
 }
 
@@ -272,7 +276,7 @@ struct SendParams<'a> {
     id: Option<&'a TaskId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a ContextId>,
-    message: Out<'a, Message>,
+    message: LegacyForm<'a, Message>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     accepted_output_modes: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -285,14 +289,14 @@ struct SendParams<'a> {
     handler: Option<&'a AgentName>,
 }
 
-pub(super) fn encode_request(request: &Request) -> Vec<u8> {
+pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
     match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
             let SendMessage { message, configuration, .. } = &**send;
             json::write(&SendParams {
                 id: send.own_task.as_ref().or(message.task_id.as_ref()),
                 session_id: message.context_id.as_ref(),
-                message: Out(Shape::V01, message),
+                message: LegacyForm(LegacyShape::V01, message),
                 accepted_output_modes: &configuration.accepted_output_modes,
                 push_notification: configuration
                     .task_push_notification_config

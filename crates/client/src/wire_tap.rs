@@ -1,4 +1,4 @@
-//! Somebody who looks on.
+//! Wire tap: sees every request and response (for --debug).
 
 use std::{
     pin::Pin,
@@ -19,37 +19,38 @@ use crate::{
     transport::http::{Body, Exchange},
 };
 
-/// Sees everything that goes over the wire, repeats and credentials included: whoever shows it to
-/// others has to leave those out. Of what is said to authorization servers only the address and the
-/// status are seen.
-pub trait Watch: Send + Sync + 'static {
-    /// A request goes out.
+/// Receives every request and response, retries and credentials included: an implementation that prints
+/// them has to redact the credentials. Of an exchange with an authorization server it gets the method,
+/// the URL and the status only.
+pub trait WireTap: Send + Sync + 'static {
+    /// Called before a request is sent.
     fn request(&self, request: &Request<Bytes>);
 
-    /// An answer begins, so long after its request.
+    /// Called when the head of a response has arrived, `after` its request was sent.
     fn response(&self, head: &Parts, after: Duration);
 
-    /// Whole lines of an answer are there, or its end: what a reader looks for is not cut in two. Only
-    /// of a line beyond 1 MiB the beginning comes first.
+    /// Called with whole lines of a response body, and with its rest at the end, so that no secret is
+    /// split over two calls. A line longer than 1 MiB comes in several calls.
     fn data(&self, bytes: &[u8]);
 
-    /// There is no answer.
+    /// Called when a request fails without a response.
     fn failed(&self, error: &(dyn std::error::Error + 'static));
 }
 
-/// Marks a request that is made of secrets, and so is its answer.
+/// Request extension: the request and its response consist of secrets and are not shown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Private;
 
-/// The same exchange under the eyes of `watch`.
-pub(crate) fn watched(exchange: Exchange, watch: Arc<dyn Watch>) -> Exchange {
+/// An exchange that reports to `tap`.
+pub(crate) fn tapped(exchange: Exchange, tap: Arc<dyn WireTap>) -> Exchange {
     BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
-        let (exchange, watch) = (exchange.clone(), Arc::clone(&watch));
+        let (exchange, tap) = (exchange.clone(), Arc::clone(&tap));
         async move {
             let private = request.extensions().get::<Private>().is_some();
-            match private {
-                true => watch.request(&outline(&request)),
-                false => watch.request(&request),
+            if private {
+                tap.request(&outline(&request));
+            } else {
+                tap.request(&request);
             }
             let begun = Instant::now();
             match exchange.oneshot(request).await {
@@ -58,16 +59,16 @@ pub(crate) fn watched(exchange: Exchange, watch: Arc<dyn Watch>) -> Exchange {
                     let body = if private {
                         let mut outline = Response::new(()).into_parts().0;
                         outline.status = head.status;
-                        watch.response(&outline, begun.elapsed());
+                        tap.response(&outline, begun.elapsed());
                         body
                     } else {
-                        watch.response(&head, begun.elapsed());
-                        shown(body, watch)
+                        tap.response(&head, begun.elapsed());
+                        tapped_body(body, tap)
                     };
                     Ok::<_, BoxError>(Response::from_parts(head, body))
                 }
                 Err(error) => {
-                    watch.failed(&*error);
+                    tap.failed(&*error);
                     Err(error)
                 }
             }
@@ -75,7 +76,7 @@ pub(crate) fn watched(exchange: Exchange, watch: Arc<dyn Watch>) -> Exchange {
     }))
 }
 
-/// Where a request goes, and nothing else of it.
+/// A copy of a request with its method and URL only.
 fn outline(request: &Request<Bytes>) -> Request<Bytes> {
     let mut outline = Request::new(Bytes::new());
     outline.method_mut().clone_from(request.method());
@@ -83,38 +84,38 @@ fn outline(request: &Request<Bytes>) -> Request<Bytes> {
     outline
 }
 
-/// A body that is shown in whole lines while it is read.
-struct Shown {
+/// A body that passes whole lines to the tap while it is read.
+struct TappedBody {
     body: Body,
-    watch: Arc<dyn Watch>,
+    tap: Arc<dyn WireTap>,
     held: Vec<u8>,
 }
 
-/// So much of a line is held back at most, and so much of a longer one stays held.
-const LONGEST_LINE: usize = 1 << 20;
+/// Bytes of an unfinished line that are held back at most, and bytes that stay held of a longer one.
+const MAX_HELD: usize = 1 << 20;
 const TAIL: usize = 16 << 10;
 
-fn shown(body: Body, watch: Arc<dyn Watch>) -> Body {
-    Shown { body, watch, held: Vec::new() }.boxed_unsync()
+fn tapped_body(body: Body, tap: Arc<dyn WireTap>) -> Body {
+    TappedBody { body, tap, held: Vec::new() }.boxed_unsync()
 }
 
-impl Shown {
-    fn take(&mut self, data: &[u8]) {
-        // What was held has no line end in it.
+impl TappedBody {
+    fn push(&mut self, data: &[u8]) {
+        // The held bytes contain no line end, so only the new ones are searched.
         let line_end = data.iter().rposition(|byte| *byte == b'\n');
         let mut ready = line_end.map_or(0, |at| self.held.len() + at + 1);
         self.held.extend_from_slice(data);
-        if self.held.len() - ready > LONGEST_LINE {
+        if self.held.len() - ready > MAX_HELD {
             ready = self.held.len() - TAIL;
         }
         if ready > 0 {
             let rest = self.held.split_off(ready);
-            self.watch.data(&std::mem::replace(&mut self.held, rest));
+            self.tap.data(&std::mem::replace(&mut self.held, rest));
         }
     }
 }
 
-impl http_body::Body for Shown {
+impl http_body::Body for TappedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -126,7 +127,7 @@ impl http_body::Body for Shown {
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(data) = frame.data_ref()
         {
-            self.take(data);
+            self.push(data);
         }
         frame
     }
@@ -140,10 +141,10 @@ impl http_body::Body for Shown {
     }
 }
 
-impl Drop for Shown {
+impl Drop for TappedBody {
     fn drop(&mut self) {
         if !self.held.is_empty() {
-            self.watch.data(&self.held);
+            self.tap.data(&self.held);
         }
     }
 }
@@ -157,9 +158,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Seen(Mutex<Vec<Vec<u8>>>);
+    struct RecordingTap(Mutex<Vec<Vec<u8>>>);
 
-    impl Watch for Seen {
+    impl WireTap for RecordingTap {
         fn request(&self, _request: &Request<Bytes>) {}
         fn response(&self, _head: &Parts, _after: Duration) {}
         fn failed(&self, _error: &(dyn std::error::Error + 'static)) {}
@@ -169,24 +170,24 @@ mod tests {
         }
     }
 
-    /// What is shown of a body that comes in these pieces.
+    /// The calls that a body in these pieces makes.
     fn seen(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(RecordingTap::default());
         let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-        let watch: Arc<dyn Watch> = Arc::clone(&seen) as _;
-        let mut shown = Shown { body, watch, held: Vec::new() };
-        pieces.iter().for_each(|piece| shown.take(piece));
-        drop(shown);
+        let tap: Arc<dyn WireTap> = Arc::clone(&seen) as _;
+        let mut tapped = TappedBody { body, tap, held: Vec::new() };
+        pieces.iter().for_each(|piece| tapped.push(piece));
+        drop(tapped);
         Arc::into_inner(seen).unwrap().0.into_inner().unwrap()
     }
 
     #[test]
-    fn a_word_that_comes_in_pieces_is_shown_as_one() {
+    fn a_secret_split_over_chunks_reaches_the_tap_whole() {
         let lines = seen(&[b"one\ntwo\nsec", b"ret", b"\nlast sec", b"ret"]);
         assert_eq!(lines, [&b"one\ntwo\n"[..], b"secret\n", b"last secret"]);
-        let long = vec![b'x'; LONGEST_LINE];
+        let long = vec![b'x'; MAX_HELD];
         let pieces = seen(&[&long, b"secret"]);
         assert!(pieces[1].ends_with(b"xsecret"), "its end is held back");
-        assert_eq!(pieces.concat().len(), LONGEST_LINE + 6);
+        assert_eq!(pieces.concat().len(), MAX_HELD + 6);
     }
 }

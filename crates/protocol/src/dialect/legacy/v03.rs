@@ -1,10 +1,10 @@
-//! A2A 0.3 and 0.2 on JSON-RPC: method names, and objects that say their `kind`.
+//! A2A 0.3 and 0.2 on JSON-RPC: method names, and objects with a `kind` member.
 
 use serde::Serialize;
 
 use super::{
-    Shape,
-    v03_write::{Closing, Out, Push, Send},
+    LegacyShape,
+    v03_write::{Closing, LegacyForm, PushForm, SendForm},
 };
 use crate::{
     id::TaskId,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The method of an operation. Listing tasks came with 1.0.
-pub(super) const fn method(operation: Operation) -> Option<&'static str> {
+pub(in crate::dialect) const fn method(operation: Operation) -> Option<&'static str> {
     match operation {
         Operation::SendMessage => Some("message/send"),
         Operation::SendStreamingMessage => Some("message/stream"),
@@ -33,55 +33,57 @@ pub(super) const fn method(operation: Operation) -> Option<&'static str> {
 }
 
 /// The operation of a method, an old name for streaming included.
-pub(super) fn operation(name: &str) -> Option<Operation> {
+pub(in crate::dialect) fn operation(name: &str) -> Option<Operation> {
     match name {
         "message/sendStream" => Some(Operation::SendStreamingMessage),
         _ => Operation::ALL.iter().copied().find(|operation| method(*operation) == Some(name)),
     }
 }
 
-pub(super) fn encode_send_result(result: &SendResult) -> Vec<u8> {
+pub(in crate::dialect) fn encode_send_result(result: &SendResult) -> Vec<u8> {
     match result {
-        SendResult::Task(task) => json::write(&Out(Shape::Rpc, task)),
-        SendResult::Message(message) => json::write(&Out(Shape::Rpc, message)),
+        SendResult::Task(task) => json::write(&LegacyForm(LegacyShape::Rpc, task)),
+        SendResult::Message(message) => json::write(&LegacyForm(LegacyShape::Rpc, message)),
     }
 }
 
-pub(super) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
+pub(in crate::dialect) fn encode_event(event: &StreamEvent, closing: bool) -> Vec<u8> {
     match event {
-        StreamEvent::Task(task) => json::write(&Out(Shape::Rpc, task)),
-        StreamEvent::Message(message) => json::write(&Out(Shape::Rpc, message)),
-        StreamEvent::StatusUpdate(update) => json::write(&Closing(Shape::Rpc, update, closing)),
-        StreamEvent::ArtifactUpdate(update) => json::write(&Out(Shape::Rpc, update)),
+        StreamEvent::Task(task) => json::write(&LegacyForm(LegacyShape::Rpc, task)),
+        StreamEvent::Message(message) => json::write(&LegacyForm(LegacyShape::Rpc, message)),
+        StreamEvent::StatusUpdate(update) => {
+            json::write(&Closing(LegacyShape::Rpc, update, closing))
+        }
+        StreamEvent::ArtifactUpdate(update) => json::write(&LegacyForm(LegacyShape::Rpc, update)),
     }
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PushResource<'a> {
+struct PushResourceRpc<'a> {
     task_id: &'a str,
-    push_notification_config: Push<'a>,
+    push_notification_config: PushForm<'a>,
 }
 
-impl<'a> From<&'a PushConfig> for PushResource<'a> {
+impl<'a> From<&'a PushConfig> for PushResourceRpc<'a> {
     fn from(config: &'a PushConfig) -> Self {
         let task_id = config.task_id.as_ref().map_or("", TaskId::as_str);
-        Self { task_id, push_notification_config: Push(config) }
+        Self { task_id, push_notification_config: PushForm(config) }
     }
 }
 
-pub(super) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
-    json::write(&PushResource::from(config))
+pub(in crate::dialect) fn encode_push_config(config: &PushConfig) -> Vec<u8> {
+    json::write(&PushResourceRpc::from(config))
 }
 
-pub(super) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
-    let configs: Vec<_> = page.configs.iter().map(PushResource::from).collect();
+pub(in crate::dialect) fn encode_push_page(page: &PushConfigPage) -> Vec<u8> {
+    let configs: Vec<_> = page.configs.iter().map(PushResourceRpc::from).collect();
     json::write(&configs)
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Target<'a> {
+struct TargetRpc<'a> {
     id: &'a TaskId,
     #[serde(skip_serializing_if = "Option::is_none")]
     push_notification_config_id: Option<&'a str>,
@@ -91,7 +93,7 @@ struct Target<'a> {
     metadata: Option<&'a Metadata>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> TargetRpc<'a> {
     fn task(id: &'a TaskId) -> Self {
         Self { id, push_notification_config_id: None, history_length: None, metadata: None }
     }
@@ -102,25 +104,28 @@ impl<'a> Target<'a> {
     }
 }
 
-pub(super) fn encode_request(request: &Request) -> Vec<u8> {
+pub(in crate::dialect) fn encode_request(request: &Request) -> Vec<u8> {
     match request {
         Request::SendMessage(params) | Request::SendStreamingMessage(params) => {
-            json::write(&Send(Shape::Rpc, params))
+            json::write(&SendForm(LegacyShape::Rpc, params))
         }
-        Request::GetTask(params) => json::write(&Target {
+        Request::GetTask(params) => json::write(&TargetRpc {
             history_length: params.history_length,
-            ..Target::task(&params.id)
+            ..TargetRpc::task(&params.id)
         }),
         Request::ListTasks(params) => json::write(params),
-        Request::CancelTask(params) => {
-            json::write(&Target { metadata: params.metadata.as_ref(), ..Target::task(&params.id) })
-        }
-        Request::SubscribeToTask(params) => json::write(&Target::task(&params.id)),
+        Request::CancelTask(params) => json::write(&TargetRpc {
+            metadata: params.metadata.as_ref(),
+            ..TargetRpc::task(&params.id)
+        }),
+        Request::SubscribeToTask(params) => json::write(&TargetRpc::task(&params.id)),
         Request::CreateTaskPushNotificationConfig(config) => encode_push_config(config),
         Request::GetTaskPushNotificationConfig(config)
-        | Request::DeleteTaskPushNotificationConfig(config) => json::write(&Target::config(config)),
+        | Request::DeleteTaskPushNotificationConfig(config) => {
+            json::write(&TargetRpc::config(config))
+        }
         Request::ListTaskPushNotificationConfigs(params) => {
-            json::write(&Target::task(&params.task_id))
+            json::write(&TargetRpc::task(&params.task_id))
         }
         Request::GetExtendedAgentCard(_) => b"{}".to_vec(),
     }

@@ -1,9 +1,8 @@
-//! Requests of the generations before 1.0, read in any of their JSON shapes and in the spellings
-//! of the servers and clients of their time.
+//! Reader of requests before 1.0, in any of their JSON shapes and in the spellings of their SDKs.
 
 use serde::Deserialize;
 
-use super::{Shape, v01, v03_read as read};
+use super::{LegacyShape, v01, v03_read as read};
 use crate::{
     error::Error,
     id::{ContextId, PushConfigId, TaskId},
@@ -20,9 +19,9 @@ use crate::{
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Send {
+struct SendBody {
     #[serde(alias = "request")]
-    message: Option<read::Message>,
+    message: Option<read::LegacyMessage>,
     #[serde(default, deserialize_with = "null_as_default")]
     configuration: Configuration,
     metadata: Option<Metadata>,
@@ -31,7 +30,7 @@ struct Send {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Configuration {
+pub(in crate::dialect) struct Configuration {
     #[serde(default, alias = "accepted_output_modes", deserialize_with = "null_as_default")]
     accepted_output_modes: Vec<String>,
     #[serde(
@@ -48,7 +47,7 @@ pub(super) struct Configuration {
 /// What names a task, and for some operations one of its webhooks.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Target {
+struct TargetBody {
     id: Option<TaskId>,
     task_id: Option<TaskId>,
     #[serde(rename = "task_id")]
@@ -70,7 +69,7 @@ struct Target {
 /// under `config`, or flat.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct PushResource {
+struct PushResourceBody {
     id: Option<String>,
     task_id: Option<TaskId>,
     #[serde(rename = "task_id")]
@@ -91,7 +90,7 @@ struct PushResource {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Push {
+pub(in crate::dialect) struct Push {
     id: Option<PushConfigId>,
     #[serde(default, deserialize_with = "null_as_default")]
     url: String,
@@ -110,8 +109,8 @@ struct Authentication {
 
 /// Reads `params` as `operation` asks and checks the required fields. `path` is the task that a
 /// path names, if there is a path.
-pub(super) fn decode(
-    shape: Shape,
+pub(in crate::dialect) fn decode(
+    shape: LegacyShape,
     path: Option<&TaskId>,
     operation: Operation,
     params: &[u8],
@@ -149,11 +148,11 @@ pub(super) fn decode(
             })
         }),
         Operation::CreateTaskPushNotificationConfig => {
-            let resource: PushResource = json::read(params)?;
+            let resource: PushResourceBody = json::read(params)?;
             Violations::collect(|at| {
                 let mut config = resource.read(path, at);
                 at.required_id("taskId", config.task_id.as_ref().map_or("", TaskId::as_str));
-                if shape == Shape::V01 {
+                if shape == LegacyShape::V01 {
                     v01::name_push(&mut config);
                 }
                 Request::CreateTaskPushNotificationConfig(config)
@@ -170,7 +169,7 @@ pub(super) fn decode(
         Operation::ListTaskPushNotificationConfigs => target(params, |mut target, at| {
             let task_id = target.task(path, at);
             // The answer on JSON-RPC is a bare array, which cannot say that there is more.
-            if shape != Shape::Rest {
+            if shape != LegacyShape::Rest {
                 return Request::ListTaskPushNotificationConfigs(ListPushConfigs {
                     task_id,
                     ..ListPushConfigs::default()
@@ -190,11 +189,11 @@ pub(super) fn decode(
     }
 }
 
-fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
-    if shape == Shape::V01 {
+fn send(shape: LegacyShape, params: &[u8]) -> Result<SendMessage, Error> {
+    if shape == LegacyShape::V01 {
         return v01::send(params);
     }
-    let Send { message, configuration, metadata } = json::read(params)?;
+    let SendBody { message, configuration, metadata } = json::read(params)?;
     Violations::collect(|at| {
         let message = sent(shape, message, at);
         let configuration = at.within("configuration", |at| configuration.read(shape, at));
@@ -204,9 +203,9 @@ fn send(shape: Shape, params: &[u8]) -> Result<SendMessage, Error> {
 }
 
 /// The message of a send, which must be there and hold something.
-pub(super) fn sent(
-    shape: Shape,
-    message: Option<read::Message>,
+pub(in crate::dialect) fn sent(
+    shape: LegacyShape,
+    message: Option<read::LegacyMessage>,
     at: &mut Violations<'_>,
 ) -> Message {
     let Some(message) = message else {
@@ -214,7 +213,7 @@ pub(super) fn sent(
         return Message::default();
     };
     at.within("message", |at| {
-        if shape != Shape::V01 {
+        if shape != LegacyShape::V01 {
             message.require(at);
         }
         let message = message.read(shape, at);
@@ -232,20 +231,24 @@ pub(super) fn sent(
 
 fn target(
     params: &[u8],
-    read: impl FnOnce(Target, &mut Violations<'_>) -> Request,
+    read: impl FnOnce(TargetBody, &mut Violations<'_>) -> Request,
 ) -> Result<Request, Error> {
-    let target: Target = json::read(params)?;
+    let target: TargetBody = json::read(params)?;
     Violations::collect(|at| read(target, at))
 }
 
 impl Configuration {
-    pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> SendConfiguration {
+    pub(in crate::dialect) fn read(
+        self,
+        shape: LegacyShape,
+        at: &mut Violations<'_>,
+    ) -> SendConfiguration {
         at.not_negative("historyLength", self.history_length);
         let push = self.push_notification_config.map(|push| push.read(None, shape.push(), at));
         let blocking = self.blocking.unwrap_or(match shape {
-            Shape::Rpc | Shape::V01 => true,
+            LegacyShape::Rpc | LegacyShape::V01 => true,
             // The protobuf's plain boolean cannot tell unset from false, and false means now.
-            Shape::Rest => false,
+            LegacyShape::Rest => false,
         });
         SendConfiguration {
             accepted_output_modes: self.accepted_output_modes,
@@ -256,7 +259,7 @@ impl Configuration {
     }
 }
 
-impl Target {
+impl TargetBody {
     fn task(&self, path: Option<&str>, at: &mut Violations<'_>) -> TaskId {
         let task = one_task(
             [
@@ -319,7 +322,7 @@ pub(crate) fn config_of(name: &str) -> Option<&str> {
     name.split_once(CONFIGS).map(|(_, config)| config).filter(|config| !config.is_empty())
 }
 
-impl PushResource {
+impl PushResourceBody {
     /// The webhook, which names its task if the resource does.
     fn read(mut self, path: Option<&str>, at: &mut Violations<'_>) -> PushConfig {
         let mut inner = self.config.take().map(|config| *config).unwrap_or_default();
@@ -367,7 +370,7 @@ impl PushResource {
 
 impl Push {
     /// The webhook, without its task. Its own id goes before the one that stands around it.
-    pub(super) fn read(
+    pub(in crate::dialect) fn read(
         self,
         outer_id: Option<PushConfigId>,
         member: &str,
@@ -398,27 +401,27 @@ impl Push {
     }
 }
 
-pub(super) fn push_config(bytes: &[u8]) -> Result<PushConfig, Error> {
-    let resource: PushResource = json::read(bytes)?;
+pub(in crate::dialect) fn push_config(bytes: &[u8]) -> Result<PushConfig, Error> {
+    let resource: PushResourceBody = json::read(bytes)?;
     Violations::collect(|at| resource.read(None, at))
 }
 
 /// A bare array on JSON-RPC, an object on REST.
-pub(super) fn push_page(bytes: &[u8]) -> Result<PushConfigPage, Error> {
+pub(in crate::dialect) fn push_page(bytes: &[u8]) -> Result<PushConfigPage, Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Page {
+    struct PushPageBody {
         #[serde(default, deserialize_with = "null_as_default")]
-        configs: Vec<PushResource>,
+        configs: Vec<PushResourceBody>,
         #[serde(default, alias = "next_page_token", deserialize_with = "null_as_default")]
         next_page_token: String,
     }
-    let Page { configs, next_page_token } = if json::is_object(bytes) {
+    let PushPageBody { configs, next_page_token } = if json::is_object(bytes) {
         json::read(bytes)?
     } else {
-        Page { configs: json::read(bytes)?, next_page_token: String::new() }
+        PushPageBody { configs: json::read(bytes)?, next_page_token: String::new() }
     };
-    let read = |(index, config): (usize, PushResource), at: &mut Violations<'_>| {
+    let read = |(index, config): (usize, PushResourceBody), at: &mut Violations<'_>| {
         at.within(&format!("configs[{index}]"), |at| config.read(None, at))
     };
     Violations::collect(|at| PushConfigPage {

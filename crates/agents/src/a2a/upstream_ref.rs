@@ -1,36 +1,36 @@
-//! Where a task goes on at the agent: kept in the task's metadata, so that it outlives us.
+//! Reference to the upstream agent's task and context, kept in our task's metadata across restarts.
 
 use herald_engine::Turn;
 use herald_protocol::{ContextId, Json, Metadata, Task, TaskId};
 use serde::{Deserialize, Serialize};
 
-/// Its name in the metadata.
+/// Key of the reference in a task's metadata.
 pub(super) const UPSTREAM: &str = "herald.upstream";
 
-/// What the agent calls the task, and which turn of ours it has got.
+/// The ids that the agent uses, and the last turn of ours that it received.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Place {
+pub(super) struct UpstreamRef {
     pub(super) task: Option<TaskId>,
     pub(super) context: Option<ContextId>,
-    /// The name of the turn whose message the agent got last.
+    /// Id of the turn whose message the agent received last.
     pub(super) turn: String,
-    /// Whether the agent's task has ended, so that the next message begins another one.
+    /// True once the agent's task has ended: the next message begins a new one.
     pub(super) ended: bool,
 }
 
-impl Place {
-    /// The place that a task's metadata tells.
+impl UpstreamRef {
+    /// The reference in a task's metadata.
     pub(super) fn of(task: &Task) -> Option<Self> {
-        let kept: Kept = task.metadata.as_ref()?.get(UPSTREAM)?;
+        let stored: StoredRef = task.metadata.as_ref()?.get(UPSTREAM)?;
         Some(Self {
-            task: kept.task_id,
-            context: kept.context_id,
-            turn: kept.message_id,
-            ended: kept.ended,
+            task: stored.task_id,
+            context: stored.context_id,
+            turn: stored.message_id,
+            ended: stored.ended,
         })
     }
 
-    /// The place of a new task: where the conversation has been going on.
+    /// The reference for a new task: the agent's context of the same conversation, without a task.
     pub(super) fn in_conversation(turn: &Turn) -> Self {
         let context = turn.earlier().iter().rev().find_map(|task| Self::of(task)?.context);
         Self { context, ..Self::default() }
@@ -41,27 +41,27 @@ impl Place {
         self.task.as_ref().filter(|_| self.turn == turn.id())
     }
 
-    /// Where the next message goes: the context, and the task if it still waits.
+    /// The context of the next message, and its task if that has not ended.
     pub(super) fn next(&self) -> (Option<ContextId>, Option<TaskId>) {
         (self.context.clone(), self.task.clone().filter(|_| !self.ended))
     }
 
-    /// Puts the place into metadata.
+    /// Writes the reference into metadata.
     pub(super) fn write(&self, metadata: &mut Metadata) {
-        let kept = Kept {
+        let stored = StoredRef {
             task_id: self.task.clone(),
             context_id: self.context.clone(),
             message_id: self.turn.clone(),
             ended: self.ended,
         };
-        metadata.insert(UPSTREAM, Json::new(&kept).expect("names are JSON"));
+        metadata.insert(UPSTREAM, Json::new(&stored).expect("names are JSON"));
     }
 }
 
-/// A place in the metadata.
+/// The JSON form of the reference.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct StoredRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task_id: Option<TaskId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Objects of the generations before 1.0, read in any of their JSON shapes.
+//! Reader of objects before 1.0, in any of their JSON shapes.
 //!
 //! The shapes' member names hardly overlap, so one tolerant reader serves both. What is wrong
 //! beyond the reach of serde is noted under the path the caller wrote.
@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-use super::{DATA_PART_COMPAT, FILENAME_COMPAT, MEDIA_TYPE_COMPAT, Shape};
+use super::{DATA_PART_COMPAT, FILENAME_COMPAT, LegacyShape, MEDIA_TYPE_COMPAT};
 use crate::{
     id::{ArtifactId, ContextId, MessageId, TaskId},
     message::{self, Content, decode_base64, decode_base64_text, present},
@@ -19,12 +19,12 @@ use crate::{
 
 /// A role in any spelling.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Role(message::Role);
+pub(in crate::dialect) struct LegacyRole(message::Role);
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Message {
+pub(in crate::dialect) struct LegacyMessage {
     kind: Option<String>,
     #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
     message_id: MessageId,
@@ -33,9 +33,9 @@ pub(super) struct Message {
     #[serde(alias = "task_id")]
     task_id: Option<TaskId>,
     #[serde(default, deserialize_with = "null_as_default")]
-    role: Role,
-    parts: Option<Vec<Part>>,
-    content: Option<Vec<Part>>,
+    role: LegacyRole,
+    parts: Option<Vec<LegacyPart>>,
+    content: Option<Vec<LegacyPart>>,
     metadata: Option<Metadata>,
     #[serde(default, deserialize_with = "null_as_default")]
     extensions: Vec<String>,
@@ -43,10 +43,10 @@ pub(super) struct Message {
     reference_task_ids: Vec<TaskId>,
 }
 
-impl Message {
+impl LegacyMessage {
     /// What 0.3 requires of a message that says it is one of 0.3, by its `kind` or by the name the
     /// protobuf has for its parts. Others are older and may leave both to the server.
-    pub(super) fn require(&self, at: &mut Violations<'_>) {
+    pub(in crate::dialect) fn require(&self, at: &mut Violations<'_>) {
         if self.kind.is_none() && self.content.is_none() {
             return;
         }
@@ -63,12 +63,12 @@ impl Message {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-struct Part {
+struct LegacyPart {
     kind: Option<String>,
     r#type: Option<String>,
     text: Option<String>,
     content: Option<Json>,
-    file: Option<File>,
+    file: Option<LegacyFile>,
     #[serde(default, deserialize_with = "present")]
     data: Option<Json>,
     raw: Option<String>,
@@ -82,7 +82,7 @@ struct Part {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-struct File {
+struct LegacyFile {
     #[serde(alias = "filename")]
     name: Option<String>,
     #[serde(alias = "mime_type", alias = "mediaType", alias = "media_type")]
@@ -97,18 +97,18 @@ struct File {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct TaskStatus {
+pub(in crate::dialect) struct LegacyTaskStatus {
     #[serde(default, deserialize_with = "null_as_default")]
     state: TaskState,
     #[serde(alias = "update")]
-    message: Option<Message>,
+    message: Option<LegacyMessage>,
     timestamp: Option<Timestamp>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Artifact {
+pub(in crate::dialect) struct LegacyArtifact {
     #[serde(default, alias = "artifact_id", deserialize_with = "null_as_default")]
     artifact_id: ArtifactId,
     /// Its number in 0.1, where pieces of it also say here how they fit together.
@@ -121,7 +121,7 @@ pub(super) struct Artifact {
     name: Option<String>,
     description: Option<String>,
     #[serde(default, deserialize_with = "null_as_default")]
-    parts: Vec<Part>,
+    parts: Vec<LegacyPart>,
     metadata: Option<Metadata>,
     #[serde(default, deserialize_with = "null_as_default")]
     extensions: Vec<String>,
@@ -130,7 +130,7 @@ pub(super) struct Artifact {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-pub(super) struct Task {
+pub(in crate::dialect) struct LegacyTask {
     #[serde(default, deserialize_with = "null_as_default")]
     id: TaskId,
     #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
@@ -138,35 +138,35 @@ pub(super) struct Task {
     #[serde(alias = "session_id")]
     session_id: Option<ContextId>,
     #[serde(default, deserialize_with = "null_as_default")]
-    status: TaskStatus,
-    artifacts: Option<Vec<Artifact>>,
-    history: Option<Vec<Message>>,
+    status: LegacyTaskStatus,
+    artifacts: Option<Vec<LegacyArtifact>>,
+    history: Option<Vec<LegacyMessage>>,
     metadata: Option<Metadata>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-struct StatusUpdate {
+struct LegacyStatusUpdate {
     #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
     task_id: TaskId,
     #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
     context_id: ContextId,
     #[serde(default, deserialize_with = "null_as_default")]
-    status: TaskStatus,
+    status: LegacyTaskStatus,
     metadata: Option<Metadata>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
-struct ArtifactUpdate {
+struct LegacyArtifactUpdate {
     #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
     task_id: TaskId,
     #[serde(default, alias = "context_id", deserialize_with = "null_as_default")]
     context_id: ContextId,
     #[serde(default, deserialize_with = "null_as_default")]
-    artifact: Artifact,
+    artifact: LegacyArtifact,
     #[serde(default, deserialize_with = "null_as_default")]
     append: bool,
     #[serde(default, alias = "last_chunk", deserialize_with = "null_as_default")]
@@ -177,15 +177,15 @@ struct ArtifactUpdate {
 /// Anything a send or a stream answers with: a wrapper, or the members of any bare object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Item {
+pub(in crate::dialect) struct LegacyItem {
     kind: Option<String>,
-    task: Option<Task>,
+    task: Option<LegacyTask>,
     #[serde(alias = "msg")]
-    message: Option<Message>,
+    message: Option<LegacyMessage>,
     #[serde(alias = "status_update")]
-    status_update: Option<StatusUpdate>,
+    status_update: Option<LegacyStatusUpdate>,
     #[serde(alias = "artifact_update")]
-    artifact_update: Option<ArtifactUpdate>,
+    artifact_update: Option<LegacyArtifactUpdate>,
 
     id: Option<TaskId>,
     #[serde(alias = "task_id")]
@@ -194,10 +194,10 @@ pub(super) struct Item {
     context_id: Option<ContextId>,
     #[serde(alias = "session_id")]
     session_id: Option<ContextId>,
-    status: Option<TaskStatus>,
-    artifacts: Option<Vec<Artifact>>,
-    history: Option<Vec<Message>>,
-    artifact: Option<Artifact>,
+    status: Option<LegacyTaskStatus>,
+    artifacts: Option<Vec<LegacyArtifact>>,
+    history: Option<Vec<LegacyMessage>>,
+    artifact: Option<LegacyArtifact>,
     #[serde(default, deserialize_with = "null_as_default")]
     append: bool,
     #[serde(default, alias = "last_chunk", deserialize_with = "null_as_default")]
@@ -205,9 +205,9 @@ pub(super) struct Item {
     #[serde(default, alias = "message_id", deserialize_with = "null_as_default")]
     message_id: MessageId,
     #[serde(default, deserialize_with = "null_as_default")]
-    role: Role,
-    parts: Option<Vec<Part>>,
-    content: Option<Vec<Part>>,
+    role: LegacyRole,
+    parts: Option<Vec<LegacyPart>>,
+    content: Option<Vec<LegacyPart>>,
     #[serde(default, deserialize_with = "null_as_default")]
     extensions: Vec<String>,
     #[serde(default, alias = "reference_task_ids", deserialize_with = "null_as_default")]
@@ -215,37 +215,41 @@ pub(super) struct Item {
     metadata: Option<Metadata>,
 }
 
-impl<'de> Deserialize<'de> for Role {
+impl<'de> Deserialize<'de> for LegacyRole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl de::Visitor<'_> for Name {
-            type Value = Role;
+        struct RoleName;
+        impl de::Visitor<'_> for RoleName {
+            type Value = LegacyRole;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("user or agent")
             }
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Role, E> {
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<LegacyRole, E> {
                 match name {
-                    "user" | "ROLE_USER" => Ok(Role(message::Role::User)),
-                    "agent" | "ROLE_AGENT" => Ok(Role(message::Role::Agent)),
-                    "" | "ROLE_UNSPECIFIED" => Ok(Role::default()),
+                    "user" | "ROLE_USER" => Ok(LegacyRole(message::Role::User)),
+                    "agent" | "ROLE_AGENT" => Ok(LegacyRole(message::Role::Agent)),
+                    "" | "ROLE_UNSPECIFIED" => Ok(LegacyRole::default()),
                     _ => Err(E::invalid_value(de::Unexpected::Str(name), &self)),
                 }
             }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Role, E> {
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<LegacyRole, E> {
                 match number {
-                    0 => Ok(Role::default()),
-                    1 => Ok(Role(message::Role::User)),
-                    2 => Ok(Role(message::Role::Agent)),
+                    0 => Ok(LegacyRole::default()),
+                    1 => Ok(LegacyRole(message::Role::User)),
+                    2 => Ok(LegacyRole(message::Role::Agent)),
                     _ => Err(E::invalid_value(de::Unexpected::Unsigned(number), &self)),
                 }
             }
         }
-        deserializer.deserialize_any(Name)
+        deserializer.deserialize_any(RoleName)
     }
 }
 
-impl Message {
-    pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> message::Message {
+impl LegacyMessage {
+    pub(in crate::dialect) fn read(
+        self,
+        shape: LegacyShape,
+        at: &mut Violations<'_>,
+    ) -> message::Message {
         let (member, parts) = match (self.parts, self.content) {
             (Some(parts), _) => ("parts", parts),
             (None, Some(content)) => ("content", content),
@@ -268,28 +272,28 @@ impl Message {
 }
 
 fn read_parts(
-    parts: Vec<Part>,
+    parts: Vec<LegacyPart>,
     member: &str,
-    shape: Shape,
+    shape: LegacyShape,
     at: &mut Violations<'_>,
 ) -> Vec<message::Part> {
-    let read = |(index, part): (usize, Part)| {
+    let read = |(index, part): (usize, LegacyPart)| {
         at.within(&format!("{member}[{index}]"), |at| part.read(shape, at))
     };
     parts.into_iter().enumerate().map(read).collect()
 }
 
 /// What a part turned out to be; the tag is gone.
-enum Found {
+enum PartContent {
     Text(String),
-    File(File),
+    File(LegacyFile),
     Data(Json),
     Raw(String),
     Url(String),
 }
 
-impl Part {
-    fn read(mut self, shape: Shape, at: &mut Violations<'_>) -> message::Part {
+impl LegacyPart {
+    fn read(mut self, shape: LegacyShape, at: &mut Violations<'_>) -> message::Part {
         let metadata = self.metadata.take();
         let (filename, media_type) = (self.filename.take(), self.media_type.take());
         // A part at fault stands in as an empty text; the fault keeps anyone from seeing it.
@@ -299,17 +303,17 @@ impl Part {
         part.filename = filename;
         part.media_type = media_type;
         match found {
-            Found::Text(text) => {
+            PartContent::Text(text) => {
                 part.content = Content::Text(text);
                 lift_names(&mut part);
             }
-            Found::Data(value) => {
+            PartContent::Data(value) => {
                 part.content = Content::Data(lift_value(value, &mut part.metadata));
                 lift_names(&mut part);
             }
-            Found::Raw(base64) => part.content = Content::Raw(read_bytes(&base64, "raw", at)),
-            Found::Url(url) => part.content = Content::Url(url),
-            Found::File(file) => {
+            PartContent::Raw(base64) => part.content = Content::Raw(read_bytes(&base64, "raw", at)),
+            PartContent::Url(url) => part.content = Content::Url(url),
+            PartContent::File(file) => {
                 part.filename = file.name.clone().or(part.filename);
                 part.media_type = file.mime_type.clone().or(part.media_type);
                 part.content = at.within("file", |at| file.read(shape, at));
@@ -318,7 +322,7 @@ impl Part {
         part
     }
 
-    fn find(mut self, shape: Shape, at: &mut Violations<'_>) -> Option<Found> {
+    fn find(mut self, shape: LegacyShape, at: &mut Violations<'_>) -> Option<PartContent> {
         let (tag, kind) = match (self.kind.take(), self.r#type.take()) {
             (Some(kind), _) => ("kind", kind),
             (None, Some(kind)) => ("type", kind),
@@ -327,13 +331,13 @@ impl Part {
         let (member, found) = match kind.as_str() {
             "text" => {
                 let content = self.content.and_then(|content| content.read().ok());
-                ("text", self.text.or(content).map(Found::Text))
+                ("text", self.text.or(content).map(PartContent::Text))
             }
             "file" => {
-                let file = self.file.map(Found::File);
-                ("file", file.or(self.raw.map(Found::Raw)).or(self.url.map(Found::Url)))
+                let file = self.file.map(PartContent::File);
+                ("file", file.or(self.raw.map(PartContent::Raw)).or(self.url.map(PartContent::Url)))
             }
-            "data" => ("data", self.data.or(self.content).map(Found::Data)),
+            "data" => ("data", self.data.or(self.content).map(PartContent::Data)),
             _ => {
                 at.add(tag, "must be text, file or data");
                 return None;
@@ -345,24 +349,24 @@ impl Part {
         found
     }
 
-    fn untagged(self, shape: Shape, at: &mut Violations<'_>) -> Option<Found> {
+    fn untagged(self, shape: LegacyShape, at: &mut Violations<'_>) -> Option<PartContent> {
         let null = self.data.clone().filter(Json::is_null);
         let data = self.data.filter(|data| !data.is_null()).map(|data| match shape {
-            Shape::Rpc | Shape::V01 => data,
-            Shape::Rest => unwrap_data_part(data),
+            LegacyShape::Rpc | LegacyShape::V01 => data,
+            LegacyShape::Rest => unwrap_data_part(data),
         });
         let mut found = [
-            self.text.map(Found::Text),
-            self.file.map(Found::File),
-            data.map(Found::Data),
-            self.raw.map(Found::Raw),
-            self.url.map(Found::Url),
+            self.text.map(PartContent::Text),
+            self.file.map(PartContent::File),
+            data.map(PartContent::Data),
+            self.raw.map(PartContent::Raw),
+            self.url.map(PartContent::Url),
         ]
         .into_iter()
         .flatten();
         match (found.next(), found.next()) {
             (Some(only), None) => Some(only),
-            (None, None) if null.is_some() => null.map(Found::Data),
+            (None, None) if null.is_some() => null.map(PartContent::Data),
             (None, _) | (Some(_), Some(_)) => {
                 at.add("", "must hold exactly one of text, file and data");
                 None
@@ -379,8 +383,8 @@ fn unwrap_data_part(value: Json) -> Json {
     )
 }
 
-impl File {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> Content {
+impl LegacyFile {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> Content {
         let bytes = match (self.bytes, self.file_with_bytes) {
             (Some(text), _) => Some(("bytes", text)),
             (None, Some(text)) => Some(("fileWithBytes", text)),
@@ -390,7 +394,7 @@ impl File {
             // Writers that cannot leave a member out leave it empty.
             (Some((_, text)), Some(uri)) if text.is_empty() => Content::Url(uri),
             (Some(_), Some(uri)) if !uri.is_empty() => one_of_two(at),
-            (Some(("fileWithBytes", text)), _) if shape == Shape::Rest => {
+            (Some(("fileWithBytes", text)), _) if shape == LegacyShape::Rest => {
                 let bytes = read_bytes(&text, "fileWithBytes", at);
                 Content::Raw(decode_base64_text(&bytes).unwrap_or(bytes))
             }
@@ -453,19 +457,19 @@ fn take(metadata: &mut Option<Metadata>, key: &str) -> Option<Json> {
     Some(value)
 }
 
-impl TaskStatus {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::TaskStatus {
+impl LegacyTaskStatus {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> task::TaskStatus {
         let message =
             self.message.map(|message| at.within("message", |at| message.read(shape, at).into()));
         task::TaskStatus { state: self.state, message, timestamp: self.timestamp }
     }
 }
 
-impl Artifact {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Artifact {
+impl LegacyArtifact {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> task::Artifact {
         let artifact_id = match shape {
-            Shape::V01 if self.artifact_id.is_empty() => self.index.to_string().into(),
-            Shape::Rpc | Shape::Rest | Shape::V01 => self.artifact_id,
+            LegacyShape::V01 if self.artifact_id.is_empty() => self.index.to_string().into(),
+            LegacyShape::Rpc | LegacyShape::Rest | LegacyShape::V01 => self.artifact_id,
         };
         task::Artifact {
             artifact_id,
@@ -478,15 +482,19 @@ impl Artifact {
     }
 }
 
-impl Task {
-    pub(super) fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::Task {
+impl LegacyTask {
+    pub(in crate::dialect) fn read(
+        self,
+        shape: LegacyShape,
+        at: &mut Violations<'_>,
+    ) -> task::Task {
         let status = at.within("status", |at| self.status.read(shape, at));
-        let mut artifact = |(index, artifact): (usize, Artifact)| {
+        let mut artifact = |(index, artifact): (usize, LegacyArtifact)| {
             at.within(&format!("artifacts[{index}]"), |at| artifact.read(shape, at).into())
         };
         let artifacts =
             self.artifacts.map(|all| all.into_iter().enumerate().map(&mut artifact).collect());
-        let mut message = |(index, message): (usize, Message)| {
+        let mut message = |(index, message): (usize, LegacyMessage)| {
             at.within(&format!("history[{index}]"), |at| message.read(shape, at).into())
         };
         let history =
@@ -505,8 +513,8 @@ impl Task {
     }
 }
 
-impl StatusUpdate {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::StatusUpdate {
+impl LegacyStatusUpdate {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> task::StatusUpdate {
         task::StatusUpdate {
             task_id: self.task_id,
             context_id: self.context_id,
@@ -516,23 +524,27 @@ impl StatusUpdate {
     }
 }
 
-impl ArtifactUpdate {
-    fn read(self, shape: Shape, at: &mut Violations<'_>) -> task::ArtifactUpdate {
+impl LegacyArtifactUpdate {
+    fn read(self, shape: LegacyShape, at: &mut Violations<'_>) -> task::ArtifactUpdate {
         task::ArtifactUpdate {
             task_id: self.task_id,
             context_id: self.context_id,
-            append: self.append || (shape == Shape::V01 && self.artifact.append),
-            last_chunk: self.last_chunk || (shape == Shape::V01 && self.artifact.last_chunk),
+            append: self.append || (shape == LegacyShape::V01 && self.artifact.append),
+            last_chunk: self.last_chunk || (shape == LegacyShape::V01 && self.artifact.last_chunk),
             artifact: at.within("artifact", |at| self.artifact.read(shape, at)),
             metadata: self.metadata,
         }
     }
 }
 
-impl Item {
-    pub(super) fn send_result(self, shape: Shape, at: &mut Violations<'_>) -> Option<SendResult> {
+impl LegacyItem {
+    pub(in crate::dialect) fn send_result(
+        self,
+        shape: LegacyShape,
+        at: &mut Violations<'_>,
+    ) -> Option<SendResult> {
         // In 0.1 the answer is a task, however little of it there is.
-        if shape == Shape::V01 && self.status.is_some() {
+        if shape == LegacyShape::V01 && self.status.is_some() {
             return Some(SendResult::Task(self.into_task().read(shape, at)));
         }
         match self.event(shape, at)? {
@@ -545,7 +557,11 @@ impl Item {
         }
     }
 
-    pub(super) fn event(self, shape: Shape, at: &mut Violations<'_>) -> Option<StreamEvent> {
+    pub(in crate::dialect) fn event(
+        self,
+        shape: LegacyShape,
+        at: &mut Violations<'_>,
+    ) -> Option<StreamEvent> {
         let Some(kind) = self.kind.as_deref().or_else(|| self.guess(shape)) else {
             return self.wrapped(shape, at);
         };
@@ -553,7 +569,7 @@ impl Item {
             "task" => Some(StreamEvent::Task(self.into_task().read(shape, at))),
             "message" => Some(StreamEvent::Message(self.into_message().read(shape, at))),
             "status-update" => {
-                let update = StatusUpdate {
+                let update = LegacyStatusUpdate {
                     task_id: self.task_id.or(self.id).unwrap_or_default(),
                     context_id: self.context_id.unwrap_or_default(),
                     status: self.status.unwrap_or_default(),
@@ -562,7 +578,7 @@ impl Item {
                 Some(StreamEvent::StatusUpdate(update.read(shape, at)))
             }
             "artifact-update" => {
-                let update = ArtifactUpdate {
+                let update = LegacyArtifactUpdate {
                     task_id: self.task_id.or(self.id).unwrap_or_default(),
                     context_id: self.context_id.unwrap_or_default(),
                     artifact: self.artifact.unwrap_or_default(),
@@ -580,16 +596,16 @@ impl Item {
     }
 
     /// The kind of a bare object that does not say it.
-    fn guess(&self, shape: Shape) -> Option<&'static str> {
+    fn guess(&self, shape: LegacyShape) -> Option<&'static str> {
         if self.artifact.is_some() {
             Some("artifact-update")
         } else if self.parts.is_some() || self.content.is_some() {
             Some("message")
         } else if self.status.is_some() {
             let task = match shape {
-                Shape::Rpc | Shape::Rest => self.id.is_some(),
+                LegacyShape::Rpc | LegacyShape::Rest => self.id.is_some(),
                 // Both have an id in 0.1, and only a task has any of these.
-                Shape::V01 => {
+                LegacyShape::V01 => {
                     let more = self.artifacts.is_some() || self.history.is_some();
                     more || self.session_id.is_some()
                 }
@@ -600,7 +616,7 @@ impl Item {
         }
     }
 
-    fn wrapped(self, shape: Shape, at: &mut Violations<'_>) -> Option<StreamEvent> {
+    fn wrapped(self, shape: LegacyShape, at: &mut Violations<'_>) -> Option<StreamEvent> {
         let Self { task, message, status_update, artifact_update, .. } = self;
         match (task, message, status_update, artifact_update) {
             (Some(task), None, None, None) => {
@@ -622,8 +638,8 @@ impl Item {
         }
     }
 
-    fn into_task(self) -> Task {
-        Task {
+    fn into_task(self) -> LegacyTask {
+        LegacyTask {
             id: self.id.unwrap_or_default(),
             context_id: self.context_id.unwrap_or_default(),
             session_id: self.session_id,
@@ -634,8 +650,8 @@ impl Item {
         }
     }
 
-    fn into_message(self) -> Message {
-        Message {
+    fn into_message(self) -> LegacyMessage {
+        LegacyMessage {
             kind: None,
             message_id: self.message_id,
             context_id: self.context_id,
@@ -650,4 +666,4 @@ impl Item {
     }
 }
 
-crate::object::objects_only!(Message Part File TaskStatus Artifact Task StatusUpdate ArtifactUpdate);
+crate::object::objects_only!(LegacyMessage LegacyPart LegacyFile LegacyTaskStatus LegacyArtifact LegacyTask LegacyStatusUpdate LegacyArtifactUpdate);
