@@ -190,7 +190,10 @@ async fn a_stream_that_is_closed_again_and_again_is_lost_in_the_end() {
     assert!(error.is_lost(), "{error}");
     assert!(error.to_string().contains("task t"), "{error}");
     assert!(seen <= 2, "the same task was returned {seen} times");
-    assert!(fake.calls().len() <= 2 + 2 * Retry::default().repeats, "{}", fake.calls().len());
+    // Two calls for each attempt. A call on a connection that the server has just closed is made again
+    // on a new one, which a busy machine makes more likely.
+    let attempts = 1 + Retry::default().repeats;
+    assert!(fake.calls().len() <= 4 * attempts, "{}", fake.calls().len());
 }
 
 #[tokio::test]
