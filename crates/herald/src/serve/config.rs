@@ -33,7 +33,7 @@ use schema::{alias, choice_schema, choices_schema};
 
 pub(crate) use agent::{
     A2aSection, AgentSection, CodingSection, CommonSection, ConformanceSection, ErrorDetailKey,
-    ExecSection, HandlerSection, InputKey, KindSection, LlmSection, OtherwiseKey, SkillSection,
+    ExecSection, InputKey, KindSection, LlmSection, OtherwiseKey, ProgramSection, SkillSection,
     UpstreamAuthSection, UpstreamTlsSection,
 };
 pub(crate) use fault::{Fault, Place, Source};

@@ -459,11 +459,13 @@ fn build(
             };
             (Conformance::profile(name), Arc::new(Conformance { otherwise }))
         }
-        KindSection::Exec(exec) => program::exec(&section, exec, processes)?,
+        KindSection::Exec(program, own) => program::exec(&section, program, own, processes)?,
         KindSection::Handler(handler) => program::handler(&section, handler, processes)?,
         KindSection::A2a(a2a) => upstream::agent(&section, a2a)?,
         KindSection::Llm(llm) => llm::agent(&section, llm)?,
-        KindSection::Coding(preset, coding) => coding::agent(&section, *preset, coding, processes)?,
+        KindSection::Coding(preset, program, own) => {
+            coding::agent(&section, *preset, program, own, processes)?
+        }
     };
     let (kind, mut common) = (section.kind.kind(), section.common);
     if common.name != kind.name() {

@@ -46,7 +46,7 @@ pub(crate) struct CommonSection {
     #[serde(deserialize_with = "agent_name")]
     #[schemars(regex(pattern = "^[a-z0-9-]{1,63}$"))]
     pub(crate) name: String,
-    /// What its card says it does.
+    /// The description on its card.
     pub(crate) description: Option<String>,
     /// Its own version, on its card.
     #[schemars(length(min = 1))]
@@ -63,19 +63,19 @@ pub(crate) struct CommonSection {
     /// Also serve it at the root.
     #[serde(default)]
     pub(crate) default: bool,
-    /// Whether its tasks can be followed as streams.
+    /// False to refuse streams of its tasks.
     pub(crate) streaming: Option<bool>,
-    /// How many turns run at once.
+    /// The number of turns that run at once.
     pub(crate) concurrency: Option<NonZeroUsize>,
-    /// Whether its turns in one conversation run one after the other.
+    /// True to run the turns of one conversation one after the other.
     pub(crate) serial: Option<bool>,
-    /// How long one message may be worked on, all attempts together.
+    /// The longest time for one message, all attempts together.
     pub(crate) timeout: Option<Span>,
-    /// How long a turn may be silent.
+    /// The longest time without output of a turn.
     pub(crate) idle_timeout: Option<Span>,
-    /// How long a task may wait for its caller.
+    /// The longest time that a task waits for its caller.
     pub(crate) paused_timeout: Option<Span>,
-    /// How long a stopped turn or program may take to clean up.
+    /// The time that a stopped turn or program has to clean up.
     pub(crate) kill_grace: Option<Span>,
     /// Protocol extensions that its card names.
     #[serde(default)]
@@ -88,92 +88,60 @@ pub(crate) struct CommonSection {
 /// The keys of one kind.
 #[derive(Debug)]
 pub(crate) enum KindSection {
-    Exec(ExecSection),
-    Handler(HandlerSection),
+    Exec(ProgramSection, ExecSection),
+    Handler(ProgramSection),
     A2a(Box<A2aSection>),
     Llm(Box<LlmSection>),
     Echo,
     Conformance(ConformanceSection),
-    Coding(Preset, CodingSection),
+    Coding(Preset, ProgramSection, CodingSection),
+}
+
+/// The program of an agent. A handler has no other keys.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct ProgramSection {
+    /// The program and its arguments. A coding agent has a usual one.
+    pub(crate) command: Option<Vec<String>>,
+    /// The working directory.
+    pub(crate) workdir: Option<PathBuf>,
+    /// Directories that must contain the working directory once its links are followed.
+    #[serde(default)]
+    pub(crate) allowed_roots: Vec<PathBuf>,
+    /// Environment variables for it.
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, Secret>,
+    /// Bytes it may write in one turn.
+    pub(crate) max_output: Option<Size>,
+    /// The number of attempts at a turn that a crash interrupts, the first one included.
+    pub(crate) attempts: Option<u32>,
+    /// The details of its failures that callers see.
+    pub(crate) error_detail: Option<ErrorDetailKey>,
 }
 
 /// A program that is run for each turn.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct ExecSection {
-    /// The program and its arguments.
-    pub(crate) command: Option<Vec<String>>,
-    /// Where it runs.
-    pub(crate) workdir: Option<PathBuf>,
-    /// Where the working directory must be once its links are followed.
-    #[serde(default)]
-    pub(crate) allowed_roots: Vec<PathBuf>,
-    /// Environment variables for it.
-    #[serde(default)]
-    pub(crate) env: BTreeMap<String, Secret>,
-    /// What it reads on standard input.
+    /// The form of a message on standard input.
     pub(crate) input: Option<InputKey>,
-    /// Bytes it may write in one turn.
-    pub(crate) max_output: Option<Size>,
-    /// How often a turn is begun in all that the death of the server cut off.
-    pub(crate) attempts: Option<u32>,
-    /// How much callers learn of its failures.
-    pub(crate) error_detail: Option<ErrorDetailKey>,
-}
-
-/// A program that works on all turns, in the handler protocol.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-pub(crate) struct HandlerSection {
-    /// The program and its arguments.
-    pub(crate) command: Option<Vec<String>>,
-    /// Where it runs.
-    pub(crate) workdir: Option<PathBuf>,
-    /// Where the working directory must be once its links are followed.
-    #[serde(default)]
-    pub(crate) allowed_roots: Vec<PathBuf>,
-    /// Environment variables for it.
-    #[serde(default)]
-    pub(crate) env: BTreeMap<String, Secret>,
-    /// Bytes it may write in one turn.
-    pub(crate) max_output: Option<Size>,
-    /// How often a turn is begun in all that the death of the server or of the program cut off.
-    pub(crate) attempts: Option<u32>,
-    /// How much callers learn of its failures.
-    pub(crate) error_detail: Option<ErrorDetailKey>,
 }
 
 /// A coding agent.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct CodingSection {
-    /// The program and its arguments, if not the agent's usual one.
-    pub(crate) command: Option<Vec<String>>,
-    /// Where it runs.
-    pub(crate) workdir: Option<PathBuf>,
-    /// Where the working directory must be once its links are followed.
-    #[serde(default)]
-    pub(crate) allowed_roots: Vec<PathBuf>,
-    /// Environment variables for it.
-    #[serde(default)]
-    pub(crate) env: BTreeMap<String, Secret>,
     /// The model to ask for.
     pub(crate) model: Option<String>,
-    /// Which of the agent's own profiles works.
+    /// The name of one of the agent's own profiles.
     pub(crate) profile: Option<String>,
-    /// Whether it may do everything unasked.
+    /// True to let it do everything without asking.
     pub(crate) force: Option<bool>,
-    /// How many earlier tasks of a conversation it is given.
+    /// The number of earlier tasks of a conversation that it is given.
     pub(crate) memory: Option<usize>,
-    /// How long it may take until its first word.
+    /// The longest time until its first output.
     pub(crate) start_timeout: Option<Span>,
-    /// How long its questions wait for an answer before that is no.
+    /// The time after which an unanswered question counts as refused.
     pub(crate) approval_timeout: Option<Span>,
-    /// How many of its questions may be open beside the turns that run.
+    /// The number of its questions that may be open beside the running turns.
     pub(crate) max_waiting: Option<usize>,
-    /// Bytes it may write in one turn.
-    pub(crate) max_output: Option<Size>,
-    /// How often a turn is begun in all that the death of the server cut off.
-    pub(crate) attempts: Option<u32>,
-    /// How much callers learn of its failures.
-    pub(crate) error_detail: Option<ErrorDetailKey>,
 }
 
 /// A language model behind an HTTP endpoint.
@@ -185,9 +153,9 @@ pub(crate) struct LlmSection {
     pub(crate) model: Option<String>,
     /// Sent as a bearer token.
     pub(crate) api_key: Option<Secret>,
-    /// What the model is told first. Callers never see it.
+    /// The system prompt. Callers never see it.
     pub(crate) system: Option<String>,
-    /// Whether the model can look at images.
+    /// True if the model takes images.
     pub(crate) images: Option<bool>,
     /// As the endpoint understands it.
     pub(crate) temperature: Option<f64>,
@@ -196,19 +164,19 @@ pub(crate) struct LlmSection {
     /// Further members of each request.
     #[serde(default)]
     pub(crate) parameters: Map<String, Value>,
-    /// How many earlier tasks of a conversation it is given.
+    /// The number of earlier tasks of a conversation that it is given.
     pub(crate) memory: Option<usize>,
-    /// How long a connection may take.
+    /// The longest time to connect.
     pub(crate) connect_timeout: Option<Span>,
-    /// How long the first word of an answer may take.
+    /// The longest time until the first token of an answer.
     pub(crate) first_token_timeout: Option<Span>,
-    /// How often a request is tried again before the first word.
+    /// The number of retries of a request before its first token.
     pub(crate) retries: Option<usize>,
     /// Bytes it may write in one turn.
     pub(crate) max_output: Option<Size>,
-    /// How often a turn is begun in all that the death of the server cut off.
+    /// The number of attempts at a turn that a crash interrupts, the first one included.
     pub(crate) attempts: Option<u32>,
-    /// How much callers learn of its failures.
+    /// The details of its failures that callers see.
     pub(crate) error_detail: Option<ErrorDetailKey>,
 }
 
@@ -223,31 +191,31 @@ pub(crate) struct A2aSection {
     pub(crate) binding: Option<Binding>,
     /// The version of A2A to speak, and no other.
     pub(crate) a2a_version: Option<CalledVersion>,
-    /// What to prove ourselves with, where its card wants it.
+    /// Credentials, sent where its card asks for them.
     pub(crate) auth: Option<UpstreamAuthSection>,
     /// Files of certificates.
     pub(crate) tls: Option<UpstreamTlsSection>,
     /// Further origins that the credentials may go to.
     #[serde(default)]
     pub(crate) trusted_origins: Vec<String>,
-    /// Whether it does nothing twice for one message id.
+    /// True if it does nothing twice for one message id, so that a message may be sent again.
     pub(crate) idempotent: Option<bool>,
-    /// How many earlier tasks of a conversation it is given.
+    /// The number of earlier tasks of a conversation that it is given.
     pub(crate) memory: Option<usize>,
-    /// How often a call is made again before the agent counts as gone.
+    /// The number of retries of a call before the agent counts as unavailable.
     pub(crate) retries: Option<usize>,
-    /// How much callers learn of its failures.
+    /// The details of its failures that callers see.
     pub(crate) error_detail: Option<ErrorDetailKey>,
 }
 
 /// The agent that obeys the public conformance suites.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct ConformanceSection {
-    /// What a message with no known word gets.
+    /// The answer to a message without a known keyword.
     pub(crate) otherwise: Option<OtherwiseKey>,
 }
 
-/// What we prove ourselves with to another agent. Its card says which of it is wanted, and where.
+/// Credentials for another agent. Its card says which of them it asks for.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct UpstreamAuthSection {
@@ -273,7 +241,7 @@ pub(crate) struct OAuthSection {
     pub(crate) scopes: Vec<String>,
 }
 
-/// Files in PEM: whom to believe beside the system's authorities, and what to show.
+/// PEM files: a further certificate authority, and the client certificate with its key.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct UpstreamTlsSection {
@@ -291,7 +259,7 @@ pub(crate) struct SkillSection {
     pub(crate) id: String,
     /// A name for people, if not the id.
     pub(crate) name: Option<String>,
-    /// What it does.
+    /// A sentence about it.
     pub(crate) description: String,
     /// Words to find it by, if not the id.
     #[serde(default)]
@@ -322,7 +290,7 @@ pub(crate) struct ExtensionSection {
     pub(crate) uri: String,
     #[serde(default)]
     pub(crate) description: String,
-    /// Whether callers must name it.
+    /// True if callers must name it.
     #[serde(default)]
     pub(crate) required: bool,
 }
@@ -418,39 +386,45 @@ impl AgentSection {
 impl KindSection {
     fn read(kind: Kind, span: &Range<usize>, keys: DeTable<'_>) -> Result<Self, Error> {
         Ok(match kind {
-            Kind::Exec => Self::Exec(part(span, keys)?),
+            Kind::Exec => {
+                let (program, own) = program_and_own(span, keys)?;
+                Self::Exec(program, own)
+            }
             Kind::Handler => Self::Handler(part(span, keys)?),
             Kind::A2a => Self::A2a(part(span, keys)?),
             Kind::Llm => Self::Llm(part(span, keys)?),
             Kind::Echo => Self::Echo,
             Kind::Conformance => Self::Conformance(part(span, keys)?),
-            Kind::Coding(preset) => Self::Coding(preset, part(span, keys)?),
+            Kind::Coding(preset) => {
+                let (program, own) = program_and_own(span, keys)?;
+                Self::Coding(preset, program, own)
+            }
         })
     }
 
     /// The kind that has these keys.
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Self::Exec(_) => Kind::Exec,
+            Self::Exec(..) => Kind::Exec,
             Self::Handler(_) => Kind::Handler,
             Self::A2a(_) => Kind::A2a,
             Self::Llm(_) => Kind::Llm,
             Self::Echo => Kind::Echo,
             Self::Conformance(_) => Kind::Conformance,
-            Self::Coding(preset, _) => Kind::Coding(*preset),
+            Self::Coding(preset, ..) => Kind::Coding(*preset),
         }
     }
 
     /// The schema of each section, with the kinds that take it.
     fn sections(generator: &mut SchemaGenerator) -> Vec<(Vec<&'static str>, Schema)> {
         vec![
-            (vec![Kind::Exec.name()], ExecSection::json_schema(generator)),
-            (vec![Kind::Handler.name()], HandlerSection::json_schema(generator)),
+            (vec![Kind::Exec.name()], with_program::<ExecSection>(generator)),
+            (vec![Kind::Handler.name()], ProgramSection::json_schema(generator)),
             (vec![Kind::A2a.name()], A2aSection::json_schema(generator)),
             (vec![Kind::Llm.name()], LlmSection::json_schema(generator)),
             (vec![Kind::Echo.name()], json_schema!({ "type": "object", "properties": {} })),
             (vec![Kind::Conformance.name()], ConformanceSection::json_schema(generator)),
-            (Preset::ALL.map(Preset::name).to_vec(), CodingSection::json_schema(generator)),
+            (Preset::ALL.map(Preset::name).to_vec(), with_program::<CodingSection>(generator)),
         ]
     }
 }
@@ -472,7 +446,7 @@ impl JsonSchema for KindSection {
     }
 }
 
-/// Which keys belong to which kinds.
+/// The keys of each kind.
 struct KeysByKind(Vec<(Vec<&'static str>, Vec<String>)>);
 
 impl KeysByKind {
@@ -511,6 +485,28 @@ pub(super) fn all_keys() -> Vec<String> {
 /// A part of a table as its type. Errors point at the whole table or at one of its keys.
 fn part<T: de::DeserializeOwned>(span: &Range<usize>, table: DeTable<'_>) -> Result<T, Error> {
     T::deserialize(toml::de::Deserializer::from(Spanned::new(span.clone(), table)))
+}
+
+/// The keys of a program and those of its kind, each as its type.
+fn program_and_own<T: de::DeserializeOwned>(
+    span: &Range<usize>,
+    table: DeTable<'_>,
+) -> Result<(ProgramSection, T), Error> {
+    let known = keys::<ProgramSection>();
+    let is_program = |key: &str| known.iter().any(|known| known == key);
+    let (program, own) = table.into_iter().partition(|(key, _)| is_program(key.get_ref()));
+    Ok((part(span, program)?, part(span, own)?))
+}
+
+/// The schema of a kind that runs a program and has keys of its own.
+fn with_program<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let (program, mut own) = (ProgramSection::json_schema(generator), T::json_schema(generator));
+    if let (Some(Value::Object(program)), Some(Value::Object(own))) =
+        (program.get("properties"), own.get_mut("properties"))
+    {
+        own.extend(program.clone());
+    }
+    own
 }
 
 /// The protocol version of another agent under the key that it had before `a2a_version`. With

@@ -12,14 +12,10 @@ use serde_json::{Map, Value};
 
 use crate::{
     args::Serve,
-    serve::config::{AgentSection, CodingSection, KindSection, Mistake, Span},
+    serve::config::{AgentSection, CodingSection, KindSection, Mistake, ProgramSection, Span},
 };
 
-use super::{
-    codex, environment,
-    program::{self, Launch},
-    recovery, span,
-};
+use super::{codex, environment, program, recovery, span};
 
 /// Where the server listens whose place `--adapter` takes.
 pub(super) const PORT: u16 = 41242;
@@ -77,14 +73,18 @@ pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
     let workdir = || environment("AGENT_REPO_PATH").map(Into::into);
     let roots = environment("AGENT_ALLOWED_REPO_ROOTS").unwrap_or_default();
     let roots = roots.split(',').map(str::trim).filter(|root| !root.is_empty());
-    let coding = CodingSection {
+    let program = ProgramSection {
         workdir: args.workdir.clone().or_else(workdir),
         allowed_roots: roots.map(Into::into).collect(),
+        ..ProgramSection::default()
+    };
+    let coding = CodingSection {
         model: args.model.clone().or_else(|| environment("AGENT_MODEL")),
         force: Some(args.force || yes_or_no("AGENT_FORCE")?.unwrap_or(false)),
         ..CodingSection::default()
     };
-    let mut section = AgentSection::new(preset.name(), KindSection::Coding(preset, coding));
+    let mut section =
+        AgentSection::new(preset.name(), KindSection::Coding(preset, program, coding));
     section.common.timeout = milliseconds("AGENT_TIMEOUT_MS")?;
     section.common.idle_timeout = milliseconds("AGENT_IDLE_EXIT_MS")?;
     Ok(Some(section))
@@ -94,38 +94,33 @@ pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
 pub(super) fn agent(
     section: &AgentSection,
     preset: Preset,
-    keys: &CodingSection,
+    keys: &ProgramSection,
+    own: &CodingSection,
     processes: &Processes,
 ) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
-    let launch = Launch {
-        command: keys.command.as_deref().unwrap_or_default(),
-        workdir: keys.workdir.as_deref(),
-        allowed_roots: &keys.allowed_roots,
-        env: &keys.env,
-    };
     let program = match keys.command {
-        Some(_) => launch.program(section)?,
-        None => usual(section, &launch)?,
+        Some(_) => keys.program(section)?,
+        None => usual(section, keys)?,
     };
     let mut coding = Coding::new(&section.common.name, preset, program, processes.clone());
-    coding.model.clone_from(&keys.model);
-    coding.force = keys.force.unwrap_or(coding.force);
-    if let Some(name) = &keys.profile {
+    coding.model.clone_from(&own.model);
+    coding.force = own.force.unwrap_or(coding.force);
+    if let Some(name) = &own.profile {
         let settings = profile(name, &coding, keys);
         coding.settings =
             settings.map_err(|fault| Mistake::new("profile", format!("{fault:#}")))?;
         coding.profile_name = Some(name.clone());
     }
-    coding.start_timeout = match span(keys.start_timeout) {
+    coding.start_timeout = match span(own.start_timeout) {
         Some(given) => Some(given).filter(|given| !given.is_zero()),
         None => coding.start_timeout,
     };
-    coding.approval_timeout = span(keys.approval_timeout).unwrap_or(coding.approval_timeout);
+    coding.approval_timeout = span(own.approval_timeout).unwrap_or(coding.approval_timeout);
     coding.max_output = keys.max_output.map_or(coding.max_output, |size| size.0);
     coding.error_detail = program::error_detail(keys.error_detail, coding.error_detail);
     let mut profile = coding.profile();
-    profile.max_waiting = keys.max_waiting.unwrap_or(profile.max_waiting);
-    profile.memory = keys.memory.unwrap_or(profile.memory);
+    profile.max_waiting = own.max_waiting.unwrap_or(profile.max_waiting);
+    profile.memory = own.memory.unwrap_or(profile.memory);
     profile.recovery = recovery(keys.attempts, profile.recovery);
     Ok((profile, Arc::new(coding)))
 }
@@ -135,7 +130,7 @@ pub(super) fn agent(
 fn profile(
     name: &str,
     coding: &Coding,
-    keys: &CodingSection,
+    keys: &ProgramSection,
 ) -> anyhow::Result<Map<String, Value>> {
     match coding.preset {
         Preset::Codex => return codex::profile(name, &keys.env),
@@ -155,16 +150,15 @@ fn profile(
 }
 
 /// The program that agents of this kind usually are.
-fn usual(section: &AgentSection, launch: &Launch<'_>) -> Result<Program, Mistake> {
+fn usual(section: &AgentSection, keys: &ProgramSection) -> Result<Program, Mistake> {
     let kind = section.kind.kind().name();
     let Some(usual) = USUAL.iter().find(|usual| usual.kind == kind) else {
-        // Says what is missing.
-        return launch.program(section);
+        // Without a usual program the missing command is the mistake.
+        return keys.program(section);
     };
     let command = usual.variable.and_then(environment);
     let command = command.unwrap_or_else(|| usual.program.to_owned());
-    let launch = Launch { command: &[command], ..*launch };
-    launch.program(section).map_err(|mistake| match mistake.key {
+    keys.program_of(vec![command], section).map_err(|mistake| match mistake.key {
         "command" => {
             let variable = usual.variable.map(|name| format!("{name} or ")).unwrap_or_default();
             let (said, install) = (mistake.said, usual.install);

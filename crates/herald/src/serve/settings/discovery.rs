@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use herald_protocol::AgentName;
 
-use crate::serve::config::{AgentSection, HandlerSection, KindSection};
+use crate::serve::config::{AgentSection, KindSection, ProgramSection};
 
 /// The directory of manifests, beside the configuration file.
 const DIRECTORY: &str = "handlers";
@@ -87,9 +87,9 @@ fn manifests(config: Option<&Path>) -> anyhow::Result<Vec<(AgentSection, Provena
 /// Programs whose name says that they are handlers, and which.
 fn on_search_path() -> Vec<(AgentSection, Provenance)> {
     let usable = candidates().into_iter().filter_map(|(path, name)| {
-        let handler = HandlerSection {
+        let handler = ProgramSection {
             command: Some(vec![path.to_string_lossy().into_owned()]),
-            ..HandlerSection::default()
+            ..ProgramSection::default()
         };
         let section = AgentSection::new(&name.ok()?, KindSection::Handler(handler));
         Some((section, Provenance::Found(path)))

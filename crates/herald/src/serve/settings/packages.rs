@@ -9,7 +9,7 @@ use tokio::{process::Command, time::timeout};
 
 use crate::{
     args::Basics,
-    serve::config::{AgentSection, HandlerSection, KindSection},
+    serve::config::{AgentSection, KindSection, ProgramSection},
 };
 
 /// What runs a handler, and lists them.
@@ -69,7 +69,7 @@ fn section(basics: &Basics, listed: Listed) -> anyhow::Result<AgentSection> {
     }
     let helper = HELPER.map(str::to_owned).into_iter();
     let command: Vec<_> = helper.chain(sources(basics)).chain([listed.name]).collect();
-    let handler = HandlerSection { command: Some(command), ..HandlerSection::default() };
+    let handler = ProgramSection { command: Some(command), ..ProgramSection::default() };
     let mut section = AgentSection::new(&name, KindSection::Handler(handler));
     section.common.description = Some(listed.description).filter(|text| !text.is_empty());
     Ok(section)

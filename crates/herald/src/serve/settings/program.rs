@@ -1,7 +1,6 @@
 //! Agents that run programs.
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
@@ -18,8 +17,7 @@ use herald_engine::{Agent, Profile};
 use crate::{
     args::Serve,
     serve::config::{
-        AgentSection, ErrorDetailKey, ExecSection, HandlerSection, InputKey, KindSection, Mistake,
-        Secret,
+        AgentSection, ErrorDetailKey, ExecSection, InputKey, KindSection, Mistake, ProgramSection,
     },
 };
 
@@ -34,8 +32,10 @@ pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
     check_shell(text, workdir.as_deref().unwrap_or(Path::new("")))?;
     // As the shell would run it where it was typed.
     let command = ["sh", "-c", text].map(str::to_owned);
-    let exec = ExecSection { command: Some(command.into()), workdir, ..ExecSection::default() };
-    Ok(Some(AgentSection::new("exec", KindSection::Exec(exec))))
+    let program =
+        ProgramSection { command: Some(command.into()), workdir, ..ProgramSection::default() };
+    let kind = KindSection::Exec(program, ExecSection::default());
+    Ok(Some(AgentSection::new("exec", kind)))
 }
 
 /// Refuses a line that begins with a program that is not there. Where the shell would first make
@@ -71,17 +71,12 @@ fn check_shell(text: &str, workdir: &Path) -> anyhow::Result<()> {
 /// An agent that runs a program for each turn.
 pub(super) fn exec(
     section: &AgentSection,
-    keys: &ExecSection,
+    keys: &ProgramSection,
+    own: &ExecSection,
     processes: &Processes,
 ) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
-    let launch = Launch {
-        command: keys.command.as_deref().unwrap_or_default(),
-        workdir: keys.workdir.as_deref(),
-        allowed_roots: &keys.allowed_roots,
-        env: &keys.env,
-    };
-    let mut exec = Exec::new(&section.common.name, launch.program(section)?, processes.clone());
-    exec.input = match keys.input {
+    let mut exec = Exec::new(&section.common.name, keys.program(section)?, processes.clone());
+    exec.input = match own.input {
         None | Some(InputKey::Text) => Input::Text,
         Some(InputKey::Json) => Input::Json,
     };
@@ -95,16 +90,10 @@ pub(super) fn exec(
 /// An agent that gives its turns to one process.
 pub(super) fn handler(
     section: &AgentSection,
-    keys: &HandlerSection,
+    keys: &ProgramSection,
     processes: &Processes,
 ) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
-    let launch = Launch {
-        command: keys.command.as_deref().unwrap_or_default(),
-        workdir: keys.workdir.as_deref(),
-        allowed_roots: &keys.allowed_roots,
-        env: &keys.env,
-    };
-    let program = launch.program(section)?;
+    let program = keys.program(section)?;
     let mut handler = Handler::new(&section.common.name, program, processes.clone());
     handler.max_output = keys.max_output.map_or(handler.max_output, |size| size.0);
     handler.error_detail = error_detail(keys.error_detail, handler.error_detail);
@@ -114,18 +103,18 @@ pub(super) fn handler(
     Ok((profile, Arc::new(handler)))
 }
 
-/// The keys that say which program is run, and how.
-pub(super) struct Launch<'a> {
-    pub(super) command: &'a [String],
-    pub(super) workdir: Option<&'a Path>,
-    pub(super) allowed_roots: &'a [PathBuf],
-    pub(super) env: &'a BTreeMap<String, Secret>,
-}
-
-impl Launch<'_> {
+impl ProgramSection {
     /// The program of an agent.
     pub(super) fn program(&self, section: &AgentSection) -> Result<Program, Mistake> {
-        let mut command = self.command.to_vec();
+        self.program_of(self.command.clone().unwrap_or_default(), section)
+    }
+
+    /// The same with another command.
+    pub(super) fn program_of(
+        &self,
+        mut command: Vec<String>,
+        section: &AgentSection,
+    ) -> Result<Program, Mistake> {
         let Some(path) = command.first_mut().filter(|path| !path.is_empty()) else {
             let kind = section.kind.kind().name();
             let example = match kind {
@@ -144,7 +133,7 @@ impl Launch<'_> {
             path if path.as_os_str().is_empty() => PathBuf::from("."),
             path => path,
         };
-        let workdir = place(self.workdir.unwrap_or(Path::new("")));
+        let workdir = place(self.workdir.as_deref().unwrap_or(Path::new("")));
         let roots: Vec<_> = self.allowed_roots.iter().map(|root| place(root)).collect();
         for root in &roots {
             Workdir::new(root, &[]).map_err(|fault| Mistake::of("allowed_roots", fault))?;
@@ -162,7 +151,7 @@ impl Launch<'_> {
     }
 }
 
-/// What was probably meant by the name of a program that is not there.
+/// Advice for the name of a program that was not found.
 fn cure(base: &Path, name: &str) -> Option<String> {
     if name.contains('/') {
         return None;
