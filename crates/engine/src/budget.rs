@@ -15,7 +15,7 @@ pub const SMALL: usize = 8 << 10;
 /// Memory that a request takes for each of its bytes: as received, decoded, and as it is stored.
 pub const BYTES_PER_REQUEST_BYTE: usize = 4;
 
-/// A pool of bytes. Where small reservations are short, they have an eighth of it to themselves and
+/// A pool of bytes. With a small pool, small reservations have an eighth of the bytes to themselves and
 /// no quotas, so that they never wait for large ones.
 #[derive(Debug)]
 pub struct MemoryBudget {
@@ -122,7 +122,7 @@ impl Pool {
         Arc::clone(&self.free).try_acquire_many_owned(self.permits(bytes)).ok()
     }
 
-    /// At most the whole pool, so that everything is served some day.
+    /// At most the whole pool, so that every reservation can be served.
     fn permits(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.min(self.bytes)).expect("no pool is larger than 32 bits can say")
     }

@@ -125,23 +125,31 @@ impl TaskCache {
             recent.retain(|known| !Arc::ptr_eq(known, &cached));
         }
         recent.push_back(cached);
+        let surplus = recent.len() > RECENT;
         drop(recent);
-        if self.recent().len() > RECENT {
+        if surplus {
             self.forget_oldest();
         }
     }
 
     fn forget(&self, cached: &Arc<CachedTask>) {
-        if cached.is_recent.swap(false, Ordering::Relaxed) {
-            self.recent().retain(|known| !Arc::ptr_eq(known, cached));
+        // Most tasks end without a pause, and the flag tells that without the lock. Under the lock the
+        // flag and the list change together.
+        if cached.is_recent.load(Ordering::Relaxed) {
+            let mut recent = self.recent();
+            cached.is_recent.store(false, Ordering::Relaxed);
+            recent.retain(|known| !Arc::ptr_eq(known, cached));
         }
     }
 
     fn forget_oldest(&self) -> bool {
-        let oldest = self.recent().pop_front();
+        let mut recent = self.recent();
+        let oldest = recent.pop_front();
         if let Some(oldest) = &oldest {
             oldest.is_recent.store(false, Ordering::Relaxed);
         }
+        // Before the task, whose end takes the other lock.
+        drop(recent);
         oldest.is_some()
     }
 

@@ -79,6 +79,27 @@ async fn a_turn_waits_until_its_task_can_be_read() {
 }
 
 #[tokio::test]
+async fn a_paused_task_is_read_again_only_if_memory_is_short() {
+    for (memory, is_kept) in [(256 << 20, true), (400_000, false)] {
+        let store = Arc::new(Flaky::new().unwrap());
+        let agent = Script::new(|turn| {
+            Box::pin(async move {
+                turn.ask("more?").await?;
+                Ok(())
+            })
+        });
+        let settings = Settings { memory, ..Settings::default() };
+        let on = Arc::clone(&store);
+        let bench = Bench::on(on, agent, profile(), settings, Clock::system()).await;
+        let task = bench.send(say(&"x".repeat(100_000))).await.unwrap();
+        // The next read fails, if there is one.
+        store.fail_loads(1);
+        let answered = bench.send(answer(&task, "go on")).await;
+        assert_eq!(answered.is_ok(), is_kept, "{answered:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_turn_that_could_not_be_begun_is_begun_later() {
     let second_turn =
         |append: &Append| append.header.run.turn > 1 && append.header.run.holder.is_some();
