@@ -149,7 +149,7 @@ enum Control {
     Other,
 }
 
-/// What it is told.
+/// The messages that it reads.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ToClaude<'a> {

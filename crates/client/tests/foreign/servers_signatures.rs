@@ -11,7 +11,7 @@ use crate::{
     servers::installed,
 };
 
-/// What a script prints: keys, then cards.
+/// The output of a script: keys, then cards.
 async fn printed(program: PathBuf, script: PathBuf) -> (CardKeys, Vec<Value>) {
     let mut command = tokio::process::Command::new(program);
     let output = command.arg(script).stdin(Stdio::null()).stderr(Stdio::null()).output();

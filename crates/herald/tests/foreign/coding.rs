@@ -22,7 +22,7 @@ pub(crate) fn package(name: &str) -> PathBuf {
     PathBuf::from(directory).join("node_modules").join(name)
 }
 
-/// What the model says, and has finished.
+/// A complete answer of the model.
 pub(crate) fn text(text: &str) -> Step {
     Step::Text(text.to_owned())
 }

@@ -5,7 +5,7 @@ use crate::{
     support::{Herald, Options},
 };
 
-/// What stands in for the TCK, which is not ours to keep: it takes its arguments, looks at the server
+/// A script in place of the TCK, which is not ours to keep: it takes its arguments, looks at the server
 /// and writes the report of its form.
 const KIT: &str = r#"
 import json, os, sys, urllib.request

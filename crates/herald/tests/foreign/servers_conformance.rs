@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::report::{Row, report};
 
-/// What failed, as the test and the bindings.
+/// Failed tests with their bindings.
 fn failed(rows: &[Row], level: &str) -> Vec<String> {
     let mut failed: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.result == "fail" && row.level == level) {
@@ -59,7 +59,7 @@ impl Official {
         Self::start(installed().join("rust/official-rust-server"), None).await
     }
 
-    /// What it fails, and nothing else.
+    /// The only tests that it fails.
     async fn fails(&self, must: &[&str], should: &[&str]) {
         let (_, rows) = report(&[&self.url]).await;
         assert_eq!(failed(&rows, "must"), names(must), "{rows:#?}");

@@ -123,6 +123,10 @@ async fn a_mistake_is_answered_with_the_line_it_is_on_and_what_to_write_instead(
         ("[server]\npublic_url = \"https://a.example/?x=1\"\n", &["line 2", "https://"]),
         ("[server]\nallowed_origins = [\"x\"]\n", &["herald.toml", "\"x\"", "https://"]),
         ("[dialects]\n\"1.0\" = false\n", &["herald.toml", "cannot be switched off"]),
+        (
+            "[limits]\nmemory = \"64MiB\"\ntask_bytes = \"32MiB\"\n",
+            &["herald.toml", "task_bytes must be at most a third of memory"],
+        ),
     ] {
         refused(config, words).await;
     }

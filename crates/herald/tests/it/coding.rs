@@ -63,7 +63,7 @@ async fn half_a_character_is_no_reason_to_lose_the_others() {
     }
 }
 
-/// What Cursor's agent needs to print, as it does in the tests.
+/// The key without which Cursor's agent prints nothing: it would wait for a permission.
 fn unasked(kind: &str) -> &'static str {
     if kind == "cursor" { "force = true" } else { "" }
 }

@@ -56,7 +56,7 @@ async fn every_example_of_the_documents_is_valid() {
     }
 }
 
-/// What the server refuses, the schema refuses, and the other way round.
+/// The schema and the server refuse the same files.
 #[tokio::test]
 async fn the_schema_and_the_server_refuse_the_same_keys() {
     let (file, _) = schemas().await;

@@ -15,7 +15,7 @@ pub(crate) async fn pids(home: &Path, count: usize) -> Vec<u32> {
     read()
 }
 
-/// Whether a process runs. A zombie does not.
+/// True if a process runs. A zombie does not.
 pub(crate) fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());

@@ -7,7 +7,7 @@ use crate::{
     wire::{Draft, Wire, id, state},
 };
 
-/// What the agent makes of a text, in the end.
+/// The final answer of the agent to a text.
 pub(crate) async fn told(herald: &Herald, text: &str) -> Value {
     let draft = Draft::new(uuid(), text);
     Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, false)).await).unwrap()

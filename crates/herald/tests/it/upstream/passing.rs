@@ -29,19 +29,19 @@ pub(crate) async fn begun(herald: &Herald, agent: &str, draft: &Draft) -> String
     id(&task).to_owned()
 }
 
-/// What a task has made.
+/// The artifacts of a task.
 pub(crate) fn made(task: &Value) -> Vec<String> {
     let artifacts = task["artifacts"].as_array().into_iter().flatten();
     let parts = artifacts.flat_map(|artifact| artifact["parts"].as_array().unwrap());
     parts.map(|part| part["text"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What the agent says about a task's state.
+/// The status message of a task.
 pub(crate) fn word(task: &Value) -> &str {
     task["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default()
 }
 
-/// What the agent behind calls the task.
+/// The name of the task at the upstream agent.
 pub(crate) fn upstream(task: &Value) -> &str {
     task["metadata"]["herald.upstream"]["taskId"].as_str().unwrap_or_default()
 }
