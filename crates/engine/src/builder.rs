@@ -7,8 +7,8 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    agent::{Agent, Profile},
-    agent_runtime::AgentRuntime,
+    agents::profile::{Agent, Profile},
+    agents::runtime::AgentRuntime,
     budget::{MemoryBudget, Payer, Quota},
     cache::TaskCache,
     clock::Clock,

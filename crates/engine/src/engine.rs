@@ -11,22 +11,22 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    accept::Accepted,
-    agent::Profile,
-    agent_runtime::AgentRuntime,
-    answer::{Form, Reply, Sent, TaskJson, shown},
+    agents::profile::Profile,
+    agents::runtime::AgentRuntime,
     budget::{MemoryBudget, Quota, Reservation, SMALL},
     builder::Settings,
     cache::{CachedTask, TaskCache},
     caller::{AgentRoute, Caller},
     clock::Clock,
     codec,
-    feed::OwnerWakers,
+    commit::{Write, Written},
+    ops::reply::{Form, Reply, Sent, TaskJson, shown},
+    ops::send::Accepted,
+    read::feed::OwnerWakers,
+    read::subscription::{Subscription, Until},
     rules::{self, Command, Record},
     store::{Holder, Key, ListQuery, Page, Store, StoreError, Stored},
-    subscription::{Subscription, Until},
     token,
-    write::{Write, Written},
 };
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
@@ -519,7 +519,8 @@ pub(crate) fn taken() -> Error {
 
 fn violates_protocol(task: &Task) -> bool {
     task.status.state == TaskState::Failed
-        && crate::runner::failure_reason(task).as_deref() == Some(crate::runner::PROTOCOL_VIOLATION)
+        && crate::turns::supervisor::failure_reason(task).as_deref()
+            == Some(crate::turns::supervisor::PROTOCOL_VIOLATION)
 }
 
 pub(crate) fn no_push() -> Error {

@@ -6,8 +6,8 @@ use herald_protocol::{Error, Timestamp};
 
 use crate::{
     engine::{Engine, refuse},
-    runner::UNANSWERED,
     store::Retention,
+    turns::supervisor::UNANSWERED,
 };
 
 /// Tasks in one batch. A small batch keeps the store's writer free for callers.

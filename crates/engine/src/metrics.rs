@@ -11,7 +11,7 @@ use std::{
 
 use herald_protocol::TaskState;
 
-use crate::{agent_runtime::AgentRuntime, engine::Engine, store::Entry};
+use crate::{agents::runtime::AgentRuntime, engine::Engine, store::Entry};
 
 /// Something that only grows.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use herald_protocol::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{agent::AgentError, rules::Chunk};
+use crate::{agents::profile::AgentError, rules::Chunk};
 
 pub use crate::idempotency::TurnId;
 

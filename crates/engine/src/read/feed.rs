@@ -15,8 +15,8 @@ use crate::{
     caller::{AgentRoute, Caller},
     codec,
     engine::{Engine, Inner, refuse},
+    read::subscription::Until,
     store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Owner, Position},
-    subscription::Until,
 };
 
 /// Events taken from the store at once.

@@ -13,15 +13,17 @@ use herald_protocol::{Error, ErrorKind, Message, TaskState};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    agent::AgentError,
-    agent_runtime::PausablePermit,
+    agents::profile::AgentError,
+    agents::runtime::PausablePermit,
     cache::CachedTask,
+    commit::Refusal,
     engine::Engine,
     rules::Command,
-    runner::{AGENT_FAILED, AGENT_UNAVAILABLE, PROTOCOL_VIOLATION, failure, is_transient, until},
     store::Epoch,
-    turn::{Say, Sink, Stop},
-    write::Refusal,
+    turns::supervisor::{
+        AGENT_FAILED, AGENT_UNAVAILABLE, PROTOCOL_VIOLATION, failure, is_transient, until,
+    },
+    turns::turn::{Say, Sink, Stop},
 };
 
 /// The engine's side of one running turn. Every write passes through it, under the turn's epoch.

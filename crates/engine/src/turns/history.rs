@@ -6,12 +6,12 @@ use herald_protocol::{Error, ErrorKind, Task};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent_runtime::AgentRuntime,
+    agents::runtime::AgentRuntime,
     budget::Reservation,
     engine::{Engine, refuse},
     rules::Record,
-    runner::is_transient,
     store::{HistoryQuery, Key},
+    turns::supervisor::is_transient,
 };
 
 /// The most bytes of earlier tasks that a turn gets.

@@ -8,9 +8,9 @@ use crate::{
     cache::CachedTask,
     codec,
     engine::refuse,
+    read::subscription::Subscription,
     rules::Record,
     store::{Snapshot, StoreError},
-    subscription::Subscription,
 };
 
 /// What a call returns.

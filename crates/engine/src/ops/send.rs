@@ -8,17 +8,17 @@ use herald_protocol::{
 };
 
 use crate::{
-    agent::Profile,
-    agent_runtime::AgentRuntime,
+    agents::profile::Profile,
+    agents::runtime::AgentRuntime,
     budget::Reservation,
     cache::CachedTask,
     caller::{AgentRoute, Caller},
+    commit::{Refusal, Write},
     engine::{Engine, no_push, refuse, taken},
     idempotency,
     rules::{Command, Record},
     store::{ListQuery, Original},
     trace,
-    write::{Refusal, Write},
 };
 
 /// Memory that a turn takes for each byte of its task: the task, its message, and the events and

@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    agent::{Agent, Profile},
+    agents::profile::{Agent, Profile},
     budget::Reservation,
     metrics::AgentMetrics,
     store::{Conversation, Key},

@@ -18,18 +18,19 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
 
 use crate::{
-    agent::{AgentError, Recovery},
-    agent_runtime::{AgentRuntime, TurnPermit},
+    agents::profile::{AgentError, Recovery},
+    agents::runtime::{AgentRuntime, TurnPermit},
     cache::{CachedTask, Stopper},
-    codec, compat_log,
+    codec,
+    commit::{Refusal, Write, Written},
+    compat_log,
     engine::{Engine, refuse},
     idempotency::TurnId,
     janitor,
-    local_sink::LocalSink,
     rules::{Command, Event, Received, Record},
     store::{Conversation, Epoch, Key, StoreError},
-    turn::{Assignment, Sink, Turn},
-    write::{Refusal, Write, Written},
+    turns::sink::LocalSink,
+    turns::turn::{Assignment, Sink, Turn},
 };
 
 /// Machine-readable reasons of failed tasks: `status.message.metadata.reason`.

@@ -1,0 +1,4 @@
+//! Agents: their declaration, and their runtimes in this process.
+
+pub mod profile;
+pub(crate) mod runtime;

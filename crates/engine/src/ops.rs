@@ -1,0 +1,4 @@
+//! Operations of callers.
+
+pub(crate) mod reply;
+pub(crate) mod send;
