@@ -1,19 +1,20 @@
-//! Commit of a write: decide by the rules, append to the store, publish to the readers. Every change
-//! of a task passes here.
+//! Commit of a write: plan by the rules, append to the store, publish to the readers. Every change of
+//! a task passes here.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use herald_protocol::{Error, Seq, Task};
+use herald_protocol::{Error, Seq, Task, Timestamp};
 use tracing::Instrument;
 
 use crate::{
     budget::SMALL,
     cache::CachedTask,
     codec, compat_log,
-    engine::{Engine, internal, refuse, taken},
-    rules::{self, Command, Event, Extent, Received, Record},
-    store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
+    core::Core,
+    fault::{internal, is_transient, refuse, taken},
+    rules::{self, Command, Event, Extent, Limits, Received, Record},
+    store::{Append, Dedup, Entry, Epoch, Kind, Original, Snapshot, StoreError},
 };
 
 /// One write of one task.
@@ -55,35 +56,107 @@ pub(crate) enum Refusal {
     Duplicate(Original),
 }
 
-impl Engine {
+/// A write that the rules allow, ready to be appended.
+struct Plan {
+    /// The record after all events.
+    record: Record,
+    events: Vec<(Kind, Bytes)>,
+    snapshot: Option<Snapshot>,
+    /// The task after the first event, if asked for and small.
+    first: Option<Arc<Task>>,
+    /// The last message that was received.
+    received: Option<Received>,
+}
+
+/// Applies the commands of a write to a record. Pure: it changes nothing but the record that it returns.
+/// A refusal returns the record if no command has changed it.
+fn plan(
+    mut record: Record,
+    write: &Write,
+    limits: &Limits,
+    now: Timestamp,
+) -> Result<Plan, (Error, Option<Record>)> {
+    let (mut events, mut first, mut received) = (Vec::new(), None, None);
+    let mut encoder = codec::Encoder::new();
+    for (index, command) in write.commands.iter().enumerate() {
+        let decided = rules::decide(&record, command.clone(), limits, now);
+        let decided = decided.and_then(|decision| {
+            let body = decision.event.as_ref().map(|it| encoder.event(&record.task, it));
+            if let Some((_, body)) = body.as_ref().filter(|_| decision.limited) {
+                rules::within(&record, body.len(), limits)?;
+            }
+            Ok((decision, body))
+        });
+        let (decision, encoded) = match decided {
+            Ok(decided) => decided,
+            Err(error) => return Err((error, (index == 0).then_some(record))),
+        };
+        record.run = decision.run;
+        record.hidden &= !decision.unhide;
+        if let (Some(event), Some((kind, body))) = (decision.event, encoded) {
+            if let Event::Received(message) = &event {
+                received = Some(message.clone());
+            }
+            rules::apply(&mut record, event, body.len());
+            events.push((kind, body));
+            if write.keep_first && first.is_none() && record.bytes <= SMALL as u64 {
+                first = Some(Arc::clone(&record.task));
+            }
+        }
+    }
+    let pauses = write.commands.contains(&Command::Release) && record.is_due_for_snapshot();
+    let whole = (record.is_closed() || pauses) && !record.hidden;
+    let snapshot = whole.then(|| encoder.snapshot(&record));
+    if let Some(snapshot) = &snapshot {
+        record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
+    }
+    Ok(Plan { record, events, snapshot, first, received })
+}
+
+impl Core {
     /// Commits a write in a spawned task, so that it completes even if the caller's future is dropped,
     /// and so that a caller that is not polled does not hold the lock on the record. `then` runs once
     /// the write is durable.
     pub(crate) async fn commit_detached(
-        &self,
+        self: &Arc<Self>,
         cached: Arc<CachedTask>,
         write: Write,
         then: impl FnOnce(&mut Written) + Send + 'static,
     ) -> Result<Written, Refusal> {
-        let engine = self.clone();
+        let core = Arc::clone(self);
         let work = async move {
-            let mut written = engine.execute(&cached, write).await?;
+            let mut written = core.commit(&cached, write).await?;
             then(&mut written);
             Ok(written)
         };
         // The span of the request, so that the log lines of the write name it.
-        match self.inner.work.spawn(Box::pin(work).in_current_span()).await {
+        match self.work.spawn(Box::pin(work).in_current_span()).await {
             Ok(result) => result,
             Err(_) => Err(Refusal::Error(internal("a write was cut off"))),
         }
     }
 
-    /// Decides, appends and publishes. After a conflict it reads the task again and repeats.
-    async fn execute(
-        &self,
+    /// Commits the commands of a turn, with retries while the store is unavailable.
+    pub(crate) async fn persist(
+        self: &Arc<Self>,
         cached: &Arc<CachedTask>,
-        mut write: Write,
+        epoch: Epoch,
+        commands: Vec<Command>,
     ) -> Result<Written, Refusal> {
+        let attempt = || {
+            let fence = Some(epoch);
+            let write = Write { fence, commands: commands.clone(), ..Write::default() };
+            self.commit_detached(Arc::clone(cached), write, |_| {})
+        };
+        let is_transient = |refusal: &Refusal| match refusal {
+            Refusal::Error(error) => is_transient(error),
+            Refusal::Fenced | Refusal::Duplicate(_) => false,
+        };
+        self.retry_while_unavailable(attempt, is_transient).await
+    }
+
+    /// Plans, appends and publishes. After a conflict it reads the task again and repeats.
+    async fn commit(&self, cached: &Arc<CachedTask>, mut write: Write) -> Result<Written, Refusal> {
         let mut held = cached.record.lock().await;
         let mut expected = write.fresh.is_none();
         let agent = write.fresh.as_ref().map(|fresh| fresh.agent.clone());
@@ -93,7 +166,7 @@ impl Engine {
                 None if !expected => None,
                 None => self.stored(&cached.key).await?,
             };
-            let mut record = match found {
+            let record = match found {
                 // The caller chose the task's id, and a concurrent send to another agent took it.
                 Some(record) if agent.as_ref().is_some_and(|agent| *agent != record.agent) => {
                     *held = Some(record);
@@ -104,68 +177,36 @@ impl Engine {
             };
             let (before, epoch) = (record.head, record.run.epoch);
             let state = (before > 0).then(|| record.state());
-            let (mut events, mut first, mut received) = (Vec::new(), None, None);
-            let mut encoder = codec::Encoder::new();
-            for (index, command) in write.commands.iter().enumerate() {
-                let now = self.now();
-                let limits = &self.inner.settings.limits;
-                let decided = rules::decide(&record, command.clone(), limits, now);
-                let decided = decided.and_then(|decision| {
-                    let body = decision.event.as_ref().map(|it| encoder.event(&record.task, it));
-                    if let Some((_, body)) = body.as_ref().filter(|_| decision.limited) {
-                        rules::within(&record, body.len(), limits)?;
-                    }
-                    Ok((decision, body))
-                });
-                let (decision, encoded) = match decided {
-                    Ok(decided) => decided,
-                    Err(error) => {
-                        if index == 0 && before > 0 {
-                            *held = Some(record);
-                        }
-                        return Err(error.into());
-                    }
-                };
-                record.run = decision.run;
-                record.hidden &= !decision.unhide;
-                if let (Some(event), Some((kind, body))) = (decision.event, encoded) {
-                    if let Event::Received(message) = &event {
-                        received = Some(message.clone());
-                    }
-                    rules::apply(&mut record, event, body.len());
-                    events.push((kind, body));
-                    if write.keep_first && first.is_none() && record.bytes <= SMALL as u64 {
-                        first = Some(Arc::clone(&record.task));
-                    }
+            let plan = match plan(record, &write, &self.settings.limits, self.now()) {
+                Ok(plan) => plan,
+                Err((error, unchanged)) => {
+                    *held = unchanged.filter(|_| before > 0);
+                    return Err(error.into());
                 }
-            }
-            let pauses = write.commands.contains(&Command::Release) && record.is_due_for_snapshot();
-            let whole = (record.is_closed() || pauses) && !record.hidden;
-            let snapshot = whole.then(|| encoder.snapshot(&record));
-            if let Some(snapshot) = &snapshot {
-                record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
-            }
+            };
             let append = Append {
                 key: cached.key.clone(),
                 expect: before,
                 fence: write.fence,
-                header: record.header(),
-                events: events.clone(),
-                snapshot: snapshot.clone(),
+                header: plan.record.header(),
+                events: plan.events.clone(),
+                snapshot: plan.snapshot.clone(),
                 dedup: write.dedup.clone(),
             };
-            match self.inner.store.append(append).await {
+            match self.store.append(append).await {
                 Ok(_) => {
+                    let Plan { record, events, snapshot, first, received } = plan;
                     let entries = numbered(before, events);
-                    if let Some(runtime) = self.inner.agents.get(&record.agent) {
+                    if let Some(runtime) = self.registry.get(&record.agent) {
                         runtime.metrics.moved(state, &entries);
                     }
                     if before == 0 {
                         compat_log::task_created(&record.task.id);
                     }
-                    self.log_written(&record.task.id, &write.commands, &entries);
+                    let shown = self.settings.log_content;
+                    compat_log::written(&record.task.id, &write.commands, &entries, shown);
                     cached.publish(entries, &record, snapshot);
-                    self.inner.wakers.wake(&cached.key.owner);
+                    self.wakers.wake(&cached.key.owner);
                     cached.keep(&mut held, record.clone());
                     let claimed = record.run.epoch != epoch;
                     let received = received.filter(|_| record.run.turn == before + 1);

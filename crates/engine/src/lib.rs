@@ -8,30 +8,43 @@ pub mod budget;
 mod builder;
 mod cache;
 mod caller;
+mod changes;
 mod clock;
 mod codec;
 mod commit;
 mod compat_log;
+mod core;
 mod engine;
+mod fault;
 mod idempotency;
 mod janitor;
 pub mod metrics;
 mod ops;
 mod read;
 pub mod rules;
+mod settings;
 pub mod store;
+mod telemetry;
 mod token;
 pub mod trace;
 mod turns;
 
-pub use agents::profile::{self as agent, Agent, AgentError, Profile, Recovery, Skill};
-pub use builder::{BuildError, EngineBuilder, Settings};
+pub use agents::{
+    profile::{self as agent, Agent, AgentError, Profile, Recovery, Skill},
+    registry::RegistryError,
+};
+pub use builder::{BuildError, EngineBuilder};
 pub use caller::{AgentRoute, Caller, Scopes};
 pub use clock::Clock;
-pub use engine::{BYTES_PER_READ_BYTE, Engine};
+pub use core::BYTES_PER_READ_BYTE;
+pub use engine::Engine;
 pub use ops::reply::{Reply, Sent, TaskJson};
 pub use read::{
     feed::{Feed, FeedItem},
     subscription::{Item, Subscription},
 };
-pub use turns::turn::{self, Stop, Turn};
+pub use settings::Settings;
+pub use turns::{
+    recovery::QueuedTasks,
+    turn::{self, Stop, Turn},
+};

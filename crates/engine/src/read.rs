@@ -2,3 +2,4 @@
 
 pub(crate) mod feed;
 pub(crate) mod subscription;
+pub(crate) mod view;

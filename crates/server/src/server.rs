@@ -85,7 +85,7 @@ impl Server {
     /// The card of the default agent, as a server at `base` shows it.
     pub fn card(&self, base: &str) -> AgentCard {
         let profile = self.shared.engine.profile(None).expect("an engine has its default agent");
-        card::build(&self.shared, profile, None, base)
+        card::build(&self.shared, &profile, None, base)
     }
 
     /// Answers one request.
@@ -231,7 +231,7 @@ impl Shared {
         let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
         if matched.target == Target::Card {
             let base = self.base(&exchange, host.as_ref());
-            return card_answer(&exchange, profile, &base);
+            return card_answer(&exchange, &profile, &base);
         }
         let origin = self.guard.origin(&parts.headers, host.as_ref())?;
         exchange.join(trace::of(&parts.headers));
@@ -239,7 +239,7 @@ impl Shared {
             (_, &Method::OPTIONS) => cors::preflight(),
             (Target::Root, &Method::GET | &Method::HEAD) => {
                 let base = self.base(&exchange, host.as_ref());
-                self.page(&exchange, profile, &base)
+                self.page(&exchange, &profile, &base)
             }
             (Target::Root, &Method::POST) => jsonrpc::answer(&exchange, Entry::Main, body).await,
             (Target::JsonRpc(entry), &Method::POST) => {
@@ -282,12 +282,11 @@ impl Shared {
     }
 
     fn page(&self, exchange: &Exchange<'_>, profile: &Profile, base: &str) -> Response<Body> {
-        let mut others: Vec<_> = match exchange.agent {
+        let others = match exchange.agent {
             Some(_) => Vec::new(),
-            None => self.engine.profiles().collect(),
+            None => self.engine.profiles(),
         };
-        others.sort_by(|one, other| one.name.cmp(&other.name));
-        let others = others.into_iter().map(|one| (one, format!("{base}/agents/{}", one.name)));
+        let others = others.iter().map(|one| (&**one, format!("{base}/agents/{}", one.name)));
         page::answer(self, profile, base, &others.collect::<Vec<_>>())
     }
 

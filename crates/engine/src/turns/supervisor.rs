@@ -1,51 +1,33 @@
-//! Dispatcher and supervisor of turns: claims due tasks, runs their agents within deadlines, and
-//! repeats or fails turns after a crash.
+//! Supervisor of turns: runs the agent of a claimed turn within its deadlines and writes the end.
 
-use std::{
-    any::Any,
-    collections::HashSet,
-    future::{Future, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use herald_protocol::{AgentName, Error, ErrorKind, Message, Metadata, Task, TaskState};
-use serde_json::Value;
-use tokio::time::{Instant, sleep, sleep_until};
+use herald_protocol::{Error, ErrorKind, Task, TaskState};
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::{
-    agents::profile::{AgentError, Recovery},
-    agents::runtime::{AgentRuntime, TurnPermit},
+    agents::{
+        profile::{AgentError, Recovery},
+        runtime::{AgentRuntime, TurnPermit},
+    },
     cache::{CachedTask, Stopper},
-    codec,
-    commit::{Refusal, Write, Written},
+    commit::Write,
     compat_log,
-    engine::{Engine, refuse},
+    core::Core,
+    fault::is_transient,
     idempotency::TurnId,
-    janitor,
-    rules::{Command, Event, Received, Record},
-    store::{Conversation, Epoch, Key, StoreError},
-    turns::sink::LocalSink,
-    turns::turn::{Assignment, Sink, Turn},
+    rules::{Command, Received, Record},
+    store::Epoch,
+    turns::{
+        caught::{Panic, caught, text_of},
+        failure::{self, AGENT_CRASHED, AGENT_FAILED, IDLE, PROTOCOL_VIOLATION, TIMED_OUT},
+        history,
+        sink::{LocalSink, until},
+        state::TurnState,
+        turn::{Assignment, Sink, Turn},
+    },
 };
-
-/// Machine-readable reasons of failed tasks: `status.message.metadata.reason`.
-pub(crate) const AGENT_FAILED: &str = "AGENT_FAILED";
-pub(crate) const AGENT_CRASHED: &str = "AGENT_CRASHED";
-pub(crate) const AGENT_UNAVAILABLE: &str = "AGENT_UNAVAILABLE";
-pub(crate) const PROTOCOL_VIOLATION: &str = "INVALID_AGENT_RESPONSE";
-pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
-pub(crate) const TIMED_OUT: &str = "TIMED_OUT";
-pub(crate) const IDLE: &str = "IDLE";
-pub(crate) const UNANSWERED: &str = "UNANSWERED";
-pub(crate) const AGENT_GONE: &str = "AGENT_GONE";
-
-/// Tasks of a removed agent that are failed in one batch.
-const ORPHANS: usize = 100;
 
 /// The result of running an agent for one turn.
 enum Outcome {
@@ -57,249 +39,15 @@ enum Outcome {
     Abandoned,
 }
 
-impl Engine {
-    /// Starts the dispatchers and the janitor. The dispatchers also claim the turns that an earlier
-    /// process left unfinished.
-    pub async fn start_work(&self) -> Result<(), Error> {
-        for runtime in self.inner.agents.values() {
-            let (engine, runtime) = (self.clone(), Arc::clone(runtime));
-            runtime.wake();
-            self.inner.work.spawn(async move { engine.dispatch(&runtime).await });
-        }
-        self.inner.work.spawn(janitor::run(self.clone()));
-        self.fail_orphans().await
-    }
+/// The supervisor of the turns of one engine.
+#[derive(Debug, Clone)]
+pub(crate) struct Supervisor {
+    core: Arc<Core>,
+}
 
-    /// Stops claiming tasks, ends every stream so that it can be resumed, and waits at most `grace` for
-    /// running turns. The next start claims the turns that are unfinished then.
-    pub async fn drain(&self, grace: Duration) {
-        self.inner.draining.cancel();
-        self.inner.cache.wake_all();
-        self.inner.wakers.wake_all();
-        self.inner.work.close();
-        if tokio::time::timeout(grace, self.inner.work.wait()).await.is_err() {
-            tracing::warn!("some turns did not finish in time; the next start takes them up");
-        }
-    }
-
-    /// The agents with running turns, by name, each with the number of its turns.
-    pub fn at_work(&self) -> Vec<(AgentName, usize)> {
-        let agents = self.inner.agents.values();
-        let mut running: Vec<_> = agents
-            .map(|runtime| (runtime.profile.name.clone(), runtime.turns()))
-            .filter(|(_, turns)| *turns > 0)
-            .collect();
-        running.sort_unstable();
-        running
-    }
-
-    /// True once the engine shuts down.
-    pub fn is_draining(&self) -> bool {
-        self.inner.draining.is_cancelled()
-    }
-
-    /// Waits until the engine is shutting down.
-    pub async fn draining(&self) {
-        self.inner.draining.cancelled().await;
-    }
-
-    /// Dispatcher of one agent: begins waiting tasks as permits become free.
-    async fn dispatch(&self, runtime: &Arc<AgentRuntime>) {
-        let draining = &self.inner.draining;
-        if runtime.profile.serial {
-            let (name, holder) = (&runtime.profile.name, self.inner.holder);
-            let enable = || self.inner.store.enable_serial(name, holder);
-            // The store has logged its error. Without the serial queue no turn can begin.
-            if self.retry_while_unavailable(enable, |_| true).await.is_err() {
-                return;
-            }
-        }
-        loop {
-            tokio::select! {
-                () = runtime.woken() => {}
-                () = draining.cancelled() => return,
-            }
-            loop {
-                let permit = tokio::select! {
-                    permit = runtime.acquire() => permit,
-                    () = draining.cancelled() => return,
-                };
-                match self.claim_next(runtime, permit).await {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(_) => {
-                        // The store has logged its error: try again later.
-                        tokio::select! {
-                            () = sleep(Duration::from_secs(1)) => runtime.wake(),
-                            () = draining.cancelled() => return,
-                        }
-                        break;
-                    }
-                }
-            }
-        }
-    }
-
-    async fn claim_next(
-        &self,
-        runtime: &Arc<AgentRuntime>,
-        permit: TurnPermit,
-    ) -> Result<bool, Error> {
-        let due = self.due(runtime, runtime.quarantined() + 1).await.map_err(refuse)?;
-        let mut due = due.into_iter();
-        let Some(key) = due.find(|key| !runtime.is_quarantined(key)) else { return Ok(false) };
-        match self.claim(key.clone(), runtime, permit).await {
-            Err(error) if error.kind != ErrorKind::Unavailable => {
-                let (task, agent) = (&key.task, &runtime.profile.name);
-                tracing::error!(%task, %agent, %error, "a task cannot be read and is skipped until the next start");
-                runtime.quarantine(key);
-                Ok(true)
-            }
-            taken => taken.map(|()| true),
-        }
-    }
-
-    /// The tasks of an agent that can be claimed now, in order.
-    async fn due(&self, runtime: &AgentRuntime, limit: usize) -> Result<Vec<Key>, StoreError> {
-        let (name, holder) = (&runtime.profile.name, self.inner.holder);
-        if runtime.profile.serial {
-            return self
-                .inner
-                .store
-                .next_serial(name, &runtime.locked_conversations(), limit)
-                .await;
-        }
-        self.inner.store.due(name, holder, limit).await
-    }
-
-    /// Claims a due task and starts its next turn. A turn that a dead process held is repeated or
-    /// failed, as the agent's recovery says.
-    async fn claim(
-        &self,
-        key: Key,
-        runtime: &Arc<AgentRuntime>,
-        permit: TurnPermit,
-    ) -> Result<(), Error> {
-        let cached = self.inner.cache.get(&key);
-        let Some(record) = self.record(&cached).await? else { return Ok(()) };
-        let again = record.run.holder.is_some();
-        let command = match runtime.profile.recovery {
-            _ if !again => Command::Begin(self.inner.holder),
-            _ if record.has_settled() => Command::Release,
-            Recovery::Resume(attempts) | Recovery::Rerun(attempts)
-                if record.run.attempt < attempts =>
-            {
-                Command::Retry(self.inner.holder)
-            }
-            Recovery::Resume(_) | Recovery::Rerun(_) | Recovery::Fail => {
-                let text = "the server stopped while the agent was at work";
-                Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)), None)
-            }
-        };
-        let (task, agent) = (&cached.key.task, &runtime.profile.name);
-        if let Command::Report(..) = &command {
-            let unfinished = "a turn was left unfinished by a stopped server and may not be repeated: its task fails";
-            tracing::warn!(%task, %agent, "{unfinished}");
-        } else if again {
-            tracing::info!(%task, %agent, "repeats a turn that a stopped server left unfinished");
-        }
-        let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
-        let ends = matches!(command, Command::Report(..));
-        let permit = if runs {
-            tokio::select! {
-                memory = self.reserve_turn(record.bytes) => permit.with_memory(memory),
-                () = self.inner.draining.cancelled() => return Ok(()),
-            }
-        } else {
-            permit
-        };
-        let conversation = (runs && runtime.profile.serial).then(|| {
-            let context = record.task.context_id.clone();
-            runtime.lock_conversation(Conversation { owner: cached.key.owner.clone(), context })
-        });
-        let permit = permit.with_conversation(conversation);
-        // A message that arrived since the read may have begun another turn. The fence then refuses
-        // this write, which was decided for the turn before.
-        let fence = Some(record.run.epoch);
-        drop(record);
-        let write = Write { fence, commands: vec![command], ..Write::default() };
-        let (engine, turn_runtime, started) =
-            (self.clone(), Arc::clone(runtime), Arc::clone(&cached));
-        let written = self
-            .commit_detached(cached, write, move |written| {
-                if runs && written.claimed {
-                    engine.start(started, &turn_runtime, permit, written.record.clone(), None);
-                } else if ends {
-                    // The agent may have delegated the task; it can now cancel that work.
-                    engine.notify_ended(&written.record, None);
-                }
-            })
-            .await;
-        match written {
-            Ok(written) if runs && !written.claimed => {
-                Err(Error::new(ErrorKind::Unavailable, "another writer claimed the task first"))
-            }
-            Ok(_) => Ok(()),
-            // The task was cancelled, or another process claimed it.
-            Err(Refusal::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => Ok(()),
-            Err(Refusal::Fenced | Refusal::Duplicate(_)) => Ok(()),
-            Err(Refusal::Error(error)) => Err(error),
-        }
-    }
-
-    /// Fails the tasks of agents that are no longer configured: no dispatcher would ever claim them.
-    async fn fail_orphans(&self) -> Result<(), Error> {
-        let mut agents = self.inner.store.agents_at_work().await.map_err(refuse)?;
-        agents.retain(|agent| !self.inner.agents.contains_key(agent));
-        for agent in agents {
-            // Tasks that cannot be failed, because their stored data cannot be read. Every batch finds
-            // them again.
-            let mut left = HashSet::new();
-            loop {
-                let limit = left.len() + ORPHANS;
-                let due = self.inner.store.due(&agent, self.inner.holder, limit).await;
-                let mut orphans = due.map_err(refuse)?;
-                orphans.retain(|key| !left.contains(key));
-                if orphans.is_empty() {
-                    break;
-                }
-                for key in orphans {
-                    tracing::warn!(task = %key.task, %agent, "the agent of this task is gone: it fails");
-                    let text = "the agent of this task is no longer here";
-                    if !self.fail(key.clone(), AGENT_GONE, text).await {
-                        left.insert(key);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Fails a task without a running turn. Returns true if it succeeded.
-    pub(crate) async fn fail(&self, key: Key, reason: &str, text: &str) -> bool {
-        let cached = self.inner.cache.get(&key);
-        let report = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
-        let write = Write { commands: vec![report], ..Write::default() };
-        let engine = self.clone();
-        let notify = move |written: &mut Written| engine.notify_ended(&written.record, None);
-        let failed = self.commit_detached(cached, write, notify).await;
-        if let Err(refusal) = &failed {
-            tracing::debug!(task = %key.task, ?refusal, "the task could not be failed");
-        }
-        failed.is_ok()
-    }
-
-    /// Notifies the agent that one of its tasks ended without a running turn.
-    pub(crate) fn notify_ended(&self, record: &Record, metadata: Option<Metadata>) {
-        let Some(runtime) = self.inner.agents.get(&record.agent).cloned() else { return };
-        let task = Arc::clone(&record.task);
-        self.inner.work.spawn(async move {
-            let notified = caught(runtime.agent.task_ended(&task, metadata));
-            if !matches!(tokio::time::timeout(runtime.profile.grace, notified).await, Ok(Ok(()))) {
-                let (task, agent) = (&task.id, &runtime.profile.name);
-                tracing::warn!(%task, %agent, "the agent was not notified of the end of a task: it failed or took too long");
-            }
-        });
+impl Supervisor {
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
+        Self { core: Arc::clone(core) }
     }
 
     /// Runs a claimed turn, and the further turns that messages of the same task begin, under one
@@ -312,14 +60,15 @@ impl Engine {
         record: Record,
         received: Option<Received>,
     ) {
-        let (engine, runtime) = (self.clone(), Arc::clone(runtime));
+        let (supervisor, runtime) = (self.clone(), Arc::clone(runtime));
         let stopper = Stopper::default();
         cached.started(stopper.clone());
         // Boxed, because the future of a turn is large and spawning moves it several times.
-        self.inner.work.spawn(Box::pin(async move {
+        self.core.work.spawn(Box::pin(async move {
             let mut next = Some((record, received));
             while let Some((record, received)) = next.take() {
-                next = engine.turn(&cached, &runtime, &permit, &stopper, record, received).await;
+                next =
+                    supervisor.turn(&cached, &runtime, &permit, &stopper, record, received).await;
             }
             cached.finished(&stopper);
             drop(permit);
@@ -336,12 +85,13 @@ impl Engine {
         record: Record,
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
+        let core = &self.core;
         cached.started(stopper.clone());
         let prepared = async {
-            let (earlier, memory) =
-                self.conversation_history(&cached.key, runtime, &record, &stopper.token).await?;
+            let earlier = history::earlier(core, &cached.key, runtime, &record, &stopper.token);
+            let (earlier, memory) = earlier.await?;
             let assigned = self.assignment(cached, runtime, &record, received, earlier).await?;
-            Ok::<_, Error>((assigned, memory, self.readable(cached).await?))
+            Ok::<_, Error>((assigned, memory, self.core.record_with_retries(cached).await?))
         };
         let ((mut assignment, spent), _memory, now) = match prepared.await {
             Ok(prepared) => prepared,
@@ -350,26 +100,19 @@ impl Engine {
             Err(error) => {
                 let (task, agent) = (&cached.key.task, &record.agent);
                 tracing::error!(%task, %agent, %error, "a turn could not be prepared");
-                let failed = failure(AGENT_FAILED, "the turn could not be prepared");
-                self.settle(
-                    cached,
-                    record.run.epoch,
-                    Command::Report(TaskState::Failed, Some(failed), None),
-                )
-                .await;
+                let failed = failure::fail(AGENT_FAILED, "the turn could not be prepared");
+                self.settle(cached, record.run.epoch, failed).await;
                 return None;
             }
         };
         let closes_task = !record.hidden && runtime.agent.answers_directly(&assignment.message);
-        let (epoch, permit) = (record.run.epoch, permit.pausable());
-        let pause_timeout = runtime.profile.paused_timeout;
+        let state = TurnState::new(record.run.epoch, closes_task);
         let sink = LocalSink::new(
-            self.clone(),
+            Arc::clone(core),
             Arc::clone(cached),
-            epoch,
-            permit,
-            closes_task,
-            pause_timeout,
+            state,
+            permit.pausable(),
+            runtime.profile.paused_timeout,
         );
         let sink = Arc::new(sink);
         // A cancel that came before the stopper was registered has already closed the task.
@@ -378,11 +121,11 @@ impl Engine {
         }
         let shared: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
         let parent = assignment.trace.take();
-        assignment.trace = self.span_below(parent.as_ref());
-        let span = self.turn_span(&cached.key, &record, parent.as_ref(), assignment.trace.as_ref());
+        assignment.trace = core.span_below(parent.as_ref());
+        let span = core.turn_span(&cached.key, &record, parent.as_ref(), assignment.trace.as_ref());
         let turn =
             Turn::new(assignment, shared, stopper.token.clone(), Arc::clone(&stopper.metadata));
-        self.log_turn_begun(&cached.key.task, turn.message());
+        compat_log::turn_begun(&cached.key.task, turn.message(), core.settings.log_content);
         let last = async {
             let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
             // The agent has returned: a cancel must not wait for it any more.
@@ -390,10 +133,10 @@ impl Engine {
             self.conclude(cached, runtime, &sink, outcome).await
         };
         let last = last.instrument(span.clone()).await;
-        runtime.metrics.turns.took(sink.begun.elapsed());
+        runtime.metrics.turns.took(sink.state.begun.elapsed());
         compat_log::turn_finished(&cached.key.task);
         if !span.is_disabled()
-            && let Ok(Some(record)) = self.record(cached).await
+            && let Ok(Some(record)) = core.record(cached).await
         {
             span.record("state", record.state().proto_name());
         }
@@ -406,8 +149,8 @@ impl Engine {
         if runtime.profile.serial {
             return None;
         }
-        let begin = Write { commands: vec![Command::Begin(self.inner.holder)], ..Write::default() };
-        match self.commit_detached(Arc::clone(cached), begin, |_| {}).await {
+        let begin = Write { commands: vec![Command::Begin(core.holder)], ..Write::default() };
+        match core.commit_detached(Arc::clone(cached), begin, |_| {}).await {
             Ok(written) if written.claimed => Some((written.record, None)),
             // The message is in the log, unclaimed: the dispatcher finds it there.
             Ok(_) | Err(_) => {
@@ -428,12 +171,12 @@ impl Engine {
     ) -> Outcome {
         let mut run = pin!(caught(runtime.agent.run(turn)));
         loop {
-            let pause = sink.pauses();
+            let pause = sink.state.pauses();
             let whole = runtime
                 .profile
                 .timeout
-                .map(|limit| sink.begun + pause.total + limit.saturating_sub(spent));
-            let idle = runtime.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
+                .map(|limit| sink.state.begun + pause.total + limit.saturating_sub(spent));
+            let idle = runtime.profile.idle_timeout.map(|limit| sink.state.silent_since() + limit);
             let next = match pause.since {
                 Some(_) => None,
                 None => whole.into_iter().chain(idle).min(),
@@ -442,11 +185,12 @@ impl Engine {
                 biased;
                 outcome = &mut run => return returned(outcome),
                 () = stopper.token.cancelled() => break,
-                () = sink.paused() => continue,
+                () = sink.state.paused() => continue,
                 () = until(next) => {}
             }
             let now = Instant::now();
-            let silent = runtime.profile.idle_timeout.map(|limit| sink.silent_since() + limit);
+            let silent =
+                runtime.profile.idle_timeout.map(|limit| sink.state.silent_since() + limit);
             let (reason, text) = if whole.is_some_and(|whole| whole <= now) {
                 (TIMED_OUT, "the agent ran out of time")
             } else if silent.is_some_and(|silent| silent <= now) {
@@ -457,8 +201,7 @@ impl Engine {
             let (agent, task) = (&runtime.profile.name, &sink.cached.key.task);
             tracing::warn!(%agent, %task, reason, "a turn took too long: its task fails");
             // The task ends at once; the agent keeps its permit until it has stopped.
-            let failed = Command::Report(TaskState::Failed, Some(failure(reason, text)), None);
-            self.settle(&sink.cached, sink.epoch, failed).await;
+            self.settle(&sink.cached, sink.state.epoch, failure::fail(reason, text)).await;
             stopper.token.cancel();
             break;
         }
@@ -476,13 +219,10 @@ impl Engine {
         sink: &LocalSink,
         outcome: Outcome,
     ) -> Option<Record> {
-        let failed = |reason, text: &str| {
-            Command::Report(TaskState::Failed, Some(failure(reason, text)), None)
-        };
         let command = match outcome {
             Outcome::Returned(Ok(())) => {
-                let record = self.readable(cached).await.ok().flatten()?;
-                if record.is_closed() || record.run.epoch != sink.epoch {
+                let record = self.core.record_with_retries(cached).await.ok().flatten()?;
+                if record.is_closed() || record.run.epoch != sink.state.epoch {
                     return None;
                 }
                 // Submitted again: the agent asked a question, and the answer has arrived.
@@ -490,53 +230,29 @@ impl Engine {
                 if record.state().is_interrupted() || is_answered {
                     Command::Release
                 } else if record.hidden {
-                    failed(PROTOCOL_VIOLATION, "the agent gave no answer")
+                    failure::fail(PROTOCOL_VIOLATION, "the agent gave no answer")
                 } else {
                     Command::Report(TaskState::Completed, None, None)
                 }
             }
             // The claim ends with this process, and the next start claims the turn again.
-            Outcome::Returned(Err(AgentError::Suspended)) if self.is_draining() => return None,
-            Outcome::Returned(Err(error)) => sink.failed(&error),
+            Outcome::Returned(Err(AgentError::Suspended)) if self.core.is_draining() => {
+                return None;
+            }
+            Outcome::Returned(Err(error)) => sink.state.failed(&error),
             Outcome::Panicked(cause) => {
                 let (task, agent) = (&cached.key.task, &runtime.profile.name);
                 tracing::error!(%task, %agent, cause, "the agent panicked");
-                failed(AGENT_CRASHED, "the agent crashed")
+                failure::fail(AGENT_CRASHED, "the agent crashed")
             }
-            Outcome::Abandoned => sink.failed(&AgentError::Stopped),
+            Outcome::Abandoned => sink.state.failed(&AgentError::Stopped),
         };
-        let record = self.settle(cached, sink.epoch, command).await?;
+        let record = self.settle(cached, sink.state.epoch, command).await?;
         if record.run.holder.is_none() {
             return Some(record);
         }
         // Completed with an unread message: the turn ends, the task continues.
-        self.settle(cached, sink.epoch, Command::Release).await
-    }
-
-    /// Reads the record, with retries while the store is unavailable.
-    async fn readable(&self, cached: &Arc<CachedTask>) -> Result<Option<Record>, Error> {
-        self.retry_while_unavailable(|| self.record(cached), is_transient).await
-    }
-
-    /// Repeats an attempt with backoff while its error is transient, until the engine shuts down: a
-    /// full disk must not lose the work of an agent.
-    pub(crate) async fn retry_while_unavailable<T, E, F: Future<Output = Result<T, E>>>(
-        &self,
-        mut attempt: impl FnMut() -> F,
-        passes: impl Fn(&E) -> bool,
-    ) -> Result<T, E> {
-        let mut wait = Duration::from_millis(50);
-        loop {
-            let error = match attempt().await {
-                Err(error) if passes(&error) => error,
-                done => return done,
-            };
-            tokio::select! {
-                () = sleep(wait) => {}
-                () = self.inner.draining.cancelled() => return Err(error),
-            }
-            wait = (wait * 2).min(Duration::from_secs(5));
-        }
+        self.settle(cached, sink.state.epoch, Command::Release).await
     }
 
     /// Writes the end of a turn, so that no task stays at work without a turn.
@@ -546,27 +262,8 @@ impl Engine {
         epoch: Epoch,
         command: Command,
     ) -> Option<Record> {
-        let written = self.persist(cached, epoch, vec![command]).await;
+        let written = self.core.persist(cached, epoch, vec![command]).await;
         written.ok().map(|written| written.record)
-    }
-
-    /// Commits the commands of a turn, with retries while the store is unavailable.
-    pub(crate) async fn persist(
-        &self,
-        cached: &Arc<CachedTask>,
-        epoch: Epoch,
-        commands: Vec<Command>,
-    ) -> Result<Written, Refusal> {
-        let attempt = || {
-            let fence = Some(epoch);
-            let write = Write { fence, commands: commands.clone(), ..Write::default() };
-            self.commit_detached(Arc::clone(cached), write, |_| {})
-        };
-        let passes = |refusal: &Refusal| match refusal {
-            Refusal::Error(error) => is_transient(error),
-            Refusal::Fenced | Refusal::Duplicate(_) => false,
-        };
-        self.retry_while_unavailable(attempt, passes).await
     }
 
     /// The assignment of a turn, and the time that its earlier attempts took.
@@ -582,16 +279,17 @@ impl Engine {
         let received = match received {
             Some(received) => received,
             None => {
-                self.retry_while_unavailable(
-                    || self.message_at(&cached.key, run.turn),
-                    is_transient,
-                )
-                .await?
+                self.core
+                    .retry_while_unavailable(
+                        || self.core.message_at(&cached.key, run.turn),
+                        is_transient,
+                    )
+                    .await?
             }
         };
         let spent = match run.attempt {
             0 | 1 => 0,
-            _ => self.now().as_millis().saturating_sub(received.at.as_millis()),
+            _ => self.core.now().as_millis().saturating_sub(received.at.as_millis()),
         };
         let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
         let resumed = run.attempt > 1 && matches!(runtime.profile.recovery, Recovery::Resume(_));
@@ -599,7 +297,7 @@ impl Engine {
         let artifacts = record.task.artifacts.iter().flatten().take(kept);
         let continued = artifacts.map(|artifact| artifact.artifact_id.clone()).collect();
         let assignment = Assignment {
-            id: TurnId::new(self.inner.secret, cached.key.clone(), run.turn),
+            id: TurnId::new(self.core.secret, cached.key.clone(), run.turn),
             task: Arc::clone(&record.task),
             earlier,
             message: received.message,
@@ -613,65 +311,11 @@ impl Engine {
         };
         Ok((assignment, spent))
     }
-
-    pub(crate) async fn message_at(&self, key: &Key, seq: u64) -> Result<Received, Error> {
-        let page = self.read(key, seq.saturating_sub(1), 1).await?;
-        let entry = page.entries.first().ok_or_else(Error::task_not_found)?;
-        match codec::decode(entry).map_err(refuse)? {
-            Event::Received(received) => Ok(received),
-            Event::Status(..) | Event::Artifact(_) | Event::Reply(_) => {
-                Err(refuse(StoreError::Corrupt(format!("event {seq} is not a message"))))
-            }
-        }
-    }
 }
 
-/// True if a retry may succeed.
-pub(crate) fn is_transient(error: &Error) -> bool {
-    error.kind == ErrorKind::Unavailable
-}
-
-/// The message of a failed task, with the machine-readable reason in its metadata.
-pub(crate) fn failure(reason: &str, text: &str) -> Arc<Message> {
-    let mut message = Message::agent(uuid::Uuid::now_v7().to_string(), text);
-    let reason = ("reason".to_owned(), Value::String(reason.to_owned()));
-    message.metadata = Some(Metadata::from_iter([reason]));
-    message.into()
-}
-
-/// The reason that [`failure`] wrote into a task.
-pub(crate) fn failure_reason(task: &Task) -> Option<String> {
-    task.status.message.as_ref()?.metadata.as_ref()?.get("reason")
-}
-
-pub(crate) async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn returned(outcome: Result<Result<(), AgentError>, Box<dyn Any + Send>>) -> Outcome {
+fn returned(outcome: Result<Result<(), AgentError>, Panic>) -> Outcome {
     match outcome {
         Ok(result) => Outcome::Returned(result),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Outcome::Panicked(text.unwrap_or("no message").to_owned())
-        }
+        Err(panic) => Outcome::Panicked(text_of(&panic).to_owned()),
     }
-}
-
-/// Runs a future and catches its panic, which then fails one task and not the server.
-async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
-    let mut future = pin!(future);
-    poll_fn(|context| {
-        // The future is never polled again after a panic, so its broken state cannot be observed.
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Err(panic) => Poll::Ready(Err(panic)),
-        }
-    })
-    .await
 }
