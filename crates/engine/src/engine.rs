@@ -23,7 +23,7 @@ use crate::{
     codec,
     feed::OwnerWakers,
     rules::{self, Command, Record},
-    store::{Holder, Key, ListQuery, Page, Store, StoreError, Stored},
+    store::{Key, ListQuery, MemberId, Page, Store, StoreError, Stored},
     subscription::{Subscription, Until},
     token,
     write::{Write, Written},
@@ -63,7 +63,7 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     /// The id of this process, new at every start.
-    pub(crate) holder: Holder,
+    pub(crate) holder: MemberId,
     pub(crate) work: TaskTracker,
     pub(crate) draining: CancellationToken,
     /// Signs page tokens.

@@ -10,7 +10,7 @@ use herald_protocol::{
     Seq, Task, TaskId, TaskState, TaskStatus, Timestamp, TraceContext, is_too_deep,
 };
 
-use crate::store::{Header, Holder, Run};
+use crate::store::{Header, MemberId, Run};
 
 /// Everything the rules know of a task.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +101,7 @@ pub enum Command {
         /// The span it is received in.
         trace: Option<TraceContext>,
         /// The process that takes it. Every other holder of a turn is dead.
-        living: Holder,
+        living: MemberId,
     },
     /// End the task.
     Cancel {
@@ -109,9 +109,9 @@ pub enum Command {
         metadata: Option<Metadata>,
     },
     /// Take up the oldest unread message. Nothing happens if there is none, or a turn under way.
-    Begin(Holder),
+    Begin(MemberId),
     /// Take up the current turn once more after its holder died. Nothing happens if it lives.
-    Retry(Holder),
+    Retry(MemberId),
     /// Go on, in the turn that is under way, with the oldest unread message after this event. Nothing
     /// happens if there is none.
     Take(Seq),
@@ -213,14 +213,14 @@ impl Record {
     }
 
     /// True if a message that `living` receives now can begin the next turn in the same write.
-    pub fn is_free(&self, living: Holder) -> bool {
+    pub fn is_free(&self, living: MemberId) -> bool {
         let held = self.run.holder.is_some() && !self.is_left_behind(living);
         self.run.unread.is_empty() && !held
     }
 
     /// True if a process died after its turn had settled and before the turn was released. To run
     /// that turn again would do its work twice.
-    fn is_left_behind(&self, living: Holder) -> bool {
+    fn is_left_behind(&self, living: MemberId) -> bool {
         self.has_settled() && self.run.holder != Some(living)
     }
 
@@ -481,7 +481,7 @@ fn status(state: TaskState, message: Option<Arc<Message>>, now: Timestamp) -> Ta
 }
 
 /// A new claim. The epoch fences off whoever held the turn before.
-fn claim(run: &mut Run, holder: Holder) {
+fn claim(run: &mut Run, holder: MemberId) {
     run.epoch += 1;
     run.holder = Some(holder);
 }

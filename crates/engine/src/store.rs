@@ -123,12 +123,12 @@ pub struct Run {
     /// Grows with every claim.
     pub epoch: Epoch,
     /// The process that holds the claim.
-    pub holder: Option<Holder>,
+    pub holder: Option<MemberId>,
 }
 
-/// Id of one start of one process. A new start voids the claims of the last one.
+/// Id of a member: one life of a node, or a worker. A new start of a node is another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Holder(pub u128);
+pub struct MemberId(pub u128);
 
 /// The part of a task that every append rewrites. It stays small.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -349,13 +349,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn due(
         &self,
         agent: &AgentName,
-        living: Holder,
+        living: MemberId,
         limit: usize,
     ) -> Result<Vec<Key>, StoreError>;
 
     /// Makes an agent serial: from now on the store keeps its waiting tasks in the order of their
     /// messages, for [`Store::next_serial`]. A task that another process than `living` holds waits, too.
-    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError>;
+    async fn enable_serial(&self, agent: &AgentName, living: MemberId) -> Result<(), StoreError>;
 
     /// As [`Store::due`], but in the order in which the waiting messages were accepted, and without
     /// the conversations in `busy`. Call [`Store::enable_serial`] for the agent first. The cost depends

@@ -14,7 +14,7 @@ use std::{ops::AsyncFn, sync::Arc};
 use bytes::Bytes;
 use herald_protocol::{Seq, TaskState, Timestamp};
 
-use super::{Append, Dedup, Header, Holder, Key, Kind, Owner, Run, Snapshot, Store};
+use super::{Append, Dedup, Header, Key, Kind, MemberId, Owner, Run, Snapshot, Store};
 
 /// Names the check that was running when a panic passes through.
 struct Named(&'static str);
@@ -183,5 +183,5 @@ async fn finished(store: &dyn Store, key: Key, now: i64) {
     store.append(finish(key, now)).await.unwrap();
 }
 
-const LIVING: Holder = Holder(0x11);
-const DEAD: Holder = Holder(0x99);
+const LIVING: MemberId = MemberId(0x11);
+const DEAD: MemberId = MemberId(0x99);

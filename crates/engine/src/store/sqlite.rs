@@ -39,7 +39,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Holder, Key, ListQuery, Listing,
+    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing, MemberId,
     Original, Page, Retention, Store, StoreError, Stored,
 };
 
@@ -226,13 +226,13 @@ impl Store for Sqlite {
     async fn due(
         &self,
         agent: &AgentName,
-        living: Holder,
+        living: MemberId,
         limit: usize,
     ) -> Result<Vec<Key>, StoreError> {
         self.readers.with(|conn| reader::due(conn, agent, living, limit))
     }
 
-    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
+    async fn enable_serial(&self, agent: &AgentName, living: MemberId) -> Result<(), StoreError> {
         self.write(Work::EnableSerial(agent.clone(), living)).await.map(|_| ())
     }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Conversation, Header, Holder, Kind, Run, Store},
+    super::{Append, Conversation, Header, Kind, MemberId, Run, Store},
     DEAD, Key, LIVING, at, body, create, finish, finished, header, key, owner,
 };
 
@@ -20,7 +20,7 @@ async fn at_work(store: &dyn Store) -> Vec<String> {
 }
 
 /// Takes up the message of [`create`].
-fn claim(key: Key, holder: Holder) -> Append {
+fn claim(key: Key, holder: MemberId) -> Append {
     let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(holder), ..Run::default() };
     let header = Header { run, ..header(TaskState::Working, 1) };
     Append { expect: 1, header, events: vec![], ..create(key, 1) }
@@ -54,7 +54,7 @@ pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
 }
 
 pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
-    let holders = [LIVING, DEAD, Holder(0), Holder(u128::MAX), LIVING];
+    let holders = [LIVING, DEAD, MemberId(0), MemberId(u128::MAX), LIVING];
     for (number, holder) in holders.into_iter().enumerate() {
         let key = key(&format!("t{number}"));
         store.append(create(key.clone(), number as i64)).await.unwrap();
@@ -151,7 +151,7 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     // Enabling it again changes nothing, except for tasks whose process has ended.
     store.enable_serial(&agent, LIVING).await.unwrap();
     assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
-    store.enable_serial(&agent, Holder(7)).await.unwrap();
+    store.enable_serial(&agent, MemberId(7)).await.unwrap();
     assert_eq!(due(&agent, &[], 2).await, ["held", "other"]);
     assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
 }

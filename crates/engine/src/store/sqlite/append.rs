@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use herald_protocol::{AgentName, Seq, TaskId};
 use rusqlite::{Connection, Row, params};
 
-use crate::store::{Append, Header, Holder, Run, Snapshot, StoreError};
+use crate::store::{Append, Header, MemberId, Run, Snapshot, StoreError};
 
 use super::{
     names::{BLOCK, Group, Names, Totals},
@@ -34,7 +34,7 @@ pub(super) struct Memory {
     active: HashMap<(i64, TaskId), Known>,
     /// Serial agents, each with the process that runs their turns. Not cleared by a rollback: a queue
     /// that nobody reads does no harm.
-    pub(super) serial_agents: HashMap<AgentName, Holder>,
+    pub(super) serial_agents: HashMap<AgentName, MemberId>,
 }
 
 /// An open transaction and what it has gathered.

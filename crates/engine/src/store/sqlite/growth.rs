@@ -6,7 +6,7 @@ use herald_protocol::{AgentName, TaskState, Timestamp};
 use rusqlite::{StatementStatus, params};
 
 use crate::store::{
-    Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Holder, Key, Kind, ListQuery,
+    Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery, MemberId,
     Owner, Retention, Run, Snapshot, Store,
 };
 
@@ -17,8 +17,8 @@ const FEW: i64 = 2_000;
 const MANY: i64 = 100_000;
 
 const OWNERS: i64 = 20;
-const LIVING: Holder = Holder(0x11);
-const DEAD: Holder = Holder(0x99);
+const LIVING: MemberId = MemberId(0x11);
+const DEAD: MemberId = MemberId(0x99);
 
 /// The numbers from 1 to `?1`.
 const NUMBERS: &str =

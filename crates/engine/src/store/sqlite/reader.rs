@@ -12,7 +12,7 @@ use std::{
 use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
 use rusqlite::{Connection, Rows, params};
 
-use crate::store::{Holder, Key, Kind, Owner, Page, StoreError, Stored};
+use crate::store::{Key, Kind, MemberId, Owner, Page, StoreError, Stored};
 
 use super::{
     open::{self, Lock},
@@ -196,7 +196,7 @@ pub(super) fn agents_at_work(conn: &Connection) -> Result<Vec<AgentName>, Fault>
 pub(super) fn due(
     conn: &Connection,
     agent: &AgentName,
-    living: Holder,
+    living: MemberId,
     limit: usize,
 ) -> Result<Vec<Key>, Fault> {
     let conn = conn.unchecked_transaction()?;
@@ -222,7 +222,7 @@ pub(super) fn due(
     Ok(found.into_iter().map(|(_, _, key)| key).collect())
 }
 
-fn dead_holders(conn: &Connection, agent: i64, living: Holder) -> Result<Vec<Vec<u8>>, Fault> {
+fn dead_holders(conn: &Connection, agent: i64, living: MemberId) -> Result<Vec<Vec<u8>>, Fault> {
     let mut holders = Vec::new();
     let mut last: Vec<u8> = Vec::new();
     while let Some(holder) =

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use herald_protocol::{AgentName, Seq};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::store::{Conversation, Holder, Key, Run};
+use crate::store::{Conversation, Key, MemberId, Run};
 
 use super::{
     append::Batch,
@@ -21,7 +21,11 @@ use super::{
 
 impl Batch<'_> {
     /// Queues the waiting tasks of an agent, and keeps the queue from now on.
-    pub(super) fn enable_serial(&mut self, agent: &AgentName, living: Holder) -> Result<(), Fault> {
+    pub(super) fn enable_serial(
+        &mut self,
+        agent: &AgentName,
+        living: MemberId,
+    ) -> Result<(), Fault> {
         let row = self.memory.names.agent(self.conn, agent)?;
         self.prepared.run(sql::FILL_SERIAL_QUEUE, params![row, living.0.to_be_bytes()])?;
         self.prepared.run(sql::CLEAR_SERIAL_HEADS, [row])?;
@@ -72,7 +76,7 @@ impl Batch<'_> {
 
 /// The message that orders a waiting task: the oldest unread one, or the one whose turn a dead process
 /// left. [`sql::FILL_SERIAL_QUEUE`] has the same rule.
-fn waits_with(run: &Run, living: Holder) -> Option<Seq> {
+fn waits_with(run: &Run, living: MemberId) -> Option<Seq> {
     match run.holder {
         None => run.unread.first().copied(),
         Some(holder) if holder == living => None,

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     metrics::StoreMetrics,
-    store::{Append, Holder, Snapshot, StoreError},
+    store::{Append, MemberId, Snapshot, StoreError},
 };
 
 use super::{
@@ -44,7 +44,7 @@ pub(super) enum Work {
     /// Removes these rows of finished tasks; answers with how many there were.
     Remove(Vec<i64>),
     /// Builds and keeps the serial queue of an agent; the answer has no meaning.
-    EnableSerial(AgentName, Holder),
+    EnableSerial(AgentName, MemberId),
     /// Proves that a write succeeds; the answer has no meaning.
     Probe,
 }
