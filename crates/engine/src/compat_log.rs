@@ -40,7 +40,7 @@ impl Engine {
             Command::Receive { .. }
             | Command::Cancel { .. }
             | Command::Begin(_)
-            | Command::Retry(_)
+            | Command::Retry { .. }
             | Command::Take(_)
             | Command::Report(..)
             | Command::Ask(..)

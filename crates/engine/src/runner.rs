@@ -27,7 +27,7 @@ use crate::{
     janitor,
     local_sink::LocalSink,
     rules::{Command, Event, Received, Record},
-    store::{Conversation, Epoch, Key, StoreError},
+    store::{Conversation, Due, Epoch, Key, StoreError},
     turn::{Assignment, Sink, Turn},
     write::{Refusal, Write, Written},
 };
@@ -146,8 +146,11 @@ impl Engine {
     ) -> Result<bool, Error> {
         let due = self.due(runtime, runtime.quarantined() + 1).await.map_err(refuse)?;
         let mut due = due.into_iter();
-        let Some(key) = due.find(|key| !runtime.is_quarantined(key)) else { return Ok(false) };
-        match self.claim(key.clone(), runtime, permit).await {
+        let Some(due) = due.find(|due| !runtime.is_quarantined(&due.key)) else {
+            return Ok(false);
+        };
+        let key = due.key.clone();
+        match self.claim(due, runtime, permit).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {
                 let (task, agent) = (&key.task, &runtime.profile.name);
                 tracing::error!(%task, %agent, %error, "a task cannot be read and is skipped until the next start");
@@ -159,7 +162,7 @@ impl Engine {
     }
 
     /// The tasks of an agent that can be claimed now, in order.
-    async fn due(&self, runtime: &AgentRuntime, limit: usize) -> Result<Vec<Key>, StoreError> {
+    async fn due(&self, runtime: &AgentRuntime, limit: usize) -> Result<Vec<Due>, StoreError> {
         let (name, holder) = (&runtime.profile.name, self.inner.holder);
         if runtime.profile.serial {
             return self
@@ -171,26 +174,29 @@ impl Engine {
         self.inner.store.due(name, holder, limit).await
     }
 
-    /// Claims a due task and starts its next turn. A turn that a dead process held is repeated or
-    /// failed, as the agent's recovery says.
+    /// Claims a due task and starts its next turn. A turn that a dead member held is repeated or
+    /// failed, as the agent's recovery says. Nothing happens if another writer was faster.
     async fn claim(
         &self,
-        key: Key,
+        due: Due,
         runtime: &Arc<AgentRuntime>,
         permit: TurnPermit,
     ) -> Result<(), Error> {
-        let cached = self.inner.cache.get(&key);
+        let cached = self.inner.cache.get(&due.key);
         let Some(record) = self.record(&cached).await? else { return Ok(()) };
-        let again = record.run.holder.is_some();
-        let command = match runtime.profile.recovery {
-            _ if !again => Command::Begin(self.inner.holder),
-            _ if record.has_settled() => Command::Release,
-            Recovery::Resume(attempts) | Recovery::Rerun(attempts)
+        if record.run.epoch != due.epoch {
+            return Ok(());
+        }
+        let me = self.inner.holder;
+        let command = match (due.holder, runtime.profile.recovery) {
+            (None, _) => Command::Begin(me),
+            (Some(_), _) if record.has_settled() => Command::Release,
+            (Some(from), Recovery::Resume(attempts) | Recovery::Rerun(attempts))
                 if record.run.attempt < attempts =>
             {
-                Command::Retry(self.inner.holder)
+                Command::Retry { me, from }
             }
-            Recovery::Resume(_) | Recovery::Rerun(_) | Recovery::Fail => {
+            (Some(_), Recovery::Resume(_) | Recovery::Rerun(_) | Recovery::Fail) => {
                 let text = "the server stopped while the agent was at work";
                 Command::Report(TaskState::Failed, Some(failure(INTERRUPTED, text)), None)
             }
@@ -199,10 +205,10 @@ impl Engine {
         if let Command::Report(..) = &command {
             let unfinished = "a turn was left unfinished by a stopped server and may not be repeated: its task fails";
             tracing::warn!(%task, %agent, "{unfinished}");
-        } else if again {
+        } else if due.holder.is_some() {
             tracing::info!(%task, %agent, "repeats a turn that a stopped server left unfinished");
         }
-        let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
+        let runs = matches!(command, Command::Begin(_) | Command::Retry { .. });
         let ends = matches!(command, Command::Report(..));
         let permit = if runs {
             tokio::select! {
@@ -219,7 +225,7 @@ impl Engine {
         let permit = permit.with_conversation(conversation);
         // A message that arrived since the read may have begun another turn. The fence then refuses
         // this write, which was decided for the turn before.
-        let fence = Some(record.run.epoch);
+        let fence = Some(due.epoch);
         drop(record);
         let write = Write { fence, commands: vec![command], ..Write::default() };
         let (engine, turn_runtime, started) =
@@ -258,11 +264,11 @@ impl Engine {
                 let limit = left.len() + ORPHANS;
                 let due = self.inner.store.due(&agent, self.inner.holder, limit).await;
                 let mut orphans = due.map_err(refuse)?;
-                orphans.retain(|key| !left.contains(key));
+                orphans.retain(|due| !left.contains(&due.key));
                 if orphans.is_empty() {
                     break;
                 }
-                for key in orphans {
+                for Due { key, .. } in orphans {
                     tracing::warn!(task = %key.task, %agent, "the agent of this task is gone: it fails");
                     let text = "the agent of this task is no longer here";
                     if !self.fail(key.clone(), AGENT_GONE, text).await {

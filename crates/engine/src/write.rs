@@ -13,7 +13,7 @@ use crate::{
     codec, compat_log,
     engine::{Engine, internal, refuse, taken},
     rules::{self, Command, Event, Extent, Received, Record},
-    store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
+    store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError, Version},
 };
 
 /// One write of one task.
@@ -36,7 +36,7 @@ pub(crate) struct Written {
     pub(crate) before: Seq,
     /// The task after the first event, if asked for and small.
     pub(crate) first: Option<Arc<Task>>,
-    /// True if the write claimed a turn.
+    /// True if the write claimed a turn: this member holds it now and did not before.
     pub(crate) claimed: bool,
     /// The message of the claimed turn, if this write received it. Otherwise it must be read.
     pub(crate) received: Option<Received>,
@@ -102,7 +102,8 @@ impl Engine {
                 Some(record) => record,
                 None => write.fresh.take().ok_or_else(Error::task_not_found)?,
             };
-            let (before, epoch) = (record.head, record.run.epoch);
+            let (before, holder) = (record.head, record.run.holder);
+            let expect = Version { head: before, epoch: record.run.epoch };
             let state = (before > 0).then(|| record.state());
             let (mut events, mut first, mut received) = (Vec::new(), None, None);
             let mut encoder = codec::Encoder::new();
@@ -147,7 +148,7 @@ impl Engine {
             }
             let append = Append {
                 key: cached.key.clone(),
-                expect: before,
+                expect,
                 fence: write.fence,
                 header: record.header(),
                 events: events.clone(),
@@ -167,7 +168,8 @@ impl Engine {
                     cached.publish(entries, &record, snapshot);
                     self.inner.wakers.wake(&cached.key.owner);
                     cached.keep(&mut held, record.clone());
-                    let claimed = record.run.epoch != epoch;
+                    let me = Some(self.inner.holder);
+                    let claimed = record.run.holder == me && holder != me;
                     let received = received.filter(|_| record.run.turn == before + 1);
                     return Ok(Written { before, first, claimed, received, record });
                 }

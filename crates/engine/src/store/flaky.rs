@@ -11,8 +11,8 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing, MemberId,
-    Original, Page, Position, Retention, Store, StoreError, Stored, sqlite::Sqlite,
+    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
+    MemberId, Original, Page, Position, Retention, Store, StoreError, Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -164,7 +164,7 @@ impl Store for Flaky {
         agent: &AgentName,
         living: MemberId,
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<Due>, StoreError> {
         self.store.due(agent, living, limit).await
     }
 
@@ -178,7 +178,7 @@ impl Store for Flaky {
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<Due>, StoreError> {
         self.store.next_serial(agent, busy, limit).await
     }
 

@@ -39,8 +39,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing, MemberId,
-    Original, Page, Retention, Store, StoreError, Stored,
+    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
+    MemberId, Original, Page, Retention, Store, StoreError, Stored,
 };
 
 pub use error::OpenError;
@@ -228,7 +228,7 @@ impl Store for Sqlite {
         agent: &AgentName,
         living: MemberId,
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<Due>, StoreError> {
         self.readers.with(|conn| reader::due(conn, agent, living, limit))
     }
 
@@ -241,7 +241,7 @@ impl Store for Sqlite {
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<Due>, StoreError> {
         self.readers.with(|conn| serial_queue::next_serial(conn, agent, busy, limit))
     }
 

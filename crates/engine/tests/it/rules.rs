@@ -105,7 +105,8 @@ fn command() -> impl Strategy<Value = Command> {
         (0..3_u128).prop_map(|living| receive(MemberId(living))),
         any::<bool>().prop_map(|_| Command::Cancel { metadata: None }),
         (0..3_u128).prop_map(|holder| Command::Begin(MemberId(holder))),
-        (0..3_u128).prop_map(|holder| Command::Retry(MemberId(holder))),
+        ((0..3_u128), (0..3_u128))
+            .prop_map(|(me, from)| Command::Retry { me: MemberId(me), from: MemberId(from) }),
         (0..8_u64).prop_map(Command::Take),
         (state, any::<bool>()).prop_map(|(state, stays)| {
             if stays { Command::Ask(state, None, None) } else { Command::Report(state, None, None) }
@@ -143,6 +144,14 @@ proptest! {
                 continue;
             }
             assert!(decision.run.epoch >= record.run.epoch, "a claim never goes back");
+            if decision.event.is_none() && decision.run != record.run {
+                assert!(decision.run.epoch > record.run.epoch, "{command:?} keeps the version");
+            }
+            if let Command::Retry { from, .. } = &command
+                && before.run.holder != Some(*from)
+            {
+                assert_eq!(decision.run, before.run, "a turn was taken from a living member");
+            }
             if let Command::Receive { living, .. } = &command {
                 let (held, kept) = (before.run.holder, decision.run.holder);
                 let released = held.is_some() && kept.is_none();

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use herald_protocol::{AgentName, Seq, TaskId};
 use rusqlite::{Connection, Row, params};
 
-use crate::store::{Append, Header, MemberId, Run, Snapshot, StoreError};
+use crate::store::{Append, Header, MemberId, Run, Snapshot, StoreError, Version};
 
 use super::{
     names::{BLOCK, Group, Names, Totals},
@@ -123,7 +123,7 @@ impl Batch<'_> {
                 return Ok(Err(refusal));
             }
         };
-        let mut head = append.expect;
+        let mut head = append.expect.head;
         if !append.events.is_empty() {
             let add = self.prepared.get(sql::ADD_EVENT)?;
             let mut first = dedup.map(|dedup| (dedup.key, dedup.content));
@@ -152,8 +152,8 @@ impl Batch<'_> {
     /// Checks the append against what is stored, and writes the header and the snapshot.
     /// Returns the rows of the task and of its owner.
     fn put_header(&mut self, append: &Append) -> Refused<(i64, i64)> {
-        let head = append.expect + append.events.len() as u64;
-        if append.expect == 0 {
+        let head = append.expect.head + append.events.len() as u64;
+        if append.expect.head == 0 {
             return self.create(append, head);
         }
         let Append { key, fence, header, snapshot, .. } = append;
@@ -168,7 +168,7 @@ impl Batch<'_> {
         if fence.is_some_and(|epoch| epoch != before.run.epoch) {
             return Ok(Err(StoreError::Fenced));
         }
-        if before.head != append.expect {
+        if Version::new(before.head, before.run.epoch) != append.expect {
             return Ok(Err(StoreError::Conflict));
         }
         let group = group(owner, before.indexed.group.agent, header);

@@ -9,12 +9,12 @@ use std::collections::{HashMap, HashSet};
 use herald_protocol::{AgentName, Seq};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::store::{Conversation, Key, MemberId, Run};
+use crate::store::{Conversation, Due, MemberId, Run};
 
 use super::{
     append::Batch,
     names::find_owner,
-    reader::{find_agent, named},
+    reader::{due_at, find_agent},
     rows::{Fault, int, readable, text},
     statements as sql,
 };
@@ -90,7 +90,7 @@ pub(super) fn next_serial(
     agent: &AgentName,
     busy: &[Conversation],
     limit: usize,
-) -> Result<Vec<Key>, Fault> {
+) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
     let mut passed_over: HashMap<i64, HashSet<&str>> = HashMap::new();
@@ -99,7 +99,7 @@ pub(super) fn next_serial(
             passed_over.entry(owner).or_default().insert(context.as_str());
         }
     }
-    let mut found: Vec<(i64, Key)> = Vec::new();
+    let mut found: Vec<(i64, Due)> = Vec::new();
     let mut find_heads = conn.prepare_cached(sql::SERIAL_HEADS)?;
     let mut find_queue = conn.prepare_cached(sql::READ_SERIAL_QUEUE)?;
     let mut heads = find_heads.query([agent])?;
@@ -116,13 +116,13 @@ pub(super) fn next_serial(
         let mut queue = find_queue.query(params![agent, owner, context])?;
         let mut left = limit;
         while let Some(row) = queue.next()?.filter(|_| left > 0) {
-            if let Some(key) = named(&conn, row.get(1)?)? {
-                found.push((row.get(0)?, key));
+            if let Some(due) = due_at(&conn, row.get(1)?)? {
+                found.push((row.get(0)?, due));
                 left -= 1;
             }
         }
         found.sort_unstable_by_key(|(position, _)| *position);
         found.truncate(limit);
     }
-    Ok(found.into_iter().map(|(_, key)| key).collect())
+    Ok(found.into_iter().map(|(_, due)| due).collect())
 }

@@ -241,7 +241,7 @@ impl Work {
 mod tests {
     use herald_protocol::{TaskState, Timestamp};
 
-    use crate::store::{Dedup, Header, Key, Kind, Owner, Run};
+    use crate::store::{Dedup, Header, Key, Kind, Owner, Run, Version};
 
     use super::{super::open, *};
 
@@ -260,7 +260,7 @@ mod tests {
         let owner = Owner { tenant: "acme".into(), principal: "ann".into() };
         let append = Append {
             key: Key { owner, task: task.into() },
-            expect,
+            expect: Version::new(expect, 0),
             fence: None,
             header,
             events: vec![(Kind::Artifact, bytes::Bytes::new())],
