@@ -9,10 +9,12 @@ use rusqlite::{Connection, Row, params};
 use crate::store::{Append, Header, MemberId, Run, Snapshot, StoreError, Version};
 
 use super::{
+    job::Work,
     names::{BLOCK, Group, Names, Totals},
     prepared::Prepared,
     rows::{Fault, Phase, count, holder, int, original, read_run, size, uint, unread},
     statements as sql,
+    sweep::Swept,
 };
 
 /// Tasks remembered at once. A full memory starts over.
@@ -45,6 +47,10 @@ pub(super) struct Batch<'a> {
     pub(super) memory: &'a mut Memory,
     pub(super) next: &'a mut Next,
     pub(super) totals: Totals,
+    /// The owners whose tasks were removed.
+    pub(super) swept: Swept,
+    /// True if the transaction before this one failed.
+    pub(super) failing: bool,
 }
 
 /// What the checks and the counters need of a stored task.
@@ -68,7 +74,8 @@ struct Indexed {
     phase: Phase,
 }
 
-type Refused<T> = Result<Result<T, StoreError>, Fault>;
+/// The outcome of a job: an answer, a refusal of this job alone, or a fault of the whole batch.
+pub(super) type Refused<T> = Result<Result<T, StoreError>, Fault>;
 
 /// What cannot be read of one task refuses the append to it, and fails nobody else's in the
 /// transaction.
@@ -99,9 +106,23 @@ impl Memory {
     }
 }
 
+/// Answers with the new head. Boxed, because jobs move through a queue.
+impl Work for Box<Append> {
+    type Answer = Seq;
+
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<Seq> {
+        batch.append(self)
+    }
+
+    fn weight(&self) -> usize {
+        let events: usize = self.events.iter().map(|(_, body)| body.len()).sum();
+        events + self.snapshot.as_ref().map_or(0, Snapshot::size)
+    }
+}
+
 impl Batch<'_> {
     /// Writes it, or says why not.
-    pub(super) fn append(&mut self, append: &Append) -> Refused<Seq> {
+    fn append(&mut self, append: &Append) -> Refused<Seq> {
         // The key stands for the first event; without one there is nothing to register.
         let dedup = append.dedup.as_ref().filter(|_| !append.events.is_empty());
         // First of all: a retry must find its original, whatever else has happened since.
@@ -143,10 +164,11 @@ impl Batch<'_> {
         Ok(Ok(head))
     }
 
-    /// Writes what was gathered. Returns the numbers that come next.
-    pub(super) fn finish(self) -> Result<Next, Fault> {
+    /// Writes what was gathered. Returns the owners whose tasks were removed.
+    pub(super) fn finish(self) -> Result<Swept, Fault> {
         self.totals.flush(self.conn)?;
-        Ok(*self.next)
+        self.swept.tidy(self.conn, *self.next)?;
+        Ok(self.swept)
     }
 
     /// Checks the append against what is stored, and writes the header and the snapshot.

@@ -12,20 +12,38 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::store::{Conversation, Due, MemberId, Run};
 
 use super::{
-    append::Batch,
+    append::{Batch, Refused},
+    job::Work,
     names::find_owner,
     reader::{due_at, find_agent},
     rows::{Fault, int, readable, text},
     statements as sql,
+    writer::BATCH_BYTES,
 };
+
+/// Building of the serial queue of an agent, which the store keeps from then on.
+#[derive(Debug)]
+pub(super) struct EnableSerial(pub(super) AgentName, pub(super) MemberId);
+
+impl Work for EnableSerial {
+    type Answer = ();
+
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+        batch.enable_serial(&self.0, self.1).map(Ok)
+    }
+
+    fn weight(&self) -> usize {
+        BATCH_BYTES
+    }
+
+    fn is_large(&self) -> bool {
+        true
+    }
+}
 
 impl Batch<'_> {
     /// Queues the waiting tasks of an agent, and keeps the queue from now on.
-    pub(super) fn enable_serial(
-        &mut self,
-        agent: &AgentName,
-        living: MemberId,
-    ) -> Result<(), Fault> {
+    fn enable_serial(&mut self, agent: &AgentName, living: MemberId) -> Result<(), Fault> {
         let row = self.memory.names.agent(self.conn, agent)?;
         self.prepared.run(sql::FILL_SERIAL_QUEUE, params![row, living.0.to_be_bytes()])?;
         self.prepared.run(sql::CLEAR_SERIAL_HEADS, [row])?;
