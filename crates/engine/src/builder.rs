@@ -17,7 +17,7 @@ use crate::{
     core::{BYTES_PER_READ_BYTE, Core},
     engine::Engine,
     settings::Settings,
-    store::{Holder, Store},
+    store::{MemberId, Store},
 };
 
 /// Callers that would have to exhaust their quotas before the budget of requests is exhausted.
@@ -92,7 +92,7 @@ impl EngineBuilder {
             catch_up: Semaphore::new(1),
             settings,
             clock: self.clock,
-            holder: Holder(uuid::Uuid::new_v4().as_u128()),
+            holder: MemberId(uuid::Uuid::new_v4().as_u128()),
             work: TaskTracker::new(),
             draining: CancellationToken::new(),
             secret,

@@ -14,7 +14,7 @@ use crate::{
     core::Core,
     fault::{internal, is_transient, refuse, taken},
     rules::{self, Command, Event, Extent, Limits, Received, Record},
-    store::{Append, Dedup, Entry, Epoch, Kind, Original, Snapshot, StoreError},
+    store::{Append, Dedup, Entry, Epoch, Kind, Original, Snapshot, StoreError, Version},
 };
 
 /// One write of one task.
@@ -37,7 +37,7 @@ pub(crate) struct Written {
     pub(crate) before: Seq,
     /// The task after the first event, if asked for and small.
     pub(crate) first: Option<Arc<Task>>,
-    /// True if the write claimed a turn.
+    /// True if the write claimed a turn: this member holds it now and did not before.
     pub(crate) claimed: bool,
     /// The message of the claimed turn, if this write received it. Otherwise it must be read.
     pub(crate) received: Option<Received>,
@@ -175,7 +175,8 @@ impl Core {
                 Some(record) => record,
                 None => write.fresh.take().ok_or_else(Error::task_not_found)?,
             };
-            let (before, epoch) = (record.head, record.run.epoch);
+            let (before, holder) = (record.head, record.run.holder);
+            let expect = Version { head: before, epoch: record.run.epoch };
             let state = (before > 0).then(|| record.state());
             let plan = match plan(record, &write, &self.settings.limits, self.now()) {
                 Ok(plan) => plan,
@@ -186,7 +187,7 @@ impl Core {
             };
             let append = Append {
                 key: cached.key.clone(),
-                expect: before,
+                expect,
                 fence: write.fence,
                 header: plan.record.header(),
                 events: plan.events.clone(),
@@ -208,7 +209,8 @@ impl Core {
                     cached.publish(entries, &record, snapshot);
                     self.wakers.wake(&cached.key.owner);
                     cached.keep(&mut held, record.clone());
-                    let claimed = record.run.epoch != epoch;
+                    let me = Some(self.holder);
+                    let claimed = record.run.holder == me && holder != me;
                     let received = received.filter(|_| record.run.turn == before + 1);
                     return Ok(Written { before, first, claimed, received, record });
                 }

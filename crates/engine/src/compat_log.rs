@@ -38,7 +38,7 @@ pub(crate) fn written(task: &TaskId, commands: &[Command], entries: &[Entry], sh
         Command::Receive { .. }
         | Command::Cancel { .. }
         | Command::Begin(_)
-        | Command::Retry(_)
+        | Command::Retry { .. }
         | Command::Take(_)
         | Command::Report(..)
         | Command::Ask(..)

@@ -18,7 +18,7 @@ use crate::{
     fault::{internal, refuse},
     rules::{Event, Received, Record},
     settings::Settings,
-    store::{Holder, Key, Page, Store, StoreError, Stored},
+    store::{Key, MemberId, Page, Store, StoreError, Stored},
 };
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     /// The id of this process, new at every start.
-    pub(crate) holder: Holder,
+    pub(crate) holder: MemberId,
     pub(crate) work: TaskTracker,
     pub(crate) draining: CancellationToken,
     /// Signs page tokens.

@@ -10,7 +10,7 @@ use crate::{
     commit::{Refusal, Write},
     core::Core,
     rules::Command,
-    store::{Conversation, Key},
+    store::{Conversation, Due},
     turns::{ending::notify_ended, recovery, supervisor::Supervisor},
 };
 
@@ -36,20 +36,23 @@ pub(crate) fn turn_size(bytes: u64) -> usize {
 /// as the agent's recovery says.
 pub(crate) async fn claim(
     core: &Arc<Core>,
-    key: Key,
+    due: Due,
     runtime: &Arc<AgentRuntime>,
     permit: TurnPermit,
 ) -> Result<Claim, Error> {
-    let cached = core.cache.get(&key);
+    let cached = core.cache.get(&due.key);
     let Some(record) = core.record(&cached).await? else { return Ok(Claim::Lost) };
-    let command = recovery::command(&record, &runtime.profile, core.holder);
+    if record.run.epoch != due.epoch {
+        return Ok(Claim::Lost);
+    }
+    let command = recovery::command(&record, due.holder, &runtime.profile, core.holder);
     let (task, agent) = (&cached.key.task, &runtime.profile.name);
     if let Command::Report(..) = &command {
         tracing::warn!(%task, %agent, "a turn was left unfinished by a stopped server and may not be repeated: its task fails");
-    } else if record.run.holder.is_some() {
+    } else if due.holder.is_some() {
         tracing::info!(%task, %agent, "repeats a turn that a stopped server left unfinished");
     }
-    let runs = matches!(command, Command::Begin(_) | Command::Retry(_));
+    let runs = matches!(command, Command::Begin(_) | Command::Retry { .. });
     let ends = matches!(command, Command::Report(..));
     let permit = if runs {
         permit.with_memory(core.turns.reserve(turn_size(record.bytes)).await)
@@ -63,7 +66,7 @@ pub(crate) async fn claim(
     let permit = permit.with_conversation(conversation);
     // A message that arrived since the read may have begun another turn. The fence then refuses this
     // write, which was decided for the turn before.
-    let fence = Some(record.run.epoch);
+    let fence = Some(due.epoch);
     drop(record);
     let write = Write { fence, commands: vec![command], ..Write::default() };
     let (supervisor, notifier) = (Supervisor::new(core), Arc::clone(core));

@@ -9,7 +9,7 @@ use crate::{
     agents::runtime::{AgentRuntime, TurnPermit},
     core::Core,
     fault::refuse,
-    store::{Key, StoreError},
+    store::{Due, StoreError},
     turns::claim::{Claim, claim},
 };
 
@@ -71,8 +71,11 @@ impl Dispatcher {
         let runtime = &self.runtime;
         let due = self.due(runtime.quarantined() + 1).await.map_err(refuse)?;
         let mut due = due.into_iter();
-        let Some(key) = due.find(|key| !runtime.is_quarantined(key)) else { return Ok(false) };
-        match claim(&self.core, key.clone(), runtime, permit).await {
+        let Some(due) = due.find(|due| !runtime.is_quarantined(&due.key)) else {
+            return Ok(false);
+        };
+        let key = due.key.clone();
+        match claim(&self.core, due, runtime, permit).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {
                 let (task, agent) = (&key.task, &runtime.profile.name);
                 tracing::error!(%task, %agent, %error, "a task cannot be read and is skipped until the next start");
@@ -85,7 +88,7 @@ impl Dispatcher {
     }
 
     /// The tasks that can be claimed now, in order.
-    async fn due(&self, limit: usize) -> Result<Vec<Key>, StoreError> {
+    async fn due(&self, limit: usize) -> Result<Vec<Due>, StoreError> {
         let (name, store) = (&self.runtime.profile.name, &self.core.store);
         if self.runtime.profile.serial {
             let busy = self.runtime.locked_conversations();

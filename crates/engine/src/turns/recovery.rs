@@ -9,7 +9,7 @@ use crate::{
     core::Core,
     fault::refuse,
     rules::{Command, Record},
-    store::Holder,
+    store::{Due, MemberId},
     turns::{
         ending::end,
         failure::{self, AGENT_GONE, INTERRUPTED},
@@ -30,17 +30,20 @@ pub enum QueuedTasks {
     Fail,
 }
 
-/// The command that claims a due task for `me`.
-pub(crate) fn command(record: &Record, profile: &Profile, me: Holder) -> Command {
-    if record.run.holder.is_none() {
-        return Command::Begin(me);
-    }
+/// The command that claims a due task for `me`, from the dead member `holder` if there is one.
+pub(crate) fn command(
+    record: &Record,
+    holder: Option<MemberId>,
+    profile: &Profile,
+    me: MemberId,
+) -> Command {
+    let Some(from) = holder else { return Command::Begin(me) };
     if record.has_settled() {
         return Command::Release;
     }
     match profile.recovery {
         Recovery::Resume(attempts) | Recovery::Rerun(attempts) if record.run.attempt < attempts => {
-            Command::Retry(me)
+            Command::Retry { me, from }
         }
         Recovery::Resume(_) | Recovery::Rerun(_) | Recovery::Fail => {
             failure::fail(INTERRUPTED, "the server stopped while the agent was at work")
@@ -87,11 +90,11 @@ async fn end_due(
     loop {
         let limit = left.len() + BATCH;
         let mut due = core.store.due(agent, core.holder, limit).await.map_err(refuse)?;
-        due.retain(|key| !left.contains(key));
+        due.retain(|due| !left.contains(&due.key));
         if due.is_empty() {
             return Ok(());
         }
-        for key in due {
+        for Due { key, .. } in due {
             tracing::warn!(task = %key.task, %agent, "the agent of this task is gone: the task ends");
             if !end(core, key.clone(), command()).await {
                 left.insert(key);

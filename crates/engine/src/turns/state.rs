@@ -72,7 +72,7 @@ impl TurnState {
             Command::Receive { .. }
             | Command::Cancel { .. }
             | Command::Begin(_)
-            | Command::Retry(_)
+            | Command::Retry { .. }
             | Command::Take(_)
             | Command::Release => None,
         });
