@@ -257,6 +257,8 @@ pub fn decide(
     if record.is_closed() {
         return Err(refuse_closed(record, &command));
     }
+    // A clock that was set back must not make the times of a task run backwards.
+    let now = record.task.status.timestamp.map_or(now, |last| now.max(last));
     let mut run = record.run.clone();
     let (mut unhide, mut limited) = (false, false);
     let stays = matches!(command, Command::Ask(..));

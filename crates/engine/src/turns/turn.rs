@@ -11,6 +11,7 @@ use herald_protocol::{
     Artifact, ArtifactId, ContextId, Message, Metadata, Part, Role, Seq, Task, TaskId, TaskState,
     TraceContext,
 };
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -50,8 +51,9 @@ pub trait Sink: fmt::Debug + Send + Sync {
     async fn leaving(&self);
 }
 
-/// What a turn is about.
-#[derive(Debug, Clone)]
+/// Assignment of a turn: the task, the message to answer, and its context. It can be sent to a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Assignment {
     /// The turn's name: no other turn has it, and every attempt at this one has the same.
     pub id: TurnId,
@@ -107,6 +109,11 @@ impl Turn {
     /// the same. Who is given work under it can tell that it was given before.
     pub fn id(&self) -> &str {
         self.id.get_or_init(|| self.assignment.id.to_string())
+    }
+
+    /// The assignment of the turn.
+    pub fn assignment(&self) -> &Assignment {
+        &self.assignment
     }
 
     /// The message to answer.
