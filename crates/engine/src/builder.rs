@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use herald_protocol::AgentName;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -151,6 +151,7 @@ impl EngineBuilder {
                 settings,
                 clock: self.clock,
                 holder: MemberId(uuid::Uuid::new_v4().as_u128()),
+                joined: OnceCell::new(),
                 work: TaskTracker::new(),
                 draining: CancellationToken::new(),
                 secret,

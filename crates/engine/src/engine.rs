@@ -7,7 +7,7 @@ use herald_protocol::{
     Timestamp,
     request::{CancelTask, GetTask, ListTasks, SendMessage, SubscribeToTask},
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     codec,
     feed::OwnerWakers,
     rules::{self, Command, Record},
-    store::{Key, ListQuery, MemberId, Page, Store, StoreError, Stored},
+    store::{Key, ListQuery, MemberId, MemberKind, Page, Store, StoreError, Stored},
     subscription::{Subscription, Until},
     token,
     write::{Write, Written},
@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     /// The id of this process, new at every start.
     pub(crate) holder: MemberId,
+    /// Set once this process has joined the members of the store.
+    pub(crate) joined: OnceCell<()>,
     pub(crate) work: TaskTracker,
     pub(crate) draining: CancellationToken,
     /// Signs page tokens.
@@ -466,6 +468,17 @@ impl Engine {
         self.inner.store.read(key, after, limit).await.map_err(refuse)
     }
 
+    /// Joins the members of the store, before the first write.
+    pub(crate) async fn join(&self) -> Result<(), StoreError> {
+        let Inner { store, agents, holder, joined, .. } = &*self.inner;
+        let join = || async {
+            store.join(*holder, MemberKind::Node, "herald").await?;
+            let agents: Vec<AgentName> = agents.keys().cloned().collect();
+            store.serve(*holder, &agents).await
+        };
+        joined.get_or_try_init(join).await.copied()
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.inner.clock.now()
     }
@@ -542,6 +555,10 @@ pub(crate) fn refuse(error: StoreError) -> Error {
                 ErrorKind::Unavailable,
                 "tasks cannot be stored or read now; try again later",
             )
+        }
+        StoreError::NotMember => {
+            tracing::warn!("this server is no longer a member of its store");
+            Error::new(ErrorKind::Unavailable, "this server has left its store; try again later")
         }
         StoreError::Conflict | StoreError::Fenced | StoreError::Duplicate(_) => {
             internal(&error.to_string())

@@ -221,7 +221,7 @@ impl Engine {
         let name = "herald_tasks_waiting";
         text.metric(name, "gauge", "Tasks that wait for a free permit of their agent, up to 1000.");
         for runtime in &agents {
-            let due = self.inner.store.due(&runtime.profile.name, self.inner.holder, WAITING);
+            let due = self.inner.store.due(&runtime.profile.name, WAITING);
             // A store in trouble shows in its own metrics.
             if let Ok(due) = due.await {
                 text.value(name, &[agent(runtime)], due.len());

@@ -60,6 +60,8 @@ impl Engine {
     /// Starts the dispatchers and the janitor. The dispatchers also claim the turns that an earlier
     /// process left unfinished.
     pub async fn start_work(&self) -> Result<(), Error> {
+        // Before anything is claimed. The store has logged its error, and the first write tries again.
+        let _ = self.join().await;
         for runtime in self.inner.agents.values() {
             let (engine, runtime) = (self.clone(), Arc::clone(runtime));
             runtime.wake();
@@ -78,6 +80,11 @@ impl Engine {
         self.inner.work.close();
         if tokio::time::timeout(grace, self.inner.work.wait()).await.is_err() {
             tracing::warn!("some turns did not finish in time; the next start takes them up");
+        }
+        if self.inner.joined.initialized()
+            && let Err(error) = self.inner.store.leave(self.inner.holder).await
+        {
+            tracing::debug!(%error, "the members of the store could not be left");
         }
     }
 
@@ -106,8 +113,7 @@ impl Engine {
     async fn dispatch(&self, runtime: &Arc<AgentRuntime>) {
         let draining = &self.inner.draining;
         if runtime.profile.serial {
-            let (name, holder) = (&runtime.profile.name, self.inner.holder);
-            let enable = || self.inner.store.enable_serial(name, holder);
+            let enable = || self.inner.store.enable_serial(&runtime.profile.name);
             // The store has logged its error. Without the serial queue no turn can begin.
             if self.retry_while_unavailable(enable, |_| true).await.is_err() {
                 return;
@@ -163,7 +169,7 @@ impl Engine {
 
     /// The tasks of an agent that can be claimed now, in order.
     async fn due(&self, runtime: &AgentRuntime, limit: usize) -> Result<Vec<Due>, StoreError> {
-        let (name, holder) = (&runtime.profile.name, self.inner.holder);
+        let name = &runtime.profile.name;
         if runtime.profile.serial {
             return self
                 .inner
@@ -171,7 +177,7 @@ impl Engine {
                 .next_serial(name, &runtime.locked_conversations(), limit)
                 .await;
         }
-        self.inner.store.due(name, holder, limit).await
+        self.inner.store.due(name, limit).await
     }
 
     /// Claims a due task and starts its next turn. A turn that a dead member held is repeated or
@@ -248,13 +254,15 @@ impl Engine {
             // The task was cancelled, or another process claimed it.
             Err(Refusal::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => Ok(()),
             Err(Refusal::Fenced | Refusal::Duplicate(_)) => Ok(()),
+            Err(refusal @ Refusal::NotMember) => Err(refusal.into()),
             Err(Refusal::Error(error)) => Err(error),
         }
     }
 
     /// Fails the tasks of agents that are no longer configured: no dispatcher would ever claim them.
     async fn fail_orphans(&self) -> Result<(), Error> {
-        let mut agents = self.inner.store.agents_at_work().await.map_err(refuse)?;
+        let mut agents = self.inner.store.agents_unserved().await.map_err(refuse)?;
+        // Also if this process could not join yet.
         agents.retain(|agent| !self.inner.agents.contains_key(agent));
         for agent in agents {
             // Tasks that cannot be failed, because their stored data cannot be read. Every batch finds
@@ -262,7 +270,7 @@ impl Engine {
             let mut left = HashSet::new();
             loop {
                 let limit = left.len() + ORPHANS;
-                let due = self.inner.store.due(&agent, self.inner.holder, limit).await;
+                let due = self.inner.store.due(&agent, limit).await;
                 let mut orphans = due.map_err(refuse)?;
                 orphans.retain(|due| !left.contains(&due.key));
                 if orphans.is_empty() {
@@ -569,7 +577,7 @@ impl Engine {
         };
         let passes = |refusal: &Refusal| match refusal {
             Refusal::Error(error) => is_transient(error),
-            Refusal::Fenced | Refusal::Duplicate(_) => false,
+            Refusal::Fenced | Refusal::NotMember | Refusal::Duplicate(_) => false,
         };
         self.retry_while_unavailable(attempt, passes).await
     }

@@ -51,6 +51,8 @@ pub(crate) enum Refusal {
     Error(Error),
     /// A newer claim exists.
     Fenced,
+    /// This process is not a member of the store, or no longer one.
+    NotMember,
     /// An earlier send used the same idempotency key.
     Duplicate(Original),
 }
@@ -150,12 +152,17 @@ impl Engine {
                 key: cached.key.clone(),
                 expect,
                 fence: write.fence,
+                writer: self.inner.holder,
                 header: record.header(),
                 events: events.clone(),
                 snapshot: snapshot.clone(),
                 dedup: write.dedup.clone(),
             };
-            match self.inner.store.append(append).await {
+            let append = async {
+                self.join().await?;
+                self.inner.store.append(append).await
+            };
+            match append.await {
                 Ok(_) => {
                     let entries = numbered(before, events);
                     if let Some(runtime) = self.inner.agents.get(&record.agent) {
@@ -178,6 +185,7 @@ impl Engine {
                     expected = true;
                 }
                 Err(StoreError::Fenced) => return Err(Refusal::Fenced),
+                Err(StoreError::NotMember) => return Err(Refusal::NotMember),
                 Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),
                 Err(
                     error @ (StoreError::Unavailable(_)
@@ -206,6 +214,7 @@ impl From<Refusal> for Error {
         match refusal {
             Refusal::Error(error) => error,
             Refusal::Fenced => internal("a write without a claim was fenced"),
+            Refusal::NotMember => refuse(StoreError::NotMember),
             Refusal::Duplicate(_) => internal("a write without a key was a duplicate"),
         }
     }

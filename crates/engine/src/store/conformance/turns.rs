@@ -3,35 +3,16 @@ use std::sync::Arc;
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Conversation, Due, Header, Kind, MemberId, Run, Store, Version},
-    DEAD, Key, LIVING, at, body, create, finish, finished, header, key, owner,
+    super::{Append, Conversation, Due, Kind, MemberId, Store, Version},
+    DEAD, Key, LIVING, OTHER, at, body, claim, create, die, due, finish, finished, header, join,
+    key, owner,
 };
-
-async fn due(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {
-    let due = store.due(&agent.into(), LIVING, limit).await.unwrap();
-    due.into_iter().map(|due| due.key.task.to_string()).collect()
-}
-
-async fn at_work(store: &dyn Store) -> Vec<String> {
-    let agents = store.agents_at_work().await.unwrap();
-    let mut agents: Vec<_> = agents.iter().map(AgentName::to_string).collect();
-    agents.sort();
-    agents
-}
-
-/// Takes up the message of [`create`].
-fn claim(key: Key, holder: MemberId) -> Append {
-    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(holder), ..Run::default() };
-    let header = Header { run, ..header(TaskState::Working, 1) };
-    Append { expect: Version::new(1, 0), header, events: vec![], ..create(key, 1) }
-}
 
 pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
     assert!(due(&*store, "other", 10).await.is_empty());
     assert!(due(&*store, "echo", 0).await.is_empty());
-    assert_eq!(at_work(&*store).await, ["echo"]);
 
     store.append(claim(key("t"), LIVING)).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
@@ -50,15 +31,18 @@ pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
     release.header.run.unread = vec![2];
     store.append(release).await.unwrap();
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
-    let free = store.due(&"echo".into(), LIVING, 10).await.unwrap();
+    let free = store.due(&"echo".into(), 10).await.unwrap();
     assert_eq!(free, [Due { key: key("t"), epoch: 2, holder: None }]);
     store.append(Append { expect: Version::new(2, 2), ..finish(key("t"), 3) }).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
-    assert!(at_work(&*store).await.is_empty());
 }
 
-pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
-    let holders = [LIVING, DEAD, MemberId(0), MemberId(u128::MAX), LIVING];
+pub(super) async fn what_a_dead_member_held_is_due(store: Arc<dyn Store>) {
+    let dead = [DEAD, MemberId(0), MemberId(u128::MAX)];
+    for member in dead {
+        join(&*store, member).await;
+    }
+    let holders = [LIVING, dead[0], dead[1], dead[2], LIVING];
     for (number, holder) in holders.into_iter().enumerate() {
         let key = key(&format!("t{number}"));
         store.append(create(key.clone(), number as i64)).await.unwrap();
@@ -66,9 +50,13 @@ pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
         claim.header.created = at(number as i64);
         store.append(claim).await.unwrap();
     }
+    assert!(due(&*store, "echo", 10).await.is_empty());
+    for member in dead {
+        die(&*store, member).await;
+    }
     assert_eq!(due(&*store, "echo", 10).await, ["t1", "t2", "t3"]);
     assert_eq!(due(&*store, "echo", 2).await, ["t1", "t2"]);
-    let cut_off = store.due(&"echo".into(), LIVING, 1).await.unwrap();
+    let cut_off = store.due(&"echo".into(), 1).await.unwrap();
     assert_eq!(cut_off, [Due { key: key("t1"), epoch: 1, holder: Some(DEAD) }]);
     // Cancelled while it was held: over, but its slot is still to be cleared.
     let mut cancel = Append { expect: Version::new(1, 1), ..finish(key("t1"), 9) };
@@ -79,6 +67,7 @@ pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
 }
 
 pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
+    join(&*store, DEAD).await;
     for (number, agent) in ["b", "a", "c", "a", "b", "c"].into_iter().enumerate() {
         let key =
             Key { owner: owner("acme", &format!("p{}", number % 2)), ..key(&number.to_string()) };
@@ -92,11 +81,11 @@ pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
             store.append(claim).await.unwrap();
         }
     }
+    die(&*store, DEAD).await;
     for (agent, tasks) in [("a", ["1", "3"]), ("b", ["0", "4"]), ("c", ["2", "5"])] {
         assert_eq!(due(&*store, agent, 10).await, tasks);
         assert_eq!(due(&*store, agent, 1).await, tasks[..1]);
     }
-    assert_eq!(at_work(&*store).await, ["a", "b", "c"]);
 }
 
 pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
@@ -111,8 +100,12 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     };
     // The store keeps the queue from here on, with the tasks that wait already.
     store.append(create(key("cut-off"), 100)).await.unwrap();
+    for member in [DEAD, OTHER] {
+        join(&*store, member).await;
+    }
     store.append(claim(key("cut-off"), DEAD)).await.unwrap();
-    store.enable_serial(&agent, LIVING).await.unwrap();
+    die(&*store, DEAD).await;
+    store.enable_serial(&agent).await.unwrap();
     assert_eq!(due(&agent, &[], 10).await, ["cut-off"]);
     // Each is younger by the clock than the one that came before it, which must not matter.
     for (number, task) in (1..).zip(["held", "older", "other"]) {
@@ -122,7 +115,7 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
         }
         store.append(append).await.unwrap();
     }
-    store.append(claim(key("held"), LIVING)).await.unwrap();
+    store.append(claim(key("held"), OTHER)).await.unwrap();
     let foreign = Key { owner: owner("acme", "bob"), ..key("foreign") };
     store.append(create(foreign, 1)).await.unwrap();
     // Its first message was read long ago; what waits came last.
@@ -158,10 +151,10 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     begun.header.run.holder = None;
     store.append(begun).await.unwrap();
     assert_eq!(due(&agent, &[busy("bob", "chat")], 10).await, ["other", "older", "last"]);
-    // Enabling it again changes nothing, except for tasks whose process has ended.
-    store.enable_serial(&agent, LIVING).await.unwrap();
+    // Enabling it again changes nothing. A task whose holder dies takes the place of its message.
+    store.enable_serial(&agent).await.unwrap();
     assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
-    store.enable_serial(&agent, MemberId(7)).await.unwrap();
+    die(&*store, OTHER).await;
     assert_eq!(due(&agent, &[], 2).await, ["held", "other"]);
     assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
 }

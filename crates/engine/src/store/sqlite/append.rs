@@ -1,12 +1,12 @@
 //! One append inside the writer's transaction. Everything that can refuse it is looked at before
 //! the task is touched, so that a refused append changes nothing and needs no savepoint.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use herald_protocol::{AgentName, Seq, TaskId};
 use rusqlite::{Connection, Row, params};
 
-use crate::store::{Append, Header, MemberId, Run, Snapshot, StoreError, Version};
+use crate::store::{Append, Header, MemberId, MemberKind, Run, Snapshot, StoreError, Version};
 
 use super::{
     job::Work,
@@ -34,9 +34,10 @@ pub(super) struct Memory {
     pub(super) names: Names,
     /// Tasks that have something to do, by owner and name.
     active: HashMap<(i64, TaskId), Known>,
-    /// Serial agents, each with the process that runs their turns. Not cleared by a rollback: a queue
-    /// that nobody reads does no harm.
-    pub(super) serial_agents: HashMap<AgentName, MemberId>,
+    /// The living members, once they have been read.
+    pub(super) members: Option<HashMap<MemberId, MemberKind>>,
+    /// Serial agents. Not cleared by a rollback: a queue that nobody reads does no harm.
+    pub(super) serial_agents: HashSet<AgentName>,
 }
 
 /// An open transaction and what it has gathered.
@@ -51,6 +52,8 @@ pub(super) struct Batch<'a> {
     pub(super) swept: Swept,
     /// True if the transaction before this one failed.
     pub(super) failing: bool,
+    /// The heartbeats, if a job asks for them. No further one is counted before the commit.
+    pub(super) heartbeats: Option<&'a HashMap<MemberId, u64>>,
 }
 
 /// What the checks and the counters need of a stored task.
@@ -91,6 +94,7 @@ impl Memory {
     pub(super) fn forget(&mut self) {
         self.names.forget();
         self.active.clear();
+        self.members = None;
     }
 
     fn keep(&mut self, owner: i64, task: &TaskId, known: Known) {
@@ -121,8 +125,18 @@ impl Work for Box<Append> {
 }
 
 impl Batch<'_> {
+    /// Writes what was gathered. Returns the owners whose tasks were removed.
+    pub(super) fn finish(self) -> Result<Swept, Fault> {
+        self.totals.flush(self.conn)?;
+        self.swept.tidy(self.conn, *self.next)?;
+        Ok(self.swept)
+    }
+
     /// Writes it, or says why not.
     fn append(&mut self, append: &Append) -> Refused<Seq> {
+        if !self.is_member(append.writer)? {
+            return Ok(Err(StoreError::NotMember));
+        }
         // The key stands for the first event; without one there is nothing to register.
         let dedup = append.dedup.as_ref().filter(|_| !append.events.is_empty());
         // First of all: a retry must find its original, whatever else has happened since.
@@ -162,13 +176,6 @@ impl Batch<'_> {
         }
         self.update_serial(&append.header.agent, row, &append.header.run)?;
         Ok(Ok(head))
-    }
-
-    /// Writes what was gathered. Returns the owners whose tasks were removed.
-    pub(super) fn finish(self) -> Result<Swept, Fault> {
-        self.totals.flush(self.conn)?;
-        self.swept.tidy(self.conn, *self.next)?;
-        Ok(self.swept)
     }
 
     /// Checks the append against what is stored, and writes the header and the snapshot.
