@@ -6,13 +6,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+};
 
 use crate::{
     agent::{Agent, Profile},
     budget::Reservation,
+    engine::Engine,
     metrics::AgentMetrics,
-    store::{Conversation, Key},
+    store::{Conversation, Key, StoreError},
 };
 
 /// One agent and the limits that it runs under.
@@ -29,8 +33,6 @@ pub(crate) struct AgentRuntime {
     pub(crate) metrics: AgentMetrics,
     /// Tasks whose stored data cannot be read. The dispatcher skips them.
     quarantined: Mutex<HashSet<Key>>,
-    /// Conversations with a running turn. Used only if the agent is serial.
-    locked: Mutex<HashSet<Conversation>>,
 }
 
 /// Permission to run one turn, with the resources that the turn holds. Dropping it returns them.
@@ -40,7 +42,7 @@ pub(crate) struct TurnPermit {
     /// The memory of the turn, once it is reserved.
     _memory: Option<Reservation>,
     /// The lock on the turn's conversation, if the agent is serial.
-    conversation: Option<ConversationLock>,
+    _conversation: Option<ConversationLock>,
 }
 
 /// A concurrency permit that a turn exchanges for a cheaper one while it waits for its caller. Both
@@ -52,10 +54,11 @@ pub(crate) struct PausablePermit {
     held: Mutex<OwnedSemaphorePermit>,
 }
 
-/// An exclusive lock on one conversation. Dropping it wakes the dispatcher, which may then begin the
-/// next turn of the conversation.
+/// The store's lock on one conversation. Dropping it unlocks the conversation and then wakes the
+/// dispatcher, which may begin the next turn.
 #[derive(Debug)]
 pub(crate) struct ConversationLock {
+    engine: Engine,
     runtime: Arc<AgentRuntime>,
     conversation: Conversation,
 }
@@ -92,15 +95,40 @@ impl TurnPermit {
     }
 
     /// Adds the lock on a conversation.
-    pub(crate) fn with_conversation(self, conversation: Option<ConversationLock>) -> Self {
-        Self { conversation: conversation.or(self.conversation), ..self }
+    pub(crate) fn with_conversation(self, conversation: ConversationLock) -> Self {
+        Self { _conversation: Some(conversation), ..self }
+    }
+}
+
+impl ConversationLock {
+    /// The lock that the claim of a turn has taken in the store.
+    pub(crate) fn new(
+        engine: Engine,
+        runtime: Arc<AgentRuntime>,
+        conversation: Conversation,
+    ) -> Self {
+        Self { engine, runtime, conversation }
     }
 }
 
 impl Drop for ConversationLock {
     fn drop(&mut self) {
-        self.runtime.locked().remove(&self.conversation);
-        self.runtime.wake();
+        // Without a runtime the process ends, and its locks with it.
+        if Handle::try_current().is_err() {
+            return;
+        }
+        let (engine, runtime) = (self.engine.clone(), Arc::clone(&self.runtime));
+        let conversation = self.conversation.clone();
+        self.engine.inner.work.spawn(async move {
+            let (store, me) = (&engine.inner.store, engine.inner.holder);
+            let unlock = || store.unlock_conversation(&runtime.profile.name, &conversation, me);
+            let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
+            if let Err(error) = engine.retry_while_unavailable(unlock, is_unavailable).await {
+                let agent = &runtime.profile.name;
+                tracing::warn!(%agent, %error, "a conversation stays locked until the next start");
+            }
+            runtime.wake();
+        });
     }
 }
 
@@ -116,7 +144,6 @@ impl AgentRuntime {
             waker: Notify::new(),
             metrics: AgentMetrics::default(),
             quarantined: Mutex::default(),
-            locked: Mutex::default(),
         }
     }
 
@@ -134,7 +161,7 @@ impl AgentRuntime {
     fn permit(&self, held: OwnedSemaphorePermit) -> TurnPermit {
         let (running, paused) = (Arc::clone(&self.running), Arc::clone(&self.paused));
         let permit = Arc::new(PausablePermit { running, paused, held: Mutex::new(held) });
-        TurnPermit { permit, _memory: None, conversation: None }
+        TurnPermit { permit, _memory: None, _conversation: None }
     }
 
     /// The number of turns in memory: those that work and those that wait for their caller.
@@ -163,25 +190,6 @@ impl AgentRuntime {
 
     fn quarantined_tasks(&self) -> MutexGuard<'_, HashSet<Key>> {
         self.quarantined.lock().expect("nothing panics while it holds this lock")
-    }
-
-    /// Locks a conversation for one turn. The caller must know that it is not locked: only the
-    /// dispatcher locks, and it selects among the conversations that are not.
-    pub(crate) fn lock_conversation(
-        self: &Arc<Self>,
-        conversation: Conversation,
-    ) -> ConversationLock {
-        self.locked().insert(conversation.clone());
-        ConversationLock { runtime: Arc::clone(self), conversation }
-    }
-
-    /// The conversations with a running turn.
-    pub(crate) fn locked_conversations(&self) -> Vec<Conversation> {
-        self.locked().iter().cloned().collect()
-    }
-
-    fn locked(&self) -> MutexGuard<'_, HashSet<Conversation>> {
-        self.locked.lock().expect("nothing panics while it holds this lock")
     }
 
     /// Wakes the dispatcher, because the store may have a due task.

@@ -560,9 +560,10 @@ pub(crate) fn refuse(error: StoreError) -> Error {
             tracing::warn!("this server is no longer a member of its store");
             Error::new(ErrorKind::Unavailable, "this server has left its store; try again later")
         }
-        StoreError::Conflict | StoreError::Fenced | StoreError::Duplicate(_) => {
-            internal(&error.to_string())
-        }
+        StoreError::Conflict
+        | StoreError::Fenced
+        | StoreError::Locked
+        | StoreError::Duplicate(_) => internal(&error.to_string()),
         StoreError::Corrupt(cause) => internal(&cause),
         StoreError::TooLarge(_) => internal(&error.to_string()),
     }

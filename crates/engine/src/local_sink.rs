@@ -206,7 +206,9 @@ impl LocalSink {
 
     fn refused(&self, refusal: Refusal) -> Stop {
         match refusal {
-            Refusal::Fenced | Refusal::NotMember | Refusal::Duplicate(_) => Stop::Over,
+            Refusal::Fenced | Refusal::NotMember | Refusal::Locked | Refusal::Duplicate(_) => {
+                Stop::Over
+            }
             Refusal::Error(error) => self.stop(error),
         }
     }

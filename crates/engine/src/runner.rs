@@ -19,7 +19,7 @@ use tracing::Instrument;
 
 use crate::{
     agent::{AgentError, Recovery},
-    agent_runtime::{AgentRuntime, TurnPermit},
+    agent_runtime::{AgentRuntime, ConversationLock, TurnPermit},
     cache::{CachedTask, Stopper},
     codec, compat_log,
     engine::{Engine, refuse},
@@ -171,11 +171,7 @@ impl Engine {
     async fn due(&self, runtime: &AgentRuntime, limit: usize) -> Result<Vec<Due>, StoreError> {
         let name = &runtime.profile.name;
         if runtime.profile.serial {
-            return self
-                .inner
-                .store
-                .next_serial(name, &runtime.locked_conversations(), limit)
-                .await;
+            return self.inner.store.next_serial(name, limit).await;
         }
         self.inner.store.due(name, limit).await
     }
@@ -224,11 +220,10 @@ impl Engine {
         } else {
             permit
         };
-        let conversation = (runs && runtime.profile.serial).then(|| {
+        let conversation = runtime.profile.serial.then(|| {
             let context = record.task.context_id.clone();
-            runtime.lock_conversation(Conversation { owner: cached.key.owner.clone(), context })
+            Conversation { owner: cached.key.owner.clone(), context }
         });
-        let permit = permit.with_conversation(conversation);
         // A message that arrived since the read may have begun another turn. The fence then refuses
         // this write, which was decided for the turn before.
         let fence = Some(due.epoch);
@@ -239,6 +234,14 @@ impl Engine {
         let written = self
             .commit_detached(cached, write, move |written| {
                 if runs && written.claimed {
+                    let permit = match conversation {
+                        Some(conversation) => permit.with_conversation(ConversationLock::new(
+                            engine.clone(),
+                            Arc::clone(&turn_runtime),
+                            conversation,
+                        )),
+                        None => permit,
+                    };
                     engine.start(started, &turn_runtime, permit, written.record.clone(), None);
                 } else if ends {
                     // The agent may have delegated the task; it can now cancel that work.
@@ -253,7 +256,7 @@ impl Engine {
             Ok(_) => Ok(()),
             // The task was cancelled, or another process claimed it.
             Err(Refusal::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => Ok(()),
-            Err(Refusal::Fenced | Refusal::Duplicate(_)) => Ok(()),
+            Err(Refusal::Fenced | Refusal::Locked | Refusal::Duplicate(_)) => Ok(()),
             Err(refusal @ Refusal::NotMember) => Err(refusal.into()),
             Err(Refusal::Error(error)) => Err(error),
         }
@@ -577,7 +580,7 @@ impl Engine {
         };
         let passes = |refusal: &Refusal| match refusal {
             Refusal::Error(error) => is_transient(error),
-            Refusal::Fenced | Refusal::NotMember | Refusal::Duplicate(_) => false,
+            Refusal::Fenced | Refusal::NotMember | Refusal::Locked | Refusal::Duplicate(_) => false,
         };
         self.retry_while_unavailable(attempt, passes).await
     }

@@ -334,6 +334,8 @@ pub enum StoreError {
     Fenced,
     /// The writer is not a living member, or no longer one. It must stop its turns and join again.
     NotMember,
+    /// Another turn of the conversation runs, and the agent is serial. It is due once that has stopped.
+    Locked,
     /// The idempotency key is taken.
     Duplicate(Original),
     /// The store cannot be used now: the disk is full, read-only or gone. The text is for the log.
@@ -381,18 +383,23 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn due(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError>;
 
     /// Makes an agent serial: from now on the store keeps its waiting tasks in the order of their
-    /// messages, for [`Store::next_serial`].
+    /// messages, for [`Store::next_serial`], and every claim locks its conversation. A claim is refused
+    /// with [`StoreError::Locked`] while the conversation is locked, also by the same member.
     async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError>;
 
     /// As [`Store::due`], but in the order in which the waiting messages were accepted, and without
-    /// the conversations in `busy`. Call [`Store::enable_serial`] for the agent first. The cost depends
+    /// locked conversations. Call [`Store::enable_serial`] for the agent first. The cost depends
     /// neither on the number of waiting tasks nor on the number of conversations.
-    async fn next_serial(
+    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError>;
+
+    /// Frees a conversation once the agent of its turn has stopped. Nothing happens unless `me` has
+    /// locked it.
+    async fn unlock_conversation(
         &self,
         agent: &AgentName,
-        busy: &[Conversation],
-        limit: usize,
-    ) -> Result<Vec<Due>, StoreError>;
+        conversation: &Conversation,
+        me: MemberId,
+    ) -> Result<(), StoreError>;
 
     /// The result of an earlier send with this idempotency key.
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError>;
@@ -421,10 +428,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn heartbeat(&self, me: MemberId) -> Result<Membership, StoreError>;
 
     /// Declares a member dead if its heartbeat is still `seen`, and makes everything due that it held.
-    /// Returns false if it lives on, or was dead before.
+    /// Its conversations are free. Returns false if it lives on, or was dead before.
     async fn mark_dead(&self, member: MemberId, seen: u64) -> Result<bool, StoreError>;
 
-    /// Leaves: everything that the member held is due at once.
+    /// Leaves: everything that the member held is due at once, and its conversations are free.
     async fn leave(&self, me: MemberId) -> Result<(), StoreError>;
 
     /// Checks that a write would succeed now.
@@ -453,6 +460,7 @@ impl StoreError {
             | Self::Conflict
             | Self::Fenced
             | Self::NotMember
+            | Self::Locked
             | Self::Duplicate(_)
             | Self::TooLarge(_) => self,
         }
@@ -465,6 +473,7 @@ impl fmt::Display for StoreError {
             Self::Conflict => f.write_str("another writer changed the task first"),
             Self::Fenced => f.write_str("a newer claim exists"),
             Self::NotMember => f.write_str("the writer is not a living member"),
+            Self::Locked => f.write_str("another turn of the conversation runs"),
             Self::Duplicate(_) => f.write_str("the idempotency key is taken"),
             Self::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
             Self::Corrupt(cause) => write!(f, "the store is corrupt: {cause}"),

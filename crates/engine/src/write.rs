@@ -53,6 +53,8 @@ pub(crate) enum Refusal {
     Fenced,
     /// This process is not a member of the store, or no longer one.
     NotMember,
+    /// Another turn of the conversation runs.
+    Locked,
     /// An earlier send used the same idempotency key.
     Duplicate(Original),
 }
@@ -186,6 +188,7 @@ impl Engine {
                 }
                 Err(StoreError::Fenced) => return Err(Refusal::Fenced),
                 Err(StoreError::NotMember) => return Err(Refusal::NotMember),
+                Err(StoreError::Locked) => return Err(Refusal::Locked),
                 Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),
                 Err(
                     error @ (StoreError::Unavailable(_)
@@ -215,6 +218,7 @@ impl From<Refusal> for Error {
             Refusal::Error(error) => error,
             Refusal::Fenced => internal("a write without a claim was fenced"),
             Refusal::NotMember => refuse(StoreError::NotMember),
+            Refusal::Locked => internal("a write without a claim was refused by a lock"),
             Refusal::Duplicate(_) => internal("a write without a key was a duplicate"),
         }
     }

@@ -104,6 +104,8 @@ where
             what_a_dead_member_held_is_due,
             the_oldest_work_is_due_first,
             serial_work_is_due_by_its_message,
+            a_serial_conversation_has_one_turn,
+            an_agent_that_is_not_serial_has_many_turns,
             a_paused_task_is_found_after_its_time,
         },
         members::{

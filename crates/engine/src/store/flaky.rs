@@ -169,13 +169,18 @@ impl Store for Flaky {
         self.store.enable_serial(agent).await
     }
 
-    async fn next_serial(
+    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.store.next_serial(agent, limit).await
+    }
+
+    async fn unlock_conversation(
         &self,
         agent: &AgentName,
-        busy: &[Conversation],
-        limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
-        self.store.next_serial(agent, busy, limit).await
+        conversation: &Conversation,
+        me: MemberId,
+    ) -> Result<(), StoreError> {
+        self.write()?;
+        self.store.unlock_conversation(agent, conversation, me).await
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {

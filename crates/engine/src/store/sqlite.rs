@@ -14,6 +14,7 @@ mod growth;
 mod inspect;
 mod job;
 mod list;
+mod locks;
 mod members;
 mod names;
 mod open;
@@ -50,6 +51,7 @@ pub use inspect::{Form, Health, Inspection};
 
 use checkpoint::Checkpoints;
 use job::{Job, Queued, Work};
+use locks::Unlock;
 use members::{Heartbeats, Join, Leave, MarkDead, Serve};
 use open::Opened;
 use reader::Readers;
@@ -248,13 +250,18 @@ impl Store for Sqlite {
         self.write(EnableSerial(agent.clone())).await
     }
 
-    async fn next_serial(
+    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.readers.with(|conn| serial_queue::next_serial(conn, agent, limit))
+    }
+
+    async fn unlock_conversation(
         &self,
         agent: &AgentName,
-        busy: &[Conversation],
-        limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
-        self.readers.with(|conn| serial_queue::next_serial(conn, agent, busy, limit))
+        conversation: &Conversation,
+        me: MemberId,
+    ) -> Result<(), StoreError> {
+        let (agent, conversation) = (agent.clone(), conversation.clone());
+        self.write(Unlock { agent, conversation, me }).await
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {

@@ -484,7 +484,7 @@ async fn a_database_of_the_fourth_version_goes_on_with_every_task() {
     assert_eq!(store.due(&echo, 10).await.unwrap(), due);
     assert_eq!(store.agents_unserved().await.unwrap(), [echo.clone()]);
     store.enable_serial(&echo).await.unwrap();
-    assert_eq!(store.next_serial(&echo, &[], 10).await.unwrap(), due);
+    assert_eq!(store.next_serial(&echo, 10).await.unwrap(), due);
     let mut end = Append { expect: Version::new(1, 1), ..task("t2", b"done".to_vec()) };
     end.snapshot = Some(Snapshot { seq: 2, ..Snapshot::default() });
     assert_eq!(store.append(end).await, Ok(2));

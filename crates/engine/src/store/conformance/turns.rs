@@ -3,9 +3,9 @@ use std::sync::Arc;
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Conversation, Due, Kind, MemberId, Store, Version},
-    DEAD, Key, LIVING, OTHER, at, body, claim, create, die, due, finish, finished, header, join,
-    key, owner,
+    super::{Append, Conversation, Due, Kind, MemberId, Store, StoreError, Version},
+    DEAD, Key, LIVING, OTHER, at, body, claim, create, dedup, die, due, finish, finished, header,
+    join, key, owner,
 };
 
 pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
@@ -88,16 +88,22 @@ pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
     }
 }
 
+async fn next(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {
+    let due = store.next_serial(&agent.into(), limit).await.unwrap();
+    due.into_iter().map(|due| due.key.task.to_string()).collect()
+}
+
+async fn unlock(store: &dyn Store, context: &str, me: MemberId) {
+    let conversation = Conversation { owner: owner("acme", "ann"), context: context.into() };
+    store.unlock_conversation(&"echo".into(), &conversation, me).await.unwrap();
+}
+
+fn bobs(task: &str) -> Key {
+    Key { owner: owner("acme", "bob"), ..key(task) }
+}
+
 pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
-    let agent = AgentName::from("echo");
-    let busy = |principal: &str, context: &str| Conversation {
-        owner: owner("acme", principal),
-        context: context.into(),
-    };
-    let due = async |agent: &AgentName, busy: &[Conversation], limit| {
-        let due = store.next_serial(agent, busy, limit).await.unwrap();
-        due.iter().map(|due| due.key.task.to_string()).collect::<Vec<_>>()
-    };
+    let next = async |limit| next(&*store, "echo", limit).await;
     // The store keeps the queue from here on, with the tasks that wait already.
     store.append(create(key("cut-off"), 100)).await.unwrap();
     for member in [DEAD, OTHER] {
@@ -105,8 +111,8 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     }
     store.append(claim(key("cut-off"), DEAD)).await.unwrap();
     die(&*store, DEAD).await;
-    store.enable_serial(&agent).await.unwrap();
-    assert_eq!(due(&agent, &[], 10).await, ["cut-off"]);
+    store.enable_serial(&"echo".into()).await.unwrap();
+    assert_eq!(next(10).await, ["cut-off"]);
     // Each is younger by the clock than the one that came before it, which must not matter.
     for (number, task) in (1..).zip(["held", "older", "other"]) {
         let mut append = create(key(task), 100 - number);
@@ -116,8 +122,7 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
         store.append(append).await.unwrap();
     }
     store.append(claim(key("held"), OTHER)).await.unwrap();
-    let foreign = Key { owner: owner("acme", "bob"), ..key("foreign") };
-    store.append(create(foreign, 1)).await.unwrap();
+    store.append(create(bobs("foreign"), 1)).await.unwrap();
     // Its first message was read long ago; what waits came last.
     let mut answered = finish(key("older"), 5);
     answered.header.state = TaskState::Submitted;
@@ -126,37 +131,102 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     answered.events.push((Kind::Received(TaskState::Submitted), body("and again")));
     answered.snapshot = None;
     store.append(answered).await.unwrap();
-    assert_eq!(due(&agent, &[], 10).await, ["cut-off", "other", "foreign", "older"]);
-    assert_eq!(due(&agent, &[], 2).await, ["cut-off", "other"]);
-    assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
-    let others = [busy("bob", "chat"), busy("ann", "elsewhere"), busy("nobody", "chat")];
-    assert_eq!(due(&agent, &others, 10).await, ["cut-off", "older"]);
-    assert!(due(&"unknown".into(), &[], 10).await.is_empty());
+    // A conversation in which a turn runs is passed over.
+    assert_eq!(next(10).await, ["other", "foreign"]);
+    unlock(&*store, "chat", OTHER).await;
+    assert_eq!(next(10).await, ["cut-off", "other", "foreign", "older"]);
+    assert_eq!(next(2).await, ["cut-off", "other"]);
+    assert!(store.next_serial(&"unknown".into(), 10).await.unwrap().is_empty());
 
     // The next task follows one that ended, also one that left the middle of the queue.
     let end = Append { expect: Version::new(1, 1), ..finish(key("cut-off"), 7) };
     store.append(end).await.unwrap();
-    assert_eq!(due(&agent, &[], 1).await, ["other"]);
+    assert_eq!(next(1).await, ["other"]);
     store.append(create(key("last"), 8)).await.unwrap();
-    assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
+    assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
     let mut begun = claim(key("older"), LIVING);
     begun.expect = Version::new(6, 1);
     begun.header.run.epoch = 2;
     begun.header.run.unread = vec![6];
     store.append(begun.clone()).await.unwrap();
-    assert_eq!(due(&agent, &[busy("ann", "elsewhere")], 10).await, ["foreign", "last"]);
+    assert_eq!(next(10).await, ["other", "foreign"]);
+    unlock(&*store, "chat", LIVING).await;
+    assert_eq!(next(10).await, ["other", "foreign", "last"]);
     // It has a message left, which is older than what came meanwhile.
     begun.expect = Version::new(6, 2);
     begun.header.run.epoch = 3;
     begun.header.run.holder = None;
     store.append(begun).await.unwrap();
-    assert_eq!(due(&agent, &[busy("bob", "chat")], 10).await, ["other", "older", "last"]);
+    assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
     // Enabling it again changes nothing. A task whose holder dies takes the place of its message.
-    store.enable_serial(&agent).await.unwrap();
-    assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
+    store.enable_serial(&"echo".into()).await.unwrap();
+    assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
     die(&*store, OTHER).await;
-    assert_eq!(due(&agent, &[], 2).await, ["held", "other"]);
-    assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
+    assert_eq!(next(2).await, ["held", "other"]);
+}
+
+pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
+    join(&*store, OTHER).await;
+    store.enable_serial(&"echo".into()).await.unwrap();
+    let tasks = [key("a"), key("b"), key("elsewhere"), bobs("foreign")];
+    for task in &tasks {
+        let mut append = create(task.clone(), 1);
+        if task.task.as_str() == "elsewhere" {
+            append.header.context = "elsewhere".into();
+        }
+        store.append(append).await.unwrap();
+    }
+    store.append(claim(key("a"), LIVING)).await.unwrap();
+    let before = store.load(&key("b"), u64::MAX).await;
+    let locked = async || {
+        for member in [LIVING, OTHER] {
+            assert_eq!(store.append(claim(key("b"), member)).await, Err(StoreError::Locked));
+        }
+        assert_eq!(store.load(&key("b"), u64::MAX).await, before);
+    };
+    locked().await;
+    // What decides about the claim itself comes first.
+    let fenced = Append { fence: Some(7), ..claim(key("b"), OTHER) };
+    assert_eq!(store.append(fenced).await, Err(StoreError::Fenced));
+    let stale = Append { expect: Version::new(1, 7), ..claim(key("b"), OTHER) };
+    assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
+    // A new task whose turn would begin at once waits as well, and leaves nothing behind.
+    let mut at_once = Append { dedup: Some(dedup(1, 7)), ..create(key("new"), 2) };
+    at_once.header.run = claim(key("new"), OTHER).header.run;
+    assert_eq!(store.append(at_once.clone()).await, Err(StoreError::Locked));
+    assert_eq!(store.load(&key("new"), u64::MAX).await, Ok(None));
+    assert_eq!(store.original(&[1; 32]).await, Ok(None));
+    at_once.key = key("b");
+    assert_eq!(store.append(at_once).await, Err(StoreError::Conflict));
+    // Other conversations and other owners are not locked.
+    for task in [key("elsewhere"), bobs("foreign")] {
+        store.append(claim(task, OTHER)).await.unwrap();
+    }
+    // The turn goes on under its lock, and the lock outlives the task: its agent may still run.
+    let end = Append { expect: Version::new(1, 1), fence: Some(1), ..finish(key("a"), 2) };
+    store.append(end).await.unwrap();
+    locked().await;
+    unlock(&*store, "chat", OTHER).await;
+    locked().await;
+    unlock(&*store, "chat", LIVING).await;
+    store.append(claim(key("b"), OTHER)).await.unwrap();
+    // The locks of the dead are free.
+    store.append(create(key("c"), 3)).await.unwrap();
+    assert_eq!(store.append(claim(key("c"), LIVING)).await, Err(StoreError::Locked));
+    assert!(next(&*store, "echo", 10).await.is_empty());
+    die(&*store, OTHER).await;
+    assert_eq!(next(&*store, "echo", 10).await, ["b", "elsewhere", "foreign", "c"]);
+    store.append(claim(key("c"), LIVING)).await.unwrap();
+    store.leave(LIVING).await.unwrap();
+    assert_eq!(next(&*store, "echo", 10).await, ["b", "elsewhere", "foreign", "c"]);
+}
+
+pub(super) async fn an_agent_that_is_not_serial_has_many_turns(store: Arc<dyn Store>) {
+    store.enable_serial(&"other".into()).await.unwrap();
+    for task in ["a", "b"] {
+        store.append(create(key(task), 1)).await.unwrap();
+        store.append(claim(key(task), LIVING)).await.unwrap();
+    }
 }
 
 pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>) {

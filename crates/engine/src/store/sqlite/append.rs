@@ -10,6 +10,7 @@ use crate::store::{Append, Header, MemberId, MemberKind, Run, Snapshot, StoreErr
 
 use super::{
     job::Work,
+    locks::is_locked,
     names::{BLOCK, Group, Names, Totals},
     prepared::Prepared,
     rows::{Fault, Phase, count, holder, int, original, read_run, size, uint, unread},
@@ -200,6 +201,11 @@ impl Batch<'_> {
         if Version::new(before.head, before.run.epoch) != append.expect {
             return Ok(Err(StoreError::Conflict));
         }
+        if let Some(member) = self.new_holder(before.run.holder, header)
+            && !self.lock_conversation(before.row, member)?
+        {
+            return Ok(Err(StoreError::Locked));
+        }
         let group = group(owner, before.indexed.group.agent, header);
         let mut after = Known {
             head,
@@ -231,6 +237,15 @@ impl Batch<'_> {
         let Header { context, state, changed, created, hidden, bytes, run: turns, .. } = header;
         let agent = self.memory.names.agent(self.conn, &header.agent)?;
         let owner = self.memory.names.owner_or_new(self.conn, &key.owner)?;
+        let new_holder = self.new_holder(None, header);
+        if new_holder.is_some() && is_locked(self.conn, owner, agent, context.as_str())? {
+            let exists = alone(self.find(owner, &key.task))?;
+            return Ok(Err(match exists {
+                Ok(Some(_)) => StoreError::Conflict,
+                Ok(None) => StoreError::Locked,
+                Err(spoiled) => spoiled,
+            }));
+        }
         let row = self.next.row;
         let added = self.prepared.run(
             sql::ADD_TASK,
@@ -259,6 +274,9 @@ impl Batch<'_> {
             return Ok(Err(StoreError::Conflict));
         }
         self.next.row += 1;
+        if let Some(member) = new_holder {
+            self.lock_conversation(row, member)?;
+        }
         let group = group(owner, agent, header);
         self.totals.add(group, 1, int(*bytes));
         if let Some(snapshot) = snapshot {

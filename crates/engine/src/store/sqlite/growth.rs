@@ -321,7 +321,7 @@ async fn writes(counted: &mut Counted) {
 }
 
 /// Statements that run when a process starts, when a disk is full or for serial agents.
-const ELSEWHERE: [&str; 15] = [
+const ELSEWHERE: [&str; 18] = [
     "PUT_RANDOM_META",
     "FILL_SERIAL_QUEUE",
     "CLEAR_SERIAL_HEADS",
@@ -330,6 +330,9 @@ const ELSEWHERE: [&str; 15] = [
     "FIND_POSITION",
     "FIND_TURN_POSITION",
     "HELD_TASKS",
+    "FIND_LOCK",
+    "LOCK_CONVERSATION",
+    "UNLOCK_CONVERSATION",
     "FIRST_SERIAL_POSITION",
     "ENQUEUE_SERIAL",
     "DEQUEUE_SERIAL",
@@ -360,16 +363,15 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     counted.done.clear();
     let of_first = |task: &str| Key { owner: owner(1), task: task.into() };
     let first = if apart { "c1" } else { "c" };
-    let busy = [Conversation { owner: owner(1), context: first.into() }];
-    let due = async |counted: &Counted, busy: &[Conversation]| {
-        let due = counted.store.next_serial(&agent, busy, 1).await.unwrap();
+    let due = async |counted: &Counted| {
+        let due = counted.store.next_serial(&agent, 1).await.unwrap();
         due.into_iter().map(|due| due.key.task.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(due(&counted, &[]).await, ["t1"]);
+    assert_eq!(due(&counted).await, ["t1"]);
     counted.note("the first in the queue");
     counted.store.append(begun(of_first("t1"))).await.unwrap();
     counted.note("the first in the queue begins");
-    let next = due(&counted, &busy).await;
+    let next = due(&counted).await;
     assert_eq!(next, if apart { vec!["t2".to_owned()] } else { Vec::new() });
     counted.note("the next, while the first is at work");
     let elsewhere = Append { dedup: None, ..received(of_first("elsewhere"), "elsewhere") };
@@ -378,12 +380,15 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     let same = Append { dedup: None, ..received(of_first("same"), first) };
     counted.store.append(same).await.unwrap();
     counted.note("a message in the same conversation");
-    assert_eq!(due(&counted, &busy).await, [if apart { "t2" } else { "elsewhere" }]);
-    counted.note("the next in a conversation that is not busy");
+    assert_eq!(due(&counted).await, [if apart { "t2" } else { "elsewhere" }]);
+    counted.note("the next in a conversation that is not locked");
     let done = Append { expect: Version::new(2, 1), ..begun(of_first("t1")) };
     counted.store.append(with_snapshot(done, TaskState::Completed)).await.unwrap();
     counted.note("the first in the queue ends");
-    assert_eq!(due(&counted, &[]).await, ["t2"]);
+    let conversation = Conversation { owner: owner(1), context: first.into() };
+    counted.store.unlock_conversation(&agent, &conversation, LIVING).await.unwrap();
+    counted.note("a conversation that is unlocked");
+    assert_eq!(due(&counted).await, ["t2"]);
     counted.note("the next, once the first is done");
     let mut cut_off = begun(of_first("t2"));
     cut_off.header.run.holder = Some(OTHER);
@@ -391,7 +396,7 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     counted.note("the next begins");
     assert_eq!(counted.store.mark_dead(OTHER, 0).await, Ok(true));
     counted.note("the member dies that took it up");
-    assert_eq!(due(&counted, &[]).await, ["t2"]);
+    assert_eq!(due(&counted).await, ["t2"]);
     counted.note("the turn that was cut off");
     counted
 }

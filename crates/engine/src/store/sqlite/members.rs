@@ -133,6 +133,7 @@ impl Batch<'_> {
             return Ok(false);
         }
         self.prepared.run(sql::DROP_MEMBER, [member.blob()])?;
+        self.prepared.run(sql::DROP_LOCKS, [member.blob()])?;
         self.requeue_tasks_of(member)?;
         Ok(true)
     }

@@ -4,17 +4,15 @@
 //! hold positions in the order of messages. Finding the next task reads the heads alone, so its cost
 //! depends neither on the length of a queue nor on the number of conversations.
 
-use std::collections::{HashMap, HashSet};
-
 use herald_protocol::AgentName;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::store::{Conversation, Due, MemberId, Run};
+use crate::store::{Due, MemberId, Run};
 
 use super::{
     append::{Batch, Refused},
     job::Work,
-    names::find_owner,
+    locks::is_locked,
     reader::{due_at, find_agent},
     rows::{Fault, int, readable, text},
     statements as sql,
@@ -122,21 +120,14 @@ impl Batch<'_> {
     }
 }
 
-/// The queued tasks of an agent in the order of their messages, without the busy conversations.
+/// The queued tasks of an agent in the order of their messages, without the locked conversations.
 pub(super) fn next_serial(
     conn: &Connection,
     agent: &AgentName,
-    busy: &[Conversation],
     limit: usize,
 ) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
-    let mut passed_over: HashMap<i64, HashSet<&str>> = HashMap::new();
-    for Conversation { owner, context } in busy {
-        if let Some(owner) = find_owner(&conn, owner)? {
-            passed_over.entry(owner).or_default().insert(context.as_str());
-        }
-    }
     let mut found: Vec<(i64, Due)> = Vec::new();
     let mut find_heads = conn.prepare_cached(sql::SERIAL_HEADS)?;
     let mut find_queue = conn.prepare_cached(sql::READ_SERIAL_QUEUE)?;
@@ -148,7 +139,7 @@ pub(super) fn next_serial(
             break;
         }
         let Some(context) = readable(position, text(head, 2))? else { continue };
-        if passed_over.get(&owner).is_some_and(|busy| busy.contains(context)) {
+        if is_locked(&conn, owner, agent, context)? {
             continue;
         }
         let mut queue = find_queue.query(params![agent, owner, context])?;

@@ -230,6 +230,17 @@ statements! {
         "SELECT position, task FROM serial_queue INDEXED BY serial_queue_by_conversation \
          WHERE agent = ?1 AND owner = ?2 AND context = ?3 ORDER BY position";
 
+    // Conversation locks. A task `?1` names its conversation.
+    FIND_LOCK =
+        "SELECT 1 FROM conversation_locks WHERE owner = ?1 AND agent = ?2 AND context = ?3";
+    LOCK_CONVERSATION =
+        "INSERT OR IGNORE INTO conversation_locks (owner, agent, context, member) \
+         SELECT owner, agent, context, ?2 FROM tasks WHERE row = ?1";
+    UNLOCK_CONVERSATION =
+        "DELETE FROM conversation_locks \
+         WHERE owner = ?1 AND agent = ?2 AND context = ?3 AND member = ?4";
+    DROP_LOCKS = "DELETE FROM conversation_locks WHERE member = ?1";
+
     // Retention.
     /// One row for each owner, agent and state, however many tasks they have.
     ALL_GROUPS =
@@ -251,9 +262,12 @@ statements! {
     /// Those before the first event there is.
     DROP_BLOCKS =
         "DELETE FROM presence WHERE owner = ?1 AND block < ?2";
+    /// Not while an agent still runs in one of their conversations: their number may become another
+    /// owner's.
     DROP_OWNER =
         "DELETE FROM owners WHERE id = ?1 \
-         AND NOT EXISTS (SELECT 1 FROM counters WHERE owner = ?1)";
+         AND NOT EXISTS (SELECT 1 FROM counters WHERE owner = ?1) \
+         AND NOT EXISTS (SELECT 1 FROM conversation_locks WHERE owner = ?1)";
     FIRST_POSITION = "SELECT min(position) FROM events";
 }
 
