@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use herald_protocol::AgentName;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -16,8 +16,9 @@ use crate::{
     clock::Clock,
     core::{BYTES_PER_READ_BYTE, Core},
     engine::Engine,
+    membership::Membership,
     settings::Settings,
-    store::{MemberId, Store},
+    store::Store,
 };
 
 /// Callers that would have to exhaust their quotas before the budget of requests is exhausted.
@@ -92,9 +93,11 @@ impl EngineBuilder {
             catch_up: Semaphore::new(1),
             settings,
             clock: self.clock,
-            holder: MemberId(uuid::Uuid::new_v4().as_u128()),
+            membership: Membership::default(),
+            started: Instant::now(),
             work: TaskTracker::new(),
             draining: CancellationToken::new(),
+            left: CancellationToken::new(),
             secret,
         }))
     }

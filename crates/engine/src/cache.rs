@@ -118,6 +118,14 @@ impl TaskCache {
         }
     }
 
+    /// Stops every turn that runs here.
+    pub(crate) fn stop_all(&self) {
+        let cached: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        for cached in cached {
+            cached.stop(None);
+        }
+    }
+
     /// Keeps a paused task in memory until the budget or [`RECENT`] newer ones displace it.
     fn keep_recent(&self, cached: Arc<CachedTask>) {
         let mut recent = self.recent();

@@ -1,4 +1,5 @@
-//! Wakers of feeds, by owner. They carry no events: feeds read those from the store.
+//! Changes: heartbeats of this engine, and the wakers of feeds by owner. Wakers carry no events: feeds
+//! read those from the store.
 
 use std::{
     collections::HashMap,
@@ -7,7 +8,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::store::Owner;
+use crate::{core::Core, membership::Beat, store::Owner};
 
 /// Wakers of all feeds.
 #[derive(Debug, Default)]
@@ -55,6 +56,21 @@ impl Drop for OwnerWaker {
         // The receiver of this waker is dropped after this function and is still counted.
         if owners.get(&self.owner).is_some_and(|changed| changed.receiver_count() <= 1) {
             owners.remove(&self.owner);
+        }
+    }
+}
+
+/// Sends heartbeats until the engine has left the members of the store, also while it shuts down: others
+/// must not take over the turns that it finishes.
+pub(crate) async fn keep_alive(core: Arc<Core>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(core.settings.heartbeat_every) => {}
+            () = core.left.cancelled() => return,
+        }
+        // The store has logged its error.
+        if let Ok(Beat::Rejoined) = core.heartbeat().await {
+            core.wake_dispatchers();
         }
     }
 }

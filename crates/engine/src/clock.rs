@@ -1,40 +1,94 @@
 //! Clock of the engine, the only source of the times in tasks.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
 };
 
 use herald_protocol::Timestamp;
+use tokio::time::Instant;
 
 /// Tells the time. A clone shows the same time.
-#[derive(Debug, Clone, Default)]
-pub struct Clock(Option<Arc<AtomicI64>>);
+#[derive(Debug, Clone)]
+pub struct Clock(Arc<Source>);
+
+#[derive(Debug)]
+enum Source {
+    /// The machine's clock, and the milliseconds by which the store's clock is ahead of it.
+    Machine { offset: AtomicI64, is_set: AtomicBool },
+    /// Milliseconds that only [`Clock::set`] changes.
+    Manual(AtomicI64),
+}
+
+/// A round trip to the store that is longer than this tells too little about its clock.
+const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(100);
+
+/// Milliseconds by which one synchronisation may move the clock. There is one each second.
+const SLEW: i64 = 1;
 
 impl Clock {
     /// The machine's clock.
     pub fn system() -> Self {
-        Self(None)
+        let (offset, is_set) = (AtomicI64::new(0), AtomicBool::new(false));
+        Self(Arc::new(Source::Machine { offset, is_set }))
     }
 
     /// A clock that stands still until [`Clock::set`].
     pub fn manual(now: Timestamp) -> Self {
-        Self(Some(Arc::new(AtomicI64::new(now.as_millis()))))
+        Self(Arc::new(Source::Manual(AtomicI64::new(now.as_millis()))))
     }
 
     /// Sets a manual clock; the machine's clock is left alone.
     pub fn set(&self, now: Timestamp) {
-        if let Some(millis) = &self.0 {
+        if let Source::Manual(millis) = &*self.0 {
             millis.store(now.as_millis(), Ordering::Relaxed);
         }
     }
 
     /// The time now.
     pub fn now(&self) -> Timestamp {
-        match &self.0 {
-            Some(millis) => Timestamp::from_millis(millis.load(Ordering::Relaxed)),
-            None => Timestamp::from_millis(machine_millis()),
+        Timestamp::from_millis(match &*self.0 {
+            Source::Machine { offset, .. } => machine_millis() + offset.load(Ordering::Relaxed),
+            Source::Manual(millis) => millis.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The time since `started`. It never runs backwards, unless it is a manual clock that was set back.
+    pub(crate) fn uptime(&self, started: Instant) -> Duration {
+        match &*self.0 {
+            Source::Machine { .. } => started.elapsed(),
+            Source::Manual(millis) => {
+                let millis = millis.load(Ordering::Relaxed);
+                Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+            }
         }
+    }
+
+    /// Follows the clock of the store, which said `store` in the middle of a round trip that has just
+    /// ended: at once the first time, then slowly, so that times neither jump nor run backwards.
+    pub(crate) fn synchronise(&self, store: Timestamp, round_trip: Duration) {
+        let Source::Machine { offset, is_set } = &*self.0 else { return };
+        if round_trip > LONGEST_ROUND_TRIP {
+            return;
+        }
+        let half = i64::try_from(round_trip.as_millis() / 2).unwrap_or_default();
+        let wanted = store.as_millis() + half - machine_millis();
+        let current = offset.load(Ordering::Relaxed);
+        let next = if is_set.swap(true, Ordering::Relaxed) {
+            current + (wanted - current).clamp(-SLEW, SLEW)
+        } else {
+            wanted
+        };
+        offset.store(next, Ordering::Relaxed);
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::system()
     }
 }
 
@@ -42,4 +96,24 @@ impl Clock {
 fn machine_millis() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_follows_the_store_at_once_and_then_slowly() {
+        let clock = Clock::system();
+        let ahead = |millis: i64| Timestamp::from_millis(machine_millis() + millis);
+        let offset = |clock: &Clock| clock.now().as_millis() - machine_millis();
+        clock.synchronise(ahead(60_000), Duration::from_millis(500));
+        assert!(offset(&clock).abs() < 1_000, "a long round trip tells nothing");
+        clock.synchronise(ahead(60_000), Duration::ZERO);
+        assert!((59_000..61_000).contains(&offset(&clock)));
+        for _ in 0..100 {
+            clock.synchronise(ahead(0), Duration::ZERO);
+        }
+        assert!((58_000..60_000).contains(&offset(&clock)), "{}", offset(&clock));
+    }
 }

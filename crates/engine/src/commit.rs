@@ -14,7 +14,7 @@ use crate::{
     core::Core,
     fault::{internal, is_transient, refuse, taken},
     rules::{self, Command, Event, Extent, Limits, Received, Record},
-    store::{Append, Dedup, Entry, Epoch, Kind, Original, Snapshot, StoreError, Version},
+    store::{Append, Dedup, Entry, Epoch, Kind, MemberId, Original, Snapshot, StoreError, Version},
 };
 
 /// One write of one task.
@@ -22,6 +22,9 @@ use crate::{
 pub(crate) struct Write {
     /// The epoch of the claim that the write is made under.
     pub(crate) fence: Option<Epoch>,
+    /// The member that holds the claim of a turn; `None` means this engine as it is a member now. A
+    /// turn whose member was declared dead must not write as the member that this engine became.
+    pub(crate) holder: Option<MemberId>,
     pub(crate) commands: Vec<Command>,
     pub(crate) dedup: Option<Dedup>,
     /// The task, if this write creates it.
@@ -30,9 +33,18 @@ pub(crate) struct Write {
     pub(crate) keep_first: bool,
 }
 
+/// The claim that the writes of a turn are made under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TurnClaim {
+    pub(crate) holder: MemberId,
+    pub(crate) epoch: Epoch,
+}
+
 /// The result of a write.
 #[derive(Debug)]
 pub(crate) struct Written {
+    /// The member that held the task before.
+    pub(crate) holder_before: Option<MemberId>,
     /// The last event before the write.
     pub(crate) before: Seq,
     /// The task after the first event, if asked for and small.
@@ -52,6 +64,10 @@ pub(crate) enum Refusal {
     Error(Error),
     /// A newer claim exists.
     Fenced,
+    /// The writer is not a member of the store, or no longer one.
+    NotMember,
+    /// Another turn of the conversation runs.
+    Locked,
     /// An earlier send used the same idempotency key.
     Duplicate(Original),
 }
@@ -140,23 +156,27 @@ impl Core {
     pub(crate) async fn persist(
         self: &Arc<Self>,
         cached: &Arc<CachedTask>,
-        epoch: Epoch,
+        claim: TurnClaim,
         commands: Vec<Command>,
     ) -> Result<Written, Refusal> {
         let attempt = || {
-            let fence = Some(epoch);
-            let write = Write { fence, commands: commands.clone(), ..Write::default() };
+            let (fence, holder) = (Some(claim.epoch), Some(claim.holder));
+            let write = Write { fence, holder, commands: commands.clone(), ..Write::default() };
             self.commit_detached(Arc::clone(cached), write, |_| {})
         };
         let is_transient = |refusal: &Refusal| match refusal {
             Refusal::Error(error) => is_transient(error),
-            Refusal::Fenced | Refusal::Duplicate(_) => false,
+            Refusal::Fenced | Refusal::NotMember | Refusal::Locked | Refusal::Duplicate(_) => false,
         };
         self.retry_while_unavailable(attempt, is_transient).await
     }
 
     /// Plans, appends and publishes. After a conflict it reads the task again and repeats.
     async fn commit(&self, cached: &Arc<CachedTask>, mut write: Write) -> Result<Written, Refusal> {
+        let me = match write.holder {
+            Some(holder) => holder,
+            None => self.member().await.map_err(refuse)?,
+        };
         let mut held = cached.record.lock().await;
         let mut expected = write.fresh.is_none();
         let agent = write.fresh.as_ref().map(|fresh| fresh.agent.clone());
@@ -175,7 +195,7 @@ impl Core {
                 Some(record) => record,
                 None => write.fresh.take().ok_or_else(Error::task_not_found)?,
             };
-            let (before, holder) = (record.head, record.run.holder);
+            let (before, holder_before) = (record.head, record.run.holder);
             let expect = Version { head: before, epoch: record.run.epoch };
             let state = (before > 0).then(|| record.state());
             let plan = match plan(record, &write, &self.settings.limits, self.now()) {
@@ -189,6 +209,7 @@ impl Core {
                 key: cached.key.clone(),
                 expect,
                 fence: write.fence,
+                writer: me,
                 header: plan.record.header(),
                 events: plan.events.clone(),
                 snapshot: plan.snapshot.clone(),
@@ -209,16 +230,17 @@ impl Core {
                     cached.publish(entries, &record, snapshot);
                     self.wakers.wake(&cached.key.owner);
                     cached.keep(&mut held, record.clone());
-                    let me = Some(self.holder);
-                    let claimed = record.run.holder == me && holder != me;
+                    let claimed = record.run.holder == Some(me) && holder_before != Some(me);
                     let received = received.filter(|_| record.run.turn == before + 1);
-                    return Ok(Written { before, first, claimed, received, record });
+                    return Ok(Written { holder_before, before, first, claimed, received, record });
                 }
                 Err(StoreError::Conflict) => {
                     // The task exists already, or another process wrote: read it again.
                     expected = true;
                 }
                 Err(StoreError::Fenced) => return Err(Refusal::Fenced),
+                Err(StoreError::NotMember) => return Err(Refusal::NotMember),
+                Err(StoreError::Locked) => return Err(Refusal::Locked),
                 Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),
                 Err(
                     error @ (StoreError::Unavailable(_)
@@ -247,6 +269,8 @@ impl From<Refusal> for Error {
         match refusal {
             Refusal::Error(error) => error,
             Refusal::Fenced => internal("a write without a claim was fenced"),
+            Refusal::NotMember => refuse(StoreError::NotMember),
+            Refusal::Locked => internal("a write without a claim was refused by a lock"),
             Refusal::Duplicate(_) => internal("a write without a key was a duplicate"),
         }
     }

@@ -43,6 +43,7 @@ pub(crate) fn written(task: &TaskId, commands: &[Command], entries: &[Entry], sh
         | Command::Report(..)
         | Command::Ask(..)
         | Command::Reply(_)
+        | Command::Expire { .. }
         | Command::Release => None,
     });
     for entry in entries {

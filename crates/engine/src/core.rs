@@ -4,7 +4,10 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use herald_protocol::{AgentName, Error, ErrorKind, Seq, TaskId, Timestamp};
-use tokio::{sync::Semaphore, time::sleep};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -16,9 +19,10 @@ use crate::{
     clock::Clock,
     codec,
     fault::{internal, refuse},
+    membership::Membership,
     rules::{Event, Received, Record},
     settings::Settings,
-    store::{Key, MemberId, Page, Store, StoreError, Stored},
+    store::{Key, Page, Store, StoreError, Stored},
 };
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
@@ -47,10 +51,15 @@ pub(crate) struct Core {
     pub(crate) reads: Arc<Quota>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    /// The id of this process, new at every start.
-    pub(crate) holder: MemberId,
+    /// The membership of this engine in its store.
+    pub(crate) membership: Membership,
+    /// The start of the engine, for the age of leases.
+    pub(crate) started: Instant,
     pub(crate) work: TaskTracker,
+    /// Cancelled when the engine begins to shut down.
     pub(crate) draining: CancellationToken,
+    /// Cancelled when it has left the members of the store.
+    pub(crate) left: CancellationToken,
     /// Signs page tokens.
     pub(crate) secret: [u8; 32],
 }

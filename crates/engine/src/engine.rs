@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use herald_protocol::{AgentName, Error, ErrorKind, Request, TaskId};
 
+use tokio_util::task::TaskTracker;
+
 use crate::{
     agents::{
         profile::{Agent, Profile},
@@ -11,12 +13,13 @@ use crate::{
     },
     budget::{MemoryBudget, Reservation},
     caller::{AgentRoute, Caller},
+    changes,
     core::Core,
     fault::{no_push, refuse, shutting_down},
     janitor::Janitor,
     ops::{cancel, get, list, reply::Reply, send, subscribe},
     read::feed::Feed,
-    store::Position,
+    store::{Position, StoreError},
     turns::{
         dispatcher::Dispatcher,
         recovery::{self, QueuedTasks},
@@ -116,6 +119,7 @@ impl Engine {
     pub fn register(&self, profile: Profile, agent: Arc<dyn Agent>) -> Result<(), RegistryError> {
         let runtime = self.core.registry.register(profile, agent)?;
         Dispatcher::spawn(&self.core, runtime);
+        self.announce();
         Ok(())
     }
 
@@ -123,8 +127,19 @@ impl Engine {
     /// its queued tasks are treated as `queued` says.
     pub async fn remove(&self, name: &AgentName, queued: QueuedTasks) -> Result<(), RegistryError> {
         self.core.registry.remove(name)?;
+        self.announce();
         recovery::treat_queued(&self.core, name, queued).await;
         Ok(())
+    }
+
+    /// Tells the store which agents are served here.
+    fn announce(&self) {
+        let core = Arc::clone(&self.core);
+        self.core.work.spawn(async move {
+            let is_unavailable = |error: &_| matches!(error, StoreError::Unavailable(_));
+            // A member that died joins again, and tells the store then.
+            let _ = core.retry_while_unavailable(|| core.update_served(), is_unavailable).await;
+        });
     }
 
     /// Checks that a call would be served now.
@@ -144,11 +159,20 @@ impl Engine {
     /// Starts the dispatchers and the janitor. The dispatchers also claim the turns that an earlier
     /// process left unfinished.
     pub async fn start_work(&self) -> Result<(), Error> {
+        // The store has logged its error, and the first write tries again.
+        let _ = self.core.member().await;
         for runtime in self.core.registry.snapshot().iter() {
             Dispatcher::spawn(&self.core, Arc::clone(runtime));
         }
         self.core.work.spawn(Janitor::new(&self.core).run());
-        recovery::fail_unserved(&self.core).await
+        // Apart from the work that a shutdown waits for.
+        TaskTracker::new().spawn(changes::keep_alive(Arc::clone(&self.core)));
+        Ok(())
+    }
+
+    /// Sends a heartbeat to the store and looks for members that died. The engine does so periodically.
+    pub async fn heartbeat(&self) -> Result<(), Error> {
+        self.core.heartbeat().await.map(|_| ()).map_err(refuse)
     }
 
     /// Fails tasks whose caller did not answer in time and removes tasks by the retention rules. The
@@ -168,6 +192,8 @@ impl Engine {
         if tokio::time::timeout(grace, core.work.wait()).await.is_err() {
             tracing::warn!("some turns did not finish in time; the next start takes them up");
         }
+        core.left.cancel();
+        core.leave().await;
     }
 
     /// The agents with running turns, by name, each with the number of its turns.

@@ -39,9 +39,14 @@ pub(crate) fn refuse(error: StoreError) -> Error {
                 "tasks cannot be stored or read now; try again later",
             )
         }
-        StoreError::Conflict | StoreError::Fenced | StoreError::Duplicate(_) => {
-            internal(&error.to_string())
+        StoreError::NotMember => {
+            tracing::warn!("this server is no longer a member of its store");
+            Error::new(ErrorKind::Unavailable, "this server has left its store; try again later")
         }
+        StoreError::Conflict
+        | StoreError::Fenced
+        | StoreError::Locked
+        | StoreError::Duplicate(_) => internal(&error.to_string()),
         StoreError::Corrupt(cause) => internal(&cause),
         StoreError::TooLarge(_) => internal(&error.to_string()),
     }

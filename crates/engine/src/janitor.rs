@@ -1,8 +1,8 @@
 //! Janitor: fails tasks whose caller did not answer in time and removes tasks by the retention rules.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use herald_protocol::{Error, Timestamp};
+use herald_protocol::{AgentName, Error, Timestamp};
 
 use crate::{
     core::Core,
@@ -11,35 +11,43 @@ use crate::{
     turns::{
         ending::end,
         failure::{self, UNANSWERED},
+        recovery,
     },
 };
 
 /// Tasks in one batch. A small batch keeps the store's writer free for callers.
 const BATCH: usize = 64;
 
-/// The janitor of one engine.
+/// The janitor of one engine. Only that of the leading node changes tasks.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     core: Arc<Core>,
+    /// When each agent was first found unserved.
+    unserved: HashMap<AgentName, Duration>,
 }
 
 impl Janitor {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
-        Self { core: Arc::clone(core) }
+        Self { core: Arc::clone(core), unserved: HashMap::new() }
     }
 
     /// Sweeps periodically until the engine shuts down.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         loop {
+            if self.core.membership.is_leader()
+                && let Err(error) = recovery::fail_unserved(&self.core, &mut self.unserved).await
+            {
+                tracing::warn!(%error, "the search for agents that nobody serves failed; the next one tries again");
+            }
             tokio::select! {
                 () = tokio::time::sleep(self.core.settings.sweep_every) => {}
                 () = self.core.draining.cancelled() => return,
             }
             // A fallback for a lost wake-up: every dispatcher reads the store again.
-            for runtime in self.core.registry.snapshot().iter() {
-                runtime.wake();
-            }
-            if let Err(error) = self.sweep().await {
+            self.core.wake_dispatchers();
+            if self.core.membership.is_leader()
+                && let Err(error) = self.sweep().await
+            {
                 tracing::warn!(%error, "the sweep for expired tasks failed; the next one tries again");
             }
         }

@@ -18,6 +18,7 @@ mod engine;
 mod fault;
 mod idempotency;
 mod janitor;
+mod membership;
 pub mod metrics;
 mod ops;
 mod read;

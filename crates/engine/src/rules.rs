@@ -100,8 +100,8 @@ pub enum Command {
         metadata: Option<Metadata>,
         /// The span it is received in.
         trace: Option<TraceContext>,
-        /// The process that takes it. Every other holder of a turn is dead.
-        living: MemberId,
+        /// The holder of the last turn, if that member is dead.
+        dead: Option<MemberId>,
     },
     /// End the task.
     Cancel {
@@ -130,6 +130,14 @@ pub enum Command {
     Write(Chunk),
     /// Answer directly.
     Reply(Arc<Message>),
+    /// Fail the task because its caller did not answer. Nothing happens unless the task has waited for
+    /// its caller since then, without a turn.
+    Expire {
+        /// The time of the status with the question.
+        since: Timestamp,
+        /// The last message of the task.
+        message: Arc<Message>,
+    },
     /// Let go of the turn without an event. The epoch grows, so that whoever let go can no longer write.
     Release,
 }
@@ -218,16 +226,17 @@ impl Record {
         self.run.holder.is_some() && !self.hidden && self.state() != TaskState::Working
     }
 
-    /// True if a message that `living` receives now can begin the next turn in the same write.
-    pub fn is_free(&self, living: MemberId) -> bool {
-        let held = self.run.holder.is_some() && !self.is_left_behind(living);
+    /// True if a message that arrives now can begin the next turn in the same write. `dead` is the
+    /// holder of the last turn, if that member is dead.
+    pub fn is_free(&self, dead: Option<MemberId>) -> bool {
+        let held = self.run.holder.is_some() && !self.is_left_behind(dead);
         self.run.unread.is_empty() && !held
     }
 
-    /// True if a process died after its turn had settled and before the turn was released. To run
+    /// True if a member died after its turn had settled and before the turn was released. To run
     /// that turn again would do its work twice.
-    fn is_left_behind(&self, living: MemberId) -> bool {
-        self.has_settled() && self.run.holder != Some(living)
+    fn is_left_behind(&self, dead: Option<MemberId>) -> bool {
+        self.has_settled() && self.run.holder == dead
     }
 
     /// True if a pause is worth a snapshot. Each is paid for by the events since the one before, so
@@ -263,9 +272,9 @@ pub fn decide(
     let (mut unhide, mut limited) = (false, false);
     let stays = matches!(command, Command::Ask(..));
     let event = match command {
-        Command::Receive { message, accepted_output_modes, metadata, trace, living } => {
+        Command::Receive { message, accepted_output_modes, metadata, trace, dead } => {
             limited = true;
-            if record.is_left_behind(living) {
+            if record.is_left_behind(dead) {
                 release(&mut run);
             }
             if run.unread.len() >= limits.unread {
@@ -342,6 +351,17 @@ pub fn decide(
             check_content((&message.parts, message.metadata.as_ref()))?;
             run = ended(run);
             Some(Event::Reply(spoken(message, &record.task)))
+        }
+        Command::Expire { since, message } => {
+            let waits =
+                record.state().is_interrupted() && run.unread.is_empty() && run.holder.is_none();
+            if waits && record.task.status.timestamp == Some(since) {
+                run = ended(run);
+                let message = with_ids(message, &record.task);
+                Some(Event::Status(status(TaskState::Failed, Some(message), now), None))
+            } else {
+                None
+            }
         }
         Command::Release => {
             release(&mut run);
@@ -429,6 +449,7 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         | Command::Ask(..)
         | Command::Write(_)
         | Command::Reply(_)
+        | Command::Expire { .. }
         | Command::Release => lost("the task has ended"),
     };
     error.with("state", state)

@@ -25,6 +25,16 @@ pub struct Settings {
     pub keep_tasks: Option<u64>,
     /// Keep at most so many bytes of log per tenant.
     pub keep_bytes: Option<u64>,
+    /// The name of this node among the members of the store.
+    pub node: String,
+    /// The time between two heartbeats.
+    pub heartbeat_every: Duration,
+    /// A member that sends no heartbeat for so long is declared dead, and others take over its turns.
+    pub lease: Duration,
+    /// The tasks of an agent that no member serves fail after this time.
+    pub unserved_after: Duration,
+    /// How long a caller waits for its write. The write itself goes on.
+    pub commit_wait: Duration,
     /// How often to look for what has expired.
     pub sweep_every: Duration,
     /// Whether the debug log shows what callers and agents say, or only how much.
@@ -44,6 +54,11 @@ impl Default for Settings {
             keep_for: Some(Duration::from_secs(30 * 24 * 3600)),
             keep_tasks: Some(1_000_000),
             keep_bytes: Some(10 << 30),
+            node: "herald".to_owned(),
+            heartbeat_every: Duration::from_secs(1),
+            lease: Duration::from_secs(15),
+            unserved_after: Duration::from_secs(600),
+            commit_wait: Duration::from_secs(10),
             sweep_every: Duration::from_secs(30),
             log_content: false,
             trace: None,

@@ -4,6 +4,7 @@
 pub mod conformance;
 #[cfg(feature = "test-util")]
 pub mod flaky;
+mod member;
 pub mod sqlite;
 
 use std::fmt;
@@ -13,6 +14,8 @@ use bytes::Bytes;
 use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Timestamp};
 
 use crate::metrics::StoreMetrics;
+
+pub use member::{Member, MemberId, MemberKind, Membership};
 
 /// Owner of a task. Other callers cannot name it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -155,10 +158,6 @@ pub struct Run {
     pub holder: Option<MemberId>,
 }
 
-/// Id of a member: one life of a node, or a worker. A new start of a node is another member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MemberId(pub u128);
-
 /// The part of a task that every append rewrites. It stays small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
@@ -238,6 +237,8 @@ pub struct Append {
     pub expect: Version,
     /// The writer's claim, if it writes under one: refused when a newer claim exists.
     pub fence: Option<Epoch>,
+    /// The member that writes. A dead one is refused.
+    pub writer: MemberId,
     /// The header after the events.
     pub header: Header,
     /// The events, numbered from `expect.head + 1`. May be empty when only the run changes.
@@ -331,6 +332,10 @@ pub enum StoreError {
     Conflict,
     /// A newer claim exists; the writer has lost the task.
     Fenced,
+    /// The writer is not a living member, or no longer one. It must stop its turns and join again.
+    NotMember,
+    /// Another turn of the conversation runs, and the agent is serial. It is due once that has stopped.
+    Locked,
     /// The idempotency key is taken.
     Duplicate(Original),
     /// The store cannot be used now: the disk is full, read-only or gone. The text is for the log.
@@ -344,8 +349,9 @@ pub enum StoreError {
 /// Durable tasks. Whatever [`Store::append`] returned `Ok` for survives a power cut.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Writes events, header, snapshot and key in one transaction, if the claim still stands
-    /// and the task is still at `expect`, in this order. The only write of task state. Returns the new head.
+    /// Writes events, header, snapshot and key in one transaction, if the writer lives, the claim still
+    /// stands and the task is still at `expect`, in this order. The only write of task state. Returns
+    /// the new head.
     async fn append(&self, append: Append) -> Result<Seq, StoreError>;
 
     /// Everything stored of one task. A task whose log has more than `limit` bytes is not read:
@@ -370,31 +376,30 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         query: HistoryQuery,
     ) -> Result<Vec<(TaskId, Stored)>, StoreError>;
 
-    /// The agents whose tasks have something to do, whoever holds them.
-    async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError>;
+    /// The agents that have tasks with something to do and that no living member serves.
+    async fn agents_unserved(&self) -> Result<Vec<AgentName>, StoreError>;
 
-    /// Tasks of an agent with something to do that no living process holds, oldest first. `living`
-    /// names the caller's own process: what an earlier life held counts as free.
-    async fn due(
-        &self,
-        agent: &AgentName,
-        living: MemberId,
-        limit: usize,
-    ) -> Result<Vec<Due>, StoreError>;
+    /// Tasks of an agent with something to do that no living member holds, oldest first.
+    async fn due(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError>;
 
     /// Makes an agent serial: from now on the store keeps its waiting tasks in the order of their
-    /// messages, for [`Store::next_serial`]. A task that another process than `living` holds waits, too.
-    async fn enable_serial(&self, agent: &AgentName, living: MemberId) -> Result<(), StoreError>;
+    /// messages, for [`Store::next_serial`], and every claim locks its conversation. A claim is refused
+    /// with [`StoreError::Locked`] while the conversation is locked, also by the same member.
+    async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError>;
 
     /// As [`Store::due`], but in the order in which the waiting messages were accepted, and without
-    /// the conversations in `busy`. Call [`Store::enable_serial`] for the agent first. The cost depends
+    /// locked conversations. Call [`Store::enable_serial`] for the agent first. The cost depends
     /// neither on the number of waiting tasks nor on the number of conversations.
-    async fn next_serial(
+    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError>;
+
+    /// Frees a conversation once the agent of its turn has stopped. Nothing happens unless `me` has
+    /// locked it.
+    async fn unlock_conversation(
         &self,
         agent: &AgentName,
-        busy: &[Conversation],
-        limit: usize,
-    ) -> Result<Vec<Due>, StoreError>;
+        conversation: &Conversation,
+        me: MemberId,
+    ) -> Result<(), StoreError>;
 
     /// The result of an earlier send with this idempotency key.
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError>;
@@ -410,6 +415,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Removes up to `limit` finished tasks that retention no longer keeps, the oldest first, with
     /// their events and keys. Returns how many it removed.
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
+
+    /// Joins the members under a fresh id. Only members can write.
+    async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError>;
+
+    /// Says which agents a member serves, in place of what it said before.
+    /// [`StoreError::NotMember`] if it is dead.
+    async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError>;
+
+    /// Counts a heartbeat of a member and returns every living member. [`StoreError::NotMember`] if it
+    /// is dead. It costs no write to a disk.
+    async fn heartbeat(&self, me: MemberId) -> Result<Membership, StoreError>;
+
+    /// Declares a member dead if its heartbeat is still `seen`, and makes everything due that it held.
+    /// Its conversations are free. Returns false if it lives on, or was dead before.
+    async fn mark_dead(&self, member: MemberId, seen: u64) -> Result<bool, StoreError>;
+
+    /// Leaves: everything that the member held is due at once, and its conversations are free.
+    async fn leave(&self, me: MemberId) -> Result<(), StoreError>;
 
     /// Checks that a write would succeed now.
     async fn probe(&self) -> Result<(), StoreError>;
@@ -436,6 +459,8 @@ impl StoreError {
             Self::Unavailable(_)
             | Self::Conflict
             | Self::Fenced
+            | Self::NotMember
+            | Self::Locked
             | Self::Duplicate(_)
             | Self::TooLarge(_) => self,
         }
@@ -447,6 +472,8 @@ impl fmt::Display for StoreError {
         match self {
             Self::Conflict => f.write_str("another writer changed the task first"),
             Self::Fenced => f.write_str("a newer claim exists"),
+            Self::NotMember => f.write_str("the writer is not a living member"),
+            Self::Locked => f.write_str("another turn of the conversation runs"),
             Self::Duplicate(_) => f.write_str("the idempotency key is taken"),
             Self::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
             Self::Corrupt(cause) => write!(f, "the store is corrupt: {cause}"),

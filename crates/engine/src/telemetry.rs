@@ -46,8 +46,10 @@ impl Engine {
         }
         let name = "herald_tasks_waiting";
         text.metric(name, "gauge", "Tasks that wait for a free permit of their agent, up to 1000.");
-        for runtime in &agents {
-            let due = core.store.due(&runtime.profile.name, core.holder, WAITING);
+        // Every node would count the same tasks, so one of them does.
+        let counted = if core.membership.is_leader() { &agents[..] } else { &[] };
+        for runtime in counted {
+            let due = core.store.due(&runtime.profile.name, WAITING);
             // A store in trouble shows in its own metrics.
             if let Ok(due) = due.await {
                 text.value(name, &[agent(runtime)], due.len());

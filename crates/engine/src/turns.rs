@@ -2,6 +2,7 @@
 
 pub(crate) mod caught;
 pub(crate) mod claim;
+pub(crate) mod conversation_lock;
 pub(crate) mod dispatcher;
 pub(crate) mod ending;
 pub(crate) mod failure;

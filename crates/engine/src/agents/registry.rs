@@ -93,11 +93,6 @@ impl Registry {
         Ok(removed)
     }
 
-    /// A receiver that is woken by every change.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Agents>> {
-        self.agents.subscribe()
-    }
-
     fn change<T>(
         &self,
         change: impl FnOnce(&mut Agents) -> Result<T, RegistryError>,

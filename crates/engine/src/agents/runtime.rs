@@ -1,5 +1,4 @@
-//! Runtime of one agent: its profile, its concurrency permits, its conversation locks, and the
-//! waker of its dispatcher.
+//! Runtime of one agent: its profile, its concurrency permits, and the waker of its dispatcher.
 
 use std::{
     collections::HashSet,
@@ -13,7 +12,7 @@ use crate::{
     agents::profile::{Agent, Profile},
     budget::Reservation,
     metrics::AgentMetrics,
-    store::{Conversation, Key},
+    store::Key,
 };
 
 /// One agent and the limits that it runs under.
@@ -32,8 +31,6 @@ pub(crate) struct AgentRuntime {
     pub(crate) metrics: AgentMetrics,
     /// Tasks whose stored data cannot be read. The dispatcher skips them.
     quarantined: Mutex<HashSet<Key>>,
-    /// Conversations with a running turn. Used only if the agent is serial.
-    locked: Mutex<HashSet<Conversation>>,
 }
 
 /// Permission to run one turn, with the resources that the turn holds. Dropping it returns them.
@@ -42,8 +39,6 @@ pub(crate) struct TurnPermit {
     permit: Arc<PausablePermit>,
     /// The memory of the turn, once it is reserved.
     _memory: Option<Reservation>,
-    /// The lock on the turn's conversation, if the agent is serial.
-    conversation: Option<ConversationLock>,
 }
 
 /// A concurrency permit that a turn exchanges for a cheaper one while it waits for its caller. Both
@@ -53,14 +48,6 @@ pub(crate) struct PausablePermit {
     running: Arc<Semaphore>,
     paused: Arc<Semaphore>,
     held: Mutex<OwnedSemaphorePermit>,
-}
-
-/// An exclusive lock on one conversation. Dropping it wakes the dispatcher, which may then begin the
-/// next turn of the conversation.
-#[derive(Debug)]
-pub(crate) struct ConversationLock {
-    runtime: Arc<AgentRuntime>,
-    conversation: Conversation,
 }
 
 impl PausablePermit {
@@ -93,18 +80,6 @@ impl TurnPermit {
     pub(crate) fn with_memory(self, memory: Reservation) -> Self {
         Self { _memory: Some(memory), ..self }
     }
-
-    /// Adds the lock on a conversation.
-    pub(crate) fn with_conversation(self, conversation: Option<ConversationLock>) -> Self {
-        Self { conversation: conversation.or(self.conversation), ..self }
-    }
-}
-
-impl Drop for ConversationLock {
-    fn drop(&mut self) {
-        self.runtime.locked().remove(&self.conversation);
-        self.runtime.wake();
-    }
 }
 
 impl AgentRuntime {
@@ -120,7 +95,6 @@ impl AgentRuntime {
             retired: CancellationToken::new(),
             metrics: AgentMetrics::default(),
             quarantined: Mutex::default(),
-            locked: Mutex::default(),
         }
     }
 
@@ -138,7 +112,7 @@ impl AgentRuntime {
     fn permit(&self, held: OwnedSemaphorePermit) -> TurnPermit {
         let (running, paused) = (Arc::clone(&self.running), Arc::clone(&self.paused));
         let permit = Arc::new(PausablePermit { running, paused, held: Mutex::new(held) });
-        TurnPermit { permit, _memory: None, conversation: None }
+        TurnPermit { permit, _memory: None }
     }
 
     /// The number of turns in memory: those that work and those that wait for their caller.
@@ -167,25 +141,6 @@ impl AgentRuntime {
 
     fn quarantined_tasks(&self) -> MutexGuard<'_, HashSet<Key>> {
         self.quarantined.lock().expect("nothing panics while it holds this lock")
-    }
-
-    /// Locks a conversation for one turn. The caller must know that it is not locked: only the
-    /// dispatcher locks, and it selects among the conversations that are not.
-    pub(crate) fn lock_conversation(
-        self: &Arc<Self>,
-        conversation: Conversation,
-    ) -> ConversationLock {
-        self.locked().insert(conversation.clone());
-        ConversationLock { runtime: Arc::clone(self), conversation }
-    }
-
-    /// The conversations with a running turn.
-    pub(crate) fn locked_conversations(&self) -> Vec<Conversation> {
-        self.locked().iter().cloned().collect()
-    }
-
-    fn locked(&self) -> MutexGuard<'_, HashSet<Conversation>> {
-        self.locked.lock().expect("nothing panics while it holds this lock")
     }
 
     /// Wakes the dispatcher, because the store may have a due task.

@@ -28,7 +28,10 @@ pub(crate) async fn cancel(
     let write = Write { commands, ..Write::default() };
     let (notifier, stopped) = (Arc::clone(core), Arc::clone(&cached));
     let notify = move |written: &mut Written| {
-        if !stopped.stop(metadata.clone()) {
+        // A living member that holds the task stops its own turn.
+        let holder = written.holder_before.filter(|it| Some(*it) != notifier.membership.id());
+        let elsewhere = holder.is_some_and(|it| notifier.membership.is_known_alive(it));
+        if !stopped.stop(metadata.clone()) && !elsewhere {
             notify_ended(&notifier, &written.record, metadata);
         }
     };

@@ -169,16 +169,21 @@ async fn accept(
     let mut message = send.message;
     message.task_id = Some(record.task.id.clone());
     message.context_id = Some(record.task.context_id.clone());
+    let me = core.member().await.map_err(refuse)?;
+    let dead = match record.run.holder {
+        Some(holder) if core.is_dead(holder).await.map_err(refuse)? => Some(holder),
+        Some(_) | None => None,
+    };
     let mut commands = vec![Command::Receive {
         message: message.into(),
         accepted_output_modes: send.configuration.accepted_output_modes,
         metadata: send.metadata,
         trace: send.trace,
-        living: core.holder,
+        dead,
     }];
     // A task with a turn under way is taken up again by that turn's own end, and where turns have
     // an order only the dispatcher knows whose turn it is.
-    let idle = is_new || record.is_free(core.holder);
+    let idle = is_new || record.is_free(dead);
     let permit = if idle && !runtime.profile.serial { runtime.try_acquire() } else { None };
     // Without free memory it waits in the store.
     let permit = permit.and_then(|permit| {
@@ -186,19 +191,19 @@ async fn accept(
         Some(permit.with_memory(reservation))
     });
     if permit.is_some() {
-        commands.push(Command::Begin(core.holder));
+        commands.push(Command::Begin(me));
     }
     let keep_first = operation.is_streaming();
     // Moved into the write, because a second handle would force a copy of the task.
     let fresh = is_new.then_some(record);
-    let write = Write { fence: None, commands, dedup, fresh, keep_first };
+    let write = Write { commands, dedup, fresh, keep_first, ..Write::default() };
     let supervisor = Supervisor::new(core);
     let started = Arc::clone(&cached);
     let written = core
         .commit_detached(Arc::clone(&cached), write, move |written| match permit {
             Some(permit) if written.claimed => {
                 let (record, received) = (written.record.clone(), written.received.take());
-                supervisor.start(started, &runtime, permit, record, received);
+                supervisor.start(started, &runtime, (permit, None), record, received);
             }
             Some(_) | None => runtime.wake(),
         })

@@ -5,6 +5,7 @@
 mod append;
 mod feed;
 mod list;
+mod members;
 mod read;
 mod sweep;
 mod turns;
@@ -14,7 +15,9 @@ use std::{ops::AsyncFn, sync::Arc};
 use bytes::Bytes;
 use herald_protocol::{Seq, TaskState, Timestamp};
 
-use super::{Append, Dedup, Header, Key, Kind, MemberId, Owner, Run, Snapshot, Store, Version};
+use super::{
+    Append, Dedup, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store, Version,
+};
 
 /// Names the check that was running when a panic passes through.
 struct Named(&'static str);
@@ -33,12 +36,13 @@ macro_rules! checks {
         $($({
             let _named = Named(stringify!($check));
             let store: Arc<dyn Store> = Arc::new($make().await);
+            join(&*store, LIVING).await;
             Box::pin($module::$check(store)).await;
         })*)*
     };
 }
 
-/// Runs every check, each on a fresh and empty store from `make`.
+/// Runs every check, each on a fresh and empty store from `make`, which [`LIVING`] has joined.
 ///
 /// # Panics
 ///
@@ -97,10 +101,19 @@ where
         },
         turns::{
             work_is_due_until_somebody_holds_it,
-            what_a_dead_process_held_is_due,
+            what_a_dead_member_held_is_due,
             the_oldest_work_is_due_first,
             serial_work_is_due_by_its_message,
+            a_serial_conversation_has_one_turn,
+            an_agent_that_is_not_serial_has_many_turns,
             a_paused_task_is_found_after_its_time,
+        },
+        members::{
+            only_members_can_write,
+            members_know_each_other,
+            a_member_that_moves_is_not_marked_dead,
+            what_a_member_held_is_due_when_it_leaves,
+            agents_with_work_are_unserved_until_a_member_serves_them,
         },
         sweep::{
             old_tasks_go_first,
@@ -152,6 +165,7 @@ fn create(key: Key, now: i64) -> Append {
         key,
         expect: Version::default(),
         fence: None,
+        writer: LIVING,
         header,
         events,
         snapshot: None,
@@ -169,7 +183,16 @@ fn finish(key: Key, now: i64) -> Append {
     let run = Run { turn: 1, attempt: 1, epoch: 1, ..Run::default() };
     let header = Header { bytes: 27, run, ..header(TaskState::Completed, now) };
     let snapshot = Some(snapshot(4));
-    Append { key, expect: Version::new(1, 0), fence: None, header, events, snapshot, dedup: None }
+    Append {
+        key,
+        expect: Version::new(1, 0),
+        fence: None,
+        writer: LIVING,
+        header,
+        events,
+        snapshot,
+        dedup: None,
+    }
 }
 
 fn snapshot(seq: Seq) -> Snapshot {
@@ -192,5 +215,28 @@ async fn finished(store: &dyn Store, key: Key, now: i64) {
     store.append(finish(key, now)).await.unwrap();
 }
 
+/// Takes up the message of [`create`].
+fn claim(key: Key, holder: MemberId) -> Append {
+    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(holder), ..Run::default() };
+    let header = Header { run, ..header(TaskState::Working, 1) };
+    Append { expect: Version::new(1, 0), header, events: vec![], ..create(key, 1) }
+}
+
+async fn due(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {
+    let due = store.due(&agent.into(), limit).await.unwrap();
+    due.into_iter().map(|due| due.key.task.to_string()).collect()
+}
+
+async fn join(store: &dyn Store, member: MemberId) {
+    store.join(member, MemberKind::Node, "node").await.unwrap();
+}
+
+/// The death of a member that has sent no heartbeat.
+async fn die(store: &dyn Store, member: MemberId) {
+    assert_eq!(store.mark_dead(member, 0).await, Ok(true));
+}
+
+/// The member that writes, and two that join where a check needs them.
 const LIVING: MemberId = MemberId(0x11);
+const OTHER: MemberId = MemberId(0x22);
 const DEAD: MemberId = MemberId(0x99);

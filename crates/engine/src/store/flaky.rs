@@ -12,7 +12,8 @@ use crate::metrics::StoreMetrics;
 
 use super::{
     Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
-    MemberId, Original, Page, Position, Retention, Store, StoreError, Stored, sqlite::Sqlite,
+    MemberId, MemberKind, Membership, Original, Page, Position, Retention, Store, StoreError,
+    Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -155,31 +156,31 @@ impl Store for Flaky {
         self.store.conversation_history(query).await
     }
 
-    async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError> {
-        self.store.agents_at_work().await
+    async fn agents_unserved(&self) -> Result<Vec<AgentName>, StoreError> {
+        self.store.agents_unserved().await
     }
 
-    async fn due(
-        &self,
-        agent: &AgentName,
-        living: MemberId,
-        limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
-        self.store.due(agent, living, limit).await
+    async fn due(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.store.due(agent, limit).await
     }
 
-    async fn enable_serial(&self, agent: &AgentName, living: MemberId) -> Result<(), StoreError> {
+    async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError> {
         self.write()?;
-        self.store.enable_serial(agent, living).await
+        self.store.enable_serial(agent).await
     }
 
-    async fn next_serial(
+    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.store.next_serial(agent, limit).await
+    }
+
+    async fn unlock_conversation(
         &self,
         agent: &AgentName,
-        busy: &[Conversation],
-        limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
-        self.store.next_serial(agent, busy, limit).await
+        conversation: &Conversation,
+        me: MemberId,
+    ) -> Result<(), StoreError> {
+        self.write()?;
+        self.store.unlock_conversation(agent, conversation, me).await
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {
@@ -197,6 +198,30 @@ impl Store for Flaky {
 
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError> {
         self.store.sweep(retention, limit).await
+    }
+
+    async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError> {
+        self.write()?;
+        self.store.join(id, kind, name).await
+    }
+
+    async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError> {
+        self.write()?;
+        self.store.serve(me, agents).await
+    }
+
+    async fn heartbeat(&self, me: MemberId) -> Result<Membership, StoreError> {
+        self.store.heartbeat(me).await
+    }
+
+    async fn mark_dead(&self, member: MemberId, seen: u64) -> Result<bool, StoreError> {
+        self.write()?;
+        self.store.mark_dead(member, seen).await
+    }
+
+    async fn leave(&self, me: MemberId) -> Result<(), StoreError> {
+        self.write()?;
+        self.store.leave(me).await
     }
 
     async fn probe(&self) -> Result<(), StoreError> {

@@ -14,6 +14,8 @@ mod growth;
 mod inspect;
 mod job;
 mod list;
+mod locks;
+mod members;
 mod names;
 mod open;
 mod prepared;
@@ -41,7 +43,7 @@ use crate::metrics::StoreMetrics;
 
 use super::{
     Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
-    MemberId, Original, Page, Retention, Store, StoreError, Stored,
+    MemberId, MemberKind, Membership, Original, Page, Retention, Store, StoreError, Stored,
 };
 
 pub use error::OpenError;
@@ -49,12 +51,14 @@ pub use inspect::{Form, Health, Inspection};
 
 use checkpoint::Checkpoints;
 use job::{Job, Queued, Work};
+use locks::Unlock;
+use members::{Heartbeats, Join, Leave, MarkDead, Serve};
 use open::Opened;
 use reader::Readers;
 use rows::Fault;
 use serial_queue::EnableSerial;
 use sweep::Removal;
-use writer::{Probe, Writer};
+use writer::{Probe, Shared, Writer};
 
 /// Writes that may wait for the writer; whoever comes then waits for a place.
 const QUEUE: usize = 1024;
@@ -86,6 +90,7 @@ pub struct Sqlite {
     /// Last of what is connected: they hold the lock.
     readers: Arc<Readers>,
     long_reads: Semaphore,
+    heartbeats: Arc<Heartbeats>,
     metrics: Arc<StoreMetrics>,
     secret: [u8; 32],
 }
@@ -137,11 +142,19 @@ impl Sqlite {
         readers: impl FnOnce(Arc<Mutex<Connection>>) -> Readers,
         mut threads: Vec<JoinHandle<()>>,
     ) -> Result<Self, OpenError> {
-        let Opened { conn, next, secret, files } = opened;
+        let Opened { conn, next, secret, members, files } = opened;
+        let heartbeats = Arc::new(Heartbeats::default());
+        for member in members {
+            heartbeats.start(member);
+        }
         let conn = Arc::new(Mutex::new(conn));
         let metrics = Arc::new(StoreMetrics::default());
-        let shared = (Arc::clone(&conn), Arc::clone(&metrics));
-        let writer = Writer::new(shared.0, checkpoints, files, next, shared.1);
+        let shared = Shared {
+            conn: Arc::clone(&conn),
+            heartbeats: Arc::clone(&heartbeats),
+            metrics: Arc::clone(&metrics),
+        };
+        let writer = Writer::new(shared, checkpoints, files, next);
         let (jobs, queue) = mpsc::channel(QUEUE);
         let thread = std::thread::Builder::new()
             .name("herald-store".into())
@@ -156,6 +169,7 @@ impl Sqlite {
             #[cfg(feature = "test-util")]
             conn,
             long_reads: Semaphore::new(LONG_READS),
+            heartbeats,
             metrics,
             secret,
         })
@@ -224,30 +238,30 @@ impl Store for Sqlite {
         self.read_long(move |conn| list::conversation_history(conn, &query)).await
     }
 
-    async fn agents_at_work(&self) -> Result<Vec<AgentName>, StoreError> {
-        self.readers.with(reader::agents_at_work)
+    async fn agents_unserved(&self) -> Result<Vec<AgentName>, StoreError> {
+        self.readers.with(reader::agents_unserved)
     }
 
-    async fn due(
+    async fn due(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.readers.with(|conn| reader::due(conn, agent, limit))
+    }
+
+    async fn enable_serial(&self, agent: &AgentName) -> Result<(), StoreError> {
+        self.write(EnableSerial(agent.clone())).await
+    }
+
+    async fn next_serial(&self, agent: &AgentName, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.readers.with(|conn| serial_queue::next_serial(conn, agent, limit))
+    }
+
+    async fn unlock_conversation(
         &self,
         agent: &AgentName,
-        living: MemberId,
-        limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
-        self.readers.with(|conn| reader::due(conn, agent, living, limit))
-    }
-
-    async fn enable_serial(&self, agent: &AgentName, living: MemberId) -> Result<(), StoreError> {
-        self.write(EnableSerial(agent.clone(), living)).await
-    }
-
-    async fn next_serial(
-        &self,
-        agent: &AgentName,
-        busy: &[Conversation],
-        limit: usize,
-    ) -> Result<Vec<Due>, StoreError> {
-        self.readers.with(|conn| serial_queue::next_serial(conn, agent, busy, limit))
+        conversation: &Conversation,
+        me: MemberId,
+    ) -> Result<(), StoreError> {
+        let (agent, conversation) = (agent.clone(), conversation.clone());
+        self.write(Unlock { agent, conversation, me }).await
     }
 
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError> {
@@ -271,6 +285,47 @@ impl Store for Sqlite {
             removed += self.write(Removal(rows)).await?;
         }
         Ok(removed)
+    }
+
+    async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError> {
+        self.heartbeats.start(id);
+        let name = name.to_owned();
+        let joined = self.write(Join { id, kind, name }).await;
+        joined.inspect_err(|_| self.heartbeats.stop(id))
+    }
+
+    async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError> {
+        self.write(Serve { me, agents: agents.to_vec() }).await
+    }
+
+    async fn heartbeat(&self, me: MemberId) -> Result<Membership, StoreError> {
+        if !self.heartbeats.count(me) {
+            return Err(StoreError::NotMember);
+        }
+        let mut members = self.readers.with(members::living)?;
+        if !members.iter().any(|member| member.id == me) {
+            self.heartbeats.stop(me);
+            return Err(StoreError::NotMember);
+        }
+        let counters = self.heartbeats.lock();
+        for member in &mut members {
+            member.heartbeat = counters.get(&member.id).copied().unwrap_or_default();
+        }
+        Ok(Membership { members, now: None })
+    }
+
+    async fn mark_dead(&self, member: MemberId, seen: u64) -> Result<bool, StoreError> {
+        let died = self.write(MarkDead { member, seen }).await?;
+        if died {
+            self.heartbeats.stop(member);
+        }
+        Ok(died)
+    }
+
+    async fn leave(&self, me: MemberId) -> Result<(), StoreError> {
+        self.write(Leave(me)).await?;
+        self.heartbeats.stop(me);
+        Ok(())
     }
 
     async fn probe(&self) -> Result<(), StoreError> {

@@ -9,9 +9,12 @@ use crate::{
     agents::runtime::{AgentRuntime, TurnPermit},
     commit::{Refusal, Write},
     core::Core,
+    fault::refuse,
     rules::Command,
     store::{Conversation, Due},
-    turns::{ending::notify_ended, recovery, supervisor::Supervisor},
+    turns::{
+        conversation_lock::ConversationLock, ending::notify_ended, recovery, supervisor::Supervisor,
+    },
 };
 
 /// The result of a claim.
@@ -45,7 +48,8 @@ pub(crate) async fn claim(
     if record.run.epoch != due.epoch {
         return Ok(Claim::Lost);
     }
-    let command = recovery::command(&record, due.holder, &runtime.profile, core.holder);
+    let me = core.member().await.map_err(refuse)?;
+    let command = recovery::command(&record, due.holder, &runtime.profile, me);
     let (task, agent) = (&cached.key.task, &runtime.profile.name);
     if let Command::Report(..) = &command {
         tracing::warn!(%task, %agent, "a turn was left unfinished by a stopped server and may not be repeated: its task fails");
@@ -59,11 +63,10 @@ pub(crate) async fn claim(
     } else {
         permit
     };
-    let conversation = (runs && runtime.profile.serial).then(|| {
+    let conversation = runtime.profile.serial.then(|| {
         let context = record.task.context_id.clone();
-        runtime.lock_conversation(Conversation { owner: cached.key.owner.clone(), context })
+        Conversation { owner: cached.key.owner.clone(), context }
     });
-    let permit = permit.with_conversation(conversation);
     // A message that arrived since the read may have begun another turn. The fence then refuses this
     // write, which was decided for the turn before.
     let fence = Some(due.epoch);
@@ -74,7 +77,10 @@ pub(crate) async fn claim(
     let written = core
         .commit_detached(cached, write, move |written| {
             if runs && written.claimed {
-                supervisor.start(started, &turn_runtime, permit, written.record.clone(), None);
+                let lock =
+                    conversation.map(|it| ConversationLock::new(&notifier, &turn_runtime, it, me));
+                let resources = (permit, lock);
+                supervisor.start(started, &turn_runtime, resources, written.record.clone(), None);
             } else if ends {
                 // The agent may have delegated the task; it can now cancel that work.
                 notify_ended(&notifier, &written.record, None);
@@ -88,7 +94,8 @@ pub(crate) async fn claim(
         Err(Refusal::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => {
             Ok(Claim::Lost)
         }
-        Err(Refusal::Fenced | Refusal::Duplicate(_)) => Ok(Claim::Lost),
+        Err(Refusal::Fenced | Refusal::Locked | Refusal::Duplicate(_)) => Ok(Claim::Lost),
+        Err(refusal @ Refusal::NotMember) => Err(refusal.into()),
         Err(Refusal::Error(error)) => Err(error),
     }
 }

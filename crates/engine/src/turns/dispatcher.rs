@@ -42,7 +42,7 @@ impl Dispatcher {
     async fn run(&self) {
         let name = &self.runtime.profile.name;
         if self.runtime.profile.serial {
-            let enable = || self.core.store.enable_serial(name, self.core.holder);
+            let enable = || self.core.store.enable_serial(name);
             // The store has logged its error. Without the serial queue no turn can begin.
             if self.core.retry_while_unavailable(enable, |_| true).await.is_err() {
                 return;
@@ -91,9 +91,8 @@ impl Dispatcher {
     async fn due(&self, limit: usize) -> Result<Vec<Due>, StoreError> {
         let (name, store) = (&self.runtime.profile.name, &self.core.store);
         if self.runtime.profile.serial {
-            let busy = self.runtime.locked_conversations();
-            return store.next_serial(name, &busy, limit).await;
+            return store.next_serial(name, limit).await;
         }
-        store.due(name, self.core.holder, limit).await
+        store.due(name, limit).await
     }
 }

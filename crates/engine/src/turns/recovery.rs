@@ -1,6 +1,10 @@
 //! Recovery: the treatment of turns that a dead member left, and of tasks whose agent nobody serves.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use herald_protocol::{AgentName, Error};
 
@@ -51,13 +55,24 @@ pub(crate) fn command(
     }
 }
 
-/// Fails the tasks of agents that nobody serves: no dispatcher would ever claim them.
-pub(crate) async fn fail_unserved(core: &Arc<Core>) -> Result<(), Error> {
+/// Fails the tasks of agents that nobody has served for `settings.unserved_after`: no dispatcher would
+/// claim them. `since` holds when each was first found unserved.
+pub(crate) async fn fail_unserved(
+    core: &Arc<Core>,
+    since: &mut HashMap<AgentName, Duration>,
+) -> Result<(), Error> {
+    let unserved = core.store.agents_unserved().await.map_err(refuse)?;
+    // Also if this engine could not tell the store yet which agents it serves.
     let agents = core.registry.snapshot();
-    let mut unserved = core.store.agents_at_work().await.map_err(refuse)?;
-    unserved.retain(|agent| !agents.contains(agent));
+    let unserved: HashSet<_> =
+        unserved.into_iter().filter(|agent| !agents.contains(agent)).collect();
+    since.retain(|agent, _| unserved.contains(agent));
+    let now = core.uptime();
     for agent in unserved {
-        end_due(core, &agent, || gone(failure::fail)).await?;
+        let first = *since.entry(agent.clone()).or_insert(now);
+        if now.saturating_sub(first) >= core.settings.unserved_after {
+            end_due(core, &agent, || gone(failure::fail)).await?;
+        }
     }
     Ok(())
 }
@@ -89,7 +104,7 @@ async fn end_due(
     let mut left = HashSet::new();
     loop {
         let limit = left.len() + BATCH;
-        let mut due = core.store.due(agent, core.holder, limit).await.map_err(refuse)?;
+        let mut due = core.store.due(agent, limit).await.map_err(refuse)?;
         due.retain(|due| !left.contains(&due.key));
         if due.is_empty() {
             return Ok(());

@@ -40,7 +40,7 @@ impl Sink for LocalSink {
         let Some(commands) = self.state.admit(commands) else {
             return Err(Stop::Refused("an agent cannot give this command".to_owned()));
         };
-        let written = self.core.persist(&self.cached, self.state.epoch, commands).await;
+        let written = self.core.persist(&self.cached, self.state.claim, commands).await;
         self.state.touch();
         let written = written.map_err(|refusal| self.refused(refusal))?;
         self.state.wrote(&written.record);
@@ -72,7 +72,7 @@ impl Sink for LocalSink {
 
     async fn take_answer(&self) -> Result<Arc<Message>, Stop> {
         let take = vec![Command::Take(self.state.last_question())];
-        let taken = self.core.persist(&self.cached, self.state.epoch, take).await;
+        let taken = self.core.persist(&self.cached, self.state.claim, take).await;
         let seq = taken.map_err(|refusal| self.refused(refusal))?.record.run.turn;
         let read = || self.core.message_at(&self.cached.key, seq);
         let received = self.core.retry_while_unavailable(read, is_transient).await;
@@ -116,7 +116,9 @@ impl LocalSink {
 
     fn refused(&self, refusal: Refusal) -> Stop {
         match refusal {
-            Refusal::Fenced | Refusal::Duplicate(_) => Stop::Over,
+            Refusal::Fenced | Refusal::NotMember | Refusal::Locked | Refusal::Duplicate(_) => {
+                Stop::Over
+            }
             Refusal::Error(error) => self.stop(error),
         }
     }

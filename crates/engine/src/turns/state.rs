@@ -13,15 +13,15 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     agents::profile::AgentError,
+    commit::TurnClaim,
     rules::{Command, Record},
-    store::Epoch,
     turns::failure,
 };
 
 /// The state of one turn under one claim.
 #[derive(Debug)]
 pub(crate) struct TurnState {
-    pub(crate) epoch: Epoch,
+    pub(crate) claim: TurnClaim,
     pub(crate) begun: Instant,
     /// True if a direct answer completes the task, because the caller asked for a task.
     closes_task: bool,
@@ -46,9 +46,9 @@ pub(crate) struct Pause {
 
 impl TurnState {
     /// A turn that begins now.
-    pub(crate) fn new(epoch: Epoch, closes_task: bool) -> Self {
+    pub(crate) fn new(claim: TurnClaim, closes_task: bool) -> Self {
         Self {
-            epoch,
+            claim,
             begun: Instant::now(),
             closes_task,
             last_write: AtomicU64::new(0),
@@ -74,6 +74,7 @@ impl TurnState {
             | Command::Begin(_)
             | Command::Retry { .. }
             | Command::Take(_)
+            | Command::Expire { .. }
             | Command::Release => None,
         });
         admitted.collect()

@@ -12,15 +12,15 @@ use crate::{
         runtime::{AgentRuntime, TurnPermit},
     },
     cache::{CachedTask, Stopper},
-    commit::Write,
+    commit::{TurnClaim, Write},
     compat_log,
     core::Core,
     fault::is_transient,
     idempotency::TurnId,
     rules::{Command, Received, Record},
-    store::Epoch,
     turns::{
         caught::{Panic, caught, text_of},
+        conversation_lock::ConversationLock,
         failure::{self, AGENT_CRASHED, AGENT_FAILED, IDLE, PROTOCOL_VIOLATION, TIMED_OUT},
         history,
         sink::{LocalSink, until},
@@ -56,7 +56,7 @@ impl Supervisor {
         &self,
         cached: Arc<CachedTask>,
         runtime: &Arc<AgentRuntime>,
-        permit: TurnPermit,
+        (permit, lock): (TurnPermit, Option<ConversationLock>),
         record: Record,
         received: Option<Received>,
     ) {
@@ -72,6 +72,7 @@ impl Supervisor {
             }
             cached.finished(&stopper);
             drop(permit);
+            drop(lock);
         }));
     }
 
@@ -86,6 +87,8 @@ impl Supervisor {
         received: Option<Received>,
     ) -> Option<(Record, Option<Received>)> {
         let core = &self.core;
+        let holder = record.run.holder.expect("a turn runs under a claim");
+        let claim = TurnClaim { holder, epoch: record.run.epoch };
         cached.started(stopper.clone());
         let prepared = async {
             let earlier = history::earlier(core, &cached.key, runtime, &record, &stopper.token);
@@ -101,12 +104,12 @@ impl Supervisor {
                 let (task, agent) = (&cached.key.task, &record.agent);
                 tracing::error!(%task, %agent, %error, "a turn could not be prepared");
                 let failed = failure::fail(AGENT_FAILED, "the turn could not be prepared");
-                self.settle(cached, record.run.epoch, failed).await;
+                self.settle(cached, claim, failed).await;
                 return None;
             }
         };
         let closes_task = !record.hidden && runtime.agent.answers_directly(&assignment.message);
-        let state = TurnState::new(record.run.epoch, closes_task);
+        let state = TurnState::new(claim, closes_task);
         let sink = LocalSink::new(
             Arc::clone(core),
             Arc::clone(cached),
@@ -149,7 +152,11 @@ impl Supervisor {
         if runtime.profile.serial {
             return None;
         }
-        let begin = Write { commands: vec![Command::Begin(core.holder)], ..Write::default() };
+        let Ok(me) = core.member().await else {
+            runtime.wake();
+            return None;
+        };
+        let begin = Write { commands: vec![Command::Begin(me)], ..Write::default() };
         match core.commit_detached(Arc::clone(cached), begin, |_| {}).await {
             Ok(written) if written.claimed => Some((written.record, None)),
             // The message is in the log, unclaimed: the dispatcher finds it there.
@@ -201,7 +208,7 @@ impl Supervisor {
             let (agent, task) = (&runtime.profile.name, &sink.cached.key.task);
             tracing::warn!(%agent, %task, reason, "a turn took too long: its task fails");
             // The task ends at once; the agent keeps its permit until it has stopped.
-            self.settle(&sink.cached, sink.state.epoch, failure::fail(reason, text)).await;
+            self.settle(&sink.cached, sink.state.claim, failure::fail(reason, text)).await;
             stopper.token.cancel();
             break;
         }
@@ -222,7 +229,7 @@ impl Supervisor {
         let command = match outcome {
             Outcome::Returned(Ok(())) => {
                 let record = self.core.record_with_retries(cached).await.ok().flatten()?;
-                if record.is_closed() || record.run.epoch != sink.state.epoch {
+                if record.is_closed() || record.run.epoch != sink.state.claim.epoch {
                     return None;
                 }
                 // Submitted again: the agent asked a question, and the answer has arrived.
@@ -247,22 +254,22 @@ impl Supervisor {
             }
             Outcome::Abandoned => sink.state.failed(&AgentError::Stopped),
         };
-        let record = self.settle(cached, sink.state.epoch, command).await?;
+        let record = self.settle(cached, sink.state.claim, command).await?;
         if record.run.holder.is_none() {
             return Some(record);
         }
         // Completed with an unread message: the turn ends, the task continues.
-        self.settle(cached, sink.state.epoch, Command::Release).await
+        self.settle(cached, sink.state.claim, Command::Release).await
     }
 
     /// Writes the end of a turn, so that no task stays at work without a turn.
     async fn settle(
         &self,
         cached: &Arc<CachedTask>,
-        epoch: Epoch,
+        claim: TurnClaim,
         command: Command,
     ) -> Option<Record> {
-        let written = self.core.persist(cached, epoch, vec![command]).await;
+        let written = self.core.persist(cached, claim, vec![command]).await;
         written.ok().map(|written| written.record)
     }
 

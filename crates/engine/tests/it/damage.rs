@@ -1,6 +1,6 @@
 //! Damaged tasks: an unreadable task does not affect the others.
 
-use std::{future::Future, path::Path};
+use std::{future::Future, path::Path, time::Duration};
 
 use herald_engine::{AgentRoute, Caller, Clock, Engine, Profile, Reply, Settings};
 use herald_protocol::{
@@ -9,7 +9,9 @@ use herald_protocol::{
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 
-use crate::support::{Bench, Script, eventually, failure_reason, file, profile, say, text};
+use crate::support::{
+    Bench, Script, eventually, failure_reason, file, profile, reopened, say, text,
+};
 
 /// Ways to spoil the task `?1` that is over.
 const SPOILED: [&str; 6] = [
@@ -183,11 +185,14 @@ fn the_tasks_of_an_agent_that_is_gone_fail_except_what_is_spoiled() {
     });
     spoil(directory.path(), "UPDATE tasks SET unread = 'x' WHERE id = ?1", &tasks[0]);
     life(async {
-        let bench = bench(directory.path(), agent(), profile()).await;
+        let settings = Settings { unserved_after: Duration::ZERO, ..Settings::default() };
+        let store = reopened(directory.path()).await;
+        let bench = Bench::on(store, agent(), profile(), settings, Clock::system()).await;
         assert_eq!(bench.get(&tasks[0].id).await.unwrap_err().kind, ErrorKind::Internal);
         for task in &tasks[1..] {
+            let state = || async { bench.get(&task.id).await.unwrap().status.state };
+            eventually(|| async { state().await == TaskState::Failed }).await;
             let status = bench.get(&task.id).await.unwrap().status;
-            assert_eq!(status.state, TaskState::Failed);
             assert_eq!(failure_reason(&status), "AGENT_GONE");
         }
     });

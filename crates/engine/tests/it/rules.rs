@@ -9,13 +9,13 @@ use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 
 use crate::support::{say, text};
 
-fn receive(living: MemberId) -> Command {
+fn receive(dead: Option<MemberId>) -> Command {
     Command::Receive {
         message: say("x").into(),
         accepted_output_modes: Vec::new(),
         metadata: None,
         trace: None,
-        living,
+        dead,
     }
 }
 
@@ -38,15 +38,15 @@ const LIVING: MemberId = MemberId(2);
 
 /// A turn of this holder that has reported this state.
 fn reported(holder: MemberId, state: TaskState) -> Vec<Command> {
-    vec![receive(holder), Command::Begin(holder), Command::Report(state, None, None)]
+    vec![receive(None), Command::Begin(holder), Command::Report(state, None, None)]
 }
 
 #[test]
 fn an_answer_releases_the_turn_that_asked_if_its_holder_is_dead() {
     for state in [TaskState::InputRequired, TaskState::AuthRequired] {
         let asked = reported(DEAD, state);
-        assert!(after(asked.clone()).is_free(LIVING));
-        let answer = [receive(LIVING), Command::Begin(LIVING)];
+        assert!(after(asked.clone()).is_free(Some(DEAD)));
+        let answer = [receive(Some(DEAD)), Command::Begin(LIVING)];
         let record = after(asked.into_iter().chain(answer));
         let run = &record.run;
         assert_eq!((run.turn, run.attempt, run.holder), (4, 1, Some(LIVING)), "{run:?}");
@@ -57,35 +57,35 @@ fn an_answer_releases_the_turn_that_asked_if_its_holder_is_dead() {
 #[test]
 fn an_answer_leaves_alone_the_turn_that_asked_if_its_holder_lives() {
     let asked = reported(LIVING, TaskState::InputRequired);
-    assert!(!after(asked.clone()).is_free(LIVING));
-    let run = after(asked.into_iter().chain([receive(LIVING), Command::Begin(LIVING)])).run;
+    assert!(!after(asked.clone()).is_free(None));
+    let run = after(asked.into_iter().chain([receive(None), Command::Begin(LIVING)])).run;
     assert_eq!((run.turn, run.holder, run.unread), (1, Some(LIVING), vec![4]));
 }
 
 #[test]
 fn a_message_does_not_release_a_turn_that_was_at_work_when_its_holder_died() {
     let at_work = reported(DEAD, TaskState::Working);
-    let record = after(at_work.into_iter().chain([receive(LIVING)]));
+    let record = after(at_work.into_iter().chain([receive(Some(DEAD))]));
     assert!(!record.has_settled());
     assert_eq!((record.run.holder, record.run.unread), (Some(DEAD), vec![4]));
 }
 
 #[test]
 fn a_turn_has_settled_if_its_answer_came_or_it_was_done_before_its_holder_died() {
-    let answered = reported(DEAD, TaskState::InputRequired).into_iter().chain([receive(DEAD)]);
+    let answered = reported(DEAD, TaskState::InputRequired).into_iter().chain([receive(None)]);
     let done = Command::Report(TaskState::Completed, None, None);
-    let done = [receive(DEAD), Command::Begin(DEAD), receive(DEAD), done];
+    let done = [receive(None), Command::Begin(DEAD), receive(None), done];
     for commands in [answered.collect::<Vec<_>>(), done.to_vec()] {
         let record = after(commands.clone());
-        assert!(record.has_settled() && !record.is_free(LIVING), "{record:?}");
-        let run = after(commands.into_iter().chain([receive(LIVING)])).run;
+        assert!(record.has_settled() && !record.is_free(Some(DEAD)), "{record:?}");
+        let run = after(commands.into_iter().chain([receive(Some(DEAD))])).run;
         assert_eq!((run.holder, run.unread.len()), (None, 2), "the older message comes first");
     }
 }
 
 #[test]
 fn a_turn_that_ends_with_a_question_leaves_it_to_the_unread_message() {
-    let at_work = || [receive(LIVING), Command::Begin(LIVING), receive(LIVING)];
+    let at_work = || [receive(None), Command::Begin(LIVING), receive(None)];
     for state in [TaskState::InputRequired, TaskState::AuthRequired] {
         let ends = after(at_work().into_iter().chain([Command::Report(state, None, None)]));
         assert_eq!((ends.state(), ends.has_settled()), (TaskState::Submitted, true));
@@ -99,10 +99,38 @@ fn a_turn_that_ends_with_a_question_leaves_it_to_the_unread_message() {
     }
 }
 
+#[test]
+fn a_question_expires_only_if_it_is_still_the_same() {
+    let expire = |since| Command::Expire {
+        since: Timestamp::from_millis(since),
+        message: say("too late").into(),
+    };
+    let mut asked = reported(LIVING, TaskState::InputRequired);
+    asked.push(Command::Release);
+    let expired = |commands: Vec<Command>, since| {
+        after(commands.into_iter().chain([expire(since)])).state() == TaskState::Failed
+    };
+    assert!(expired(asked.clone(), 0));
+    assert!(!expired(asked.clone(), 1), "a later question");
+    asked.push(receive(None));
+    assert!(!expired(asked, 0), "the answer came first");
+    assert!(!expired(reported(LIVING, TaskState::InputRequired), 0), "its turn still waits");
+}
+
+#[test]
+fn the_times_of_a_task_never_run_backwards() {
+    let record = after(reported(LIVING, TaskState::Working));
+    let at = |millis| Timestamp::from_millis(millis);
+    let decision = decide(&record, receive(None), &Limits::default(), at(-5_000)).unwrap();
+    let mut next = record.clone();
+    apply(&mut next, decision.event.unwrap(), 10);
+    assert_eq!(next.task.status.timestamp, Some(at(0)));
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let state = proptest::sample::select(TaskState::ALL.to_vec());
     prop_oneof![
-        (0..3_u128).prop_map(|living| receive(MemberId(living))),
+        proptest::option::of(0..3_u128).prop_map(|dead| receive(dead.map(MemberId))),
         any::<bool>().prop_map(|_| Command::Cancel { metadata: None }),
         (0..3_u128).prop_map(|holder| Command::Begin(MemberId(holder))),
         ((0..3_u128), (0..3_u128))
@@ -120,6 +148,10 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         any::<bool>().prop_map(|_| Command::Reply(say("x").into())),
         any::<bool>().prop_map(|_| Command::Release),
+        (0..2_i64).prop_map(|at| Command::Expire {
+            since: Timestamp::from_millis(at),
+            message: say("x").into(),
+        }),
     ]
 }
 
@@ -152,10 +184,10 @@ proptest! {
             {
                 assert_eq!(decision.run, before.run, "a turn was taken from a living member");
             }
-            if let Command::Receive { living, .. } = &command {
+            if let Command::Receive { dead, .. } = &command {
                 let (held, kept) = (before.run.holder, decision.run.holder);
                 let released = held.is_some() && kept.is_none();
-                assert_eq!(released, before.has_settled() && held != Some(*living), "{before:?}");
+                assert_eq!(released, before.has_settled() && held == *dead, "{before:?}");
                 assert!(released || held == kept, "a message claims nothing");
             }
             record.run = decision.run;

@@ -7,7 +7,7 @@ use herald_engine::store::{
 use herald_protocol::TaskState;
 use tokio::task::JoinSet;
 
-use crate::{has, is_unavailable, key, open, task};
+use crate::{has, is_unavailable, joined, key, open, task};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_write_ahead_log_stays_below_its_cap() {
@@ -15,7 +15,7 @@ async fn the_write_ahead_log_stays_below_its_cap() {
     let path = directory.path().join("herald.db");
     let cap = 2 << 20;
     let options = Options { checkpoint_bytes: 256 << 10, log_cap_bytes: cap };
-    let store = Arc::new(Sqlite::open(&path, options).unwrap());
+    let store = Arc::new(joined(Sqlite::open(&path, options).unwrap()).await);
     let mut largest = 0;
     for round in 0..40 {
         let mut writers = JoinSet::new();
@@ -45,7 +45,7 @@ async fn what_was_said_last_is_known_after_a_restart() {
     said.header.run.unread = vec![1];
     said.events[0].0 = Kind::Received(TaskState::Working);
     said.snapshot = None;
-    let store = open(&path);
+    let store = open(&path).await;
     store.append(said.clone()).await.unwrap();
     said.events = vec![(Kind::Artifact, "chunk".into())];
     for head in 1..4 {
@@ -54,7 +54,7 @@ async fn what_was_said_last_is_known_after_a_restart() {
         store.append(said.clone()).await.unwrap();
     }
     drop(store);
-    let store = open(&path);
+    let store = open(&path).await;
     assert_eq!(store.append(said.clone()).await, Err(StoreError::Conflict));
     let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
     assert_eq!((loaded.head, loaded.header), (4, said.header.clone()));
@@ -66,7 +66,7 @@ async fn what_was_said_last_is_known_after_a_restart() {
 async fn a_full_disk_refuses_writes_until_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("herald.db");
-    let store = open(&path);
+    let store = open(&path).await;
     store.append(task("before", vec![b'x'; 5000])).await.unwrap();
     store.limit_pages(1);
     let refused = store.append(task("refused", vec![b'x'; 200_000])).await;
@@ -80,13 +80,13 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
     store.probe().await.unwrap();
     store.append(task("refused", vec![b'x'; 200_000])).await.unwrap();
     drop(store);
-    let store = open(&path);
+    let store = open(&path).await;
     assert!(has(&store, "before").await && has(&store, "refused").await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn everybody_in_a_failed_transaction_is_told() {
-    let store = Arc::new(Sqlite::memory().unwrap());
+    let store = Arc::new(joined(Sqlite::memory().unwrap()).await);
     store.append(task("before", vec![])).await.unwrap();
     store.limit_pages(1);
     let mut writers = JoinSet::new();
@@ -114,7 +114,7 @@ async fn everybody_in_a_failed_transaction_is_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn readers_see_whole_transactions_while_others_write_and_sweep() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Arc::new(open(&directory.path().join("herald.db")));
+    let store = Arc::new(open(&directory.path().join("herald.db")).await);
     let mut work = JoinSet::new();
     for writer in 0..4 {
         let store = Arc::clone(&store);
@@ -154,7 +154,7 @@ async fn readers_see_whole_transactions_while_others_write_and_sweep() {
 
 #[tokio::test]
 async fn two_appends_of_one_task_fit_in_one_transaction() {
-    let store = Sqlite::memory().unwrap();
+    let store = joined(Sqlite::memory().unwrap()).await;
     let first = task("t", vec![]);
     let events = vec![(Kind::Artifact, bytes::Bytes::new())];
     let second = Append { expect: Version::new(1, 0), events, ..task("t", vec![]) };

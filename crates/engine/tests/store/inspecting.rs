@@ -53,7 +53,7 @@ async fn what_is_not_there_yet_is_not_made_by_looking() {
 #[tokio::test]
 async fn a_closed_database_shows_what_it_holds() {
     let (_directory, path) = place();
-    let store = open(&path);
+    let store = open(&path).await;
     fill(&store).await;
     drop(store);
     let seen = look(&path).unwrap().unwrap();
@@ -65,7 +65,7 @@ async fn a_closed_database_shows_what_it_holds() {
 #[tokio::test]
 async fn one_that_is_in_use_is_read_beside_its_user() {
     let (_directory, path) = place();
-    let store = open(&path);
+    let store = open(&path).await;
     fill(&store).await;
     let seen = Sqlite::inspect(&path, SOON).unwrap().unwrap();
     assert!(seen.in_use && !seen.unclosed, "{seen:?}");
@@ -74,7 +74,7 @@ async fn one_that_is_in_use_is_read_beside_its_user() {
     fill_more(&store).await;
     drop(store);
     assert_eq!(look(&path).unwrap().unwrap().tasks, 51);
-    drop(open(&path));
+    drop(open(&path).await);
 }
 
 async fn fill_more(store: &Sqlite) {
@@ -84,7 +84,7 @@ async fn fill_more(store: &Sqlite) {
 #[tokio::test]
 async fn one_that_was_left_open_is_read_with_its_log_and_keeps_it() {
     let (directory, path) = place();
-    let store = open(&path);
+    let store = open(&path).await;
     fill(&store).await;
     // What a power cut leaves: the file and the log as they are now.
     let left = directory.path().join("left");
@@ -97,7 +97,7 @@ async fn one_that_was_left_open_is_read_with_its_log_and_keeps_it() {
     let seen = look(&left).unwrap().unwrap();
     assert!(seen.unclosed && !seen.in_use, "{seen:?}");
     assert_eq!((seen.tasks, seen.health), (50, Health::Whole));
-    drop(open(&left));
+    drop(open(&left).await);
     let seen = look(&left).unwrap().unwrap();
     assert!(!seen.unclosed && seen.tasks == 50, "{seen:?}");
 }
@@ -105,7 +105,7 @@ async fn one_that_was_left_open_is_read_with_its_log_and_keeps_it() {
 #[tokio::test]
 async fn damage_is_found_and_named() {
     let (_directory, path) = place();
-    let store = open(&path);
+    let store = open(&path).await;
     fill(&store).await;
     drop(store);
     let whole = fs::read(&path).unwrap();
@@ -129,7 +129,7 @@ async fn damage_is_found_and_named() {
 #[tokio::test]
 async fn other_forms_are_told_apart() {
     let (_directory, path) = place();
-    drop(open(&path));
+    drop(open(&path).await);
     let change = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
     change("INSERT INTO refinery_schema_history VALUES (999, 'x', '2030-01-01T00:00:00Z', '1')");
     assert!(matches!(look(&path), Err(OpenError::Newer { .. })));
@@ -145,7 +145,7 @@ async fn other_forms_are_told_apart() {
 #[tokio::test]
 async fn looking_ends_in_time() {
     let (_directory, path) = place();
-    drop(open(&path));
+    drop(open(&path).await);
     // Far more than can be read at once.
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch(

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use herald_engine::store::{
-    Append, Header, Key, Kind, Owner, Run, Snapshot, Store, StoreError, Version, conformance,
+    Append, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store, StoreError,
+    Version, conformance,
     sqlite::{Options, Sqlite},
 };
 use herald_protocol::{TaskState, Timestamp};
@@ -22,7 +23,7 @@ async fn a_store_in_a_file_keeps_every_promise() {
     let path = std::sync::Mutex::new(|| directory.path().join(stores.next().unwrap().to_string()));
     conformance::run(async || {
         let path = (path.lock().unwrap())();
-        open(&path)
+        bare(&path)
     })
     .await;
 }
@@ -32,8 +33,20 @@ async fn a_store_in_memory_keeps_every_promise() {
     conformance::run(async || Sqlite::memory().unwrap()).await;
 }
 
-fn open(path: &Path) -> Sqlite {
+const ME: MemberId = MemberId(0x11);
+
+/// A database that nobody has joined yet.
+fn bare(path: &Path) -> Sqlite {
     Sqlite::open(path, Options::default()).unwrap()
+}
+
+async fn open(path: &Path) -> Sqlite {
+    joined(bare(path)).await
+}
+
+async fn joined(store: Sqlite) -> Sqlite {
+    store.join(ME, MemberKind::Node, "node").await.unwrap();
+    store
 }
 
 fn key(task: &str) -> Key {
@@ -59,6 +72,7 @@ fn task(name: &str, body: Vec<u8>) -> Append {
         key: key(name),
         expect: Version::default(),
         fence: None,
+        writer: ME,
         header,
         events,
         snapshot,

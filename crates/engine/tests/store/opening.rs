@@ -4,14 +4,14 @@ use std::{
 };
 
 use herald_engine::store::{
-    Append, Dedup, FeedQuery, MemberId, Retention, Run, Snapshot, Store, StoreError,
+    Append, Dedup, Due, FeedQuery, MemberId, Retention, Run, Snapshot, Store, StoreError, Version,
     sqlite::{OpenError, Options, Sqlite},
 };
 use herald_protocol::TaskState;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::{has, is_unavailable, key, open, task};
+use crate::{bare, has, is_unavailable, key, open, task};
 
 fn place() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -30,7 +30,7 @@ fn refusal(path: &Path) -> OpenError {
 async fn a_reopened_store_has_everything() {
     let (_directory, path) = place();
     let dedup = Dedup { key: [1; 32], content: [2; 32] };
-    let store = open(&path);
+    let store = open(&path).await;
     let secret = store.secret();
     for number in 0..50 {
         store.append(task(&format!("t{number}"), vec![b'x'; 2000])).await.unwrap();
@@ -40,7 +40,7 @@ async fn a_reopened_store_has_everything() {
     drop(store);
     assert!(!path.with_file_name("herald.db-wal").exists(), "a clean end leaves no log behind");
 
-    let store = open(&path);
+    let store = open(&path).await;
     assert_eq!(store.secret(), secret);
     assert_eq!(store.load(&key("t7"), u64::MAX).await, before);
     assert_eq!(store.original(&dedup.key).await.unwrap().unwrap().task.as_str(), "keyed");
@@ -50,7 +50,7 @@ async fn a_reopened_store_has_everything() {
 #[tokio::test]
 async fn appends_that_were_queued_are_written_before_the_store_is_gone() {
     let (_directory, path) = place();
-    let store = open(&path);
+    let store = open(&path).await;
     let mut sent = Vec::new();
     for number in 0..100 {
         let mut append = Box::pin(store.append(task(&format!("t{number}"), vec![])));
@@ -61,7 +61,7 @@ async fn appends_that_were_queued_are_written_before_the_store_is_gone() {
         sent.push(waiting.await);
     }
     drop(store);
-    let store = open(&path);
+    let store = open(&path).await;
     for number in 0..100 {
         assert!(has(&store, &format!("t{number}")).await);
     }
@@ -70,12 +70,12 @@ async fn appends_that_were_queued_are_written_before_the_store_is_gone() {
 #[test]
 fn a_second_process_is_refused_until_the_first_has_gone() {
     let (_directory, path) = place();
-    let first = open(&path);
+    let first = bare(&path);
     let error = refusal(&path);
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("--data"), "{error}");
     drop(first);
-    open(&path);
+    bare(&path);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_lock_that_is_released_within_two_seconds_is_waited_for() {
         drop(held);
         assert!(!is_early, "it was opened while another had the lock");
     });
-    open(&path);
+    bare(&path);
     let _ = opened.send(());
     release.join().unwrap();
 }
@@ -109,7 +109,7 @@ async fn the_files_of_a_database_are_for_their_owner_only() {
     };
     let (directory, path) = place();
     set(directory.path(), 0o755);
-    let store = open(&path);
+    let store = open(&path).await;
     store.append(task("one", vec![])).await.unwrap();
     for file in files(&path) {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
@@ -122,7 +122,7 @@ async fn the_files_of_a_database_are_for_their_owner_only() {
         set(&to, 0o644);
     }
     drop(store);
-    let store = open(&crashed);
+    let store = open(&crashed).await;
     assert!(has(&store, "one").await);
     store.append(task("two", vec![])).await.unwrap();
     for file in files(&crashed) {
@@ -130,7 +130,7 @@ async fn the_files_of_a_database_are_for_their_owner_only() {
     }
     // A directory that the store makes itself.
     let below = directory.path().join("new/er");
-    drop(open(&below.join("herald.db")));
+    drop(open(&below.join("herald.db")).await);
     assert_eq!(mode(&below), 0o700);
 }
 
@@ -150,7 +150,7 @@ async fn nothing_is_written_to_files_that_were_removed_or_replaced() {
     for how in ["removed", "without its log", "replaced"] {
         let (directory, _) = place();
         let path = directory.path().join("data/herald.db");
-        let store = open(&path);
+        let store = open(&path).await;
         store.append(task("before", vec![])).await.unwrap();
         assert_eq!(store.probe().await, Ok(()));
         match how {
@@ -173,7 +173,7 @@ async fn nothing_is_written_to_files_that_were_removed_or_replaced() {
 async fn a_directory_that_was_moved_away_and_back_is_written_again() {
     let (directory, _) = place();
     let (here, away) = (directory.path().join("data"), directory.path().join("away"));
-    let store = open(&here.join("herald.db"));
+    let store = open(&here.join("herald.db")).await;
     fs::rename(&here, &away).unwrap();
     assert!(is_unavailable(&store.probe().await));
     fs::rename(&away, &here).unwrap();
@@ -191,7 +191,7 @@ fn a_migration_that_is_missing_or_another_is_named() {
     ];
     for (change, words) in cases {
         let (_directory, path) = place();
-        drop(open(&path));
+        drop(bare(&path));
         let conn = Connection::open(&path).unwrap();
         conn.execute_batch("UPDATE meta SET value = '0.0.9' WHERE key = 'version'").unwrap();
         assert_eq!(conn.execute(change, []).unwrap(), 1);
@@ -207,7 +207,7 @@ fn a_migration_that_is_missing_or_another_is_named() {
 #[test]
 fn a_database_of_a_newer_version_is_left_alone() {
     let (_directory, path) = place();
-    drop(open(&path));
+    drop(bare(&path));
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch(
         "INSERT INTO refinery_schema_history VALUES (999, 'later', '2030-01-01T00:00:00Z', '1');
@@ -240,13 +240,13 @@ fn what_is_no_database_of_ours_is_refused_and_not_changed() {
         assert!(fs::read(&path).unwrap() == other);
     }
     fs::write(&path, b"").unwrap();
-    open(&path);
+    bare(&path);
 }
 
 #[tokio::test]
 async fn a_damaged_database_is_refused() {
     let (_directory, path) = place();
-    let store = open(&path);
+    let store = open(&path).await;
     for number in 0..50 {
         store.append(task(&format!("t{number}"), vec![b'x'; 2000])).await.unwrap();
     }
@@ -271,7 +271,7 @@ async fn a_damaged_database_is_refused() {
 #[tokio::test]
 async fn a_torn_log_opens_with_what_came_before_the_tear() {
     let (_directory, path) = place();
-    let store = open(&path);
+    let store = open(&path).await;
     for number in 0..40 {
         store.append(task(&format!("t{number}"), vec![b'x'; 500])).await.unwrap();
     }
@@ -286,7 +286,7 @@ async fn a_torn_log_opens_with_what_came_before_the_tear() {
         let database = path.with_file_name(format!("torn-{cut}.db"));
         fs::copy(&crashed, &database).unwrap();
         fs::write(path.with_file_name(format!("torn-{cut}.db-wal")), torn).unwrap();
-        let store = open(&database);
+        let store = open(&database).await;
         let mut there = Vec::new();
         for number in 0..40 {
             there.push(has(&store, &format!("t{number}")).await);
@@ -335,7 +335,7 @@ async fn positions_are_never_given_out_twice() {
     };
     let mut before = (0, 0);
     for round in 0..3 {
-        let store = open(&path);
+        let store = open(&path).await;
         for number in 0..5 {
             store.append(task(&format!("{round}-{number}"), vec![])).await.unwrap();
         }
@@ -346,23 +346,36 @@ async fn positions_are_never_given_out_twice() {
     }
 }
 
+/// Takes back every migration after this version.
+fn downgrade(conn: &Connection, version: usize) {
+    let undo = [
+        "DROP TABLE presence",
+        "DROP TABLE line; DROP TABLE heads",
+        "ALTER TABLE tasks DROP COLUMN kept",
+        "DROP TABLE members; DROP TABLE conversation_locks; DROP TABLE commits; DROP TABLE causes;
+         ALTER TABLE serial_queue RENAME TO line; ALTER TABLE serial_heads RENAME TO heads;
+         DROP INDEX serial_queue_by_conversation;
+         CREATE INDEX line_by_conversation ON line (agent, owner, context, position)",
+    ];
+    for step in undo.iter().skip(version - 1).rev() {
+        conn.execute_batch(step).unwrap();
+    }
+    let forget = "DELETE FROM refinery_schema_history WHERE version > ?1";
+    conn.execute(forget, [i64::try_from(version).unwrap()]).unwrap();
+}
+
 #[tokio::test]
 async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
     let (_directory, path) = place();
-    let store = open(&path);
+    let store = open(&path).await;
     for number in 0..700 {
         store.append(task(&format!("t{number}"), Vec::new())).await.unwrap();
     }
     drop(store);
     let conn = Connection::open(&path).unwrap();
-    conn.execute_batch(
-        "DROP TABLE presence; DROP TABLE line; DROP TABLE heads;
-         ALTER TABLE tasks DROP COLUMN kept;
-         DELETE FROM refinery_schema_history WHERE version > 1;",
-    )
-    .unwrap();
+    downgrade(&conn, 1);
     drop(conn);
-    let store = open(&path);
+    let store = open(&path).await;
     store.append(task("new", Vec::new())).await.unwrap();
     let owner = key("new").owner;
     let mut query = FeedQuery { owner, agent: None, tasks: Vec::new(), after: Some(0), limit: 100 };
@@ -382,7 +395,7 @@ async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
 #[tokio::test]
 async fn a_database_of_the_third_version_knows_what_its_turns_began_with() {
     let (_directory, path) = place();
-    let store = open(&path);
+    let store = open(&path).await;
     let artifacts = [("two", r#"[{"a":1},{"a":2}]"#), ("none", ""), ("spoiled", "[{")];
     for (name, artifacts) in artifacts {
         let mut at_work = task(name, Vec::new());
@@ -395,15 +408,90 @@ async fn a_database_of_the_third_version_knows_what_its_turns_began_with() {
     store.append(task("over", Vec::new())).await.unwrap();
     drop(store);
     let conn = Connection::open(&path).unwrap();
-    conn.execute_batch(
-        "ALTER TABLE tasks DROP COLUMN kept;
-         DELETE FROM refinery_schema_history WHERE version > 3;",
-    )
-    .unwrap();
+    downgrade(&conn, 3);
     drop(conn);
-    let store = open(&path);
+    let store = open(&path).await;
     for (name, kept) in [("two", 2), ("none", 0), ("spoiled", 0), ("over", 0)] {
         let found = store.load(&key(name), u64::MAX).await.unwrap().unwrap();
         assert_eq!(found.header.run.kept, kept, "{name}");
     }
+}
+
+/// The schema of the fourth version, as its migrations made it.
+const FOURTH: [&str; 4] = [
+    include_str!("../../src/store/sqlite/migrations/V1__tasks.sql"),
+    include_str!("../../src/store/sqlite/migrations/V2__presence.sql"),
+    include_str!("../../src/store/sqlite/migrations/V3__line.sql"),
+    include_str!("../../src/store/sqlite/migrations/V4__kept.sql"),
+];
+
+/// A task in every state, one event each: the first waits, the second is at work on a process that is
+/// gone, and the serial queue is the one that it left.
+const TASKS: &str = "
+    INSERT INTO meta VALUES ('version', '0.0.4'), ('row', 9), ('position', 9);
+    INSERT INTO owners VALUES (1, 'acme', 'ann');
+    INSERT INTO agents VALUES (1, 'echo');
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8)
+    INSERT INTO tasks (row, owner, agent, id, context, state, changed, created, hidden, phase, head,
+        bytes, counted, turn, attempt, epoch, unread, holder, kept)
+    SELECT i, 1, 1, 't' || i, 'c', i, i, i, 0,
+        CASE WHEN i IN (1, 2) THEN 1 WHEN i IN (6, 8) THEN 0 ELSE 2 END, 1, 5, 5, iif(i = 1, 0, 1),
+        iif(i = 1, 0, 1), iif(i = 1, 0, 1), iif(i = 1, '1', ''),
+        iif(i = 2, x'00000000000000000000000000000007', NULL), 0 FROM n;
+    UPDATE tasks SET snapshot = 1, status = x'7b7d', history = x'5b5d', metadata = x'',
+        artifacts = x'5b5d' WHERE phase = 2;
+    INSERT INTO snapshots SELECT row, x'7b7d', x'5b5d', x'', x'5b5d' FROM tasks WHERE phase = 0;
+    UPDATE tasks SET snapshot = 1 WHERE phase = 0;
+    INSERT INTO events (position, task, seq, kind, key, content, body)
+    SELECT row, row, 1, 33, CAST(printf('%032d', row) AS BLOB), zeroblob(32), x'68656c6c6f'
+    FROM tasks;
+    INSERT INTO dedup SELECT key, position FROM events;
+    INSERT INTO counters SELECT owner, hidden, agent, state, count(*), sum(bytes) FROM tasks
+    GROUP BY 1, 2, 3, 4;
+    INSERT INTO presence VALUES (1, 0);
+    INSERT INTO line VALUES (1, 1, 1, 'c', 1);
+    INSERT INTO heads VALUES (1, 1, 1, 'c');";
+
+#[tokio::test]
+async fn a_database_of_the_fourth_version_goes_on_with_every_task() {
+    let (directory, path) = place();
+    let conn = Connection::open(&path).unwrap();
+    for migration in FOURTH {
+        conn.execute_batch(migration).unwrap();
+    }
+    // The notes of its migrations are those of any database up to then.
+    let fresh = directory.path().join("fresh.db");
+    drop(bare(&fresh));
+    conn.execute("ATTACH ?1 AS fresh", [fresh.to_str().unwrap()]).unwrap();
+    let schema = "SELECT sql FROM fresh.sqlite_schema WHERE name = 'refinery_schema_history'";
+    let schema: String = conn.query_row(schema, [], |row| row.get(0)).unwrap();
+    conn.execute_batch(&schema).unwrap();
+    let notes = "INSERT INTO main.refinery_schema_history
+                 SELECT * FROM fresh.refinery_schema_history WHERE version <= 4";
+    assert_eq!(conn.execute(notes, []).unwrap(), 4);
+    conn.execute_batch(TASKS).unwrap();
+    drop(conn);
+
+    let store = open(&path).await;
+    for state in TaskState::ALL {
+        let key = key(&format!("t{}", state.number()));
+        let found = store.load(&key, u64::MAX).await.unwrap().unwrap();
+        assert_eq!((found.header.state, found.head), (state, 1));
+    }
+    let echo = "echo".into();
+    let claims = [("t1", 0, None), ("t2", 1, Some(MemberId(7)))];
+    let due = claims.map(|(task, epoch, holder)| Due { key: key(task), epoch, holder });
+    assert_eq!(store.due(&echo, 10).await.unwrap(), due);
+    assert_eq!(store.agents_unserved().await.unwrap(), [echo.clone()]);
+    store.enable_serial(&echo).await.unwrap();
+    assert_eq!(store.next_serial(&echo, 10).await.unwrap(), due);
+    let mut end = Append { expect: Version::new(1, 1), ..task("t2", b"done".to_vec()) };
+    end.snapshot = Some(Snapshot { seq: 2, ..Snapshot::default() });
+    assert_eq!(store.append(end).await, Ok(2));
+    assert_eq!(store.due(&echo, 10).await.unwrap(), due[..1]);
+    let all = Retention { ended_before: None, tasks: Some(0), bytes: None };
+    assert_eq!(store.sweep(all, 10).await, Ok(5));
+    drop(store);
+    let store = open(&path).await;
+    assert!(has(&store, "t1").await && !has(&store, "t2").await);
 }

@@ -318,11 +318,11 @@ pub(super) async fn odd_names_survive(store: Arc<dyn Store>) {
         let loaded = store.load(&key, u64::MAX).await.unwrap().unwrap();
         assert_eq!(loaded.header, append.header);
     }
-    let agents = store.agents_at_work().await.unwrap();
+    let agents = store.agents_unserved().await.unwrap();
     let found: HashSet<_> = agents.iter().map(|agent| agent.as_str()).collect();
     assert_eq!(found, HashSet::from(names));
     for agent in &agents {
-        let due = store.due(agent, LIVING, 100).await.unwrap();
+        let due = store.due(agent, 100).await.unwrap();
         assert_eq!(
             due.iter().map(|due| due.key.task.as_str()).collect::<Vec<_>>(),
             [agent.as_str()]

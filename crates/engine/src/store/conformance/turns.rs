@@ -3,35 +3,16 @@ use std::sync::Arc;
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Conversation, Due, Header, Kind, MemberId, Run, Store, Version},
-    DEAD, Key, LIVING, at, body, create, finish, finished, header, key, owner,
+    super::{Append, Conversation, Due, Kind, MemberId, Store, StoreError, Version},
+    DEAD, Key, LIVING, OTHER, at, body, claim, create, dedup, die, due, finish, finished, header,
+    join, key, owner,
 };
-
-async fn due(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {
-    let due = store.due(&agent.into(), LIVING, limit).await.unwrap();
-    due.into_iter().map(|due| due.key.task.to_string()).collect()
-}
-
-async fn at_work(store: &dyn Store) -> Vec<String> {
-    let agents = store.agents_at_work().await.unwrap();
-    let mut agents: Vec<_> = agents.iter().map(AgentName::to_string).collect();
-    agents.sort();
-    agents
-}
-
-/// Takes up the message of [`create`].
-fn claim(key: Key, holder: MemberId) -> Append {
-    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(holder), ..Run::default() };
-    let header = Header { run, ..header(TaskState::Working, 1) };
-    Append { expect: Version::new(1, 0), header, events: vec![], ..create(key, 1) }
-}
 
 pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
     assert!(due(&*store, "other", 10).await.is_empty());
     assert!(due(&*store, "echo", 0).await.is_empty());
-    assert_eq!(at_work(&*store).await, ["echo"]);
 
     store.append(claim(key("t"), LIVING)).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
@@ -50,15 +31,18 @@ pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
     release.header.run.unread = vec![2];
     store.append(release).await.unwrap();
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
-    let free = store.due(&"echo".into(), LIVING, 10).await.unwrap();
+    let free = store.due(&"echo".into(), 10).await.unwrap();
     assert_eq!(free, [Due { key: key("t"), epoch: 2, holder: None }]);
     store.append(Append { expect: Version::new(2, 2), ..finish(key("t"), 3) }).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
-    assert!(at_work(&*store).await.is_empty());
 }
 
-pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
-    let holders = [LIVING, DEAD, MemberId(0), MemberId(u128::MAX), LIVING];
+pub(super) async fn what_a_dead_member_held_is_due(store: Arc<dyn Store>) {
+    let dead = [DEAD, MemberId(0), MemberId(u128::MAX)];
+    for member in dead {
+        join(&*store, member).await;
+    }
+    let holders = [LIVING, dead[0], dead[1], dead[2], LIVING];
     for (number, holder) in holders.into_iter().enumerate() {
         let key = key(&format!("t{number}"));
         store.append(create(key.clone(), number as i64)).await.unwrap();
@@ -66,9 +50,13 @@ pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
         claim.header.created = at(number as i64);
         store.append(claim).await.unwrap();
     }
+    assert!(due(&*store, "echo", 10).await.is_empty());
+    for member in dead {
+        die(&*store, member).await;
+    }
     assert_eq!(due(&*store, "echo", 10).await, ["t1", "t2", "t3"]);
     assert_eq!(due(&*store, "echo", 2).await, ["t1", "t2"]);
-    let cut_off = store.due(&"echo".into(), LIVING, 1).await.unwrap();
+    let cut_off = store.due(&"echo".into(), 1).await.unwrap();
     assert_eq!(cut_off, [Due { key: key("t1"), epoch: 1, holder: Some(DEAD) }]);
     // Cancelled while it was held: over, but its slot is still to be cleared.
     let mut cancel = Append { expect: Version::new(1, 1), ..finish(key("t1"), 9) };
@@ -79,6 +67,7 @@ pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
 }
 
 pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
+    join(&*store, DEAD).await;
     for (number, agent) in ["b", "a", "c", "a", "b", "c"].into_iter().enumerate() {
         let key =
             Key { owner: owner("acme", &format!("p{}", number % 2)), ..key(&number.to_string()) };
@@ -92,28 +81,38 @@ pub(super) async fn the_oldest_work_is_due_first(store: Arc<dyn Store>) {
             store.append(claim).await.unwrap();
         }
     }
+    die(&*store, DEAD).await;
     for (agent, tasks) in [("a", ["1", "3"]), ("b", ["0", "4"]), ("c", ["2", "5"])] {
         assert_eq!(due(&*store, agent, 10).await, tasks);
         assert_eq!(due(&*store, agent, 1).await, tasks[..1]);
     }
-    assert_eq!(at_work(&*store).await, ["a", "b", "c"]);
+}
+
+async fn next(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {
+    let due = store.next_serial(&agent.into(), limit).await.unwrap();
+    due.into_iter().map(|due| due.key.task.to_string()).collect()
+}
+
+async fn unlock(store: &dyn Store, context: &str, me: MemberId) {
+    let conversation = Conversation { owner: owner("acme", "ann"), context: context.into() };
+    store.unlock_conversation(&"echo".into(), &conversation, me).await.unwrap();
+}
+
+fn bobs(task: &str) -> Key {
+    Key { owner: owner("acme", "bob"), ..key(task) }
 }
 
 pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
-    let agent = AgentName::from("echo");
-    let busy = |principal: &str, context: &str| Conversation {
-        owner: owner("acme", principal),
-        context: context.into(),
-    };
-    let due = async |agent: &AgentName, busy: &[Conversation], limit| {
-        let due = store.next_serial(agent, busy, limit).await.unwrap();
-        due.iter().map(|due| due.key.task.to_string()).collect::<Vec<_>>()
-    };
+    let next = async |limit| next(&*store, "echo", limit).await;
     // The store keeps the queue from here on, with the tasks that wait already.
     store.append(create(key("cut-off"), 100)).await.unwrap();
+    for member in [DEAD, OTHER] {
+        join(&*store, member).await;
+    }
     store.append(claim(key("cut-off"), DEAD)).await.unwrap();
-    store.enable_serial(&agent, LIVING).await.unwrap();
-    assert_eq!(due(&agent, &[], 10).await, ["cut-off"]);
+    die(&*store, DEAD).await;
+    store.enable_serial(&"echo".into()).await.unwrap();
+    assert_eq!(next(10).await, ["cut-off"]);
     // Each is younger by the clock than the one that came before it, which must not matter.
     for (number, task) in (1..).zip(["held", "older", "other"]) {
         let mut append = create(key(task), 100 - number);
@@ -122,9 +121,8 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
         }
         store.append(append).await.unwrap();
     }
-    store.append(claim(key("held"), LIVING)).await.unwrap();
-    let foreign = Key { owner: owner("acme", "bob"), ..key("foreign") };
-    store.append(create(foreign, 1)).await.unwrap();
+    store.append(claim(key("held"), OTHER)).await.unwrap();
+    store.append(create(bobs("foreign"), 1)).await.unwrap();
     // Its first message was read long ago; what waits came last.
     let mut answered = finish(key("older"), 5);
     answered.header.state = TaskState::Submitted;
@@ -133,37 +131,102 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     answered.events.push((Kind::Received(TaskState::Submitted), body("and again")));
     answered.snapshot = None;
     store.append(answered).await.unwrap();
-    assert_eq!(due(&agent, &[], 10).await, ["cut-off", "other", "foreign", "older"]);
-    assert_eq!(due(&agent, &[], 2).await, ["cut-off", "other"]);
-    assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
-    let others = [busy("bob", "chat"), busy("ann", "elsewhere"), busy("nobody", "chat")];
-    assert_eq!(due(&agent, &others, 10).await, ["cut-off", "older"]);
-    assert!(due(&"unknown".into(), &[], 10).await.is_empty());
+    // A conversation in which a turn runs is passed over.
+    assert_eq!(next(10).await, ["other", "foreign"]);
+    unlock(&*store, "chat", OTHER).await;
+    assert_eq!(next(10).await, ["cut-off", "other", "foreign", "older"]);
+    assert_eq!(next(2).await, ["cut-off", "other"]);
+    assert!(store.next_serial(&"unknown".into(), 10).await.unwrap().is_empty());
 
     // The next task follows one that ended, also one that left the middle of the queue.
     let end = Append { expect: Version::new(1, 1), ..finish(key("cut-off"), 7) };
     store.append(end).await.unwrap();
-    assert_eq!(due(&agent, &[], 1).await, ["other"]);
+    assert_eq!(next(1).await, ["other"]);
     store.append(create(key("last"), 8)).await.unwrap();
-    assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
+    assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
     let mut begun = claim(key("older"), LIVING);
     begun.expect = Version::new(6, 1);
     begun.header.run.epoch = 2;
     begun.header.run.unread = vec![6];
     store.append(begun.clone()).await.unwrap();
-    assert_eq!(due(&agent, &[busy("ann", "elsewhere")], 10).await, ["foreign", "last"]);
+    assert_eq!(next(10).await, ["other", "foreign"]);
+    unlock(&*store, "chat", LIVING).await;
+    assert_eq!(next(10).await, ["other", "foreign", "last"]);
     // It has a message left, which is older than what came meanwhile.
     begun.expect = Version::new(6, 2);
     begun.header.run.epoch = 3;
     begun.header.run.holder = None;
     store.append(begun).await.unwrap();
-    assert_eq!(due(&agent, &[busy("bob", "chat")], 10).await, ["other", "older", "last"]);
-    // Enabling it again changes nothing, except for tasks whose process has ended.
-    store.enable_serial(&agent, LIVING).await.unwrap();
-    assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
-    store.enable_serial(&agent, MemberId(7)).await.unwrap();
-    assert_eq!(due(&agent, &[], 2).await, ["held", "other"]);
-    assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
+    assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
+    // Enabling it again changes nothing. A task whose holder dies takes the place of its message.
+    store.enable_serial(&"echo".into()).await.unwrap();
+    assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
+    die(&*store, OTHER).await;
+    assert_eq!(next(2).await, ["held", "other"]);
+}
+
+pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
+    join(&*store, OTHER).await;
+    store.enable_serial(&"echo".into()).await.unwrap();
+    let tasks = [key("a"), key("b"), key("elsewhere"), bobs("foreign")];
+    for task in &tasks {
+        let mut append = create(task.clone(), 1);
+        if task.task.as_str() == "elsewhere" {
+            append.header.context = "elsewhere".into();
+        }
+        store.append(append).await.unwrap();
+    }
+    store.append(claim(key("a"), LIVING)).await.unwrap();
+    let before = store.load(&key("b"), u64::MAX).await;
+    let locked = async || {
+        for member in [LIVING, OTHER] {
+            assert_eq!(store.append(claim(key("b"), member)).await, Err(StoreError::Locked));
+        }
+        assert_eq!(store.load(&key("b"), u64::MAX).await, before);
+    };
+    locked().await;
+    // What decides about the claim itself comes first.
+    let fenced = Append { fence: Some(7), ..claim(key("b"), OTHER) };
+    assert_eq!(store.append(fenced).await, Err(StoreError::Fenced));
+    let stale = Append { expect: Version::new(1, 7), ..claim(key("b"), OTHER) };
+    assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
+    // A new task whose turn would begin at once waits as well, and leaves nothing behind.
+    let mut at_once = Append { dedup: Some(dedup(1, 7)), ..create(key("new"), 2) };
+    at_once.header.run = claim(key("new"), OTHER).header.run;
+    assert_eq!(store.append(at_once.clone()).await, Err(StoreError::Locked));
+    assert_eq!(store.load(&key("new"), u64::MAX).await, Ok(None));
+    assert_eq!(store.original(&[1; 32]).await, Ok(None));
+    at_once.key = key("b");
+    assert_eq!(store.append(at_once).await, Err(StoreError::Conflict));
+    // Other conversations and other owners are not locked.
+    for task in [key("elsewhere"), bobs("foreign")] {
+        store.append(claim(task, OTHER)).await.unwrap();
+    }
+    // The turn goes on under its lock, and the lock outlives the task: its agent may still run.
+    let end = Append { expect: Version::new(1, 1), fence: Some(1), ..finish(key("a"), 2) };
+    store.append(end).await.unwrap();
+    locked().await;
+    unlock(&*store, "chat", OTHER).await;
+    locked().await;
+    unlock(&*store, "chat", LIVING).await;
+    store.append(claim(key("b"), OTHER)).await.unwrap();
+    // The locks of the dead are free.
+    store.append(create(key("c"), 3)).await.unwrap();
+    assert_eq!(store.append(claim(key("c"), LIVING)).await, Err(StoreError::Locked));
+    assert!(next(&*store, "echo", 10).await.is_empty());
+    die(&*store, OTHER).await;
+    assert_eq!(next(&*store, "echo", 10).await, ["b", "elsewhere", "foreign", "c"]);
+    store.append(claim(key("c"), LIVING)).await.unwrap();
+    store.leave(LIVING).await.unwrap();
+    assert_eq!(next(&*store, "echo", 10).await, ["b", "elsewhere", "foreign", "c"]);
+}
+
+pub(super) async fn an_agent_that_is_not_serial_has_many_turns(store: Arc<dyn Store>) {
+    store.enable_serial(&"other".into()).await.unwrap();
+    for task in ["a", "b"] {
+        store.append(create(key(task), 1)).await.unwrap();
+        store.append(claim(key(task), LIVING)).await.unwrap();
+    }
 }
 
 pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>) {

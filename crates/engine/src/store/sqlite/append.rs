@@ -1,15 +1,16 @@
 //! One append inside the writer's transaction. Everything that can refuse it is looked at before
 //! the task is touched, so that a refused append changes nothing and needs no savepoint.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use herald_protocol::{AgentName, Seq, TaskId};
 use rusqlite::{Connection, Row, params};
 
-use crate::store::{Append, Header, MemberId, Run, Snapshot, StoreError, Version};
+use crate::store::{Append, Header, MemberId, MemberKind, Run, Snapshot, StoreError, Version};
 
 use super::{
     job::Work,
+    locks::is_locked,
     names::{BLOCK, Group, Names, Totals},
     prepared::Prepared,
     rows::{Fault, Phase, count, holder, int, original, read_run, size, uint, unread},
@@ -34,9 +35,10 @@ pub(super) struct Memory {
     pub(super) names: Names,
     /// Tasks that have something to do, by owner and name.
     active: HashMap<(i64, TaskId), Known>,
-    /// Serial agents, each with the process that runs their turns. Not cleared by a rollback: a queue
-    /// that nobody reads does no harm.
-    pub(super) serial_agents: HashMap<AgentName, MemberId>,
+    /// The living members, once they have been read.
+    pub(super) members: Option<HashMap<MemberId, MemberKind>>,
+    /// Serial agents. Not cleared by a rollback: a queue that nobody reads does no harm.
+    pub(super) serial_agents: HashSet<AgentName>,
 }
 
 /// An open transaction and what it has gathered.
@@ -51,6 +53,8 @@ pub(super) struct Batch<'a> {
     pub(super) swept: Swept,
     /// True if the transaction before this one failed.
     pub(super) failing: bool,
+    /// The heartbeats, if a job asks for them. No further one is counted before the commit.
+    pub(super) heartbeats: Option<&'a HashMap<MemberId, u64>>,
 }
 
 /// What the checks and the counters need of a stored task.
@@ -91,6 +95,7 @@ impl Memory {
     pub(super) fn forget(&mut self) {
         self.names.forget();
         self.active.clear();
+        self.members = None;
     }
 
     fn keep(&mut self, owner: i64, task: &TaskId, known: Known) {
@@ -121,8 +126,18 @@ impl Work for Box<Append> {
 }
 
 impl Batch<'_> {
+    /// Writes what was gathered. Returns the owners whose tasks were removed.
+    pub(super) fn finish(self) -> Result<Swept, Fault> {
+        self.totals.flush(self.conn)?;
+        self.swept.tidy(self.conn, *self.next)?;
+        Ok(self.swept)
+    }
+
     /// Writes it, or says why not.
     fn append(&mut self, append: &Append) -> Refused<Seq> {
+        if !self.is_member(append.writer)? {
+            return Ok(Err(StoreError::NotMember));
+        }
         // The key stands for the first event; without one there is nothing to register.
         let dedup = append.dedup.as_ref().filter(|_| !append.events.is_empty());
         // First of all: a retry must find its original, whatever else has happened since.
@@ -164,13 +179,6 @@ impl Batch<'_> {
         Ok(Ok(head))
     }
 
-    /// Writes what was gathered. Returns the owners whose tasks were removed.
-    pub(super) fn finish(self) -> Result<Swept, Fault> {
-        self.totals.flush(self.conn)?;
-        self.swept.tidy(self.conn, *self.next)?;
-        Ok(self.swept)
-    }
-
     /// Checks the append against what is stored, and writes the header and the snapshot.
     /// Returns the rows of the task and of its owner.
     fn put_header(&mut self, append: &Append) -> Refused<(i64, i64)> {
@@ -192,6 +200,11 @@ impl Batch<'_> {
         }
         if Version::new(before.head, before.run.epoch) != append.expect {
             return Ok(Err(StoreError::Conflict));
+        }
+        if let Some(member) = self.new_holder(before.run.holder, header)
+            && !self.lock_conversation(before.row, member)?
+        {
+            return Ok(Err(StoreError::Locked));
         }
         let group = group(owner, before.indexed.group.agent, header);
         let mut after = Known {
@@ -224,6 +237,15 @@ impl Batch<'_> {
         let Header { context, state, changed, created, hidden, bytes, run: turns, .. } = header;
         let agent = self.memory.names.agent(self.conn, &header.agent)?;
         let owner = self.memory.names.owner_or_new(self.conn, &key.owner)?;
+        let new_holder = self.new_holder(None, header);
+        if new_holder.is_some() && is_locked(self.conn, owner, agent, context.as_str())? {
+            let exists = alone(self.find(owner, &key.task))?;
+            return Ok(Err(match exists {
+                Ok(Some(_)) => StoreError::Conflict,
+                Ok(None) => StoreError::Locked,
+                Err(spoiled) => spoiled,
+            }));
+        }
         let row = self.next.row;
         let added = self.prepared.run(
             sql::ADD_TASK,
@@ -252,6 +274,9 @@ impl Batch<'_> {
             return Ok(Err(StoreError::Conflict));
         }
         self.next.row += 1;
+        if let Some(member) = new_holder {
+            self.lock_conversation(row, member)?;
+        }
         let group = group(owner, agent, header);
         self.totals.add(group, 1, int(*bytes));
         if let Some(snapshot) = snapshot {

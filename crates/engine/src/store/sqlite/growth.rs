@@ -7,7 +7,7 @@ use rusqlite::{StatementStatus, params};
 
 use crate::store::{
     Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery, MemberId,
-    Owner, Retention, Run, Snapshot, Store, Version,
+    MemberKind, Owner, Retention, Run, Snapshot, Store, Version,
 };
 
 use super::{Connection, Readers, Sqlite, open, statements as sql};
@@ -18,6 +18,7 @@ const MANY: i64 = 100_000;
 
 const OWNERS: i64 = 20;
 const LIVING: MemberId = MemberId(0x11);
+const OTHER: MemberId = MemberId(0x22);
 const DEAD: MemberId = MemberId(0x99);
 
 /// The numbers from 1 to `?1`.
@@ -81,7 +82,7 @@ impl Counted {
     fn mixed(tasks: i64) -> Self {
         Self::new(tasks, 3 * tasks, |conn| {
             let tasks_sql = format!("{NUMBERS} {TASKS}");
-            conn.execute(&tasks_sql, params![tasks, DEAD.0.to_be_bytes()]).unwrap();
+            conn.execute(&tasks_sql, params![tasks, DEAD.blob()]).unwrap();
             conn.execute(&format!("{NUMBERS} {EVENTS}"), [3 * tasks]).unwrap();
             conn.execute_batch(
                 "INSERT INTO dedup (key, position) SELECT key, position FROM events
@@ -152,7 +153,16 @@ fn received(key: Key, context: &str) -> Append {
     let header = Header { context: context.into(), ..header(TaskState::Submitted, run) };
     let events = vec![(Kind::Received(TaskState::Submitted), Bytes::from_static(b"{}"))];
     let dedup = Some(Dedup { key: [7; 32], content: [7; 32] });
-    Append { key, expect: Version::default(), fence: None, header, events, snapshot: None, dedup }
+    Append {
+        key,
+        expect: Version::default(),
+        fence: None,
+        writer: LIVING,
+        header,
+        events,
+        snapshot: None,
+        dedup,
+    }
 }
 
 /// Takes the first message up.
@@ -164,6 +174,7 @@ fn begun(key: Key) -> Append {
         key,
         expect: Version::new(1, 0),
         fence: None,
+        writer: LIVING,
         header,
         events,
         snapshot: None,
@@ -180,6 +191,12 @@ fn with_snapshot(append: Append, state: TaskState) -> Append {
 /// Everything that is asked of a store while it serves.
 async fn everything(tasks: i64) -> Counted {
     let mut counted = Counted::mixed(tasks);
+    counted.store.join(LIVING, MemberKind::Node, "node").await.unwrap();
+    counted.store.join(OTHER, MemberKind::Worker, "worker").await.unwrap();
+    counted.note("two members that join");
+    counted.store.serve(LIVING, &["a".into()]).await.unwrap();
+    assert_eq!(counted.store.heartbeat(LIVING).await.unwrap().members.len(), 2);
+    counted.note("a heartbeat");
     reads(&mut counted, tasks).await;
     writes(&mut counted).await;
     counted
@@ -248,9 +265,9 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     assert_eq!(counted.store.conversation_history(query).await.unwrap().len(), 3);
     counted.note("a conversation history");
 
-    assert_eq!(counted.store.agents_at_work().await.unwrap().len(), 2);
-    counted.note("agents at work");
-    assert_eq!(counted.store.due(&agent, LIVING, 3).await.unwrap().len(), 3);
+    assert_eq!(counted.store.agents_unserved().await.unwrap(), ["b".into()]);
+    counted.note("agents that nobody serves");
+    assert_eq!(counted.store.due(&agent, 3).await.unwrap().len(), 3);
     counted.note("work of an agent");
     let before = Timestamp::from_millis(tasks);
     assert_eq!(counted.store.paused(&agent, before, 3).await.unwrap().len(), 3);
@@ -294,6 +311,8 @@ async fn writes(counted: &mut Counted) {
     theirs.header.agent = "c".into();
     counted.store.append(theirs).await.unwrap();
     counted.note("a new owner of a new agent");
+    assert_eq!(counted.store.mark_dead(OTHER, 0).await, Ok(true));
+    counted.note("a member that dies");
     counted.store.probe().await.unwrap();
     counted.note("a probe");
     let retention = Retention { ended_before: None, tasks: Some(100), bytes: None };
@@ -302,13 +321,18 @@ async fn writes(counted: &mut Counted) {
 }
 
 /// Statements that run when a process starts, when a disk is full or for serial agents.
-const ELSEWHERE: [&str; 13] = [
+const ELSEWHERE: [&str; 18] = [
     "PUT_RANDOM_META",
     "FILL_SERIAL_QUEUE",
     "CLEAR_SERIAL_HEADS",
     "FILL_SERIAL_HEADS",
     "FIND_SERIAL_POSITION",
     "FIND_POSITION",
+    "FIND_TURN_POSITION",
+    "HELD_TASKS",
+    "FIND_LOCK",
+    "LOCK_CONVERSATION",
+    "UNLOCK_CONVERSATION",
     "FIRST_SERIAL_POSITION",
     "ENQUEUE_SERIAL",
     "DEQUEUE_SERIAL",
@@ -332,21 +356,22 @@ async fn nothing_costs_more_when_more_is_stored() {
 async fn serial(tasks: i64, apart: bool) -> Counted {
     let agent = AgentName::from("a");
     let mut counted = Counted::waiting(tasks, apart);
-    counted.store.enable_serial(&agent, LIVING).await.unwrap();
+    counted.store.join(LIVING, MemberKind::Node, "node").await.unwrap();
+    counted.store.join(OTHER, MemberKind::Node, "node").await.unwrap();
+    counted.store.enable_serial(&agent).await.unwrap();
     counted.note("enabling the serial queue");
     counted.done.clear();
     let of_first = |task: &str| Key { owner: owner(1), task: task.into() };
     let first = if apart { "c1" } else { "c" };
-    let busy = [Conversation { owner: owner(1), context: first.into() }];
-    let due = async |counted: &Counted, busy: &[Conversation]| {
-        let due = counted.store.next_serial(&agent, busy, 1).await.unwrap();
+    let due = async |counted: &Counted| {
+        let due = counted.store.next_serial(&agent, 1).await.unwrap();
         due.into_iter().map(|due| due.key.task.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(due(&counted, &[]).await, ["t1"]);
+    assert_eq!(due(&counted).await, ["t1"]);
     counted.note("the first in the queue");
     counted.store.append(begun(of_first("t1"))).await.unwrap();
     counted.note("the first in the queue begins");
-    let next = due(&counted, &busy).await;
+    let next = due(&counted).await;
     assert_eq!(next, if apart { vec!["t2".to_owned()] } else { Vec::new() });
     counted.note("the next, while the first is at work");
     let elsewhere = Append { dedup: None, ..received(of_first("elsewhere"), "elsewhere") };
@@ -355,13 +380,24 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     let same = Append { dedup: None, ..received(of_first("same"), first) };
     counted.store.append(same).await.unwrap();
     counted.note("a message in the same conversation");
-    assert_eq!(due(&counted, &busy).await, [if apart { "t2" } else { "elsewhere" }]);
-    counted.note("the next in a conversation that is not busy");
+    assert_eq!(due(&counted).await, [if apart { "t2" } else { "elsewhere" }]);
+    counted.note("the next in a conversation that is not locked");
     let done = Append { expect: Version::new(2, 1), ..begun(of_first("t1")) };
     counted.store.append(with_snapshot(done, TaskState::Completed)).await.unwrap();
     counted.note("the first in the queue ends");
-    assert_eq!(due(&counted, &[]).await, ["t2"]);
+    let conversation = Conversation { owner: owner(1), context: first.into() };
+    counted.store.unlock_conversation(&agent, &conversation, LIVING).await.unwrap();
+    counted.note("a conversation that is unlocked");
+    assert_eq!(due(&counted).await, ["t2"]);
     counted.note("the next, once the first is done");
+    let mut cut_off = begun(of_first("t2"));
+    cut_off.header.run.holder = Some(OTHER);
+    counted.store.append(cut_off).await.unwrap();
+    counted.note("the next begins");
+    assert_eq!(counted.store.mark_dead(OTHER, 0).await, Ok(true));
+    counted.note("the member dies that took it up");
+    assert_eq!(due(&counted).await, ["t2"]);
+    counted.note("the turn that was cut off");
     counted
 }
 

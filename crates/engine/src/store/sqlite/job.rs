@@ -35,6 +35,11 @@ pub(super) trait Work: fmt::Debug + Send + 'static {
     fn is_probe(&self) -> bool {
         false
     }
+
+    /// True if it depends on heartbeats: none is counted then from before the job to after the commit.
+    fn compares_heartbeats(&self) -> bool {
+        false
+    }
 }
 
 /// Work, its outcome within the open transaction, and the caller who waits for it.
@@ -59,6 +64,8 @@ pub(super) trait Queued: fmt::Debug + Send {
     fn is_large(&self) -> bool;
 
     fn is_probe(&self) -> bool;
+
+    fn compares_heartbeats(&self) -> bool;
 }
 
 impl<W: Work> Job<W> {
@@ -93,5 +100,9 @@ impl<W: Work> Queued for Job<W> {
 
     fn is_probe(&self) -> bool {
         self.work.is_probe()
+    }
+
+    fn compares_heartbeats(&self) -> bool {
+        self.work.compares_heartbeats()
     }
 }

@@ -12,10 +12,14 @@ use std::{
 use refinery::{Migration, error::Kind};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 
+use crate::store::MemberId;
+
 use super::{
     append::Next,
-    error::{OpenError, corrupt, refuse, unwritable},
+    error::{OpenError, corrupt, damaged, refuse, unwritable},
     files::Files,
+    members,
+    rows::Fault,
 };
 
 refinery::embed_migrations!("src/store/sqlite/migrations");
@@ -34,16 +38,20 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// Tables without which nothing works.
-const TABLES: [&str; 11] = [
+const TABLES: [&str; 15] = [
     "agents",
+    "causes",
+    "commits",
+    "conversation_locks",
     "counters",
     "dedup",
     "events",
-    "heads",
-    "line",
+    "members",
     "meta",
     "owners",
     "presence",
+    "serial_heads",
+    "serial_queue",
     "snapshots",
     "tasks",
 ];
@@ -58,6 +66,8 @@ pub(super) struct Opened {
     pub(super) conn: Connection,
     pub(super) next: Next,
     pub(super) secret: [u8; 32],
+    /// The members that outlived the last process: its workers.
+    pub(super) members: Vec<MemberId>,
     /// None in memory.
     pub(super) files: Option<Files>,
 }
@@ -218,13 +228,16 @@ fn prepare(mut conn: Connection, path: &Path) -> Result<Opened, OpenError> {
     tune(&conn, 4096).map_err(failed)?;
     migrate(&mut conn, path)?;
     check_whole(&conn, path)?;
-    clear_serial_queues(&conn).map_err(failed)?;
+    end_last_life(&mut conn).map_err(failed)?;
+    let members =
+        members::living(&conn).map_err(|Fault(error)| damaged(path, &error.to_string()))?;
+    let members = members.into_iter().map(|member| member.id).collect();
     let secret = secret(&conn).map_err(failed)?;
     let next = Next {
         row: next(&conn, "row", "SELECT max(row) FROM tasks").map_err(failed)?,
         position: next(&conn, "position", "SELECT max(position) FROM events").map_err(failed)?,
     };
-    Ok(Opened { conn, next, secret, files: None })
+    Ok(Opened { conn, next, secret, members, files: None })
 }
 
 /// Settings of every connection; the cache in KiB.
@@ -392,12 +405,22 @@ pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenErro
     Ok(())
 }
 
-/// Empties the serial queues. They belong to the process that has ended; the agents that are serial
-/// now get new ones.
-fn clear_serial_queues(conn: &Connection) -> rusqlite::Result<()> {
-    let any = "SELECT EXISTS (SELECT 1 FROM line)";
+/// Ends the life of the last process, which the directory lock proves to be gone: its nodes, the
+/// conversation locks of members that no longer are, and the serial queues. The agents that are serial
+/// now get new ones. Nothing is written if there is nothing of it, so that a full disk can be opened.
+fn end_last_life(conn: &mut Connection) -> rusqlite::Result<()> {
+    let any = "SELECT EXISTS (SELECT 1 FROM members WHERE kind = 0)
+               OR EXISTS (SELECT 1 FROM conversation_locks)
+               OR EXISTS (SELECT 1 FROM serial_queue)";
     if conn.query_row(any, [], |row| row.get(0))? {
-        conn.execute_batch("BEGIN; DELETE FROM line; DELETE FROM heads; COMMIT")?;
+        let transaction = conn.transaction()?;
+        transaction.execute_batch(
+            "DELETE FROM members WHERE kind = 0;
+             DELETE FROM conversation_locks WHERE member NOT IN (SELECT id FROM members);
+             DELETE FROM serial_queue;
+             DELETE FROM serial_heads;",
+        )?;
+        transaction.commit()?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Reads. Readers never wait for the writer, nor for each other: each has a connection to itself.
 
 use std::{
+    collections::HashSet,
     num::NonZero,
     path::{Path, PathBuf},
     sync::{
@@ -15,6 +16,7 @@ use rusqlite::{Connection, Rows, params};
 use crate::store::{Due, Key, Kind, MemberId, Owner, Page, StoreError, Stored};
 
 use super::{
+    members,
     open::{self, Lock},
     rows::{
         Fault, Phase, entries, first, int, log_bytes, readable, size, state, stored, text, uint,
@@ -178,27 +180,25 @@ fn ends_with_reply(conn: &Connection, row: i64, head: Seq) -> Result<bool, Fault
     Ok(code.and_then(Kind::from_code) == Some(Kind::Reply))
 }
 
-/// The agents whose tasks have something to do.
-pub(super) fn agents_at_work(conn: &Connection) -> Result<Vec<AgentName>, Fault> {
+/// The agents that have tasks with something to do and that no living member serves.
+pub(super) fn agents_unserved(conn: &Connection) -> Result<Vec<AgentName>, Fault> {
     let conn = conn.unchecked_transaction()?;
+    let living = members::living(&conn)?;
+    let served: HashSet<&AgentName> = living.iter().flat_map(|member| &member.agents).collect();
     let (mut names, mut last) = (Vec::new(), 0_i64);
     let mut next = conn.prepare_cached(sql::NEXT_ACTIVE_AGENT)?;
     loop {
         let mut rows = next.query([last])?;
         let Some(row) = rows.next()? else { return Ok(names) };
         last = row.get(0)?;
-        names.extend(readable(last, text(row, 1).map(AgentName::from))?);
+        let name = readable(last, text(row, 1).map(AgentName::from))?;
+        names.extend(name.filter(|name| !served.contains(name)));
     }
 }
 
-/// Tasks with something to do that no living process holds: those that nobody holds, and those of
-/// each dead process.
-pub(super) fn due(
-    conn: &Connection,
-    agent: &AgentName,
-    living: MemberId,
-    limit: usize,
-) -> Result<Vec<Due>, Fault> {
+/// Tasks with something to do that no living member holds: those that nobody holds, and those of
+/// each dead member.
+pub(super) fn due(conn: &Connection, agent: &AgentName, limit: usize) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
     let mut found: Vec<(i64, i64, Due)> = Vec::new();
@@ -214,7 +214,7 @@ pub(super) fn due(
         Ok(())
     };
     take(conn.prepare_cached(sql::FREE_TASKS)?.query([agent])?)?;
-    for holder in dead_holders(&conn, agent, living)? {
+    for holder in dead_holders(&conn, agent)? {
         take(conn.prepare_cached(sql::HELD_TASKS)?.query(params![agent, holder])?)?;
     }
     found.sort_unstable_by_key(|(created, row, _)| (*created, *row));
@@ -222,16 +222,19 @@ pub(super) fn due(
     Ok(found.into_iter().map(|(_, _, due)| due).collect())
 }
 
-fn dead_holders(conn: &Connection, agent: i64, living: MemberId) -> Result<Vec<Vec<u8>>, Fault> {
+/// The holders of an agent's tasks that are not living members. In the view of the tasks, which a member
+/// can hold only after it has joined.
+fn dead_holders(conn: &Connection, agent: i64) -> Result<Vec<Vec<u8>>, Fault> {
     let mut holders = Vec::new();
     let mut last: Vec<u8> = Vec::new();
     while let Some(holder) =
         first(conn, sql::NEXT_HOLDER, params![agent, last], |row| row.get::<_, Vec<u8>>(0))?
     {
         last.clone_from(&holder);
-        holders.push(holder);
+        if !members::is_living(conn, &holder)? {
+            holders.push(holder);
+        }
     }
-    holders.retain(|holder| *holder != living.0.to_be_bytes());
     Ok(holders)
 }
 

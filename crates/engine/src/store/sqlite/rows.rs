@@ -122,7 +122,7 @@ pub(super) fn unread(run: &Run) -> String {
 }
 
 pub(super) fn holder(run: &Run) -> Option<[u8; 16]> {
-    run.holder.map(|MemberId(life)| life.to_be_bytes())
+    run.holder.map(MemberId::blob)
 }
 
 /// A task from the columns of the header macro in [`super::statements`], its artifacts and what its

@@ -1,20 +1,18 @@
 //! Serial queue: the waiting tasks of serial agents, one queue per conversation.
 //!
-//! The tables `line` (every waiting task) and `heads` (the first of each conversation) hold positions
-//! in the order of messages. Finding the next task reads `heads` alone, so its cost depends neither on
-//! the length of a queue nor on the number of conversations.
+//! The tables `serial_queue` (every waiting task) and `serial_heads` (the first of each conversation)
+//! hold positions in the order of messages. Finding the next task reads the heads alone, so its cost
+//! depends neither on the length of a queue nor on the number of conversations.
 
-use std::collections::{HashMap, HashSet};
-
-use herald_protocol::{AgentName, Seq};
+use herald_protocol::AgentName;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::store::{Conversation, Due, MemberId, Run};
+use crate::store::{Due, MemberId, Run};
 
 use super::{
     append::{Batch, Refused},
     job::Work,
-    names::find_owner,
+    locks::is_locked,
     reader::{due_at, find_agent},
     rows::{Fault, int, readable, text},
     statements as sql,
@@ -23,13 +21,13 @@ use super::{
 
 /// Building of the serial queue of an agent, which the store keeps from then on.
 #[derive(Debug)]
-pub(super) struct EnableSerial(pub(super) AgentName, pub(super) MemberId);
+pub(super) struct EnableSerial(pub(super) AgentName);
 
 impl Work for EnableSerial {
     type Answer = ();
 
     fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
-        batch.enable_serial(&self.0, self.1).map(Ok)
+        batch.enable_serial(&self.0).map(Ok)
     }
 
     fn weight(&self) -> usize {
@@ -43,28 +41,58 @@ impl Work for EnableSerial {
 
 impl Batch<'_> {
     /// Queues the waiting tasks of an agent, and keeps the queue from now on.
-    fn enable_serial(&mut self, agent: &AgentName, living: MemberId) -> Result<(), Fault> {
+    fn enable_serial(&mut self, agent: &AgentName) -> Result<(), Fault> {
         let row = self.memory.names.agent(self.conn, agent)?;
-        self.prepared.run(sql::FILL_SERIAL_QUEUE, params![row, living.0.to_be_bytes()])?;
+        self.prepared.run(sql::FILL_SERIAL_QUEUE, [row])?;
         self.prepared.run(sql::CLEAR_SERIAL_HEADS, [row])?;
         self.prepared.run(sql::FILL_SERIAL_HEADS, [row])?;
-        self.memory.serial_agents.insert(agent.clone(), living);
+        self.memory.serial_agents.insert(agent.clone());
         Ok(())
     }
 
-    /// Updates the queue after a change of this task, if its agent is serial.
+    /// Updates the queue after a change of this task, if its agent is serial. The message that orders a
+    /// waiting task is the oldest unread one, or the one whose turn a dead member left;
+    /// [`sql::FILL_SERIAL_QUEUE`] has the same rule.
     pub(super) fn update_serial(
         &mut self,
         agent: &AgentName,
         task: i64,
         run: &Run,
     ) -> Result<(), Fault> {
-        let Some(living) = self.memory.serial_agents.get(agent).copied() else { return Ok(()) };
-        let before: Option<i64> = self.one(sql::FIND_SERIAL_POSITION, [task])?;
-        let after: Option<i64> = match waits_with(run, living) {
+        if !self.memory.serial_agents.contains(agent) {
+            return Ok(());
+        }
+        let waits_with = match run.holder {
+            None => run.unread.first().copied(),
+            Some(holder) if self.is_member(holder)? => None,
+            Some(_) => Some(run.turn),
+        };
+        let after: Option<i64> = match waits_with {
             Some(seq) => self.one(sql::FIND_POSITION, [task, int(seq)])?,
             None => None,
         };
+        self.move_in_queue(task, after)
+    }
+
+    /// Queues the tasks of serial agents that a member held when it died, each at the message of its
+    /// turn.
+    pub(super) fn requeue_tasks_of(&mut self, member: MemberId) -> Result<(), Fault> {
+        let agents: Vec<AgentName> = self.memory.serial_agents.iter().cloned().collect();
+        for agent in agents {
+            let agent = self.memory.names.agent(self.conn, &agent)?;
+            let mut held = self.conn.prepare_cached(sql::HELD_TASKS)?;
+            let rows = held.query_map(params![agent, member.blob()], |row| row.get(1))?;
+            for task in rows.collect::<Result<Vec<i64>, _>>()? {
+                let position = self.one(sql::FIND_TURN_POSITION, [task])?;
+                self.move_in_queue(task, position)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a task to this position of its queue, or out of the queue.
+    fn move_in_queue(&mut self, task: i64, after: Option<i64>) -> Result<(), Fault> {
+        let before: Option<i64> = self.one(sql::FIND_SERIAL_POSITION, [task])?;
         if before == after {
             return Ok(());
         }
@@ -92,31 +120,14 @@ impl Batch<'_> {
     }
 }
 
-/// The message that orders a waiting task: the oldest unread one, or the one whose turn a dead process
-/// left. [`sql::FILL_SERIAL_QUEUE`] has the same rule.
-fn waits_with(run: &Run, living: MemberId) -> Option<Seq> {
-    match run.holder {
-        None => run.unread.first().copied(),
-        Some(holder) if holder == living => None,
-        Some(_) => Some(run.turn),
-    }
-}
-
-/// The queued tasks of an agent in the order of their messages, without the busy conversations.
+/// The queued tasks of an agent in the order of their messages, without the locked conversations.
 pub(super) fn next_serial(
     conn: &Connection,
     agent: &AgentName,
-    busy: &[Conversation],
     limit: usize,
 ) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
-    let mut passed_over: HashMap<i64, HashSet<&str>> = HashMap::new();
-    for Conversation { owner, context } in busy {
-        if let Some(owner) = find_owner(&conn, owner)? {
-            passed_over.entry(owner).or_default().insert(context.as_str());
-        }
-    }
     let mut found: Vec<(i64, Due)> = Vec::new();
     let mut find_heads = conn.prepare_cached(sql::SERIAL_HEADS)?;
     let mut find_queue = conn.prepare_cached(sql::READ_SERIAL_QUEUE)?;
@@ -128,7 +139,7 @@ pub(super) fn next_serial(
             break;
         }
         let Some(context) = readable(position, text(head, 2))? else { continue };
-        if passed_over.get(&owner).is_some_and(|busy| busy.contains(context)) {
+        if is_locked(&conn, owner, agent, context)? {
             continue;
         }
         let mut queue = find_queue.query(params![agent, owner, context])?;

@@ -161,8 +161,17 @@ statements! {
          ORDER BY t.row DESC LIMIT ?4"
     );
 
+    // Members.
+    ADD_MEMBER =
+        "INSERT INTO members (id, kind, name, agents) VALUES (?1, ?2, ?3, '[]') \
+         ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, name = excluded.name";
+    SERVE_AGENTS = "UPDATE members SET agents = ?2 WHERE id = ?1";
+    DROP_MEMBER = "DELETE FROM members WHERE id = ?1";
+    FIND_MEMBER = "SELECT 1 FROM members WHERE id = ?1";
+    NEXT_MEMBER = "SELECT id, kind, name, agents FROM members WHERE id > ?1 ORDER BY id LIMIT 1";
+
     // Work that waits. Steps from one agent and holder to the next instead of reading past the
-    // tasks that a living process holds.
+    // tasks that a living member holds.
     NEXT_ACTIVE_AGENT =
         "SELECT agent, (SELECT name FROM agents WHERE id = agent) \
          FROM tasks INDEXED BY tasks_active WHERE phase = 1 AND agent > ?1 ORDER BY agent LIMIT 1";
@@ -186,36 +195,51 @@ statements! {
 
     // Serial queue. A task `?1` names its conversation.
     FILL_SERIAL_QUEUE =
-        "INSERT OR IGNORE INTO line (task, agent, owner, context, position) \
+        "INSERT OR IGNORE INTO serial_queue (task, agent, owner, context, position) \
          SELECT t.row, t.agent, t.owner, t.context, e.position \
          FROM tasks t INDEXED BY tasks_active CROSS JOIN events e ON e.task = t.row \
          AND e.seq = CASE WHEN t.holder IS NULL THEN CAST(t.unread AS INTEGER) ELSE t.turn END \
-         WHERE t.phase = 1 AND t.agent = ?1 AND t.holder IS NOT ?2";
-    CLEAR_SERIAL_HEADS = "DELETE FROM heads WHERE agent = ?1";
+         WHERE t.phase = 1 AND t.agent = ?1 \
+         AND NOT EXISTS (SELECT 1 FROM members WHERE id = t.holder)";
+    CLEAR_SERIAL_HEADS = "DELETE FROM serial_heads WHERE agent = ?1";
     FILL_SERIAL_HEADS =
-        "INSERT INTO heads (agent, position, owner, context) \
-         SELECT agent, min(position), owner, context FROM line WHERE agent = ?1 \
+        "INSERT INTO serial_heads (agent, position, owner, context) \
+         SELECT agent, min(position), owner, context FROM serial_queue WHERE agent = ?1 \
          GROUP BY agent, owner, context";
-    FIND_SERIAL_POSITION = "SELECT position FROM line WHERE task = ?1";
+    FIND_SERIAL_POSITION = "SELECT position FROM serial_queue WHERE task = ?1";
+    FIND_TURN_POSITION =
+        "SELECT e.position FROM tasks t CROSS JOIN events e ON e.task = t.row AND e.seq = t.turn \
+         WHERE t.row = ?1";
     FIND_POSITION = "SELECT position FROM events WHERE task = ?1 AND seq = ?2";
     FIRST_SERIAL_POSITION =
-        "SELECT l.position FROM tasks t CROSS JOIN line l INDEXED BY line_by_conversation \
+        "SELECT l.position FROM tasks t CROSS JOIN serial_queue l INDEXED BY serial_queue_by_conversation \
          ON l.agent = t.agent AND l.owner = t.owner AND l.context = t.context \
          WHERE t.row = ?1 ORDER BY l.position LIMIT 1";
     ENQUEUE_SERIAL =
-        "INSERT INTO line (task, agent, owner, context, position) \
+        "INSERT INTO serial_queue (task, agent, owner, context, position) \
          SELECT row, agent, owner, context, ?2 FROM tasks WHERE row = ?1";
-    DEQUEUE_SERIAL = "DELETE FROM line WHERE task = ?1";
+    DEQUEUE_SERIAL = "DELETE FROM serial_queue WHERE task = ?1";
     ADD_SERIAL_HEAD =
-        "INSERT INTO heads (agent, position, owner, context) \
+        "INSERT INTO serial_heads (agent, position, owner, context) \
          SELECT agent, ?2, owner, context FROM tasks WHERE row = ?1 AND ?2 IS NOT NULL";
     REMOVE_SERIAL_HEAD =
-        "DELETE FROM heads WHERE agent = (SELECT agent FROM tasks WHERE row = ?1) \
+        "DELETE FROM serial_heads WHERE agent = (SELECT agent FROM tasks WHERE row = ?1) \
          AND position = ?2";
-    SERIAL_HEADS = "SELECT position, owner, context FROM heads WHERE agent = ?1 ORDER BY position";
+    SERIAL_HEADS = "SELECT position, owner, context FROM serial_heads WHERE agent = ?1 ORDER BY position";
     READ_SERIAL_QUEUE =
-        "SELECT position, task FROM line INDEXED BY line_by_conversation \
+        "SELECT position, task FROM serial_queue INDEXED BY serial_queue_by_conversation \
          WHERE agent = ?1 AND owner = ?2 AND context = ?3 ORDER BY position";
+
+    // Conversation locks. A task `?1` names its conversation.
+    FIND_LOCK =
+        "SELECT 1 FROM conversation_locks WHERE owner = ?1 AND agent = ?2 AND context = ?3";
+    LOCK_CONVERSATION =
+        "INSERT OR IGNORE INTO conversation_locks (owner, agent, context, member) \
+         SELECT owner, agent, context, ?2 FROM tasks WHERE row = ?1";
+    UNLOCK_CONVERSATION =
+        "DELETE FROM conversation_locks \
+         WHERE owner = ?1 AND agent = ?2 AND context = ?3 AND member = ?4";
+    DROP_LOCKS = "DELETE FROM conversation_locks WHERE member = ?1";
 
     // Retention.
     /// One row for each owner, agent and state, however many tasks they have.
@@ -238,9 +262,12 @@ statements! {
     /// Those before the first event there is.
     DROP_BLOCKS =
         "DELETE FROM presence WHERE owner = ?1 AND block < ?2";
+    /// Not while an agent still runs in one of their conversations: their number may become another
+    /// owner's.
     DROP_OWNER =
         "DELETE FROM owners WHERE id = ?1 \
-         AND NOT EXISTS (SELECT 1 FROM counters WHERE owner = ?1)";
+         AND NOT EXISTS (SELECT 1 FROM counters WHERE owner = ?1) \
+         AND NOT EXISTS (SELECT 1 FROM conversation_locks WHERE owner = ?1)";
     FIRST_POSITION = "SELECT min(position) FROM events";
 }
 

@@ -16,6 +16,7 @@ use super::{
     checkpoint::Checkpoints,
     files::Files,
     job::{Queued, Work},
+    members::Heartbeats,
     names::Totals,
     prepared::Prepared,
     rows::{Fault, run},
@@ -33,11 +34,19 @@ const CHECK_FILES: Duration = Duration::from_millis(100);
 /// Bytes of the pages that a job touches, however little it writes.
 const PAGES: usize = 48 << 10;
 
+/// Parts of the store that the writer shares with its callers.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Nobody but the writer uses the connection, except that a database in memory is read through it.
+    pub(super) conn: Arc<Mutex<Connection>>,
+    pub(super) heartbeats: Arc<Heartbeats>,
+    pub(super) metrics: Arc<StoreMetrics>,
+}
+
 /// The state of the writing thread.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// Nobody else uses the connection, except that a database in memory is read through it.
-    conn: Arc<Mutex<Connection>>,
+    shared: Shared,
     /// None in memory.
     checkpoints: Option<Checkpoints>,
     /// None in memory.
@@ -46,7 +55,6 @@ pub(super) struct Writer {
     checked: Instant,
     memory: Memory,
     next: Next,
-    metrics: Arc<StoreMetrics>,
     /// Whether the last transaction failed, so that a full disk is reported once and not with
     /// every attempt.
     failing: bool,
@@ -54,14 +62,13 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(
-        conn: Arc<Mutex<Connection>>,
+        shared: Shared,
         checkpoints: Option<Checkpoints>,
         files: Option<Files>,
         next: Next,
-        metrics: Arc<StoreMetrics>,
     ) -> Self {
         let (memory, checked) = (Memory::default(), Instant::now());
-        Self { conn, checkpoints, files, checked, memory, next, metrics, failing: false }
+        Self { shared, checkpoints, files, checked, memory, next, failing: false }
     }
 
     /// Serves until every sender is gone and the queue is empty.
@@ -88,13 +95,13 @@ impl Writer {
     }
 
     fn write(&mut self, mut jobs: Vec<Box<dyn Queued>>, written: u64) {
-        let shared = Arc::clone(&self.conn);
-        let mut conn = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let conn = Arc::clone(&self.shared.conn);
+        let mut conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
         match self.commit(&mut conn, &mut jobs) {
             Ok(()) => {
-                self.metrics.commits.took(begun.elapsed());
-                self.metrics.batches.observe(jobs.len() as u64);
+                self.shared.metrics.commits.took(begun.elapsed());
+                self.shared.metrics.batches.observe(jobs.len() as u64);
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("the store can be written again");
                 }
@@ -106,7 +113,7 @@ impl Writer {
                 }
             }
             Err(Fault(error)) => {
-                self.metrics.errors.count();
+                self.shared.metrics.errors.count();
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::error!(%error, "the store cannot be written");
                 }
@@ -126,6 +133,8 @@ impl Writer {
     /// written.
     fn commit(&mut self, conn: &mut Connection, jobs: &mut [Box<dyn Queued>]) -> Result<(), Fault> {
         self.check_files(jobs)?;
+        let compares = jobs.iter().any(|job| job.compares_heartbeats());
+        let heartbeats = compares.then(|| self.shared.heartbeats.lock());
         // Rolls back when it is dropped, and so on every early return.
         let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut batch = Batch {
@@ -136,6 +145,7 @@ impl Writer {
             totals: Totals::default(),
             swept: Swept::default(),
             failing: self.failing,
+            heartbeats: heartbeats.as_deref(),
         };
         for job in &mut *jobs {
             job.run(&mut batch)?;
@@ -196,7 +206,9 @@ impl Work for Probe {
 mod tests {
     use herald_protocol::{Seq, TaskState, Timestamp};
 
-    use crate::store::{Append, Dedup, Header, Key, Kind, Owner, Run, StoreError, Version};
+    use crate::store::{
+        Append, Dedup, Header, Key, Kind, MemberId, Owner, Run, StoreError, Version,
+    };
 
     use super::{
         super::{job::Job, open},
@@ -220,6 +232,7 @@ mod tests {
             key: Key { owner, task: task.into() },
             expect: Version::new(expect, 0),
             fence: None,
+            writer: MemberId(1),
             header,
             events: vec![(Kind::Artifact, bytes::Bytes::new())],
             snapshot: None,
@@ -252,8 +265,11 @@ mod tests {
     fn a_spoiled_task_fails_no_other_in_its_transaction() {
         let opened = open::memory().unwrap();
         let conn = Arc::new(Mutex::new(opened.conn));
-        let mut writer = Writer::new(Arc::clone(&conn), None, None, opened.next, Arc::default());
+        let shared =
+            Shared { conn: Arc::clone(&conn), heartbeats: Arc::default(), metrics: Arc::default() };
+        let mut writer = Writer::new(shared, None, None, opened.next);
         let mut conn = conn.lock().unwrap();
+        conn.execute("INSERT INTO members VALUES (?1, 0, '', '[]')", [MemberId(1).blob()]).unwrap();
         assert_eq!(outcomes(&mut writer, &mut conn, [append("spoiled", 0, 1)]), [Ok(1)]);
         conn.execute_batch("UPDATE tasks SET unread = 'x'; UPDATE dedup SET position = 77")
             .unwrap();

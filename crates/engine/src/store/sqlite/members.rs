@@ -1,0 +1,202 @@
+//! Members: joining, leaving and death are written; heartbeats are counted in memory, without a write.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use herald_protocol::AgentName;
+use rusqlite::{Connection, params};
+
+use crate::store::{Member, MemberId, MemberKind, StoreError};
+
+use super::{
+    append::{Batch, Memory, Refused},
+    job::Work,
+    rows::{Fault, first, readable, text},
+    statements as sql,
+};
+
+/// The heartbeats of all members since this process opened the database.
+#[derive(Debug, Default)]
+pub(super) struct Heartbeats(Mutex<HashMap<MemberId, u64>>);
+
+impl Heartbeats {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<MemberId, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to count, unless it counts already.
+    pub(super) fn start(&self, member: MemberId) {
+        self.lock().entry(member).or_default();
+    }
+
+    /// Counts a heartbeat. False if the member is unknown. A death that is being written holds the
+    /// lock until it is durable, so that no heartbeat is answered in between.
+    pub(super) fn count(&self, member: MemberId) -> bool {
+        match self.lock().get_mut(&member) {
+            Some(counter) => {
+                *counter += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn stop(&self, member: MemberId) {
+        self.lock().remove(&member);
+    }
+}
+
+/// A member joins. Joining again under the same id changes its kind and name.
+#[derive(Debug)]
+pub(super) struct Join {
+    pub(super) id: MemberId,
+    pub(super) kind: MemberKind,
+    pub(super) name: String,
+}
+
+/// A member says which agents it serves.
+#[derive(Debug)]
+pub(super) struct Serve {
+    pub(super) me: MemberId,
+    pub(super) agents: Vec<AgentName>,
+}
+
+/// A member is declared dead, if its heartbeat is still `seen`.
+#[derive(Debug)]
+pub(super) struct MarkDead {
+    pub(super) member: MemberId,
+    pub(super) seen: u64,
+}
+
+/// A member leaves.
+#[derive(Debug)]
+pub(super) struct Leave(pub(super) MemberId);
+
+impl Work for Join {
+    type Answer = ();
+
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+        let Self { id, kind, name } = self;
+        batch.prepared.run(sql::ADD_MEMBER, params![id.blob(), code(*kind), name])?;
+        batch.memory.members(batch.conn)?.insert(*id, *kind);
+        Ok(Ok(()))
+    }
+}
+
+impl Work for Serve {
+    type Answer = ();
+
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+        let names: Vec<&str> = self.agents.iter().map(AgentName::as_str).collect();
+        let names = serde_json::to_string(&names).expect("a list of texts is JSON");
+        let served = batch.prepared.run(sql::SERVE_AGENTS, params![self.me.blob(), names])?;
+        Ok(if served == 0 { Err(StoreError::NotMember) } else { Ok(()) })
+    }
+}
+
+impl Work for MarkDead {
+    type Answer = bool;
+
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<bool> {
+        let heartbeat = batch.heartbeats.and_then(|counters| counters.get(&self.member));
+        if heartbeat != Some(&self.seen) {
+            return Ok(Ok(false));
+        }
+        batch.remove_member(self.member).map(Ok)
+    }
+
+    fn compares_heartbeats(&self) -> bool {
+        true
+    }
+}
+
+impl Work for Leave {
+    type Answer = ();
+
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+        batch.remove_member(self.0)?;
+        Ok(Ok(()))
+    }
+}
+
+impl Batch<'_> {
+    /// True if this member may write.
+    pub(super) fn is_member(&mut self, member: MemberId) -> Result<bool, Fault> {
+        Ok(self.memory.members(self.conn)?.contains_key(&member))
+    }
+
+    /// Makes everything that a member held due. False if it was not a member.
+    fn remove_member(&mut self, member: MemberId) -> Result<bool, Fault> {
+        if self.memory.members(self.conn)?.remove(&member).is_none() {
+            return Ok(false);
+        }
+        self.prepared.run(sql::DROP_MEMBER, [member.blob()])?;
+        self.prepared.run(sql::DROP_LOCKS, [member.blob()])?;
+        self.requeue_tasks_of(member)?;
+        Ok(true)
+    }
+}
+
+impl Memory {
+    /// The living members.
+    fn members(&mut self, conn: &Connection) -> Result<&mut HashMap<MemberId, MemberKind>, Fault> {
+        if self.members.is_none() {
+            let members = living(conn)?;
+            self.members = Some(members.into_iter().map(|one| (one.id, one.kind)).collect());
+        }
+        Ok(self.members.get_or_insert_default())
+    }
+}
+
+/// The living members, by id. Their heartbeats are not stored.
+pub(super) fn living(conn: &Connection) -> Result<Vec<Member>, Fault> {
+    let (mut members, mut last) = (Vec::new(), Vec::<u8>::new());
+    let mut next = conn.prepare_cached(sql::NEXT_MEMBER)?;
+    loop {
+        let mut rows = next.query([&last])?;
+        let Some(row) = rows.next()? else { return Ok(members) };
+        last = row.get(0)?;
+        let read = || {
+            let id = <[u8; 16]>::try_from(&last[..]).map_err(|_| Fault::unreadable("member"))?;
+            let agents: Vec<String> = serde_json::from_str(text(row, 3)?)
+                .map_err(|_| Fault::unreadable("agents of a member"))?;
+            Ok(Member {
+                id: MemberId(u128::from_be_bytes(id)),
+                kind: kind(row.get(1)?)?,
+                name: text(row, 2)?.to_owned(),
+                agents: agents.iter().map(|name| AgentName::from(name.as_str())).collect(),
+                heartbeat: 0,
+            })
+        };
+        members.extend(readable(0, read())?);
+    }
+}
+
+/// True if this member lives, in the same view as the tasks that it may hold.
+pub(super) fn is_living(conn: &Connection, member: &[u8]) -> Result<bool, Fault> {
+    Ok(first(conn, sql::FIND_MEMBER, [member], |_| Ok(()))?.is_some())
+}
+
+impl MemberId {
+    /// As the database holds it.
+    pub(super) fn blob(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
+fn code(kind: MemberKind) -> i64 {
+    match kind {
+        MemberKind::Node => 0,
+        MemberKind::Worker => 1,
+    }
+}
+
+fn kind(code: i64) -> Result<MemberKind, Fault> {
+    match code {
+        0 => Ok(MemberKind::Node),
+        1 => Ok(MemberKind::Worker),
+        _ => Err(Fault::unreadable("kind of a member")),
+    }
+}
