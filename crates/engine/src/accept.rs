@@ -16,7 +16,7 @@ use crate::{
     engine::{Engine, no_push, refuse, taken},
     idempotency,
     rules::{Command, Record},
-    store::{ListQuery, Original},
+    store::{ListQuery, Original, Scope},
     trace,
     write::{Refusal, Write},
 };
@@ -185,7 +185,7 @@ impl Engine {
             return Ok(None);
         };
         let query = ListQuery {
-            owner: caller.owner().clone(),
+            scope: Scope::Own(caller.owner().clone()),
             agent: route.agent.clone(),
             context: Some(context),
             state: Some(TaskState::InputRequired),
@@ -197,7 +197,7 @@ impl Engine {
         let mut waiting = self.inner.store.list(query).await.map_err(refuse)?.tasks;
         let only = if waiting.len() == 1 { waiting.pop() } else { None };
         match only {
-            Some((id, _)) => self.find(caller, route, id).await.map(Some),
+            Some((key, _)) => self.find(caller, route, key.task).await.map(Some),
             None => Ok(None),
         }
     }

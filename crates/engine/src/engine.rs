@@ -23,7 +23,7 @@ use crate::{
     codec,
     feed::OwnerWakers,
     rules::{self, Command, Record},
-    store::{Key, ListQuery, MemberId, MemberKind, Page, Store, StoreError, Stored},
+    store::{Key, ListQuery, MemberId, MemberKind, Page, Scope, Store, StoreError, Stored},
     subscription::{Subscription, Until},
     token,
     write::{Write, Written},
@@ -252,7 +252,7 @@ impl Engine {
         let page_size = u32::try_from(list.page_size.unwrap_or(50)).unwrap_or(50);
         let artifacts = list.include_artifacts.unwrap_or(false);
         let mut query = ListQuery {
-            owner: caller.owner().clone(),
+            scope: Scope::Own(caller.owner().clone()),
             agent: route.agent.clone(),
             context: list.context_id.filter(|context| !context.is_empty()),
             state: (list.status != TaskState::Unspecified).then_some(list.status),
@@ -266,7 +266,7 @@ impl Engine {
         }
         let listing = self.inner.store.list(query.clone()).await.map_err(refuse)?;
         let mut tasks = Vec::with_capacity(listing.tasks.len());
-        for (id, stored) in listing.tasks {
+        for (Key { task: id, .. }, stored) in listing.tasks {
             let record = match codec::restore(id.clone(), stored) {
                 Ok(record) => record,
                 // An unreadable task must not hide the others. A get of it returns the error.

@@ -15,7 +15,7 @@ use crate::{
     caller::{AgentRoute, Caller},
     codec,
     engine::{Engine, Inner, refuse},
-    store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Owner, Position},
+    store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Owner, Position, Scope},
     subscription::Until,
 };
 
@@ -96,7 +96,8 @@ impl Engine {
         }
         let (owner, agent) = (caller.owner().clone(), route.agent.clone());
         let waker = self.inner.wakers.subscribe(owner.clone());
-        let mut query = FeedQuery { owner, agent, tasks, after: None, limit: PAGE };
+        let mut query =
+            FeedQuery { scope: Scope::Own(owner), agent, tasks, after: None, limit: PAGE };
         let head = self.inner.store.feed(&query).await.map_err(refuse)?.reached;
         if after.is_some_and(|after| after > head) {
             let text = "names an event that has not happened yet";
@@ -125,7 +126,7 @@ impl Feed {
 
     /// The ids of a task's artifacts, in their order, which never changes. Empty for a removed task.
     pub async fn artifacts(&self, task: &TaskId) -> Result<Vec<ArtifactId>, Error> {
-        let key = Key { owner: self.query.owner.clone(), task: task.clone() };
+        let key = Key { owner: self.waker.owner.clone(), task: task.clone() };
         let found = self.engine.look(&key).await?;
         let artifacts = found.iter().flat_map(|record| record.task.artifacts.iter().flatten());
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
@@ -152,7 +153,7 @@ impl Feed {
             }
             if let Some(entry) = self.ready.pop_front() {
                 self.cursor = entry.position;
-                let (position, task) = (entry.position, entry.task.clone());
+                let (position, task) = (entry.position, entry.key.task.clone());
                 match self.item(entry) {
                     Ok(Some(item)) => return Ok(Some(FeedItem { reservation, ..item })),
                     Ok(None) => continue,
@@ -201,7 +202,7 @@ impl Feed {
 
     /// The item of an event; `None` if its agent does not support streaming.
     fn item(&self, found: FeedEntry) -> Result<Option<FeedItem>, Error> {
-        let FeedEntry { position, task, agent, entry } = found;
+        let FeedEntry { position, key: Key { task, .. }, agent, entry } = found;
         if self.engine.check_streaming(&agent).is_err() {
             return Ok(None);
         }

@@ -35,6 +35,17 @@ pub struct Key {
     pub task: TaskId,
 }
 
+/// Whose tasks a query is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Those of one owner.
+    Own(Owner),
+    /// Those of all principals of a tenant.
+    Tenant(TenantId),
+    /// Everybody's.
+    All,
+}
+
 /// What kind of event a log entry holds, readable without decoding it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -104,11 +115,11 @@ pub struct Due {
 /// never given out twice; there may be any number of them between two events.
 pub type Position = u64;
 
-/// Query of the events of all tasks of an owner.
+/// Query of the events of all tasks in a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedQuery {
     /// Whose.
-    pub owner: Owner,
+    pub scope: Scope,
     /// Only those of this agent's tasks.
     pub agent: Option<AgentName>,
     /// Only those of these tasks; empty means of all.
@@ -125,7 +136,7 @@ pub struct FeedEntry {
     /// Its position among the events of all tasks.
     pub position: Position,
     /// Its task.
-    pub task: TaskId,
+    pub key: Key,
     /// The agent of that task.
     pub agent: AgentName,
     /// The event.
@@ -253,7 +264,7 @@ pub struct Append {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
     /// Whose.
-    pub owner: Owner,
+    pub scope: Scope,
     /// Only this agent's.
     pub agent: Option<AgentName>,
     /// Only this conversation's.
@@ -307,7 +318,7 @@ pub struct ListCursor {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listing {
     /// The tasks. Without artifacts asked for, snapshots leave them out.
-    pub tasks: Vec<(TaskId, Stored)>,
+    pub tasks: Vec<(Key, Stored)>,
     /// The cursor of the next page, if there is one.
     pub next: Option<ListCursor>,
     /// How many tasks match on all pages.
@@ -362,11 +373,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// events may end before `limit`: only `closed` says that nothing follows.
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError>;
 
-    /// Events of all of the owner's tasks, in the order in which they were committed, without those
-    /// of hidden logs. One step looks at a bounded number of events, whosever they are.
+    /// Events of all tasks in the scope, in the order in which they were committed, without those of
+    /// hidden logs. One step looks at a bounded number of events, whosever they are.
+    ///
+    /// The feed of one owner passes over the events of others at no cost. That of a tenant reads past
+    /// them.
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError>;
 
-    /// One page of the owner's tasks.
+    /// One page of the tasks in the scope. The cost grows with the number of owners in the scope, never
+    /// with the number of tasks.
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError>;
 
     /// The newest idle tasks of a conversation, in the order in which they were accepted, without

@@ -88,6 +88,7 @@ where
             a_feed_never_shows_a_hidden_log,
             a_feed_knows_its_end_also_when_events_are_gone,
             a_feed_of_big_events_comes_in_small_pages,
+            a_feed_of_a_tenant_has_the_events_of_all_its_owners,
         },
         list::{
             a_list_is_what_its_filters_say,

@@ -4,7 +4,8 @@ use std::{
 };
 
 use herald_engine::store::{
-    Append, Dedup, Due, FeedQuery, MemberId, Retention, Run, Snapshot, Store, StoreError, Version,
+    Append, Dedup, Due, FeedQuery, MemberId, Retention, Run, Scope, Snapshot, Store, StoreError,
+    Version,
     sqlite::{OpenError, Options, Sqlite},
 };
 use herald_protocol::TaskState;
@@ -377,15 +378,15 @@ async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
     drop(conn);
     let store = open(&path).await;
     store.append(task("new", Vec::new())).await.unwrap();
-    let owner = key("new").owner;
-    let mut query = FeedQuery { owner, agent: None, tasks: Vec::new(), after: Some(0), limit: 100 };
+    let scope = Scope::Own(key("new").owner);
+    let mut query = FeedQuery { scope, agent: None, tasks: Vec::new(), after: Some(0), limit: 100 };
     let mut found = Vec::new();
     loop {
         let page = store.feed(&query).await.unwrap();
         if query.after.replace(page.reached) == Some(page.reached) {
             break;
         }
-        found.extend(page.entries.into_iter().map(|entry| entry.task.to_string()));
+        found.extend(page.entries.into_iter().map(|entry| entry.key.task.to_string()));
     }
     found.dedup();
     assert_eq!(found.len(), 701);

@@ -7,7 +7,7 @@ use rusqlite::{StatementStatus, params};
 
 use crate::store::{
     Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery, MemberId,
-    MemberKind, Owner, Retention, Run, Snapshot, Store, Version,
+    MemberKind, Owner, Retention, Run, Scope, Snapshot, Store, Version,
 };
 
 use super::{Connection, Readers, Sqlite, open, statements as sql};
@@ -214,7 +214,7 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     counted.note("original");
 
     let feed = |after| FeedQuery {
-        owner: owner(1),
+        scope: Scope::Own(owner(1)),
         agent: Some("a".into()),
         tasks: Vec::new(),
         after,
@@ -227,9 +227,13 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     counted.note("a feed from far back");
     assert!(counted.store.feed(&feed(Some(end))).await.unwrap().entries.is_empty());
     counted.note("a feed at its end");
+    let tenant = || Scope::Tenant("acme".into());
+    let wide = FeedQuery { scope: tenant(), ..feed(Some(end / 2)) };
+    assert_eq!(counted.store.feed(&wide).await.unwrap().entries.len(), 3);
+    counted.note("a feed of a tenant");
 
     let list = ListQuery {
-        owner: owner(1),
+        scope: Scope::Own(owner(1)),
         agent: None,
         context: None,
         state: None,
@@ -244,6 +248,12 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let next = ListQuery { after: listed.next, artifacts: true, ..list.clone() };
     assert_eq!(counted.store.list(next).await.unwrap().tasks.len(), 3);
     counted.note("its next page");
+    for scope in [tenant(), Scope::All] {
+        let wide = ListQuery { scope, ..list.clone() };
+        let listed = counted.store.list(wide).await.unwrap();
+        assert_eq!((listed.tasks.len(), listed.total), (3, tasks.unsigned_abs()));
+    }
+    counted.note("a list of all owners");
     let since = Some(Timestamp::from_millis(tasks - 200));
     let recent = ListQuery { since, agent: Some("a".into()), ..list.clone() };
     assert_eq!(counted.store.list(recent).await.unwrap().total, 6);

@@ -265,7 +265,7 @@ pub(super) fn named(conn: &Connection, row: i64) -> Result<Option<Key>, Fault> {
     readable(row, name(conn, row))
 }
 
-fn name(conn: &Connection, row: i64) -> Result<Key, Fault> {
+pub(super) fn name(conn: &Connection, row: i64) -> Result<Key, Fault> {
     let mut find = conn.prepare_cached(sql::NAME_TASK)?;
     let mut rows = find.query([row])?;
     let row = rows.next()?.ok_or_else(|| Fault::unreadable("a task without an owner"))?;

@@ -123,7 +123,20 @@ statements! {
     LAST_POSITION = "SELECT max(position) FROM events";
     FIND_META = "SELECT value FROM meta WHERE key = ?1";
 
+    /// That of a tenant `?3`, or of everybody.
+    READ_WIDE_FEED =
+        "SELECT e.position, t.id, a.name, e.seq, e.kind, e.body, o.tenant, o.principal \
+         FROM events e CROSS JOIN tasks t ON t.row = e.task CROSS JOIN agents a ON a.id = t.agent \
+         CROSS JOIN owners o ON o.id = t.owner \
+         WHERE e.position > ?1 AND e.position <= ?2 AND (?3 IS NULL OR o.tenant = ?3) \
+         AND t.hidden = 0 AND (?4 IS NULL OR t.agent = ?4) ORDER BY e.position";
+    NEXT_POSITION = "SELECT min(position) FROM events WHERE position > ?1";
+
     // Lists.
+    OWNERS_OF_TENANT = "SELECT id FROM owners WHERE tenant = ?1";
+    /// Every number is above zero. Said so that the plan shows no scan: as many owners as there are
+    /// are read, and no tasks.
+    ALL_OWNERS = "SELECT id FROM owners WHERE id > 0";
     LIST_GROUPS =
         "SELECT agent, state, tasks FROM counters WHERE owner = ?1 AND hidden = 0 AND tasks > 0";
     LIST_GROUP =
