@@ -16,7 +16,7 @@ use crate::{
     engine::{Engine, no_push, refuse, taken},
     idempotency,
     rules::{Command, Record},
-    store::{ListQuery, Original, Scope},
+    store::{Actor, ListQuery, Original, Scope},
     trace,
     write::{Refusal, Write},
 };
@@ -113,7 +113,8 @@ impl Engine {
         let keep_first = operation.is_streaming();
         // Moved into the write, because a second handle would force a copy of the task.
         let fresh = is_new.then_some(record);
-        let write = Write { fence: None, commands, dedup, fresh, keep_first };
+        let cause = Actor::Caller.into();
+        let write = Write { fence: None, commands, dedup, cause, fresh, keep_first };
         let engine = self.clone();
         let started = Arc::clone(&cached);
         let written = self

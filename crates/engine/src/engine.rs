@@ -23,7 +23,7 @@ use crate::{
     codec,
     feed::OwnerWakers,
     rules::{self, Command, Record},
-    store::{Key, ListQuery, MemberId, MemberKind, Page, Scope, Store, StoreError, Stored},
+    store::{Actor, Key, ListQuery, MemberId, MemberKind, Page, Scope, Store, StoreError, Stored},
     subscription::{Subscription, Until},
     token,
     write::{Write, Written},
@@ -298,7 +298,7 @@ impl Engine {
         let cached = self.inner.cache.get(&caller.key(id.clone()));
         let metadata = cancel.metadata.clone();
         let commands = vec![Command::Cancel { metadata: cancel.metadata }];
-        let write = Write { commands, ..Write::default() };
+        let write = Write { commands, cause: Actor::Caller.into(), ..Write::default() };
         let (engine, stopped) = (self.clone(), Arc::clone(&cached));
         let notify = move |written: &mut Written| {
             if !stopped.stop(metadata.clone()) {

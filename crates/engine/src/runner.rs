@@ -27,7 +27,7 @@ use crate::{
     janitor,
     local_sink::LocalSink,
     rules::{Command, Event, Received, Record},
-    store::{Conversation, Due, Epoch, Key, StoreError},
+    store::{Actor, Conversation, Due, Epoch, Key, StoreError},
     turn::{Assignment, Sink, Turn},
     write::{Refusal, Write, Written},
 };
@@ -575,7 +575,8 @@ impl Engine {
     ) -> Result<Written, Refusal> {
         let attempt = || {
             let fence = Some(epoch);
-            let write = Write { fence, commands: commands.clone(), ..Write::default() };
+            let (commands, cause) = (commands.clone(), Actor::Agent.into());
+            let write = Write { fence, commands, cause, ..Write::default() };
             self.commit_detached(Arc::clone(cached), write, |_| {})
         };
         let passes = |refusal: &Refusal| match refusal {

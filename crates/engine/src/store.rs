@@ -1,5 +1,6 @@
 //! Store trait: the durable log of every task, and its queries.
 
+mod cause;
 #[cfg(feature = "test-util")]
 pub mod conformance;
 #[cfg(feature = "test-util")]
@@ -15,6 +16,7 @@ use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Ti
 
 use crate::metrics::StoreMetrics;
 
+pub use cause::{Actor, Cause};
 pub use member::{Member, MemberId, MemberKind, Membership};
 
 /// Owner of a task. Other callers cannot name it.
@@ -68,6 +70,19 @@ pub struct Entry {
     pub kind: Kind,
     /// The event itself.
     pub body: Bytes,
+}
+
+/// A logged event with what is known about its commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// The event.
+    pub entry: Entry,
+    /// Its position among the events of all tasks.
+    pub position: Position,
+    /// When it became durable; none for events that are older than this record.
+    pub at: Option<Timestamp>,
+    /// Who caused it; none for events that are older than this record.
+    pub cause: Option<Cause>,
 }
 
 /// Some events in order, and whether any can follow them.
@@ -258,6 +273,8 @@ pub struct Append {
     pub snapshot: Option<Snapshot>,
     /// Registers the first event as the outcome of this key, unless the key is taken.
     pub dedup: Option<Dedup>,
+    /// Who causes it. Stored with the first event, if it is a caller or an operator.
+    pub cause: Cause,
 }
 
 /// Query of a list of tasks, newest status first.
@@ -373,6 +390,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// events may end before `limit`: only `closed` says that nothing follows.
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError>;
 
+    /// Events strictly after `after`, in order, with their times and causes; empty for an unknown task.
+    /// A page of big events may end before `limit`: only an empty one is the end.
+    async fn read_log(
+        &self,
+        key: &Key,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<LogEntry>, StoreError>;
+
     /// Events of all tasks in the scope, in the order in which they were committed, without those of
     /// hidden logs. One step looks at a bounded number of events, whosever they are.
     ///
@@ -428,7 +454,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Vec<Key>, StoreError>;
 
     /// Removes up to `limit` finished tasks that retention no longer keeps, the oldest first, with
-    /// their events and keys. Returns how many it removed.
+    /// their events, keys, times and causes. Returns how many it removed.
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
 
     /// Joins the members under a fresh id. Only members can write.

@@ -13,7 +13,7 @@ use crate::{
     codec, compat_log,
     engine::{Engine, internal, refuse, taken},
     rules::{self, Command, Event, Extent, Received, Record},
-    store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError, Version},
+    store::{Append, Cause, Dedup, Entry, Epoch, Kind, Original, StoreError, Version},
 };
 
 /// One write of one task.
@@ -23,6 +23,7 @@ pub(crate) struct Write {
     pub(crate) fence: Option<Epoch>,
     pub(crate) commands: Vec<Command>,
     pub(crate) dedup: Option<Dedup>,
+    pub(crate) cause: Cause,
     /// The task, if this write creates it.
     pub(crate) fresh: Option<Record>,
     /// True if the caller needs the task as it was after the first event, if it is small.
@@ -159,6 +160,7 @@ impl Engine {
                 events: events.clone(),
                 snapshot: snapshot.clone(),
                 dedup: write.dedup.clone(),
+                cause: write.cause.clone(),
             };
             let append = async {
                 self.join().await?;

@@ -5,6 +5,7 @@
 mod append;
 mod feed;
 mod list;
+mod log;
 mod members;
 mod read;
 mod sweep;
@@ -16,7 +17,8 @@ use bytes::Bytes;
 use herald_protocol::{Seq, TaskState, Timestamp};
 
 use super::{
-    Append, Dedup, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store, Version,
+    Actor, Append, Dedup, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store,
+    Version,
 };
 
 /// Names the check that was running when a panic passes through.
@@ -80,6 +82,11 @@ where
             a_direct_answer_closes_its_log,
             an_unknown_log_is_empty_and_closed,
             big_events_are_all_read,
+        },
+        log::{
+            a_log_tells_who_caused_what_and_when,
+            a_big_log_is_read_in_small_pages,
+            times_and_causes_go_with_their_task,
         },
         feed::{
             a_feed_is_in_the_order_of_the_commits,
@@ -171,6 +178,7 @@ fn create(key: Key, now: i64) -> Append {
         events,
         snapshot: None,
         dedup: None,
+        cause: Actor::Caller.into(),
     }
 }
 
@@ -193,6 +201,7 @@ fn finish(key: Key, now: i64) -> Append {
         events,
         snapshot,
         dedup: None,
+        cause: Actor::Agent.into(),
     }
 }
 

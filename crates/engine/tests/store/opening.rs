@@ -489,6 +489,9 @@ async fn a_database_of_the_fourth_version_goes_on_with_every_task() {
     let mut end = Append { expect: Version::new(1, 1), ..task("t2", b"done".to_vec()) };
     end.snapshot = Some(Snapshot { seq: 2, ..Snapshot::default() });
     assert_eq!(store.append(end).await, Ok(2));
+    let log = store.read_log(&key("t2"), 0, 10).await.unwrap();
+    assert_eq!((log[0].at, &log[0].cause), (None, &None), "nobody wrote it down then");
+    assert!(log[1].at.is_some() && log[1].cause.is_some());
     assert_eq!(store.due(&echo, 10).await.unwrap(), due[..1]);
     let all = Retention { ended_before: None, tasks: Some(0), bytes: None };
     assert_eq!(store.sweep(all, 10).await, Ok(5));
