@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use herald_protocol::{AgentName, Error, ErrorKind, Operation, TaskId, TenantId};
 
-use crate::store::{Key, Owner};
+use crate::store::{Actor, Cause, Key, Owner};
 
 /// Authenticated caller. Only an authenticator creates one, and every call of the engine needs one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     owner: Owner,
     scopes: Scopes,
+    /// The request, for the log of the task.
+    request: Option<Arc<str>>,
+    binding: Option<Arc<str>>,
 }
 
 /// Operations that a caller's credentials allow.
@@ -70,12 +73,26 @@ impl Scopes {
 impl Caller {
     /// An authenticated caller.
     pub fn new(tenant: TenantId, principal: impl Into<Arc<str>>, scopes: Scopes) -> Self {
-        Self { owner: Owner { tenant, principal: principal.into() }, scopes }
+        let owner = Owner { tenant, principal: principal.into() };
+        Self { owner, scopes, request: None, binding: None }
     }
 
     /// The caller of a server without authentication. Its tenant is a namespace without protection.
     pub fn anonymous(tenant: TenantId) -> Self {
         Self::new(tenant, Arc::default(), Scopes::ALL)
+    }
+
+    /// The same caller, with the id of its request and the binding that it came by. Both are kept with
+    /// the events that the request causes.
+    #[must_use]
+    pub fn with_request(self, id: impl Into<Arc<str>>, binding: impl Into<Arc<str>>) -> Self {
+        Self { request: Some(id.into()), binding: Some(binding.into()), ..self }
+    }
+
+    /// The cause of the caller's writes.
+    pub(crate) fn cause(&self) -> Cause {
+        let (request, binding) = (self.request.clone(), self.binding.clone());
+        Cause { actor: Actor::Caller, request, binding }
     }
 
     /// The owner of the caller's tasks.

@@ -20,7 +20,7 @@ pub(crate) struct OwnerWakers {
 #[derive(Debug)]
 pub(crate) struct OwnerWaker {
     wakers: Arc<OwnerWakers>,
-    owner: Owner,
+    pub(crate) owner: Owner,
     pub(crate) changes: watch::Receiver<()>,
 }
 

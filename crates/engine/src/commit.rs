@@ -14,7 +14,10 @@ use crate::{
     core::Core,
     fault::{internal, is_transient, refuse, taken},
     rules::{self, Command, Event, Extent, Limits, Received, Record},
-    store::{Append, Dedup, Entry, Epoch, Kind, MemberId, Original, Snapshot, StoreError, Version},
+    store::{
+        Actor, Append, Cause, Dedup, Entry, Epoch, Kind, MemberId, Original, Snapshot, StoreError,
+        Version,
+    },
 };
 
 /// One write of one task.
@@ -27,6 +30,7 @@ pub(crate) struct Write {
     pub(crate) holder: Option<MemberId>,
     pub(crate) commands: Vec<Command>,
     pub(crate) dedup: Option<Dedup>,
+    pub(crate) cause: Cause,
     /// The task, if this write creates it.
     pub(crate) fresh: Option<Record>,
     /// True if the caller needs the task as it was after the first event, if it is small.
@@ -161,7 +165,8 @@ impl Core {
     ) -> Result<Written, Refusal> {
         let attempt = || {
             let (fence, holder) = (Some(claim.epoch), Some(claim.holder));
-            let write = Write { fence, holder, commands: commands.clone(), ..Write::default() };
+            let (commands, cause) = (commands.clone(), Actor::Agent.into());
+            let write = Write { fence, holder, commands, cause, ..Write::default() };
             self.commit_detached(Arc::clone(cached), write, |_| {})
         };
         let is_transient = |refusal: &Refusal| match refusal {
@@ -214,6 +219,7 @@ impl Core {
                 events: plan.events.clone(),
                 snapshot: plan.snapshot.clone(),
                 dedup: write.dedup.clone(),
+                cause: write.cause.clone(),
             };
             match self.store.append(append).await {
                 Ok(_) => {

@@ -1,5 +1,6 @@
 //! Store trait: the durable log of every task, and its queries.
 
+mod cause;
 #[cfg(feature = "test-util")]
 pub mod conformance;
 #[cfg(feature = "test-util")]
@@ -15,6 +16,7 @@ use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Ti
 
 use crate::metrics::StoreMetrics;
 
+pub use cause::{Actor, Cause};
 pub use member::{Member, MemberId, MemberKind, Membership};
 
 /// Owner of a task. Other callers cannot name it.
@@ -33,6 +35,17 @@ pub struct Key {
     pub owner: Owner,
     /// The id among the owner's tasks.
     pub task: TaskId,
+}
+
+/// Whose tasks a query is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Those of one owner.
+    Own(Owner),
+    /// Those of all principals of a tenant.
+    Tenant(TenantId),
+    /// Everybody's.
+    All,
 }
 
 /// What kind of event a log entry holds, readable without decoding it.
@@ -57,6 +70,19 @@ pub struct Entry {
     pub kind: Kind,
     /// The event itself.
     pub body: Bytes,
+}
+
+/// A logged event with what is known about its commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// The event.
+    pub entry: Entry,
+    /// Its position among the events of all tasks.
+    pub position: Position,
+    /// When it became durable; none for events that are older than this record.
+    pub at: Option<Timestamp>,
+    /// Who caused it; none for events that are older than this record.
+    pub cause: Option<Cause>,
 }
 
 /// Some events in order, and whether any can follow them.
@@ -104,11 +130,11 @@ pub struct Due {
 /// never given out twice; there may be any number of them between two events.
 pub type Position = u64;
 
-/// Query of the events of all tasks of an owner.
+/// Query of the events of all tasks in a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedQuery {
     /// Whose.
-    pub owner: Owner,
+    pub scope: Scope,
     /// Only those of this agent's tasks.
     pub agent: Option<AgentName>,
     /// Only those of these tasks; empty means of all.
@@ -125,7 +151,7 @@ pub struct FeedEntry {
     /// Its position among the events of all tasks.
     pub position: Position,
     /// Its task.
-    pub task: TaskId,
+    pub key: Key,
     /// The agent of that task.
     pub agent: AgentName,
     /// The event.
@@ -247,13 +273,15 @@ pub struct Append {
     pub snapshot: Option<Snapshot>,
     /// Registers the first event as the outcome of this key, unless the key is taken.
     pub dedup: Option<Dedup>,
+    /// Who causes it. Stored with the first event, if it is a caller or an operator.
+    pub cause: Cause,
 }
 
 /// Query of a list of tasks, newest status first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
     /// Whose.
-    pub owner: Owner,
+    pub scope: Scope,
     /// Only this agent's.
     pub agent: Option<AgentName>,
     /// Only this conversation's.
@@ -307,7 +335,7 @@ pub struct ListCursor {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listing {
     /// The tasks. Without artifacts asked for, snapshots leave them out.
-    pub tasks: Vec<(TaskId, Stored)>,
+    pub tasks: Vec<(Key, Stored)>,
     /// The cursor of the next page, if there is one.
     pub next: Option<ListCursor>,
     /// How many tasks match on all pages.
@@ -362,11 +390,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// events may end before `limit`: only `closed` says that nothing follows.
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError>;
 
-    /// Events of all of the owner's tasks, in the order in which they were committed, without those
-    /// of hidden logs. One step looks at a bounded number of events, whosever they are.
+    /// Events strictly after `after`, in order, with their times and causes; empty for an unknown task.
+    /// A page of big events may end before `limit`: only an empty one is the end.
+    async fn read_log(
+        &self,
+        key: &Key,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<LogEntry>, StoreError>;
+
+    /// Events of all tasks in the scope, in the order in which they were committed, without those of
+    /// hidden logs. One step looks at a bounded number of events, whosever they are.
+    ///
+    /// The feed of one owner passes over the events of others at no cost. That of a tenant reads past
+    /// them.
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError>;
 
-    /// One page of the owner's tasks.
+    /// One page of the tasks in the scope. The cost grows with the number of owners in the scope, never
+    /// with the number of tasks.
     async fn list(&self, query: ListQuery) -> Result<Listing, StoreError>;
 
     /// The newest idle tasks of a conversation, in the order in which they were accepted, without
@@ -413,7 +454,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Vec<Key>, StoreError>;
 
     /// Removes up to `limit` finished tasks that retention no longer keeps, the oldest first, with
-    /// their events and keys. Returns how many it removed.
+    /// their events, keys, times and causes. Returns how many it removed.
     async fn sweep(&self, retention: Retention, limit: usize) -> Result<usize, StoreError>;
 
     /// Joins the members under a fresh id. Only members can write.

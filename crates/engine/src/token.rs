@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use herald_protocol::{Error, Timestamp};
 
-use crate::store::{ListCursor, ListQuery};
+use crate::store::{ListCursor, ListQuery, Scope};
 
 const MAC_BYTES: usize = 16;
 const FILTER_BYTES: usize = 8;
@@ -60,8 +60,15 @@ fn filter(query: &ListQuery) -> [u8; FILTER_BYTES] {
         hasher.update(&(text.len() as u64).to_be_bytes());
         hasher.update(text.as_bytes());
     };
-    add(query.owner.tenant.as_str());
-    add(&query.owner.principal);
+    // Each scope adds another number of texts, so that no two of them are hashed alike.
+    match &query.scope {
+        Scope::Own(owner) => {
+            add(owner.tenant.as_str());
+            add(&owner.principal);
+        }
+        Scope::Tenant(tenant) => add(tenant.as_str()),
+        Scope::All => {}
+    }
     add(query.agent.as_ref().map_or("", |agent| agent.as_str()));
     add(query.context.as_ref().map_or("", |context| context.as_str()));
     add(query.state.map_or("", |state| state.proto_name()));
@@ -77,7 +84,7 @@ mod tests {
 
     fn query() -> ListQuery {
         ListQuery {
-            owner: Owner { tenant: "t".into(), principal: "p".into() },
+            scope: Scope::Own(Owner { tenant: "t".into(), principal: "p".into() }),
             agent: None,
             context: None,
             state: None,

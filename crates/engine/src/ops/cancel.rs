@@ -25,7 +25,7 @@ pub(crate) async fn cancel(
     let cached = core.cache.get(&caller.key(id.clone()));
     let metadata = cancel.metadata.clone();
     let commands = vec![Command::Cancel { metadata: cancel.metadata }];
-    let write = Write { commands, ..Write::default() };
+    let write = Write { commands, cause: caller.cause(), ..Write::default() };
     let (notifier, stopped) = (Arc::clone(core), Arc::clone(&cached));
     let notify = move |written: &mut Written| {
         // A living member that holds the task stops its own turn.

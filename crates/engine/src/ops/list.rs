@@ -10,7 +10,7 @@ use crate::{
     core::Core,
     fault::refuse,
     read::view::shown,
-    store::ListQuery,
+    store::{Key, ListQuery, Scope},
     token,
 };
 
@@ -24,7 +24,7 @@ pub(crate) async fn list(
     let page_size = u32::try_from(list.page_size.unwrap_or(50)).unwrap_or(50);
     let artifacts = list.include_artifacts.unwrap_or(false);
     let mut query = ListQuery {
-        owner: caller.owner().clone(),
+        scope: Scope::Own(caller.owner().clone()),
         agent: route.agent.clone(),
         context: list.context_id.filter(|context| !context.is_empty()),
         state: (list.status != TaskState::Unspecified).then_some(list.status),
@@ -38,7 +38,7 @@ pub(crate) async fn list(
     }
     let listing = core.store.list(query.clone()).await.map_err(refuse)?;
     let mut tasks = Vec::with_capacity(listing.tasks.len());
-    for (id, stored) in listing.tasks {
+    for (Key { task: id, .. }, stored) in listing.tasks {
         let record = match codec::restore(id.clone(), stored) {
             Ok(record) => record,
             // An unreadable task must not hide the others. A get of it returns the error.

@@ -26,7 +26,7 @@ use crate::{
         view::shown,
     },
     rules::{Command, Record},
-    store::{ListQuery, Original},
+    store::{ListQuery, Original, Scope},
     trace,
     turns::{claim::turn_size, failure, supervisor::Supervisor},
 };
@@ -196,7 +196,8 @@ async fn accept(
     let keep_first = operation.is_streaming();
     // Moved into the write, because a second handle would force a copy of the task.
     let fresh = is_new.then_some(record);
-    let write = Write { commands, dedup, fresh, keep_first, ..Write::default() };
+    let cause = caller.cause();
+    let write = Write { commands, dedup, cause, fresh, keep_first, ..Write::default() };
     let supervisor = Supervisor::new(core);
     let started = Arc::clone(&cached);
     let written = core
@@ -264,7 +265,7 @@ async fn continued(
         return Ok(None);
     };
     let query = ListQuery {
-        owner: caller.owner().clone(),
+        scope: Scope::Own(caller.owner().clone()),
         agent: route.agent.clone(),
         context: Some(context),
         state: Some(TaskState::InputRequired),
@@ -276,7 +277,7 @@ async fn continued(
     let mut waiting = core.store.list(query).await.map_err(refuse)?.tasks;
     let only = if waiting.len() == 1 { waiting.pop() } else { None };
     match only {
-        Some((id, _)) => core.find(caller, route, id).await.map(Some),
+        Some((key, _)) => core.find(caller, route, key.task).await.map(Some),
         None => Ok(None),
     }
 }

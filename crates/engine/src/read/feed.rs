@@ -13,7 +13,7 @@ use crate::{
     core::Core,
     fault::refuse,
     read::subscription::Until,
-    store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Position},
+    store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Position, Scope},
 };
 
 /// Events taken from the store at once.
@@ -77,7 +77,8 @@ impl Feed {
         }
         let (owner, agent) = (caller.owner().clone(), route.agent.clone());
         let waker = core.wakers.subscribe(owner.clone());
-        let mut query = FeedQuery { owner, agent, tasks, after: None, limit: PAGE };
+        let mut query =
+            FeedQuery { scope: Scope::Own(owner), agent, tasks, after: None, limit: PAGE };
         let head = core.store.feed(&query).await.map_err(refuse)?.reached;
         if after.is_some_and(|after| after > head) {
             let text = "names an event that has not happened yet";
@@ -104,7 +105,7 @@ impl Feed {
 
     /// The ids of a task's artifacts, in their order, which never changes. Empty for a removed task.
     pub async fn artifacts(&self, task: &TaskId) -> Result<Vec<ArtifactId>, Error> {
-        let key = Key { owner: self.query.owner.clone(), task: task.clone() };
+        let key = Key { owner: self.waker.owner.clone(), task: task.clone() };
         let found = self.core.look(&key).await?;
         let artifacts = found.iter().flat_map(|record| record.task.artifacts.iter().flatten());
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
@@ -131,7 +132,7 @@ impl Feed {
             }
             if let Some(entry) = self.ready.pop_front() {
                 self.cursor = entry.position;
-                let (position, task) = (entry.position, entry.task.clone());
+                let (position, task) = (entry.position, entry.key.task.clone());
                 match self.item(entry) {
                     Ok(Some(item)) => return Ok(Some(FeedItem { reservation, ..item })),
                     Ok(None) => continue,
@@ -180,7 +181,7 @@ impl Feed {
 
     /// The item of an event; `None` if its agent does not support streaming.
     fn item(&self, found: FeedEntry) -> Result<Option<FeedItem>, Error> {
-        let FeedEntry { position, task, agent, entry } = found;
+        let FeedEntry { position, key: Key { task, .. }, agent, entry } = found;
         if self.core.check_streaming(&agent).is_err() {
             return Ok(None);
         }

@@ -5,6 +5,7 @@
 mod append;
 mod feed;
 mod list;
+mod log;
 mod members;
 mod read;
 mod sweep;
@@ -16,7 +17,8 @@ use bytes::Bytes;
 use herald_protocol::{Seq, TaskState, Timestamp};
 
 use super::{
-    Append, Dedup, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store, Version,
+    Actor, Append, Dedup, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store,
+    Version,
 };
 
 /// Names the check that was running when a panic passes through.
@@ -81,6 +83,11 @@ where
             an_unknown_log_is_empty_and_closed,
             big_events_are_all_read,
         },
+        log::{
+            a_log_tells_who_caused_what_and_when,
+            a_big_log_is_read_in_small_pages,
+            times_and_causes_go_with_their_task,
+        },
         feed::{
             a_feed_is_in_the_order_of_the_commits,
             a_feed_can_be_narrowed,
@@ -88,6 +95,7 @@ where
             a_feed_never_shows_a_hidden_log,
             a_feed_knows_its_end_also_when_events_are_gone,
             a_feed_of_big_events_comes_in_small_pages,
+            a_feed_of_a_tenant_has_the_events_of_all_its_owners,
         },
         list::{
             a_list_is_what_its_filters_say,
@@ -170,6 +178,7 @@ fn create(key: Key, now: i64) -> Append {
         events,
         snapshot: None,
         dedup: None,
+        cause: Actor::Caller.into(),
     }
 }
 
@@ -192,6 +201,7 @@ fn finish(key: Key, now: i64) -> Append {
         events,
         snapshot,
         dedup: None,
+        cause: Actor::Agent.into(),
     }
 }
 

@@ -12,8 +12,8 @@ use crate::metrics::StoreMetrics;
 
 use super::{
     Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
-    MemberId, MemberKind, Membership, Original, Page, Position, Retention, Store, StoreError,
-    Stored, sqlite::Sqlite,
+    LogEntry, MemberId, MemberKind, Membership, Original, Page, Position, Retention, Store,
+    StoreError, Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -127,6 +127,16 @@ impl Store for Flaky {
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {
         self.looked()?;
         self.store.read(key, after, limit).await
+    }
+
+    async fn read_log(
+        &self,
+        key: &Key,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<LogEntry>, StoreError> {
+        self.looked()?;
+        self.store.read_log(key, after, limit).await
     }
 
     async fn feed(&self, query: &FeedQuery) -> Result<FeedPage, StoreError> {

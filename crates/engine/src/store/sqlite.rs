@@ -39,11 +39,12 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::metrics::StoreMetrics;
+use crate::{clock::Clock, metrics::StoreMetrics};
 
 use super::{
     Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
-    MemberId, MemberKind, Membership, Original, Page, Retention, Store, StoreError, Stored,
+    LogEntry, MemberId, MemberKind, Membership, Original, Page, Retention, Store, StoreError,
+    Stored,
 };
 
 pub use error::OpenError;
@@ -67,17 +68,19 @@ const QUEUE: usize = 1024;
 const LONG_READS: usize = 4;
 
 /// How the store uses the disk. The defaults are meant for everybody.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Bytes in the write-ahead log from which on they are moved into the database.
     pub checkpoint_bytes: u64,
     /// Bytes in the write-ahead log at which writers wait until it is moved.
     pub log_cap_bytes: u64,
+    /// Tells when events became durable.
+    pub clock: Clock,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { checkpoint_bytes: 4 << 20, log_cap_bytes: 32 << 20 }
+        Self { checkpoint_bytes: 4 << 20, log_cap_bytes: 32 << 20, clock: Clock::system() }
     }
 }
 
@@ -102,7 +105,8 @@ impl Sqlite {
         let opened = open::file(path, options.log_cap_bytes);
         let opened = opened.map_err(|error| inspect::explain(path, error))?;
         let conn = open::checkpointer(path)?;
-        let (checkpoints, thread) = Checkpoints::start(conn, options).map_err(OpenError::Thread)?;
+        let (checkpoints, thread) =
+            Checkpoints::start(conn, &options).map_err(OpenError::Thread)?;
         let idle = Mutex::new(Vec::new());
         let readers = |_| Readers::Pool {
             path: path.to_owned(),
@@ -110,7 +114,7 @@ impl Sqlite {
             failing: AtomicBool::new(false),
             _lock: lock,
         };
-        Self::start(opened, Some(checkpoints), readers, vec![thread])
+        Self::start(opened, Some(checkpoints), options.clock, readers, vec![thread])
     }
 
     /// Looks at a database for at most `patience`, beside whoever has it open, and changes nothing.
@@ -133,12 +137,13 @@ impl Sqlite {
 
     /// A database that is gone when it is dropped.
     pub fn memory() -> Result<Self, OpenError> {
-        Self::start(open::memory()?, None, Readers::Shared, Vec::new())
+        Self::start(open::memory()?, None, Clock::system(), Readers::Shared, Vec::new())
     }
 
     fn start(
         opened: Opened,
         checkpoints: Option<Checkpoints>,
+        clock: Clock,
         readers: impl FnOnce(Arc<Mutex<Connection>>) -> Readers,
         mut threads: Vec<JoinHandle<()>>,
     ) -> Result<Self, OpenError> {
@@ -152,6 +157,7 @@ impl Sqlite {
         let shared = Shared {
             conn: Arc::clone(&conn),
             heartbeats: Arc::clone(&heartbeats),
+            clock,
             metrics: Arc::clone(&metrics),
         };
         let writer = Writer::new(shared, checkpoints, files, next);
@@ -220,6 +226,16 @@ impl Store for Sqlite {
 
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {
         let read = self.readers.with(|conn| reader::read(conn, key, after, limit));
+        read.map_err(|error| error.of(&key.task))
+    }
+
+    async fn read_log(
+        &self,
+        key: &Key,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<LogEntry>, StoreError> {
+        let read = self.readers.with(|conn| reader::read_log(conn, key, after, limit));
         read.map_err(|error| error.of(&key.task))
     }
 

@@ -51,7 +51,7 @@ async fn afresh(directory: &Path) -> Bench {
 }
 
 async fn end(bench: Bench) {
-    bench.engine.drain(std::time::Duration::from_secs(60)).await;
+    bench.engine.drain(Duration::from_secs(60)).await;
 }
 
 fn in_chat(text: &str) -> Message {

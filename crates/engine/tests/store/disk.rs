@@ -14,7 +14,7 @@ async fn the_write_ahead_log_stays_below_its_cap() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("herald.db");
     let cap = 2 << 20;
-    let options = Options { checkpoint_bytes: 256 << 10, log_cap_bytes: cap };
+    let options = Options { checkpoint_bytes: 256 << 10, log_cap_bytes: cap, ..Options::default() };
     let store = Arc::new(joined(Sqlite::open(&path, options).unwrap()).await);
     let mut largest = 0;
     for round in 0..40 {

@@ -4,14 +4,15 @@
 
 mod disk;
 mod inspecting;
+mod log;
 mod opening;
 
 use std::path::Path;
 
 use bytes::Bytes;
 use herald_engine::store::{
-    Append, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store, StoreError,
-    Version, conformance,
+    Actor, Append, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store,
+    StoreError, Version, conformance,
     sqlite::{Options, Sqlite},
 };
 use herald_protocol::{TaskState, Timestamp};
@@ -77,6 +78,7 @@ fn task(name: &str, body: Vec<u8>) -> Append {
         events,
         snapshot,
         dedup: None,
+        cause: Actor::Caller.into(),
     }
 }
 

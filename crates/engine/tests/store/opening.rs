@@ -4,7 +4,8 @@ use std::{
 };
 
 use herald_engine::store::{
-    Append, Dedup, Due, FeedQuery, MemberId, Retention, Run, Snapshot, Store, StoreError, Version,
+    Append, Dedup, Due, FeedQuery, MemberId, Retention, Run, Scope, Snapshot, Store, StoreError,
+    Version,
     sqlite::{OpenError, Options, Sqlite},
 };
 use herald_protocol::TaskState;
@@ -377,15 +378,15 @@ async fn a_database_of_the_first_version_gets_what_feeds_go_by() {
     drop(conn);
     let store = open(&path).await;
     store.append(task("new", Vec::new())).await.unwrap();
-    let owner = key("new").owner;
-    let mut query = FeedQuery { owner, agent: None, tasks: Vec::new(), after: Some(0), limit: 100 };
+    let scope = Scope::Own(key("new").owner);
+    let mut query = FeedQuery { scope, agent: None, tasks: Vec::new(), after: Some(0), limit: 100 };
     let mut found = Vec::new();
     loop {
         let page = store.feed(&query).await.unwrap();
         if query.after.replace(page.reached) == Some(page.reached) {
             break;
         }
-        found.extend(page.entries.into_iter().map(|entry| entry.task.to_string()));
+        found.extend(page.entries.into_iter().map(|entry| entry.key.task.to_string()));
     }
     found.dedup();
     assert_eq!(found.len(), 701);
@@ -488,6 +489,9 @@ async fn a_database_of_the_fourth_version_goes_on_with_every_task() {
     let mut end = Append { expect: Version::new(1, 1), ..task("t2", b"done".to_vec()) };
     end.snapshot = Some(Snapshot { seq: 2, ..Snapshot::default() });
     assert_eq!(store.append(end).await, Ok(2));
+    let log = store.read_log(&key("t2"), 0, 10).await.unwrap();
+    assert_eq!((log[0].at, &log[0].cause), (None, &None), "nobody wrote it down then");
+    assert!(log[1].at.is_some() && log[1].cause.is_some());
     assert_eq!(store.due(&echo, 10).await.unwrap(), due[..1]);
     let all = Retention { ended_before: None, tasks: Some(0), bytes: None };
     assert_eq!(store.sweep(all, 10).await, Ok(5));

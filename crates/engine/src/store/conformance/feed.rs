@@ -1,16 +1,18 @@
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use bytes::Bytes;
 use herald_protocol::TaskState;
 
 use super::{
-    super::{Append, FeedEntry, FeedQuery, Header, Kind, Position, Retention, Store},
+    super::{
+        Append, FeedEntry, FeedQuery, Header, Kind, Position, Retention, Scope, Store, Version,
+    },
     Key, body, create, finish, finished, key, owner,
 };
 
 fn of(tenant: &str, principal: &str) -> FeedQuery {
     FeedQuery {
-        owner: owner(tenant, principal),
+        scope: Scope::Own(owner(tenant, principal)),
         agent: None,
         tasks: Vec::new(),
         after: Some(0),
@@ -38,7 +40,7 @@ async fn all(store: &dyn Store, mut query: FeedQuery) -> (Vec<FeedEntry>, Positi
 }
 
 fn names(found: &[FeedEntry]) -> Vec<(String, u64)> {
-    found.iter().map(|one| (one.task.to_string(), one.entry.seq)).collect()
+    found.iter().map(|one| (one.key.task.to_string(), one.entry.seq)).collect()
 }
 
 fn bobs(task: &str) -> Key {
@@ -87,7 +89,7 @@ pub(super) async fn a_feed_can_be_narrowed(store: Arc<dyn Store>) {
         (tasks(&["x"]), &[]),
     ] {
         let (found, end) = all(&*store, query).await;
-        let found: Vec<_> = found.iter().map(|one| one.task.as_str()).collect();
+        let found: Vec<_> = found.iter().map(|one| one.key.task.as_str()).collect();
         assert_eq!((found.as_slice(), end > 0), (expected, true));
     }
 }
@@ -104,7 +106,7 @@ pub(super) async fn a_feed_passes_over_what_is_others(store: Arc<dyn Store>) {
         let page = store.feed(&query).await.unwrap();
         query.after = Some(page.reached);
         steps += 1;
-        if page.entries.iter().any(|found| found.task.as_str() == "last") {
+        if page.entries.iter().any(|found| found.key.task.as_str() == "last") {
             break;
         }
     }
@@ -161,4 +163,44 @@ pub(super) async fn a_feed_of_big_events_comes_in_small_pages(store: Arc<dyn Sto
     let query = FeedQuery { limit: 100, ..of("acme", "ann") };
     assert!(store.feed(&query).await.unwrap().entries.len() < 6);
     assert_eq!(all(&*store, query).await.0.len(), 13);
+}
+
+pub(super) async fn a_feed_of_a_tenant_has_the_events_of_all_its_owners(store: Arc<dyn Store>) {
+    let other = Key { owner: owner("other", "ann"), task: "a".into() };
+    let written = [key("a"), other.clone(), bobs("a"), key("b")];
+    for task in &written {
+        store.append(create(task.clone(), 1)).await.unwrap();
+    }
+    let mut hidden = create(bobs("hidden"), 1);
+    hidden.header.hidden = true;
+    store.append(hidden).await.unwrap();
+    let keys = async |scope, limit| {
+        let query = FeedQuery { scope, limit, ..of("acme", "ann") };
+        let (found, _) = all(&*store, query).await;
+        assert!(found.windows(2).all(|pair| pair[0].position < pair[1].position));
+        found.into_iter().map(|one| one.key).collect::<Vec<_>>()
+    };
+    for limit in [1, 3, 100] {
+        let acme = keys(Scope::Tenant("acme".into()), limit).await;
+        assert_eq!(acme, [key("a"), bobs("a"), key("b")]);
+        assert_eq!(keys(Scope::Tenant("other".into()), limit).await, slice::from_ref(&other));
+        assert!(keys(Scope::Tenant("nobody".into()), limit).await.is_empty());
+        assert_eq!(keys(Scope::All, limit).await, written);
+    }
+    // Narrowed to some tasks and an agent, and from far back.
+    let mut crowd = create(other, 2);
+    crowd.expect = Version::new(1, 0);
+    crowd.events.extend((0..3000).map(|_| (Kind::Artifact, body("chunk"))));
+    store.append(crowd).await.unwrap();
+    let mut last = create(bobs("last"), 3);
+    last.header.agent = "other".into();
+    store.append(last).await.unwrap();
+    let acme = || FeedQuery { scope: Scope::Tenant("acme".into()), ..of("acme", "ann") };
+    let (found, end) = all(&*store, acme()).await;
+    assert_eq!(found.last().unwrap().key, bobs("last"));
+    let narrowed = FeedQuery { tasks: vec!["a".into()], ..acme() };
+    assert_eq!(names(&all(&*store, narrowed).await.0), [("a".to_owned(), 1), ("a".to_owned(), 1)]);
+    let narrowed = FeedQuery { agent: Some("other".into()), ..acme() };
+    assert_eq!(names(&all(&*store, narrowed).await.0), [("last".to_owned(), 1)]);
+    assert_eq!(all(&*store, FeedQuery { after: Some(end), ..acme() }).await, (Vec::new(), end));
 }

@@ -1,18 +1,19 @@
 use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
-use herald_protocol::{TaskId, TaskState};
+use herald_protocol::TaskState;
 
 use super::{
     super::{
-        Append, Header, HistoryQuery, Kind, ListCursor, ListQuery, Listing, Run, Store, Version,
+        Append, Header, HistoryQuery, Kind, ListCursor, ListQuery, Listing, Owner, Run, Scope,
+        Store, Version,
     },
     Key, at, body, create, finish, finished, header, key, owner, snapshot,
 };
 
 fn all() -> ListQuery {
     ListQuery {
-        owner: owner("acme", "ann"),
+        scope: Scope::Own(owner("acme", "ann")),
         agent: None,
         context: None,
         state: None,
@@ -24,16 +25,16 @@ fn all() -> ListQuery {
 }
 
 fn ids(listing: &Listing) -> Vec<&str> {
-    listing.tasks.iter().map(|(id, _)| id.as_str()).collect()
+    listing.tasks.iter().map(|(key, _)| key.task.as_str()).collect()
 }
 
 /// Every page of a query, checked against each other on the way.
-async fn walk(store: &dyn Store, query: &ListQuery, limit: usize) -> Vec<(TaskId, Header)> {
+async fn walk(store: &dyn Store, query: &ListQuery, limit: usize) -> Vec<(Key, Header)> {
     let (mut after, mut seen) = (None, Vec::new());
     loop {
         let page = store.list(ListQuery { after, limit, ..query.clone() }).await.unwrap();
         assert!(page.tasks.len() <= limit);
-        seen.extend(page.tasks.into_iter().map(|(id, stored)| (id, stored.header)));
+        seen.extend(page.tasks.into_iter().map(|(key, stored)| (key, stored.header)));
         match page.next {
             Some(next) => {
                 let (_, last) = seen.last().expect("a page with a next one is not empty");
@@ -79,13 +80,15 @@ pub(super) async fn a_list_is_what_its_filters_say(store: Arc<dyn Store>) {
     }
     let mut states = vec![None];
     states.extend(TaskState::ALL.map(Some));
-    for owner in &owners {
+    let mut scopes = vec![Scope::Tenant("acme".into()), Scope::Tenant("x".into()), Scope::All];
+    scopes.extend(owners.iter().cloned().map(Scope::Own));
+    for scope in &scopes {
         for agent in [None, Some("agent-1".into()), Some("agent-9".into())] {
             for context in [None, Some("context-2".into()), Some("context-9".into())] {
                 for since in [None, Some(at(5)), Some(at(99))] {
                     for state in &states {
                         let query = ListQuery {
-                            owner: owner.clone(),
+                            scope: scope.clone(),
                             agent: agent.clone(),
                             context: context.clone(),
                             state: *state,
@@ -101,17 +104,25 @@ pub(super) async fn a_list_is_what_its_filters_say(store: Arc<dyn Store>) {
     }
 }
 
-fn compare(written: &[(Key, Header)], query: &ListQuery, seen: &[(TaskId, Header)]) {
+fn covers(scope: &Scope, owner: &Owner) -> bool {
+    match scope {
+        Scope::Own(own) => own == owner,
+        Scope::Tenant(tenant) => *tenant == owner.tenant,
+        Scope::All => true,
+    }
+}
+
+fn compare(written: &[(Key, Header)], query: &ListQuery, seen: &[(Key, Header)]) {
     let matching = written.iter().filter(|(key, header)| {
-        key.owner == query.owner
+        covers(&query.scope, &key.owner)
             && !header.hidden
             && query.agent.as_ref().is_none_or(|agent| header.agent == *agent)
             && query.context.as_ref().is_none_or(|context| header.context == *context)
             && query.state.is_none_or(|state| header.state == state)
             && query.since.is_none_or(|since| header.changed >= since)
     });
-    let expected: HashSet<&str> = matching.map(|(key, _)| key.task.as_str()).collect();
-    let found: HashSet<&str> = seen.iter().map(|(id, _)| id.as_str()).collect();
+    let expected: HashSet<&Key> = matching.map(|(key, _)| key).collect();
+    let found: HashSet<&Key> = seen.iter().map(|(key, _)| key).collect();
     assert_eq!(found, expected, "{query:?}");
     assert_eq!(found.len(), seen.len(), "no task is listed twice: {query:?}");
     assert!(seen.is_sorted_by(|(_, a), (_, b)| a.changed >= b.changed), "{query:?}");
@@ -129,7 +140,7 @@ pub(super) async fn a_page_continues_where_the_last_one_ended(store: Arc<dyn Sto
     }
     let none = store.list(ListQuery { limit: 0, ..all() }).await.unwrap();
     assert_eq!(none, Listing { tasks: vec![], next: None, total: 20 });
-    let nobody = ListQuery { owner: owner("nobody", ""), ..all() };
+    let nobody = ListQuery { scope: Scope::Own(owner("nobody", "")), ..all() };
     assert_eq!(store.list(nobody).await, Ok(Listing::default()));
     let end = ListQuery { after: Some(ListCursor { changed: at(0), row: 0 }), ..all() };
     assert_eq!(store.list(end).await, Ok(Listing { tasks: vec![], next: None, total: 20 }));

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use herald_protocol::TaskState;
 
 use super::{
-    super::{Append, Header, Kind, ListQuery, Retention, Store, Version},
+    super::{Append, Header, Kind, ListQuery, Retention, Scope, Store, Version},
     Key, LIVING, at, body, create, dedup, finish, finished, header, key, owner,
 };
 
@@ -11,7 +11,7 @@ const FOREVER: Retention = Retention { ended_before: None, tasks: None, bytes: N
 
 async fn left(store: &dyn Store, tenant: &str, principal: &str) -> Vec<String> {
     let query = ListQuery {
-        owner: owner(tenant, principal),
+        scope: Scope::Own(owner(tenant, principal)),
         agent: None,
         context: None,
         state: None,
@@ -22,7 +22,7 @@ async fn left(store: &dyn Store, tenant: &str, principal: &str) -> Vec<String> {
     };
     let listing = store.list(query).await.unwrap();
     assert_eq!(listing.total, listing.tasks.len() as u64);
-    listing.tasks.into_iter().map(|(id, _)| id.to_string()).collect()
+    listing.tasks.into_iter().map(|(key, _)| key.task.to_string()).collect()
 }
 
 pub(super) async fn old_tasks_go_first(store: Arc<dyn Store>) {

@@ -6,7 +6,12 @@ use std::collections::{HashMap, HashSet};
 use herald_protocol::{AgentName, Seq, TaskId};
 use rusqlite::{Connection, Row, params};
 
-use crate::store::{Append, Header, MemberId, MemberKind, Run, Snapshot, StoreError, Version};
+use crate::{
+    clock::Clock,
+    store::{
+        Actor, Append, Cause, Header, MemberId, MemberKind, Run, Snapshot, StoreError, Version,
+    },
+};
 
 use super::{
     job::Work,
@@ -55,6 +60,8 @@ pub(super) struct Batch<'a> {
     pub(super) failing: bool,
     /// The heartbeats, if a job asks for them. No further one is counted before the commit.
     pub(super) heartbeats: Option<&'a HashMap<MemberId, u64>>,
+    /// The position of the first event that was written.
+    pub(super) first_event: Option<i64>,
 }
 
 /// What the checks and the counters need of a stored task.
@@ -127,7 +134,10 @@ impl Work for Box<Append> {
 
 impl Batch<'_> {
     /// Writes what was gathered. Returns the owners whose tasks were removed.
-    pub(super) fn finish(self) -> Result<Swept, Fault> {
+    pub(super) fn finish(mut self, clock: &Clock) -> Result<Swept, Fault> {
+        if let Some(position) = self.first_event {
+            self.prepared.run(sql::ADD_COMMIT, params![position, clock.now().as_millis()])?;
+        }
         self.totals.flush(self.conn)?;
         self.swept.tidy(self.conn, *self.next)?;
         Ok(self.swept)
@@ -171,12 +181,27 @@ impl Batch<'_> {
                 add.execute(params![position, row, int(head), kind, key, content, &body[..]])?;
                 self.next.position += 1;
             }
+            self.first_event.get_or_insert(start);
+            self.add_cause(start, &append.cause)?;
             for block in start / BLOCK..=(self.next.position - 1) / BLOCK {
                 self.memory.names.present(&mut self.prepared, owner, block)?;
             }
         }
         self.update_serial(&append.header.agent, row, &append.header.run)?;
         Ok(Ok(head))
+    }
+
+    /// Stores the cause of the event at this position, if that does not follow from its kind.
+    fn add_cause(&mut self, position: i64, cause: &Cause) -> Result<(), Fault> {
+        let Cause { actor, request, binding } = cause;
+        let operator = match actor {
+            Actor::Caller => None,
+            Actor::Operator(principal) => Some(&**principal),
+            Actor::Agent | Actor::Engine => return Ok(()),
+        };
+        let cause = params![position, operator, request.as_deref(), binding.as_deref()];
+        self.prepared.run(sql::ADD_CAUSE, cause)?;
+        Ok(())
     }
 
     /// Checks the append against what is stored, and writes the header and the snapshot.

@@ -34,9 +34,9 @@ impl Checkpoints {
     /// Starts the thread. It ends when the writer drops this.
     pub(super) fn start(
         conn: Connection,
-        options: Options,
+        options: &Options,
     ) -> std::io::Result<(Self, JoinHandle<()>)> {
-        let Options { checkpoint_bytes: step, log_cap_bytes: cap } = options;
+        let (step, cap) = (options.checkpoint_bytes, options.log_cap_bytes);
         let conn = Arc::new(Mutex::new(conn));
         // One place is enough: a thread that is already woken sees everything up to now.
         let (wake, woken) = mpsc::sync_channel(1);

@@ -1,13 +1,13 @@
-//! All events of one owner, in the order in which they were committed.
+//! Feeds: the events of all tasks of an owner, of a tenant or of everybody, in the order in which they
+//! were committed.
 //!
-//! They lie among everybody else's, in one table ordered by position. A step looks at one block of
-//! positions in which the owner has events, and says how far it came; it passes over all blocks
-//! before that, and of what is not the owner's it reads no body.
+//! All events are in one table ordered by position. A step looks at one block of positions and says how
+//! far it came. For one owner it passes over all blocks in which that owner has no events; for more it
+//! takes the next block that has any. It reads no body of an event outside the scope.
 
-use herald_protocol::TaskId;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, params, types::Value};
 
-use crate::store::{FeedEntry, FeedPage, FeedQuery, Position};
+use crate::store::{FeedEntry, FeedPage, FeedQuery, Key, Owner, Position, Scope};
 
 use super::{
     names::{BLOCK, find_owner},
@@ -23,28 +23,25 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     let Some(after) = query.after else {
         return Ok(FeedPage { reached: head(&conn)?, ..FeedPage::default() });
     };
-    let owner = find_owner(&conn, &query.owner)?;
-    let agent = match &query.agent {
-        Some(name) => find_agent(&conn, name)?.map(Some),
-        None => Some(None),
-    };
-    // Who never had a task, and an agent that never had one, have no events up to now.
-    let (Some(owner), Some(agent)) = (owner, agent) else {
-        return Ok(FeedPage { reached: head(&conn)?.max(after), ..FeedPage::default() });
-    };
     let head = head(&conn)?.max(after);
-    let next = params![owner, (int(after) + 1) / BLOCK];
-    let Some(block) = first(&conn, sql::NEXT_BLOCK, next, |row| row.get::<_, i64>(0))? else {
-        return Ok(FeedPage { reached: head, ..FeedPage::default() });
+    let nothing = FeedPage { reached: head, ..FeedPage::default() };
+    let agent = match &query.agent {
+        Some(name) => match find_agent(&conn, name)? {
+            Some(agent) => Some(agent),
+            // An agent that never had a task has no events up to now.
+            None => return Ok(nothing),
+        },
+        None => None,
     };
-    let (start, end) = (block * BLOCK, block * BLOCK + BLOCK - 1);
+    let Some(reach) = reach(&conn, &query.scope, after)? else { return Ok(nothing) };
+    let Reach { sql, whose, start, end } = reach;
     let mut page = FeedPage { entries: Vec::new(), reached: after.max(uint(start - 1)) };
     let mut weight = 0;
-    let mut find = conn.prepare_cached(sql::READ_FEED)?;
-    let mut rows = find.query(params![int(page.reached), end, owner, agent])?;
+    let mut find = conn.prepare_cached(sql)?;
+    let mut rows = find.query(params![int(page.reached), end, whose, agent])?;
     while let Some(row) = rows.next()? {
         let position = row.get(0)?;
-        if let Some(found) = readable(position, wanted(row, &query.tasks))?.flatten() {
+        if let Some(found) = readable(position, wanted(row, query))?.flatten() {
             weight += found.entry.body.len();
             if weight > PAGE_BYTES && !page.entries.is_empty() {
                 return Ok(page);
@@ -60,14 +57,55 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     Ok(page)
 }
 
+/// The stretch of positions that one step looks at, and how.
+struct Reach {
+    sql: &'static str,
+    /// The number of the owner, or the name of the tenant.
+    whose: Value,
+    start: i64,
+    end: i64,
+}
+
+/// None if nobody in the scope has events after this position.
+fn reach(conn: &Connection, scope: &Scope, after: Position) -> Result<Option<Reach>, Fault> {
+    let (sql, whose, block) = match scope {
+        Scope::Own(owner) => {
+            let Some(owner) = find_owner(conn, owner)? else { return Ok(None) };
+            let next = params![owner, (int(after) + 1) / BLOCK];
+            let block = first(conn, sql::NEXT_BLOCK, next, |row| row.get::<_, i64>(0))?;
+            (sql::READ_FEED, Value::from(owner), block)
+        }
+        Scope::Tenant(_) | Scope::All => {
+            let tenant = match scope {
+                Scope::Tenant(tenant) => Value::from(tenant.as_str().to_owned()),
+                Scope::Own(_) | Scope::All => Value::Null,
+            };
+            let next = first(conn, sql::NEXT_POSITION, [int(after)], |row| row.get(0))?;
+            let block = next.flatten().map(|position: i64| position / BLOCK);
+            (sql::READ_WIDE_FEED, tenant, block)
+        }
+    };
+    Ok(block.map(|block| {
+        let (start, end) = (block * BLOCK, block * BLOCK + BLOCK - 1);
+        Reach { sql, whose, start, end }
+    }))
+}
+
 /// The event of a row, if it is one of these tasks.
-fn wanted(row: &Row<'_>, tasks: &[TaskId]) -> Result<Option<FeedEntry>, Fault> {
+fn wanted(row: &Row<'_>, query: &FeedQuery) -> Result<Option<FeedEntry>, Fault> {
     let task = text(row, 1)?;
-    if !tasks.is_empty() && !tasks.iter().any(|one| one.as_str() == task) {
+    if !query.tasks.is_empty() && !query.tasks.iter().any(|one| one.as_str() == task) {
         return Ok(None);
     }
-    let (position, task, agent) = (uint(row.get(0)?), task.into(), text(row, 2)?.into());
-    Ok(Some(FeedEntry { position, task, agent, entry: entry(row, 3)? }))
+    let owner = match &query.scope {
+        Scope::Own(owner) => owner.clone(),
+        Scope::Tenant(_) | Scope::All => {
+            Owner { tenant: text(row, 6)?.into(), principal: text(row, 7)?.into() }
+        }
+    };
+    let (position, agent) = (uint(row.get(0)?), text(row, 2)?.into());
+    let key = Key { owner, task: task.into() };
+    Ok(Some(FeedEntry { position, key, agent, entry: entry(row, 3)? }))
 }
 
 /// The last position that was given out and committed, also when its event is gone.

@@ -5,9 +5,12 @@ use bytes::Bytes;
 use herald_protocol::{AgentName, TaskState, Timestamp};
 use rusqlite::{StatementStatus, params};
 
-use crate::store::{
-    Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery, MemberId,
-    MemberKind, Owner, Retention, Run, Snapshot, Store, Version,
+use crate::{
+    clock::Clock,
+    store::{
+        Actor, Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery,
+        MemberId, MemberKind, Owner, Retention, Run, Scope, Snapshot, Store, Version,
+    },
 };
 
 use super::{Connection, Readers, Sqlite, open, statements as sql};
@@ -74,7 +77,8 @@ impl Counted {
         )
         .unwrap();
         (opened.next.row, opened.next.position) = (tasks + 1, positions + 1);
-        let store = Sqlite::start(opened, None, Readers::Shared, Vec::new()).unwrap();
+        let store =
+            Sqlite::start(opened, None, Clock::system(), Readers::Shared, Vec::new()).unwrap();
         Self { store, done: Vec::new(), run: Vec::new() }
     }
 
@@ -86,7 +90,10 @@ impl Counted {
             conn.execute(&format!("{NUMBERS} {EVENTS}"), [3 * tasks]).unwrap();
             conn.execute_batch(
                 "INSERT INTO dedup (key, position) SELECT key, position FROM events
-                 WHERE key IS NOT NULL",
+                 WHERE key IS NOT NULL;
+                 INSERT INTO commits (position, at) SELECT position, position FROM events
+                 WHERE seq = 1;
+                 INSERT INTO causes (position) SELECT position FROM events WHERE seq = 1",
             )
             .unwrap();
         })
@@ -162,6 +169,7 @@ fn received(key: Key, context: &str) -> Append {
         events,
         snapshot: None,
         dedup,
+        cause: Actor::Caller.into(),
     }
 }
 
@@ -179,6 +187,7 @@ fn begun(key: Key) -> Append {
         events,
         snapshot: None,
         dedup: None,
+        cause: Actor::Agent.into(),
     }
 }
 
@@ -209,12 +218,15 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     counted.note("load");
     assert_eq!(counted.store.read(&middle, 0, 10).await.unwrap().entries.len(), 3);
     counted.note("read");
+    let log = counted.store.read_log(&middle, 0, 10).await.unwrap();
+    assert!(log.len() == 3 && log[2].at.is_some());
+    counted.note("read with times and causes");
     let dedup: [u8; 32] = format!("{:032}", 3 * (tasks / 2) - 2).into_bytes().try_into().unwrap();
     assert_eq!(counted.store.original(&dedup).await.unwrap().unwrap().task, middle.task);
     counted.note("original");
 
     let feed = |after| FeedQuery {
-        owner: owner(1),
+        scope: Scope::Own(owner(1)),
         agent: Some("a".into()),
         tasks: Vec::new(),
         after,
@@ -227,9 +239,13 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     counted.note("a feed from far back");
     assert!(counted.store.feed(&feed(Some(end))).await.unwrap().entries.is_empty());
     counted.note("a feed at its end");
+    let tenant = || Scope::Tenant("acme".into());
+    let wide = FeedQuery { scope: tenant(), ..feed(Some(end / 2)) };
+    assert_eq!(counted.store.feed(&wide).await.unwrap().entries.len(), 3);
+    counted.note("a feed of a tenant");
 
     let list = ListQuery {
-        owner: owner(1),
+        scope: Scope::Own(owner(1)),
         agent: None,
         context: None,
         state: None,
@@ -244,6 +260,12 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let next = ListQuery { after: listed.next, artifacts: true, ..list.clone() };
     assert_eq!(counted.store.list(next).await.unwrap().tasks.len(), 3);
     counted.note("its next page");
+    for scope in [tenant(), Scope::All] {
+        let wide = ListQuery { scope, ..list.clone() };
+        let listed = counted.store.list(wide).await.unwrap();
+        assert_eq!((listed.tasks.len(), listed.total), (3, tasks.unsigned_abs()));
+    }
+    counted.note("a list of all owners");
     let since = Some(Timestamp::from_millis(tasks - 200));
     let recent = ListQuery { since, agent: Some("a".into()), ..list.clone() };
     assert_eq!(counted.store.list(recent).await.unwrap().total, 6);

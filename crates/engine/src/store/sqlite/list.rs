@@ -1,14 +1,14 @@
-//! Lists. Nothing sorts or counts all tasks: each agent and state has its own stretch of one index,
-//! in the order of the list, and its own counter.
+//! Lists. Nothing sorts or counts all tasks: each owner, agent and state has its own stretch of one
+//! index, in the order of the list, and its own counter. A list over several owners merges them.
 
 use herald_protocol::{TaskId, TaskState, Timestamp};
 use rusqlite::{CachedStatement, Connection, params};
 
-use crate::store::{HistoryQuery, ListCursor, ListQuery, Listing, Stored};
+use crate::store::{HistoryQuery, Key, ListCursor, ListQuery, Listing, Scope, Stored};
 
 use super::{
     names::find_owner,
-    reader::{find_agent, read_since},
+    reader::{find_agent, name, read_since},
     rows::{Fault, first, readable, size, stored, text, uint},
     statements as sql,
 };
@@ -19,9 +19,15 @@ const PAGE_BYTES: usize = 8 << 20;
 /// A cursor in the order: when the status changed, and the row.
 type Spot = (i64, i64);
 
+/// The newest tasks of all owners in scope, and how many there are on all pages.
+#[derive(Debug, Default)]
+struct Page {
+    spots: Vec<Spot>,
+    total: i64,
+}
+
 /// The parts of a query as the statements take them.
 struct Terms {
-    owner: i64,
     agent: Option<i64>,
     state: Option<i64>,
     since: i64,
@@ -36,10 +42,14 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
     // One view of counters and tasks.
     let conn = conn.unchecked_transaction()?;
     let Some(terms) = terms(&conn, query)? else { return Ok(Listing::default()) };
-    let (mut spots, total) = match &query.context {
-        Some(context) => by_context(&conn, &terms, context.as_str())?,
-        None => by_status(&conn, &terms, query.since.is_some())?,
-    };
+    let mut page = Page::default();
+    for owner in owners(&conn, &query.scope)? {
+        match &query.context {
+            Some(context) => page.add_conversation(&conn, owner, &terms, context.as_str())?,
+            None => page.add_owner(&conn, owner, &terms, query.since.is_some())?,
+        }
+    }
+    let Page { mut spots, total } = page;
     let more = spots.len() > query.limit;
     spots.truncate(query.limit);
     let cursor = |(changed, row)| ListCursor { changed: Timestamp::from_millis(changed), row };
@@ -49,7 +59,15 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
     let mut tasks = Vec::with_capacity(spots.len());
     let mut bytes = 0;
     for (index, spot) in spots.iter().enumerate() {
-        let Some(item) = readable(spot.1, item_at(&conn, &mut find, spot.1))? else { continue };
+        let mut read = || {
+            let (task, stored) = item_at(&conn, &mut find, spot.1)?;
+            let key = match &query.scope {
+                Scope::Own(owner) => Key { owner: owner.clone(), task },
+                Scope::Tenant(_) | Scope::All => name(&conn, spot.1)?,
+            };
+            Ok((key, stored))
+        };
+        let Some(item) = readable(spot.1, read())? else { continue };
         bytes += item.1.size();
         tasks.push(item);
         if bytes > PAGE_BYTES && index + 1 < spots.len() {
@@ -57,7 +75,7 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
             break;
         }
     }
-    Ok(Listing { tasks, next: next.map(cursor), total })
+    Ok(Listing { tasks, next: next.map(cursor), total: uint(total) })
 }
 
 /// The newest tasks of a conversation on which nothing is to be done, oldest first. Rows are in the
@@ -99,9 +117,8 @@ fn item_at(
     Ok((id, task))
 }
 
-/// None if the owner or the agent has never had a task.
+/// None if the agent has never had a task.
 fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
-    let Some(owner) = find_owner(conn, &query.owner)? else { return Ok(None) };
     let agent = match &query.agent {
         Some(name) => match find_agent(conn, name)? {
             Some(agent) => Some(agent),
@@ -110,7 +127,6 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
         None => None,
     };
     Ok(Some(Terms {
-        owner,
         agent,
         state: query.state.map(|state| i64::from(state.number())),
         since: query.since.map_or(i64::MIN, Timestamp::as_millis),
@@ -121,63 +137,97 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
     }))
 }
 
-/// Reads the whole conversation, which is as long as a conversation is, or those of its tasks that
-/// wait for their caller.
-fn by_context(conn: &Connection, terms: &Terms, context: &str) -> Result<(Vec<Spot>, u64), Fault> {
-    let Terms { owner, agent, state, since, below, wanted } = terms;
-    let waiting = [TaskState::InputRequired, TaskState::AuthRequired];
-    let waiting = waiting.map(|state| Some(i64::from(state.number()))).contains(state);
-    let find = if waiting { sql::LIST_WAITING } else { sql::LIST_CONTEXT };
-    let mut find = conn.prepare_cached(find)?;
-    let found = find.query_map(params![owner, context, since, agent, state], |row| {
-        Ok((row.get(0)?, row.get(1)?))
-    })?;
-    let mut spots: Vec<Spot> = found.collect::<Result<_, _>>()?;
-    let total = spots.len() as u64;
-    spots.retain(|spot| spot < below);
-    spots.sort_unstable_by(|a, b| b.cmp(a));
-    spots.truncate(*wanted);
-    Ok((spots, total))
+/// The owners in a scope who have tasks.
+fn owners(conn: &Connection, scope: &Scope) -> Result<Vec<i64>, Fault> {
+    let read = |row: &rusqlite::Row<'_>| row.get(0);
+    let owners = match scope {
+        Scope::Own(owner) => find_owner(conn, owner)?.into_iter().collect(),
+        Scope::Tenant(tenant) => {
+            let mut find = conn.prepare_cached(sql::OWNERS_OF_TENANT)?;
+            find.query_map([tenant.as_str()], read)?.collect::<Result<_, _>>()?
+        }
+        Scope::All => {
+            let mut find = conn.prepare_cached(sql::ALL_OWNERS)?;
+            find.query_map([], read)?.collect::<Result<_, _>>()?
+        }
+    };
+    Ok(owners)
 }
 
-/// Merges the stretches of each agent and state that have any tasks.
-fn by_status(
-    conn: &Connection,
-    terms: &Terms,
-    recent_only: bool,
-) -> Result<(Vec<Spot>, u64), Fault> {
-    let Terms { owner, agent, state, since, below, wanted } = terms;
-    let mut find_groups = conn.prepare_cached(sql::LIST_GROUPS)?;
-    let mut find_spots = conn.prepare_cached(sql::LIST_GROUP)?;
-    let mut groups = find_groups.query([owner])?;
-    let (mut spots, mut total) = (Vec::<Spot>::new(), 0);
-    while let Some(group) = groups.next()? {
-        let (agent_here, state_here): (i64, i64) = (group.get(0)?, group.get(1)?);
-        if agent.is_some_and(|agent| agent != agent_here)
-            || state.is_some_and(|state| state != state_here)
-        {
-            continue;
+impl Page {
+    /// Adds the whole conversation, which is as long as a conversation is, or those of its tasks that
+    /// wait for their caller.
+    fn add_conversation(
+        &mut self,
+        conn: &Connection,
+        owner: i64,
+        terms: &Terms,
+        context: &str,
+    ) -> Result<(), Fault> {
+        let Terms { agent, state, since, below, wanted } = terms;
+        let waiting = [TaskState::InputRequired, TaskState::AuthRequired];
+        let waiting = waiting.map(|state| Some(i64::from(state.number()))).contains(state);
+        let find = if waiting { sql::LIST_WAITING } else { sql::LIST_CONTEXT };
+        let mut find = conn.prepare_cached(find)?;
+        let found = find.query_map(params![owner, context, since, agent, state], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+        for spot in found {
+            let spot: Spot = spot?;
+            self.total += 1;
+            if spot < *below {
+                self.spots.push(spot);
+            }
         }
-        total += if recent_only {
-            let recent = params![owner, agent_here, state_here, since];
-            first(conn, sql::COUNT_GROUP, recent, |row| row.get::<_, i64>(0))?.unwrap_or(0)
-        } else {
-            group.get::<_, i64>(2)?
-        };
-        // What is older than a full page of newer tasks cannot be on it.
-        let floor = match spots.get(*wanted - 1) {
-            Some((changed, _)) => *changed.max(since),
-            None => *since,
-        };
-        let stretch = find_spots.query_map(
-            params![owner, agent_here, state_here, floor, below.0, below.1, size(*wanted)],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )?;
-        for spot in stretch {
-            spots.push(spot?);
-        }
-        spots.sort_unstable_by(|a, b| b.cmp(a));
-        spots.truncate(*wanted);
+        self.cut(*wanted);
+        Ok(())
     }
-    Ok((spots, uint(total)))
+
+    /// Merges the stretches of each agent and state that have any tasks.
+    fn add_owner(
+        &mut self,
+        conn: &Connection,
+        owner: i64,
+        terms: &Terms,
+        recent_only: bool,
+    ) -> Result<(), Fault> {
+        let Terms { agent, state, since, below, wanted } = terms;
+        let mut find_groups = conn.prepare_cached(sql::LIST_GROUPS)?;
+        let mut find_spots = conn.prepare_cached(sql::LIST_GROUP)?;
+        let mut groups = find_groups.query([owner])?;
+        while let Some(group) = groups.next()? {
+            let (agent_here, state_here): (i64, i64) = (group.get(0)?, group.get(1)?);
+            if agent.is_some_and(|agent| agent != agent_here)
+                || state.is_some_and(|state| state != state_here)
+            {
+                continue;
+            }
+            self.total += if recent_only {
+                let recent = params![owner, agent_here, state_here, since];
+                first(conn, sql::COUNT_GROUP, recent, |row| row.get::<_, i64>(0))?.unwrap_or(0)
+            } else {
+                group.get::<_, i64>(2)?
+            };
+            // What is older than a full page of newer tasks cannot be on it.
+            let floor = match self.spots.get(*wanted - 1) {
+                Some((changed, _)) => *changed.max(since),
+                None => *since,
+            };
+            let stretch = find_spots.query_map(
+                params![owner, agent_here, state_here, floor, below.0, below.1, size(*wanted)],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )?;
+            for spot in stretch {
+                self.spots.push(spot?);
+            }
+            self.cut(*wanted);
+        }
+        Ok(())
+    }
+
+    /// Keeps the newest of what was found so far.
+    fn cut(&mut self, wanted: usize) {
+        self.spots.sort_unstable_by(|a, b| b.cmp(a));
+        self.spots.truncate(wanted);
+    }
 }

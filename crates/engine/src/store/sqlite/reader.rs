@@ -11,15 +11,18 @@ use std::{
 };
 
 use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
-use rusqlite::{Connection, Rows, params};
+use rusqlite::{Connection, Row, Rows, params, types::ValueRef};
 
-use crate::store::{Due, Key, Kind, MemberId, Owner, Page, StoreError, Stored};
+use crate::store::{
+    Actor, Cause, Due, Key, Kind, LogEntry, MemberId, Owner, Page, StoreError, Stored,
+};
 
 use super::{
     members,
     open::{self, Lock},
     rows::{
-        Fault, Phase, entries, first, int, log_bytes, readable, size, state, stored, text, uint,
+        Fault, Phase, entries, entry, first, int, log_bytes, readable, size, state, stored, text,
+        uint,
     },
     statements as sql,
 };
@@ -175,6 +178,53 @@ pub(super) fn read(conn: &Connection, key: &Key, after: Seq, limit: usize) -> Re
     Ok(Page { entries, closed })
 }
 
+/// Events strictly after `after`, with their times and causes.
+pub(super) fn read_log(
+    conn: &Connection,
+    key: &Key,
+    after: Seq,
+    limit: usize,
+) -> Result<Vec<LogEntry>, Fault> {
+    let conn = conn.unchecked_transaction()?;
+    let task = first(&conn, sql::FIND_HEAD, names(key), |row| row.get::<_, i64>(0))?;
+    let Some(task) = task else { return Ok(Vec::new()) };
+    let mut read = conn.prepare_cached(sql::READ_LOG)?;
+    let mut rows = read.query(params![task, int(after), size(limit)])?;
+    let (mut log, mut weight) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        let entry = entry(row, 0)?;
+        weight += entry.body.len();
+        if weight > PAGE_BYTES && !log.is_empty() {
+            break;
+        }
+        let at = row.get::<_, Option<i64>>(4)?.map(Timestamp::from_millis);
+        let cause = match row.get::<_, Option<i64>>(5)? {
+            Some(_) => Some(cause(row)?),
+            None => at.map(|_| implied(entry.kind).into()),
+        };
+        log.push(LogEntry { entry, position: uint(row.get(3)?), at, cause });
+    }
+    Ok(log)
+}
+
+/// The stored cause of an event, from the columns of [`sql::READ_LOG`].
+fn cause(row: &Row<'_>) -> Result<Cause, Fault> {
+    let optional = |column| match row.get_ref(column)? {
+        ValueRef::Null => Ok(None),
+        _ => text(row, column).map(|text| Some(Arc::<str>::from(text))),
+    };
+    let actor = optional(6)?.map_or(Actor::Caller, Actor::Operator);
+    Ok(Cause { actor, request: optional(7)?, binding: optional(8)? })
+}
+
+/// Who causes an event of this kind, unless another cause is stored with it.
+fn implied(kind: Kind) -> Actor {
+    match kind {
+        Kind::Received(_) => Actor::Caller,
+        Kind::Status(_) | Kind::Artifact | Kind::Reply => Actor::Agent,
+    }
+}
+
 fn ends_with_reply(conn: &Connection, row: i64, head: Seq) -> Result<bool, Fault> {
     let code = first(conn, sql::FIND_KIND, params![row, int(head)], |row| row.get::<_, u8>(0))?;
     Ok(code.and_then(Kind::from_code) == Some(Kind::Reply))
@@ -265,7 +315,7 @@ pub(super) fn named(conn: &Connection, row: i64) -> Result<Option<Key>, Fault> {
     readable(row, name(conn, row))
 }
 
-fn name(conn: &Connection, row: i64) -> Result<Key, Fault> {
+pub(super) fn name(conn: &Connection, row: i64) -> Result<Key, Fault> {
     let mut find = conn.prepare_cached(sql::NAME_TASK)?;
     let mut rows = find.query([row])?;
     let row = rows.next()?.ok_or_else(|| Fault::unreadable("a task without an owner"))?;

@@ -75,6 +75,9 @@ statements! {
     ADD_EVENT =
         "INSERT INTO events (position, task, seq, kind, key, content, body) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    ADD_COMMIT = "INSERT INTO commits (position, at) VALUES (?1, ?2)";
+    ADD_CAUSE =
+        "INSERT INTO causes (position, actor, request, binding) VALUES (?1, ?2, ?3, ?4)";
     ADD_BLOCK = "INSERT OR IGNORE INTO presence (owner, block) VALUES (?1, ?2)";
     PUT_SNAPSHOT =
         "INSERT OR REPLACE INTO snapshots (task, status, history, metadata, artifacts) \
@@ -110,6 +113,12 @@ statements! {
     READ_EVENTS =
         "SELECT seq, kind, body FROM events WHERE task = ?1 AND seq > ?2 AND seq <= ?3 \
          ORDER BY seq LIMIT ?4";
+    READ_LOG =
+        "SELECT e.seq, e.kind, e.body, e.position, \
+         (SELECT at FROM commits WHERE position <= e.position ORDER BY position DESC LIMIT 1), \
+         c.position, c.actor, c.request, c.binding \
+         FROM events e LEFT JOIN causes c ON c.position = e.position \
+         WHERE e.task = ?1 AND e.seq > ?2 ORDER BY e.seq LIMIT ?3";
     FIND_KIND = "SELECT kind FROM events WHERE task = ?1 AND seq = ?2";
 
     // Feeds.
@@ -123,7 +132,20 @@ statements! {
     LAST_POSITION = "SELECT max(position) FROM events";
     FIND_META = "SELECT value FROM meta WHERE key = ?1";
 
+    /// That of a tenant `?3`, or of everybody.
+    READ_WIDE_FEED =
+        "SELECT e.position, t.id, a.name, e.seq, e.kind, e.body, o.tenant, o.principal \
+         FROM events e CROSS JOIN tasks t ON t.row = e.task CROSS JOIN agents a ON a.id = t.agent \
+         CROSS JOIN owners o ON o.id = t.owner \
+         WHERE e.position > ?1 AND e.position <= ?2 AND (?3 IS NULL OR o.tenant = ?3) \
+         AND t.hidden = 0 AND (?4 IS NULL OR t.agent = ?4) ORDER BY e.position";
+    NEXT_POSITION = "SELECT min(position) FROM events WHERE position > ?1";
+
     // Lists.
+    OWNERS_OF_TENANT = "SELECT id FROM owners WHERE tenant = ?1";
+    /// Every number is above zero. Said so that the plan shows no scan: as many owners as there are
+    /// are read, and no tasks.
+    ALL_OWNERS = "SELECT id FROM owners WHERE id > 0";
     LIST_GROUPS =
         "SELECT agent, state, tasks FROM counters WHERE owner = ?1 AND hidden = 0 AND tasks > 0";
     LIST_GROUP =
@@ -255,6 +277,17 @@ statements! {
     DROP_KEYS =
         "DELETE FROM dedup WHERE key IN \
          (SELECT key FROM events WHERE task = ?1 AND key IS NOT NULL)";
+    DROP_CAUSES =
+        "DELETE FROM causes WHERE position IN (SELECT position FROM events WHERE task = ?1)";
+    /// Of the commits that its events were in, those with no event of another task up to the next.
+    DROP_COMMITS =
+        "DELETE FROM commits WHERE position IN \
+         (SELECT (SELECT max(position) FROM commits WHERE position <= e.position) \
+         FROM events e WHERE e.task = ?1) \
+         AND NOT EXISTS (SELECT 1 FROM events o WHERE o.task <> ?1 \
+         AND o.position >= commits.position AND o.position < \
+         coalesce((SELECT min(n.position) FROM commits n WHERE n.position > commits.position), \
+         9223372036854775807))";
     DROP_EVENTS = "DELETE FROM events WHERE task = ?1";
     DROP_SNAPSHOT = "DELETE FROM snapshots WHERE task = ?1";
     DROP_TASK = "DELETE FROM tasks WHERE row = ?1";

@@ -199,8 +199,15 @@ impl Batch<'_> {
                 Ok((group, row.get::<_, i64>(4)?))
             })?;
             let Some((group, counted)) = found else { continue };
-            // The keys first: they are found through the events.
-            for drop in [sql::DROP_KEYS, sql::DROP_EVENTS, sql::DROP_SNAPSHOT, sql::DROP_TASK] {
+            // The events after what is found through them.
+            for drop in [
+                sql::DROP_KEYS,
+                sql::DROP_CAUSES,
+                sql::DROP_COMMITS,
+                sql::DROP_EVENTS,
+                sql::DROP_SNAPSHOT,
+                sql::DROP_TASK,
+            ] {
                 self.prepared.run(drop, [task])?;
             }
             self.totals.add(group, -1, -counted);

@@ -9,7 +9,7 @@ use std::{
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::mpsc;
 
-use crate::metrics::StoreMetrics;
+use crate::{clock::Clock, metrics::StoreMetrics};
 
 use super::{
     append::{Batch, Memory, Next, Refused},
@@ -40,6 +40,7 @@ pub(super) struct Shared {
     /// Nobody but the writer uses the connection, except that a database in memory is read through it.
     pub(super) conn: Arc<Mutex<Connection>>,
     pub(super) heartbeats: Arc<Heartbeats>,
+    pub(super) clock: Clock,
     pub(super) metrics: Arc<StoreMetrics>,
 }
 
@@ -146,11 +147,12 @@ impl Writer {
             swept: Swept::default(),
             failing: self.failing,
             heartbeats: heartbeats.as_deref(),
+            first_event: None,
         };
         for job in &mut *jobs {
             job.run(&mut batch)?;
         }
-        let swept = batch.finish()?;
+        let swept = batch.finish(&self.shared.clock)?;
         transaction.commit()?;
         if swept.any() {
             // Their numbers may be gone with their last task.
@@ -207,7 +209,7 @@ mod tests {
     use herald_protocol::{Seq, TaskState, Timestamp};
 
     use crate::store::{
-        Append, Dedup, Header, Key, Kind, MemberId, Owner, Run, StoreError, Version,
+        Append, Cause, Dedup, Header, Key, Kind, MemberId, Owner, Run, StoreError, Version,
     };
 
     use super::{
@@ -237,6 +239,7 @@ mod tests {
             events: vec![(Kind::Artifact, bytes::Bytes::new())],
             snapshot: None,
             dedup: Some(Dedup { key: [key; 32], content: [0; 32] }),
+            cause: Cause::default(),
         }
     }
 
@@ -265,8 +268,12 @@ mod tests {
     fn a_spoiled_task_fails_no_other_in_its_transaction() {
         let opened = open::memory().unwrap();
         let conn = Arc::new(Mutex::new(opened.conn));
-        let shared =
-            Shared { conn: Arc::clone(&conn), heartbeats: Arc::default(), metrics: Arc::default() };
+        let shared = Shared {
+            conn: Arc::clone(&conn),
+            heartbeats: Arc::default(),
+            clock: Clock::system(),
+            metrics: Arc::default(),
+        };
         let mut writer = Writer::new(shared, None, None, opened.next);
         let mut conn = conn.lock().unwrap();
         conn.execute("INSERT INTO members VALUES (?1, 0, '', '[]')", [MemberId(1).blob()]).unwrap();
