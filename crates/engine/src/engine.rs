@@ -398,9 +398,9 @@ impl Engine {
     /// Reads a task from the store. A large one is read once its memory is reserved, and refused if it
     /// needs more than the whole budget: one task must not exhaust the memory of the server.
     async fn load(&self, key: &Key) -> Result<(Option<Stored>, Option<Reservation>), Error> {
-        let bytes = match self.inner.store.load(key, LARGE as u64).await {
+        let bytes = match self.inner.store.load(key, None, LARGE as u64).await {
             Err(StoreError::TooLarge(bytes)) => bytes,
-            read => return Ok((read.map_err(refuse)?, None)),
+            read => return Ok((read.map_err(refuse)?.whole(), None)),
         };
         let needed = bytes.saturating_mul(BYTES_PER_READ_BYTE);
         let memory = self.inner.settings.memory;
@@ -413,8 +413,8 @@ impl Engine {
         }
         let needed = usize::try_from(needed).unwrap_or(usize::MAX);
         let reservation = self.inner.reads.reserve(needed).await;
-        let stored = self.inner.store.load(key, u64::MAX).await.map_err(refuse)?;
-        Ok((stored, Some(reservation)))
+        let loaded = self.inner.store.load(key, None, u64::MAX).await.map_err(refuse)?;
+        Ok((loaded.whole(), Some(reservation)))
     }
 
     pub(crate) async fn restored(&self, id: TaskId, stored: Stored) -> Result<Record, Error> {
