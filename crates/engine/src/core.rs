@@ -129,9 +129,9 @@ impl Core {
         &self,
         key: &Key,
     ) -> Result<(Option<Stored>, Option<Reservation>), Error> {
-        let bytes = match self.store.load(key, LARGE as u64).await {
+        let bytes = match self.store.load(key, None, LARGE as u64).await {
             Err(StoreError::TooLarge(bytes)) => bytes,
-            read => return Ok((read.map_err(refuse)?, None)),
+            read => return Ok((read.map_err(refuse)?.whole(), None)),
         };
         let needed = bytes.saturating_mul(BYTES_PER_READ_BYTE);
         if needed > self.settings.memory {
@@ -143,8 +143,8 @@ impl Core {
         }
         let needed = usize::try_from(needed).unwrap_or(usize::MAX);
         let reservation = self.reads.reserve(needed).await;
-        let stored = self.store.load(key, u64::MAX).await.map_err(refuse)?;
-        Ok((stored, Some(reservation)))
+        let loaded = self.store.load(key, None, u64::MAX).await.map_err(refuse)?;
+        Ok((loaded.whole(), Some(reservation)))
     }
 
     pub(crate) async fn restored(&self, id: TaskId, stored: Stored) -> Result<Record, Error> {

@@ -234,6 +234,36 @@ pub struct Stored {
     pub since: Vec<Entry>,
 }
 
+/// The answer to a load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loaded {
+    /// The task is still at the known version.
+    Same,
+    /// The task has moved on from the known version.
+    More {
+        /// Its header. The `bytes` are those of the events in `since` alone: what came before is known.
+        header: Header,
+        /// The last event in its log.
+        head: Seq,
+        /// The events after the known version.
+        since: Vec<Entry>,
+    },
+    /// Everything stored of it.
+    Whole(Stored),
+    /// There is no such task, or no longer.
+    Gone,
+}
+
+impl Loaded {
+    /// The task, if it was read as a whole, as it is for a caller that knew no version.
+    pub fn whole(self) -> Option<Stored> {
+        match self {
+            Self::Whole(stored) => Some(stored),
+            Self::Same | Self::More { .. } | Self::Gone => None,
+        }
+    }
+}
+
 /// Idempotency key of a send, with which a retry finds the first send's task. Kept as long as the task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dedup {
@@ -382,9 +412,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// the new head.
     async fn append(&self, append: Append) -> Result<Seq, StoreError>;
 
-    /// Everything stored of one task. A task whose log has more than `limit` bytes is not read:
-    /// [`StoreError::TooLarge`] tells how many, so that the caller can reserve memory first.
-    async fn load(&self, key: &Key, limit: u64) -> Result<Option<Stored>, StoreError>;
+    /// One task, or what has changed of it since a known version. More than `limit` bytes of events are
+    /// not read: [`StoreError::TooLarge`] tells how many, so that the caller can reserve memory first.
+    ///
+    /// A task that retention has removed may be created again under its id. It then has another time of
+    /// creation.
+    async fn load(
+        &self,
+        key: &Key,
+        known: Option<Version>,
+        limit: u64,
+    ) -> Result<Loaded, StoreError>;
 
     /// Events strictly after `after`, in order; empty and closed for an unknown task. A page of big
     /// events may end before `limit`: only `closed` says that nothing follows.

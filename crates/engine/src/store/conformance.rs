@@ -65,6 +65,7 @@ where
             a_lost_claim_is_fenced,
             what_is_said_in_between_counts,
             a_snapshot_shortens_the_log_to_load,
+            a_known_task_is_loaded_from_there_on,
             a_key_is_taken_once,
             a_refused_append_takes_no_key,
             a_later_message_has_a_key_of_its_own,

@@ -11,9 +11,9 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
+    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing, Loaded,
     LogEntry, MemberId, MemberKind, Membership, Original, Page, Position, Retention, Store,
-    StoreError, Stored, sqlite::Sqlite,
+    StoreError, Stored, Version, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -115,13 +115,18 @@ impl Store for Flaky {
         self.store.append(append).await
     }
 
-    async fn load(&self, key: &Key, limit: u64) -> Result<Option<Stored>, StoreError> {
+    async fn load(
+        &self,
+        key: &Key,
+        known: Option<Version>,
+        limit: u64,
+    ) -> Result<Loaded, StoreError> {
         let left = self.loads_fail.load(Ordering::Relaxed);
         if left > 0 {
             self.loads_fail.store(left - 1, Ordering::Relaxed);
             return Err(StoreError::Unavailable("the disk is gone".into()));
         }
-        self.store.load(key, limit).await
+        self.store.load(key, known, limit).await
     }
 
     async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, StoreError> {

@@ -42,9 +42,9 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::{clock::Clock, metrics::StoreMetrics};
 
 use super::{
-    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
+    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing, Loaded,
     LogEntry, MemberId, MemberKind, Membership, Original, Page, Retention, Store, StoreError,
-    Stored,
+    Stored, Version,
 };
 
 pub use error::OpenError;
@@ -219,8 +219,13 @@ impl Store for Sqlite {
         self.write(Box::new(append)).await.map_err(|error| error.of(&task))
     }
 
-    async fn load(&self, key: &Key, limit: u64) -> Result<Option<Stored>, StoreError> {
-        let load = self.readers.with(|conn| reader::load(conn, key, limit));
+    async fn load(
+        &self,
+        key: &Key,
+        known: Option<Version>,
+        limit: u64,
+    ) -> Result<Loaded, StoreError> {
+        let load = self.readers.with(|conn| reader::load(conn, key, known, limit));
         load.map_err(|error| error.of(&key.task))
     }
 

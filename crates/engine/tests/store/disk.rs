@@ -1,7 +1,7 @@
 use std::{fs, sync::Arc};
 
 use herald_engine::store::{
-    Append, Kind, Retention, Store, StoreError, Version,
+    Append, Kind, Loaded, Retention, Store, StoreError, Version,
     sqlite::{Options, Sqlite},
 };
 use herald_protocol::TaskState;
@@ -56,7 +56,7 @@ async fn what_was_said_last_is_known_after_a_restart() {
     drop(store);
     let store = open(&path).await;
     assert_eq!(store.append(said.clone()).await, Err(StoreError::Conflict));
-    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert_eq!((loaded.head, loaded.header), (4, said.header.clone()));
     said.expect = Version::new(4, 0);
     assert_eq!(store.append(said).await, Ok(5));
@@ -105,9 +105,9 @@ async fn everybody_in_a_failed_transaction_is_told() {
     store.limit_pages(1_000_000);
     for (append, _) in refused {
         let key = append.key.clone();
-        assert_eq!(store.load(&key, u64::MAX).await, Ok(None));
+        assert_eq!(store.load(&key, None, u64::MAX).await, Ok(Loaded::Gone));
         assert_eq!(store.append(append).await, Ok(1));
-        assert!(store.load(&key, u64::MAX).await.unwrap().is_some());
+        assert!(store.load(&key, None, u64::MAX).await.unwrap().whole().is_some());
     }
 }
 
@@ -133,7 +133,7 @@ async fn readers_see_whole_transactions_while_others_write_and_sweep() {
         work.spawn(async move {
             for number in 0..50 {
                 let key = key(&format!("{reader}-{number}"));
-                if let Some(stored) = store.load(&key, u64::MAX).await.unwrap() {
+                if let Some(stored) = store.load(&key, None, u64::MAX).await.unwrap().whole() {
                     assert_eq!((stored.head, stored.since.len()), (2, 2));
                 }
                 let page = store.read(&key, 0, 10).await.unwrap();

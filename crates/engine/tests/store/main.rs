@@ -83,7 +83,7 @@ fn task(name: &str, body: Vec<u8>) -> Append {
 }
 
 async fn has(store: &Sqlite, name: &str) -> bool {
-    store.load(&key(name), u64::MAX).await.unwrap().is_some()
+    store.load(&key(name), None, u64::MAX).await.unwrap().whole().is_some()
 }
 
 fn is_unavailable<T>(result: &Result<T, StoreError>) -> bool {

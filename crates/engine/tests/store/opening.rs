@@ -37,13 +37,13 @@ async fn a_reopened_store_has_everything() {
         store.append(task(&format!("t{number}"), vec![b'x'; 2000])).await.unwrap();
     }
     store.append(Append { dedup: Some(dedup.clone()), ..task("keyed", vec![]) }).await.unwrap();
-    let before = store.load(&key("t7"), u64::MAX).await;
+    let before = store.load(&key("t7"), None, u64::MAX).await;
     drop(store);
     assert!(!path.with_file_name("herald.db-wal").exists(), "a clean end leaves no log behind");
 
     let store = open(&path).await;
     assert_eq!(store.secret(), secret);
-    assert_eq!(store.load(&key("t7"), u64::MAX).await, before);
+    assert_eq!(store.load(&key("t7"), None, u64::MAX).await, before);
     assert_eq!(store.original(&dedup.key).await.unwrap().unwrap().task.as_str(), "keyed");
     store.append(task("more", vec![])).await.unwrap();
 }
@@ -413,7 +413,7 @@ async fn a_database_of_the_third_version_knows_what_its_turns_began_with() {
     drop(conn);
     let store = open(&path).await;
     for (name, kept) in [("two", 2), ("none", 0), ("spoiled", 0), ("over", 0)] {
-        let found = store.load(&key(name), u64::MAX).await.unwrap().unwrap();
+        let found = store.load(&key(name), None, u64::MAX).await.unwrap().whole().unwrap();
         assert_eq!(found.header.run.kept, kept, "{name}");
     }
 }
@@ -476,7 +476,7 @@ async fn a_database_of_the_fourth_version_goes_on_with_every_task() {
     let store = open(&path).await;
     for state in TaskState::ALL {
         let key = key(&format!("t{}", state.number()));
-        let found = store.load(&key, u64::MAX).await.unwrap().unwrap();
+        let found = store.load(&key, None, u64::MAX).await.unwrap().whole().unwrap();
         assert_eq!((found.header.state, found.head), (state, 1));
     }
     let echo = "echo".into();

@@ -5,7 +5,7 @@ use herald_protocol::TaskState;
 use tokio::task::JoinSet;
 
 use super::{
-    super::{Append, Header, Kind, Original, Run, Snapshot, Store, StoreError, Version},
+    super::{Append, Header, Kind, Loaded, Original, Run, Snapshot, Store, StoreError, Version},
     LIVING, at, body, create, dedup, finish, finished, header, key, owner, snapshot,
 };
 
@@ -33,21 +33,21 @@ pub(super) async fn a_task_is_loaded_as_it_was_written(store: Arc<dyn Store>) {
     append.snapshot = Some(snapshot(1));
     assert_eq!(store.append(append.clone()).await, Ok(3));
 
-    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert_eq!(loaded.header, append.header);
     assert_eq!(loaded.head, 3);
     assert_eq!(loaded.snapshot, append.snapshot);
     let since: Vec<_> = loaded.since.into_iter().map(|e| (e.seq, e.kind, e.body)).collect();
     let status = Kind::Status(TaskState::AuthRequired);
     assert_eq!(since, [(2, Kind::Artifact, Bytes::new()), (3, status, body("{}"))]);
-    assert_eq!(store.load(&key("unknown"), u64::MAX).await, Ok(None));
+    assert_eq!(store.load(&key("unknown"), None, u64::MAX).await, Ok(Loaded::Gone));
 }
 
 pub(super) async fn an_append_extends_the_log(store: Arc<dyn Store>) {
     assert_eq!(store.append(create(key("t"), 1)).await, Ok(1));
     let end = Append { snapshot: None, ..finish(key("t"), 2) };
     assert_eq!(store.append(end.clone()).await, Ok(4));
-    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert_eq!((loaded.head, loaded.header), (4, end.header));
     let texts: Vec<_> = loaded.since.iter().map(|entry| &entry.body[..]).collect();
     assert_eq!(texts, [&b"hello"[..], b"working", b"result", b"completed"]);
@@ -66,30 +66,30 @@ pub(super) async fn an_append_without_events_changes_the_run(store: Arc<dyn Stor
         ..create(key("t"), 1)
     };
     assert_eq!(store.append(claim).await, Ok(1));
-    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert_eq!((loaded.head, loaded.header, loaded.since.len()), (1, header, 1));
 }
 
 pub(super) async fn a_second_create_is_refused(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
-    let before = store.load(&key("t"), u64::MAX).await;
+    let before = store.load(&key("t"), None, u64::MAX).await;
     assert_eq!(store.append(create(key("t"), 9)).await, Err(StoreError::Conflict));
-    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
+    assert_eq!(store.load(&key("t"), None, u64::MAX).await, before);
 }
 
 pub(super) async fn a_stale_append_is_refused(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
-    let before = store.load(&key("t"), u64::MAX).await;
+    let before = store.load(&key("t"), None, u64::MAX).await;
     for (head, epoch) in [(1, 1), (3, 1), (5, 1), (4, 0), (4, 2)] {
         let append = Append { expect: Version::new(head, epoch), ..finish(key("t"), 9) };
         assert_eq!(store.append(append).await, Err(StoreError::Conflict));
     }
-    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
+    assert_eq!(store.load(&key("t"), None, u64::MAX).await, before);
     for fence in [None, Some(0), Some(3)] {
         let append = Append { fence, ..finish(key("unknown"), 9) };
         assert_eq!(store.append(append).await, Err(StoreError::Conflict));
     }
-    assert_eq!(store.load(&key("unknown"), u64::MAX).await, Ok(None));
+    assert_eq!(store.load(&key("unknown"), None, u64::MAX).await, Ok(Loaded::Gone));
 }
 
 pub(super) async fn a_change_without_an_event_moves_the_task(store: Arc<dyn Store>) {
@@ -103,14 +103,14 @@ pub(super) async fn a_change_without_an_event_moves_the_task(store: Arc<dyn Stor
     assert_eq!(store.append(claim.clone()).await, Ok(1));
     let release = change(Version::new(1, 1), run(2, None));
     assert_eq!(store.append(release.clone()).await, Ok(1));
-    let before = store.load(&key("t"), u64::MAX).await;
+    let before = store.load(&key("t"), None, u64::MAX).await;
     // Decided for the version before, at the same head: they would bring the released holder back.
     for stale in [claim, release] {
         assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
     }
     let message = Append { expect: Version::new(1, 1), ..create(key("t"), 2) };
     assert_eq!(store.append(message).await, Err(StoreError::Conflict));
-    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
+    assert_eq!(store.load(&key("t"), None, u64::MAX).await, before);
 }
 
 pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
@@ -128,13 +128,13 @@ pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
     };
     assert_eq!(store.append(claim(Some(0), 1)).await, Ok(1));
     assert_eq!(store.append(claim(Some(1), 2)).await, Ok(1));
-    let before = store.load(&key("t"), u64::MAX).await;
+    let before = store.load(&key("t"), None, u64::MAX).await;
     // The head is where it was, and still the older claim is refused.
     assert_eq!(store.append(claim(Some(1), 3)).await, Err(StoreError::Fenced));
     // A writer that has lost its task must not be told to decide again.
     let stale = Append { expect: Version::new(7, 2), ..claim(Some(1), 3) };
     assert_eq!(store.append(stale).await, Err(StoreError::Fenced));
-    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
+    assert_eq!(store.load(&key("t"), None, u64::MAX).await, before);
     // Who writes without a claim is not asked for one.
     let end = Append { expect: Version::new(1, 2), fence: None, ..finish(key("t"), 2) };
     assert_eq!(store.append(end).await, Ok(4));
@@ -151,7 +151,7 @@ pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
     assert_eq!(store.append(chunk(1, "one", 8)).await, Ok(2));
     assert_eq!(store.append(chunk(2, "three", 13)).await, Ok(3));
     assert_eq!(store.append(chunk(2, "late", 12)).await, Err(StoreError::Conflict));
-    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert_eq!((loaded.head, loaded.header), (3, chunk(2, "three", 13).header));
     let page = store.read(&key("t"), 2, 10).await.unwrap();
     assert_eq!((page.entries[0].seq, page.entries.len(), page.closed), (3, 1, false));
@@ -162,7 +162,7 @@ pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
 
 pub(super) async fn a_snapshot_shortens_the_log_to_load(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
-    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert_eq!((loaded.snapshot, loaded.since), (Some(snapshot(4)), vec![]));
 
     let mut more = finish(key("t"), 2);
@@ -175,9 +175,57 @@ pub(super) async fn a_snapshot_shortens_the_log_to_load(store: Arc<dyn Store>) {
         artifacts: Bytes::new(),
     });
     store.append(more.clone()).await.unwrap();
-    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert_eq!(loaded.snapshot, more.snapshot);
     assert!(loaded.since.iter().map(|entry| entry.seq).eq(6..=7));
+}
+
+pub(super) async fn a_known_task_is_loaded_from_there_on(store: Arc<dyn Store>) {
+    let load = async |task: &str, head, epoch, limit| {
+        store.load(&key(task), Some(Version::new(head, epoch)), limit).await
+    };
+    assert_eq!(load("t", 1, 0, u64::MAX).await, Ok(Loaded::Gone));
+    store.append(create(key("t"), 1)).await.unwrap();
+    // Words that leave the header alone.
+    for head in 1..=3 {
+        let events = vec![(Kind::Artifact, body("chunk"))];
+        let header = Header { bytes: 5 + 5 * head, ..create(key("t"), 1).header };
+        let expect = Version::new(head, 0);
+        store.append(Append { expect, events, header, ..create(key("t"), 1) }).await.unwrap();
+    }
+    let whole = store.load(&key("t"), None, u64::MAX).await.unwrap();
+    let Loaded::Whole(stored) = whole.clone() else { panic!("{whole:?}") };
+    assert_eq!(load("t", 4, 0, 0).await, Ok(Loaded::Same));
+    for known in [1, 2, 3] {
+        let since = stored.since[known as usize..].to_vec();
+        let header = Header { bytes: 5 * since.len() as u64, ..stored.header.clone() };
+        let more = Loaded::More { header, head: 4, since };
+        assert_eq!(load("t", known, 0, u64::MAX).await, Ok(more));
+    }
+    assert_eq!(load("t", 1, 0, 14).await, Err(StoreError::TooLarge(15)));
+    assert!(load("t", 1, 0, 15).await.is_ok());
+    // Nothing can be added to a version that this log never had, or that has no event.
+    for unknown in [0, 5] {
+        assert_eq!(load("t", unknown, 0, u64::MAX).await, Ok(whole.clone()));
+    }
+    // A change without an event.
+    let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), ..Run::default() };
+    let header = Header { run, bytes: 20, ..header(TaskState::Working, 2) };
+    let expect = Version::new(4, 0);
+    let claim = Append { expect, header: header.clone(), events: vec![], ..create(key("t"), 1) };
+    store.append(claim).await.unwrap();
+    let more = Loaded::More { header: Header { bytes: 0, ..header }, head: 4, since: vec![] };
+    assert_eq!(load("t", 4, 0, u64::MAX).await, Ok(more));
+    assert_eq!(load("t", 4, 1, u64::MAX).await, Ok(Loaded::Same));
+    // Past a snapshot, as long as the events are there.
+    let mut end = Append { expect: Version::new(4, 1), ..finish(key("t"), 3) };
+    end.snapshot = Some(snapshot(7));
+    store.append(end.clone()).await.unwrap();
+    let Ok(Loaded::More { header, head, since }) = load("t", 4, 1, u64::MAX).await else {
+        panic!("the events are there");
+    };
+    assert_eq!((header.state, header.bytes, head), (TaskState::Completed, 22, 7));
+    assert!(since.iter().map(|entry| entry.seq).eq(5..=7));
 }
 
 pub(super) async fn a_key_is_taken_once(store: Arc<dyn Store>) {
@@ -190,7 +238,7 @@ pub(super) async fn a_key_is_taken_once(store: Arc<dyn Store>) {
     let retry = Append { dedup: Some(dedup(1, 8)), ..create(key("second"), 2) };
     let refused = Err(StoreError::Duplicate(original.clone()));
     assert_eq!(store.append(retry).await, refused);
-    assert_eq!(store.load(&key("second"), u64::MAX).await, Ok(None));
+    assert_eq!(store.load(&key("second"), None, u64::MAX).await, Ok(Loaded::Gone));
     // A retry finds its original even if the task has moved on since.
     assert_eq!(store.append(first).await, refused);
     let other = Append { dedup: Some(dedup(2, 7)), ..create(key("second"), 2) };
@@ -262,7 +310,7 @@ pub(super) async fn writers_of_one_task_win_one_at_a_time(store: Arc<dyn Store>)
         let refused = results.iter().filter(|result| **result == Err(StoreError::Conflict));
         assert_eq!(refused.count(), 9);
     }
-    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert!(loaded.since.iter().map(|entry| entry.seq).eq(1..=21));
 }
 
@@ -278,7 +326,8 @@ pub(super) async fn a_thousand_tasks_at_once_are_all_written(store: Arc<dyn Stor
     }
     writers.join_all().await;
     for number in 0..1000 {
-        let loaded = store.load(&key(&format!("t{number}")), u64::MAX).await.unwrap().unwrap();
+        let loaded =
+            store.load(&key(&format!("t{number}")), None, u64::MAX).await.unwrap().whole().unwrap();
         assert_eq!((loaded.head, loaded.header.changed), (4, at(number)));
     }
 }
@@ -289,7 +338,7 @@ pub(super) async fn big_bodies_survive(store: Arc<dyn Store>) {
     append.events.push((Kind::Artifact, big.clone()));
     append.snapshot = Some(Snapshot { artifacts: big.clone(), ..snapshot(1) });
     store.append(append).await.unwrap();
-    let loaded = store.load(&key("t"), u64::MAX).await.unwrap().unwrap();
+    let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert!(loaded.since[0].body == big && loaded.snapshot.unwrap().artifacts == big);
     assert!(store.read(&key("t"), 1, 10).await.unwrap().entries[0].body == big);
 }
@@ -315,7 +364,7 @@ pub(super) async fn odd_names_survive(store: Arc<dyn Store>) {
         append.header.agent = name.into();
         append.header.context = name.into();
         assert_eq!(store.append(append.clone()).await, Ok(1), "{name:?}");
-        let loaded = store.load(&key, u64::MAX).await.unwrap().unwrap();
+        let loaded = store.load(&key, None, u64::MAX).await.unwrap().whole().unwrap();
         assert_eq!(loaded.header, append.header);
     }
     let agents = store.agents_unserved().await.unwrap();
@@ -335,7 +384,7 @@ pub(super) async fn owners_do_not_see_each_other(store: Arc<dyn Store>) {
     let key =
         |(tenant, principal)| super::Key { owner: owner(tenant, principal), task: "t".into() };
     for (number, name) in owners.into_iter().enumerate() {
-        assert_eq!(store.load(&key(name), u64::MAX).await, Ok(None));
+        assert_eq!(store.load(&key(name), None, u64::MAX).await, Ok(Loaded::Gone));
         assert_eq!(store.append(finish(key(name), 1)).await, Err(StoreError::Conflict));
         let mut append = create(key(name), 1);
         append.events[0].1 = body(&number.to_string());
@@ -351,10 +400,10 @@ pub(super) async fn the_secret_stays_and_probing_changes_nothing(store: Arc<dyn 
     let secret = store.secret();
     assert_ne!(secret, [0; 32]);
     finished(&*store, key("t"), 1).await;
-    let before = store.load(&key("t"), u64::MAX).await;
+    let before = store.load(&key("t"), None, u64::MAX).await;
     for _ in 0..3 {
         assert_eq!(store.probe().await, Ok(()));
     }
-    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
+    assert_eq!(store.load(&key("t"), None, u64::MAX).await, before);
     assert_eq!(store.secret(), secret);
 }

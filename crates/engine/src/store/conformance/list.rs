@@ -199,7 +199,7 @@ pub(super) async fn a_running_task_is_listed_with_its_events(store: Arc<dyn Stor
     store.append(more).await.unwrap();
     let listing = store.list(all()).await.unwrap();
     let (_, stored) = &listing.tasks[0];
-    assert_eq!(Some(stored), store.load(&key("t"), u64::MAX).await.unwrap().as_ref());
+    assert_eq!(Some(stored), store.load(&key("t"), None, u64::MAX).await.unwrap().whole().as_ref());
     assert_eq!((stored.head, stored.since.len()), (3, 3));
 }
 
@@ -211,7 +211,7 @@ fn conversation() -> HistoryQuery {
 async fn history(store: &dyn Store, query: HistoryQuery) -> Vec<String> {
     let found = store.conversation_history(query).await.unwrap();
     for (id, stored) in &found {
-        let whole = store.load(&key(id.as_str()), u64::MAX).await.unwrap();
+        let whole = store.load(&key(id.as_str()), None, u64::MAX).await.unwrap().whole();
         assert_eq!(Some(stored), whole.as_ref(), "with its artifacts");
     }
     found.into_iter().map(|(id, _)| id.to_string()).collect()

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use herald_protocol::AgentName;
 
 use super::{
-    super::{Append, MemberId, MemberKind, Store, StoreError, Version},
+    super::{Append, Loaded, MemberId, MemberKind, Store, StoreError, Version},
     DEAD, LIVING, OTHER, claim, create, die, due, finish, join, key,
 };
 
@@ -24,7 +24,7 @@ pub(super) async fn only_members_can_write(store: Arc<dyn Store>) {
     let not_member = Err(StoreError::NotMember);
     let stranger = Append { writer: OTHER, ..create(key("t"), 1) };
     assert_eq!(store.append(stranger.clone()).await, not_member);
-    assert_eq!(store.load(&key("t"), u64::MAX).await, Ok(None));
+    assert_eq!(store.load(&key("t"), None, u64::MAX).await, Ok(Loaded::Gone));
     assert_eq!(store.serve(OTHER, &["echo".into()]).await, Err(StoreError::NotMember));
     assert_eq!(store.heartbeat(OTHER).await, Err(StoreError::NotMember));
     join(&*store, OTHER).await;
@@ -38,7 +38,7 @@ pub(super) async fn only_members_can_write(store: Arc<dyn Store>) {
     }
     assert_eq!(store.serve(OTHER, &[]).await, Err(StoreError::NotMember));
     assert_eq!(store.heartbeat(OTHER).await, Err(StoreError::NotMember));
-    assert_eq!(store.load(&key("new"), u64::MAX).await, Ok(None));
+    assert_eq!(store.load(&key("new"), None, u64::MAX).await, Ok(Loaded::Gone));
     assert_eq!(store.append(end).await, Ok(4));
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use herald_protocol::TaskState;
 
 use super::{
-    super::{Append, Header, Kind, ListQuery, Retention, Scope, Store, Version},
+    super::{Append, Header, Kind, ListQuery, Loaded, Retention, Scope, Store, Version},
     Key, LIVING, at, body, create, dedup, finish, finished, header, key, owner,
 };
 
@@ -35,7 +35,7 @@ pub(super) async fn old_tasks_go_first(store: Arc<dyn Store>) {
     assert_eq!(store.sweep(old.clone(), 10).await, Ok(2));
     assert_eq!(store.sweep(old, 10).await, Ok(0));
     assert_eq!(left(&*store, "acme", "ann").await, ["t5"]);
-    assert_eq!(store.load(&key("t1"), u64::MAX).await, Ok(None));
+    assert_eq!(store.load(&key("t1"), None, u64::MAX).await, Ok(Loaded::Gone));
     let page = store.read(&key("t1"), 0, 10).await.unwrap();
     assert!(page.closed && page.entries.is_empty());
 }
@@ -65,7 +65,7 @@ pub(super) async fn only_finished_tasks_go(store: Arc<dyn Store>) {
     let mut expected = states.map(|state| format!("TASK_STATE_{state}")).to_vec();
     expected.push("held".into());
     assert_eq!(left, expected);
-    assert_eq!(store.load(&key("hidden"), u64::MAX).await, Ok(None));
+    assert_eq!(store.load(&key("hidden"), None, u64::MAX).await, Ok(Loaded::Gone));
 }
 
 pub(super) async fn too_many_tasks_go_by_tenant(store: Arc<dyn Store>) {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Conversation, Due, Kind, MemberId, Store, StoreError, Version},
+    super::{Append, Conversation, Due, Kind, Loaded, MemberId, Store, StoreError, Version},
     DEAD, Key, LIVING, OTHER, at, body, claim, create, dedup, die, due, finish, finished, header,
     join, key, owner,
 };
@@ -177,12 +177,12 @@ pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
         store.append(append).await.unwrap();
     }
     store.append(claim(key("a"), LIVING)).await.unwrap();
-    let before = store.load(&key("b"), u64::MAX).await;
+    let before = store.load(&key("b"), None, u64::MAX).await;
     let locked = async || {
         for member in [LIVING, OTHER] {
             assert_eq!(store.append(claim(key("b"), member)).await, Err(StoreError::Locked));
         }
-        assert_eq!(store.load(&key("b"), u64::MAX).await, before);
+        assert_eq!(store.load(&key("b"), None, u64::MAX).await, before);
     };
     locked().await;
     // What decides about the claim itself comes first.
@@ -194,7 +194,7 @@ pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
     let mut at_once = Append { dedup: Some(dedup(1, 7)), ..create(key("new"), 2) };
     at_once.header.run = claim(key("new"), OTHER).header.run;
     assert_eq!(store.append(at_once.clone()).await, Err(StoreError::Locked));
-    assert_eq!(store.load(&key("new"), u64::MAX).await, Ok(None));
+    assert_eq!(store.load(&key("new"), None, u64::MAX).await, Ok(Loaded::Gone));
     assert_eq!(store.original(&[1; 32]).await, Ok(None));
     at_once.key = key("b");
     assert_eq!(store.append(at_once).await, Err(StoreError::Conflict));

@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     store::{
         Actor, Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery,
-        MemberId, MemberKind, Owner, Retention, Run, Scope, Snapshot, Store, Version,
+        Loaded, MemberId, MemberKind, Owner, Retention, Run, Scope, Snapshot, Store, Version,
     },
 };
 
@@ -214,8 +214,12 @@ async fn everything(tasks: i64) -> Counted {
 async fn reads(counted: &mut Counted, tasks: i64) {
     let agent = AgentName::from("a");
     let middle = key(tasks / 2);
-    counted.store.load(&middle, u64::MAX).await.unwrap().unwrap();
+    counted.store.load(&middle, None, u64::MAX).await.unwrap().whole().unwrap();
     counted.note("load");
+    let known = Some(Version::new(1, 1));
+    let more = counted.store.load(&middle, known, u64::MAX).await.unwrap();
+    assert!(matches!(more, Loaded::More { head: 3, .. }), "{more:?}");
+    counted.note("load of what is new");
     assert_eq!(counted.store.read(&middle, 0, 10).await.unwrap().entries.len(), 3);
     counted.note("read");
     let log = counted.store.read_log(&middle, 0, 10).await.unwrap();

@@ -14,7 +14,8 @@ use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
 use rusqlite::{Connection, Row, Rows, params, types::ValueRef};
 
 use crate::store::{
-    Actor, Cause, Due, Key, Kind, LogEntry, MemberId, Owner, Page, StoreError, Stored,
+    Actor, Cause, Due, Key, Kind, Loaded, LogEntry, MemberId, Owner, Page, StoreError, Stored,
+    Version,
 };
 
 use super::{
@@ -110,8 +111,61 @@ fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(IDLE)
 }
 
+/// One task, or what has changed of it since a known version, unless that is more than `limit` bytes.
+pub(super) fn load(
+    conn: &Connection,
+    key: &Key,
+    known: Option<Version>,
+    limit: u64,
+) -> Result<Loaded, Fault> {
+    if let Some(known) = known.filter(|known| known.head > 0)
+        && let Some(loaded) = load_since(conn, key, known, limit)?
+    {
+        return Ok(loaded);
+    }
+    Ok(load_whole(conn, key, limit)?.map_or(Loaded::Gone, Loaded::Whole))
+}
+
+/// None if the known version is not a version of the log: nothing can be added to it.
+fn load_since(
+    conn: &Connection,
+    key: &Key,
+    known: Version,
+    limit: u64,
+) -> Result<Option<Loaded>, Fault> {
+    // One view of the version, the header and the events.
+    let conn = conn.unchecked_transaction()?;
+    let found = first(&conn, sql::FIND_VERSION, names(key), |row| {
+        Ok((row.get::<_, i64>(0)?, Version::new(uint(row.get(1)?), uint(row.get(2)?))))
+    })?;
+    let Some((task, version)) = found else { return Ok(Some(Loaded::Gone)) };
+    if version == known {
+        return Ok(Some(Loaded::Same));
+    }
+    if known.head > version.head {
+        return Ok(None);
+    }
+    let events = params![task, int(known.head)];
+    let bytes = first(&conn, sql::SUM_EVENTS, events, |row| row.get(0))?.unwrap_or(0);
+    if uint(bytes) > limit {
+        return Err(Fault(StoreError::TooLarge(uint(bytes))));
+    }
+    let mut find = conn.prepare_cached(sql::LOAD_HEADER)?;
+    let mut rows = find.query([task])?;
+    let row = rows.next()?.ok_or_else(|| Fault::unreadable("a task without a header"))?;
+    let (_, Stored { mut header, .. }) = stored(row)?;
+    header.bytes = uint(bytes);
+    let mut read = conn.prepare_cached(sql::READ_EVENTS)?;
+    let since = params![task, int(known.head), int(version.head), -1];
+    let since = entries(&mut read, since, usize::MAX)?;
+    if since.len() as u64 != version.head - known.head {
+        return Err(Fault::unreadable("a log has gaps"));
+    }
+    Ok(Some(Loaded::More { header, head: version.head, since }))
+}
+
 /// Everything stored of one task. One whose log has more than `limit` bytes is not read.
-pub(super) fn load(conn: &Connection, key: &Key, limit: u64) -> Result<Option<Stored>, Fault> {
+fn load_whole(conn: &Connection, key: &Key, limit: u64) -> Result<Option<Stored>, Fault> {
     let Some((_, task)) = find(conn, key, limit)? else { return Ok(None) };
     let active = task.header.run.is_active();
     if !active && task.snapshot.as_ref().is_some_and(|snapshot| snapshot.seq == task.head) {

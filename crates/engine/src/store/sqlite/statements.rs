@@ -105,6 +105,16 @@ statements! {
         " CROSS JOIN agents a ON a.id = t.agent ", snapshot_beside!(),
         " WHERE o.tenant = ?1 AND o.principal = ?2"
     );
+    FIND_VERSION = concat!(
+        "SELECT t.row, coalesce((SELECT max(seq) FROM events WHERE task = t.row), 0), t.epoch ",
+        task_of_key!(), " WHERE o.tenant = ?1 AND o.principal = ?2"
+    );
+    /// Without a snapshot.
+    LOAD_HEADER =
+        "SELECT t.row, t.id, a.name, t.context, t.state, t.changed, t.created, t.hidden, t.bytes, \
+         t.head, t.turn, t.attempt, t.epoch, t.unread, t.holder, NULL, NULL, NULL, NULL, NULL, \
+         t.kept FROM tasks t CROSS JOIN agents a ON a.id = t.agent WHERE t.row = ?1";
+    SUM_EVENTS = "SELECT coalesce(sum(length(body)), 0) FROM events WHERE task = ?1 AND seq > ?2";
     FIND_HEAD =
         concat!(
             "SELECT t.row, t.head, t.phase, t.state, t.hidden ", task_of_key!(),
