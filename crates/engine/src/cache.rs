@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     rules::Record,
-    store::{Entry, Key, Page, Snapshot},
+    store::{Entry, Epoch, Header, Key, Page, Snapshot, Version},
 };
 
 /// Entries kept in memory for readers that keep up; others read the store.
@@ -47,8 +47,8 @@ pub(crate) struct CachedTask {
     /// The record after the last append. Its lock is held across an append, which makes the writers of
     /// one task exclusive. `None` if the record must be read from the store.
     pub(crate) record: tokio::sync::Mutex<Option<Record>>,
-    /// Stops the running turn.
-    stop: Mutex<Option<Stopper>>,
+    /// The turn that runs here.
+    running: Mutex<Option<RunningTurn>>,
     tail: Mutex<Tail>,
     waker: watch::Sender<()>,
     /// Its bytes in [`TaskCache::held`].
@@ -65,11 +65,18 @@ pub(crate) struct Stopper {
     pub(crate) metadata: Arc<Mutex<Option<Metadata>>>,
 }
 
-/// The end of a log. Every append of this process passes here, so its entries have no gaps.
+/// A turn that runs here, and its claim.
+#[derive(Debug)]
+struct RunningTurn {
+    stopper: Stopper,
+    epoch: Epoch,
+}
+
+/// The end of a log. Its entries have no gaps.
 #[derive(Debug, Default)]
 struct Tail {
-    /// The last event, once known.
-    head: Option<Seq>,
+    /// The version of the task, once known.
+    version: Option<Version>,
     closed: bool,
     /// The newest message that no turn has read, or 0.
     unread: Seq,
@@ -94,7 +101,7 @@ impl TaskCache {
         let cached = Arc::new(CachedTask {
             key: key.clone(),
             record: tokio::sync::Mutex::default(),
-            stop: Mutex::default(),
+            running: Mutex::default(),
             tail: Mutex::default(),
             waker: watch::Sender::new(()),
             held: AtomicU64::new(0),
@@ -112,18 +119,21 @@ impl TaskCache {
 
     /// Wakes the readers of every task.
     pub(crate) fn wake_all(&self) {
-        let cache: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
-        for cached in cache {
+        for cached in self.all() {
             cached.waker.send_replace(());
         }
     }
 
     /// Stops every turn that runs here.
     pub(crate) fn stop_all(&self) {
-        let cached: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
-        for cached in cached {
+        for cached in self.all() {
             cached.stop(None);
         }
+    }
+
+    /// Every cached task.
+    pub(crate) fn all(&self) -> Vec<Arc<CachedTask>> {
+        self.lock().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Keeps a paused task in memory until the budget or [`RECENT`] newer ones displace it.
@@ -185,6 +195,13 @@ impl Drop for CachedTask {
     }
 }
 
+impl Stopper {
+    fn stop(&self, metadata: Option<Metadata>) {
+        *self.metadata.lock().expect("nothing panics while it holds this lock") = metadata;
+        self.token.cancel();
+    }
+}
+
 impl Tail {
     /// Drops the entries. Readers then read the store.
     fn forget_entries(&mut self) {
@@ -229,15 +246,34 @@ impl CachedTask {
 
     /// Adds committed entries and wakes the readers.
     pub(crate) fn publish(&self, entries: Vec<Entry>, record: &Record, snapshot: Option<Snapshot>) {
-        let head = record.head;
+        let unread = record.run.unread.last().copied().unwrap_or_default();
+        self.extend(entries, record.version(), record.is_closed(), unread, snapshot);
+    }
+
+    /// Adds entries that another member wrote and wakes the readers.
+    pub(crate) fn publish_foreign(&self, entries: Vec<Entry>, header: &Header, head: Seq) {
+        let version = Version { head, epoch: header.run.epoch };
+        let unread = header.run.unread.last().copied().unwrap_or_default();
+        self.extend(entries, version, header.state.is_terminal(), unread, None);
+    }
+
+    fn extend(
+        &self,
+        entries: Vec<Entry>,
+        version: Version,
+        closed: bool,
+        unread: Seq,
+        snapshot: Option<Snapshot>,
+    ) {
         let mut tail = self.tail();
-        tail.snapshot = snapshot.filter(|snapshot| snapshot.size() <= TAIL_BYTES);
-        let follows = tail.head.is_some_and(|known| known + entries.len() as Seq == head)
+        let known = tail.version.map(|known| known.head);
+        let follows = known.is_some_and(|known| known + entries.len() as Seq == version.head)
             || entries.first().is_some_and(|first| first.seq == 1);
         if !follows {
             // An append did not pass through this tail, so its entries are no longer the end.
             tail.forget_entries();
         }
+        tail.snapshot = snapshot.filter(|snapshot| snapshot.size() <= TAIL_BYTES);
         for entry in entries {
             tail.bytes += entry.body.len();
             tail.entries.push_back(entry);
@@ -246,17 +282,31 @@ impl CachedTask {
             let Some(oldest) = tail.entries.pop_front() else { break };
             tail.bytes -= oldest.body.len();
         }
-        tail.head = Some(head);
-        tail.closed = record.is_closed();
-        tail.unread = record.run.unread.last().copied().unwrap_or_default();
+        tail.version = Some(version);
+        tail.closed = closed;
+        tail.unread = unread;
         drop(tail);
         self.waker.send_replace(());
+    }
+
+    /// Forgets the version, so that readers read the store, and wakes them.
+    pub(crate) fn invalidate(&self) {
+        let mut tail = self.tail();
+        tail.forget_entries();
+        tail.version = None;
+        drop(tail);
+        self.waker.send_replace(());
+    }
+
+    /// The version of the task, as far as it is known here.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.tail().version
     }
 
     /// The events after `after`, if all of them are in memory.
     pub(crate) fn recent(&self, after: Seq, limit: usize) -> Option<Page> {
         let tail = self.tail();
-        let head = tail.head?;
+        let head = tail.version?.head;
         if after >= head {
             return Some(Page { entries: Vec::new(), closed: tail.closed });
         }
@@ -291,30 +341,43 @@ impl CachedTask {
     }
 
     /// Registers the running turn.
-    pub(crate) fn started(&self, stopper: Stopper) {
-        *self.stopper() = Some(stopper);
+    pub(crate) fn started(&self, stopper: Stopper, epoch: Epoch) {
+        *self.running() = Some(RunningTurn { stopper, epoch });
     }
 
     /// Removes the turn that ended, unless the next one is already registered.
     pub(crate) fn finished(&self, ended: &Stopper) {
-        let mut running = self.stopper();
-        if running.as_ref().is_some_and(|known| Arc::ptr_eq(&known.metadata, &ended.metadata)) {
+        let mut running = self.running();
+        let known = running.as_ref().map(|turn| &turn.stopper.metadata);
+        if known.is_some_and(|known| Arc::ptr_eq(known, &ended.metadata)) {
             *running = None;
         }
     }
 
     /// Stops the running turn. Returns false if there is none.
     pub(crate) fn stop(&self, metadata: Option<Metadata>) -> bool {
-        let running = self.stopper();
-        if let Some(stopper) = &*running {
-            *stopper.metadata.lock().expect("nothing panics while it holds this lock") = metadata;
-            stopper.token.cancel();
+        let running = self.running();
+        if let Some(turn) = &*running {
+            turn.stopper.stop(metadata);
         }
         running.is_some()
     }
 
-    fn stopper(&self) -> MutexGuard<'_, Option<Stopper>> {
-        self.stop.lock().expect("nothing panics while it holds this lock")
+    /// Stops the running turn if another member ended the task or took over its claim.
+    pub(crate) fn stop_unless_current(&self, metadata: Option<Metadata>) {
+        let (closed, version) = {
+            let tail = self.tail();
+            (tail.closed, tail.version)
+        };
+        if let Some(turn) = &*self.running()
+            && (closed || version.is_some_and(|version| version.epoch != turn.epoch))
+        {
+            turn.stopper.stop(metadata);
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<RunningTurn>> {
+        self.running.lock().expect("nothing panics while it holds this lock")
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {

@@ -1,5 +1,7 @@
-//! Changes: heartbeats of this engine, and the wakers of feeds by owner. Wakers carry no events: feeds
-//! read those from the store.
+//! Changes: what other members write reaches the cached tasks, the dispatchers and the feeds here.
+//!
+//! Notifications and wakers carry no events; those are read from the store. A lost notification delays
+//! an event by one heartbeat and loses nothing.
 
 use std::{
     collections::HashMap,
@@ -8,7 +10,12 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{core::Core, membership::Beat, store::Owner};
+use crate::{
+    cache::CachedTask,
+    core::Core,
+    membership::Beat,
+    store::{Change, Owner},
+};
 
 /// Wakers of all feeds.
 #[derive(Debug, Default)]
@@ -72,5 +79,61 @@ pub(crate) async fn keep_alive(core: Arc<Core>) {
         if let Ok(Beat::Rejoined) = core.heartbeat().await {
             core.wake_dispatchers();
         }
+        if core.store.is_shared() {
+            // A fallback for lost notifications.
+            look_at_all(&core).await;
+        }
+    }
+}
+
+/// Follows the changes that other members make, until the engine shuts down.
+pub(crate) async fn follow_others(core: Arc<Core>) {
+    while !core.left.is_cancelled() {
+        // The store has logged its error.
+        let Ok(me) = core.member().await else {
+            tokio::time::sleep(core.settings.heartbeat_every).await;
+            continue;
+        };
+        let mut changes = core.store.changes(me);
+        // After a death this engine is another member.
+        while core.membership.id() == Some(me) {
+            let change = tokio::select! {
+                change = changes.next() => change,
+                () = core.left.cancelled() => return,
+            };
+            match change {
+                Change::Task(key) => {
+                    if let Some(cached) = core.cache.peek(&key) {
+                        refresh(&core, &cached).await;
+                    }
+                    core.wakers.wake(&key.owner);
+                }
+                Change::Work(agent) => {
+                    if let Some(runtime) = core.registry.get(&agent) {
+                        runtime.wake();
+                    }
+                }
+                Change::All => {
+                    look_at_all(&core).await;
+                    core.wake_dispatchers();
+                }
+            }
+        }
+    }
+}
+
+async fn look_at_all(core: &Core) {
+    for cached in core.cache.all() {
+        if !cached.is_closed() {
+            refresh(core, &cached).await;
+        }
+    }
+    core.wakers.wake_all();
+}
+
+async fn refresh(core: &Core, cached: &Arc<CachedTask>) {
+    if let Err(error) = core.refresh(cached).await {
+        let task = &cached.key.task;
+        tracing::debug!(%task, %error, "a cached task could not be brought up to date");
     }
 }

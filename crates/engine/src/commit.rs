@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use herald_protocol::{Error, Seq, Task, Timestamp};
+use herald_protocol::{Error, ErrorKind, Seq, Task, Timestamp};
 use tracing::Instrument;
 
 use crate::{
@@ -156,6 +156,25 @@ impl Core {
         }
     }
 
+    /// Commits a write for a caller, who waits for a limited time. The write itself goes on, and `then`
+    /// with it, so that a claim that was committed is also worked on.
+    pub(crate) async fn commit_for_caller(
+        self: &Arc<Self>,
+        cached: Arc<CachedTask>,
+        write: Write,
+        then: impl FnOnce(&mut Written) + Send + 'static,
+    ) -> Result<Written, Refusal> {
+        let written = self.commit_detached(cached, write, then);
+        match tokio::time::timeout(self.settings.commit_wait, written).await {
+            Ok(result) => result,
+            Err(_) => {
+                let text = "the store takes too long, and it is not known whether the request was \
+                            stored; send it again with the same messageId";
+                Err(Error::new(ErrorKind::Unavailable, text).into())
+            }
+        }
+    }
+
     /// Commits the commands of a turn, with retries while the store is unavailable.
     pub(crate) async fn persist(
         self: &Arc<Self>,
@@ -186,6 +205,7 @@ impl Core {
         let mut expected = write.fresh.is_none();
         let agent = write.fresh.as_ref().map(|fresh| fresh.agent.clone());
         loop {
+            let is_cached = held.is_some();
             let found = match held.take() {
                 Some(record) => Some(record),
                 None if !expected => None,
@@ -203,13 +223,29 @@ impl Core {
             let (before, holder_before) = (record.head, record.run.holder);
             let expect = Version { head: before, epoch: record.run.epoch };
             let state = (before > 0).then(|| record.state());
+            let run_before = record.run.clone();
             let plan = match plan(record, &write, &self.settings.limits, self.now()) {
                 Ok(plan) => plan,
+                // Another member may have changed the task since: decide again from the store.
+                Err(_) if is_cached && self.store.is_shared() => continue,
                 Err((error, unchanged)) => {
                     *held = unchanged.filter(|_| before > 0);
                     return Err(error.into());
                 }
             };
+            if plan.events.is_empty() && plan.record.run == run_before && before > 0 {
+                // Another writer was first, or there is nothing to do.
+                cached.keep(&mut held, plan.record.clone());
+                let (first, received, record) = (None, None, plan.record);
+                return Ok(Written {
+                    holder_before,
+                    before,
+                    first,
+                    claimed: false,
+                    received,
+                    record,
+                });
+            }
             let append = Append {
                 key: cached.key.clone(),
                 expect,

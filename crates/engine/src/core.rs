@@ -3,7 +3,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use herald_protocol::{AgentName, Error, ErrorKind, Seq, TaskId, Timestamp};
+use herald_protocol::{AgentName, Error, ErrorKind, Seq, TaskId, TaskState, Timestamp};
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep},
@@ -20,9 +20,9 @@ use crate::{
     codec,
     fault::{internal, refuse},
     membership::Membership,
-    rules::{Event, Received, Record},
+    rules::{self, Event, Received, Record},
     settings::Settings,
-    store::{Key, Page, Store, StoreError, Stored},
+    store::{Key, Loaded, Page, Store, StoreError, Stored},
 };
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.
@@ -97,6 +97,9 @@ impl Core {
     /// The current record, from the cache if it is there.
     pub(crate) async fn record(&self, cached: &Arc<CachedTask>) -> Result<Option<Record>, Error> {
         let mut held = cached.record.lock().await;
+        if self.store.is_shared() && !cached.is_closed() {
+            self.refresh_held(cached, &mut held).await?;
+        }
         if let Some(record) = &*held {
             return Ok(Some(record.clone()));
         }
@@ -105,6 +108,59 @@ impl Core {
             cached.keep(&mut held, record.clone());
         }
         Ok(stored)
+    }
+
+    /// Brings a cached task up to date with the writes of other members, and stops its turn here if
+    /// one of them ended the task or took over the claim.
+    pub(crate) async fn refresh(&self, cached: &Arc<CachedTask>) -> Result<(), Error> {
+        let mut held = cached.record.lock().await;
+        self.refresh_held(cached, &mut held).await
+    }
+
+    async fn refresh_held(
+        &self,
+        cached: &Arc<CachedTask>,
+        held: &mut Option<Record>,
+    ) -> Result<(), Error> {
+        let known = held.as_ref().map(Record::version).or_else(|| cached.version());
+        let Some(known) = known else {
+            // Nothing is cached but the readers, who read the store.
+            cached.invalidate();
+            return Ok(());
+        };
+        let (header, head, since) =
+            match self.store.load(&cached.key, Some(known), LARGE as u64).await {
+                Ok(Loaded::Same) => return Ok(()),
+                Ok(Loaded::More { header, head, since }) => (header, head, since),
+                // Removed, replaced, or far ahead: the next use reads the store.
+                Ok(Loaded::Whole(_) | Loaded::Gone) | Err(StoreError::TooLarge(_)) => {
+                    *held = None;
+                    cached.invalidate();
+                    return Ok(());
+                }
+                Err(error) => return Err(refuse(error)),
+            };
+        let mut cancel_metadata = None;
+        let mut record = held.take().filter(|record| record.created == header.created);
+        for entry in &since {
+            let event = codec::decode(entry).map_err(refuse)?;
+            if let Event::Status(status, metadata) = &event
+                && status.state == TaskState::Canceled
+            {
+                cancel_metadata.clone_from(metadata);
+            }
+            if let Some(record) = &mut record {
+                rules::apply(record, event, entry.body.len());
+            }
+        }
+        cached.publish_foreign(since, &header, head);
+        if let Some(mut record) = record {
+            record.run = header.run;
+            record.hidden = header.hidden;
+            cached.keep(held, record);
+        }
+        cached.stop_unless_current(cancel_metadata);
+        Ok(())
     }
 
     /// The record, with retries while the store is unavailable.

@@ -167,6 +167,7 @@ impl Engine {
         self.core.work.spawn(Janitor::new(&self.core).run());
         // Apart from the work that a shutdown waits for.
         TaskTracker::new().spawn(changes::keep_alive(Arc::clone(&self.core)));
+        TaskTracker::new().spawn(changes::follow_others(Arc::clone(&self.core)));
         Ok(())
     }
 

@@ -40,6 +40,8 @@ struct State {
     me: Option<MemberId>,
     /// The living members, as of the last heartbeat.
     living: HashSet<MemberId>,
+    /// The number of nodes among them.
+    nodes: usize,
     /// The heartbeat of each other member, and when it last moved.
     observed: HashMap<MemberId, (u64, Duration)>,
     /// The time of the last own heartbeat that the store answered.
@@ -73,6 +75,11 @@ impl Membership {
         self.lock().living.contains(&member)
     }
 
+    /// The number of living nodes, at least one.
+    pub(crate) fn nodes(&self) -> usize {
+        self.lock().nodes.max(1)
+    }
+
     /// Ends the membership in memory.
     fn forget(&self) {
         *self.lock() = State::default();
@@ -93,8 +100,9 @@ impl Membership {
             state.observed.clear();
         }
         state.living = members.iter().map(|member| member.id).collect();
-        let leader = members.iter().filter(|member| member.kind == MemberKind::Node);
-        let leader = leader.map(|member| member.id.0).min();
+        let nodes = members.iter().filter(|member| member.kind == MemberKind::Node);
+        state.nodes = nodes.clone().count();
+        let leader = nodes.map(|member| member.id.0).min();
         self.is_leader.store(leader == Some(me.0), Ordering::Relaxed);
         let mut observed = HashMap::new();
         let mut expired = Vec::new();
@@ -178,6 +186,11 @@ impl Core {
     pub(crate) async fn is_dead(&self, member: MemberId) -> Result<bool, StoreError> {
         if self.membership.is_known_alive(member) {
             return Ok(false);
+        }
+        if self.store.is_shared() {
+            let me = self.member().await?;
+            let members = self.store.heartbeat(me).await?.members;
+            return Ok(members.iter().all(|known| known.id != member));
         }
         self.member().await?;
         Ok(!self.membership.is_known_alive(member))

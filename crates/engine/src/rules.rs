@@ -10,7 +10,7 @@ use herald_protocol::{
     Seq, Task, TaskId, TaskState, TaskStatus, Timestamp, TraceContext, is_too_deep,
 };
 
-use crate::store::{Header, MemberId, Run};
+use crate::store::{Header, MemberId, Run, Version};
 
 /// Everything the rules know of a task.
 #[derive(Debug, Clone, PartialEq)]
@@ -204,6 +204,11 @@ impl Record {
     /// Whether the log is closed.
     pub fn is_closed(&self) -> bool {
         self.state().is_terminal()
+    }
+
+    /// The version that the next append expects.
+    pub fn version(&self) -> Version {
+        Version { head: self.head, epoch: self.run.epoch }
     }
 
     /// The header that the store keeps.

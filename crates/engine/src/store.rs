@@ -1,6 +1,7 @@
 //! Store trait: the durable log of every task, and its queries.
 
 mod cause;
+mod change;
 #[cfg(feature = "test-util")]
 pub mod conformance;
 #[cfg(feature = "test-util")]
@@ -17,6 +18,7 @@ use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Ti
 use crate::metrics::StoreMetrics;
 
 pub use cause::{Actor, Cause};
+pub use change::{Change, Changes};
 pub use member::{Member, MemberId, MemberKind, Membership};
 
 /// Owner of a task. Other callers cannot name it.
@@ -515,6 +517,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Checks that a write would succeed now.
     async fn probe(&self) -> Result<(), StoreError>;
+
+    /// True from the moment at which a second node joined, for as long as the store is open: what is
+    /// in memory may then be older than the store.
+    fn is_shared(&self) -> bool;
+
+    /// Subscribes to what members other than `me` change from now on. A change may be told twice, or
+    /// late, but is not told before it can be read.
+    fn changes(&self, me: MemberId) -> Changes;
 
     /// Its metrics, if it has any.
     fn metrics(&self) -> Option<&StoreMetrics> {

@@ -201,7 +201,7 @@ async fn accept(
     let supervisor = Supervisor::new(core);
     let started = Arc::clone(&cached);
     let written = core
-        .commit_detached(Arc::clone(&cached), write, move |written| match permit {
+        .commit_for_caller(Arc::clone(&cached), write, move |written| match permit {
             Some(permit) if written.claimed => {
                 let (record, received) = (written.record.clone(), written.received.take());
                 supervisor.start(started, &runtime, (permit, None), record, received);

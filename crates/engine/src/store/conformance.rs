@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a broken promise is to panic")]
 
 mod append;
+mod changes;
 mod feed;
 mod list;
 mod log;
@@ -123,6 +124,12 @@ where
             a_member_that_moves_is_not_marked_dead,
             what_a_member_held_is_due_when_it_leaves,
             agents_with_work_are_unserved_until_a_member_serves_them,
+        },
+        changes::{
+            a_member_is_told_what_others_change,
+            a_member_is_told_that_work_is_free,
+            a_slow_member_is_told_to_look_at_everything,
+            a_store_with_two_nodes_is_shared,
         },
         sweep::{
             old_tasks_go_first,

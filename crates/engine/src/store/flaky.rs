@@ -1,8 +1,11 @@
 //! Fault-injecting store for tests: a real store whose calls fail on demand.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -11,8 +14,8 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing, Loaded,
-    LogEntry, MemberId, MemberKind, Membership, Original, Page, Position, Retention, Store,
+    Append, Changes, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
+    Loaded, LogEntry, MemberId, MemberKind, Membership, Original, Page, Position, Retention, Store,
     StoreError, Stored, Version, sqlite::Sqlite,
 };
 
@@ -25,6 +28,7 @@ pub struct Flaky {
     writes_fail: AtomicBool,
     /// Appends that fail, and how many of them still do.
     chosen: Mutex<Chosen>,
+    delay_millis: AtomicU64,
     /// How many reads of a log succeed before they begin to fail.
     reads_left: AtomicUsize,
     /// How many loads of a task still fail.
@@ -42,6 +46,7 @@ impl Flaky {
             store: Sqlite::memory()?,
             writes_fail: AtomicBool::new(false),
             chosen: Mutex::new((|_| false, 0)),
+            delay_millis: AtomicU64::new(0),
             reads_left: AtomicUsize::new(usize::MAX),
             loads_fail: AtomicUsize::new(0),
             feeds_before: AtomicU64::new(0),
@@ -58,6 +63,18 @@ impl Flaky {
     /// The next `count` appends of this kind fail.
     pub fn fail_appends(&self, which: fn(&Append) -> bool, count: usize) {
         *self.chosen.lock().expect("nothing panics while it holds this lock") = (which, count);
+    }
+
+    /// Appends take so long from now on, before they reach the store.
+    pub fn delay_appends(&self, delay: Duration) {
+        let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.delay_millis.store(millis, Ordering::Relaxed);
+    }
+
+    /// Whether the changes that members are told of are lost from now on, so that only fallback timers
+    /// find them.
+    pub fn lose_changes(&self, lose: bool) {
+        self.store.lose_changes(lose);
     }
 
     /// Reads of logs, of one task or of all, fail after so many more.
@@ -112,6 +129,10 @@ impl Store for Flaky {
     async fn append(&self, append: Append) -> Result<Seq, StoreError> {
         self.write()?;
         self.chosen(&append)?;
+        let delay = self.delay_millis.load(Ordering::Relaxed);
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
         self.store.append(append).await
     }
 
@@ -242,6 +263,14 @@ impl Store for Flaky {
     async fn probe(&self) -> Result<(), StoreError> {
         self.write()?;
         self.store.probe().await
+    }
+
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
+    fn changes(&self, me: MemberId) -> Changes {
+        self.store.changes(me)
     }
 
     fn metrics(&self) -> Option<&StoreMetrics> {

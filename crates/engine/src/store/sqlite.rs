@@ -29,7 +29,10 @@ mod writer;
 use std::{
     fmt,
     path::Path,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::JoinHandle,
     time::Duration,
 };
@@ -42,9 +45,9 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::{clock::Clock, metrics::StoreMetrics};
 
 use super::{
-    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing, Loaded,
-    LogEntry, MemberId, MemberKind, Membership, Original, Page, Retention, Store, StoreError,
-    Stored, Version,
+    Append, Changes, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
+    Loaded, LogEntry, MemberId, MemberKind, Membership, Original, Page, Retention, Store,
+    StoreError, Stored, Version, change::ChangeBus,
 };
 
 pub use error::OpenError;
@@ -94,6 +97,9 @@ pub struct Sqlite {
     readers: Arc<Readers>,
     long_reads: Semaphore,
     heartbeats: Arc<Heartbeats>,
+    bus: Arc<ChangeBus>,
+    /// Whether two nodes were ever members at once.
+    shared: AtomicBool,
     metrics: Arc<StoreMetrics>,
     secret: [u8; 32],
 }
@@ -154,9 +160,11 @@ impl Sqlite {
         }
         let conn = Arc::new(Mutex::new(conn));
         let metrics = Arc::new(StoreMetrics::default());
+        let bus = Arc::new(ChangeBus::default());
         let shared = Shared {
             conn: Arc::clone(&conn),
             heartbeats: Arc::clone(&heartbeats),
+            bus: Arc::clone(&bus),
             clock,
             metrics: Arc::clone(&metrics),
         };
@@ -176,6 +184,8 @@ impl Sqlite {
             conn,
             long_reads: Semaphore::new(LONG_READS),
             heartbeats,
+            bus,
+            shared: AtomicBool::new(false),
             metrics,
             secret,
         })
@@ -187,6 +197,12 @@ impl Sqlite {
         let conn = self.conn.lock().expect("no holder of the connection panics");
         conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
             .expect("the limit can be set whenever no transaction is open");
+    }
+
+    /// Whether the changes that members are told of are lost from now on.
+    #[cfg(feature = "test-util")]
+    pub fn lose_changes(&self, lose: bool) {
+        self.bus.lose(lose);
     }
 
     /// Has the writer do some work. The answer comes once the work is durable.
@@ -311,8 +327,16 @@ impl Store for Sqlite {
     async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError> {
         self.heartbeats.start(id);
         let name = name.to_owned();
-        let joined = self.write(Join { id, kind, name }).await;
-        joined.inspect_err(|_| self.heartbeats.stop(id))
+        match self.write(Join { id, kind, name }).await {
+            Ok(is_shared) => {
+                self.shared.fetch_or(is_shared, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                self.heartbeats.stop(id);
+                Err(error)
+            }
+        }
     }
 
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError> {
@@ -351,6 +375,14 @@ impl Store for Sqlite {
 
     async fn probe(&self) -> Result<(), StoreError> {
         self.write(Probe).await
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    fn changes(&self, me: MemberId) -> Changes {
+        self.bus.subscribe(me)
     }
 
     fn metrics(&self) -> Option<&StoreMetrics> {

@@ -69,11 +69,14 @@ impl Dispatcher {
     /// Claims the next due task. Returns false if there is none.
     async fn claim_next(&self, permit: TurnPermit) -> Result<bool, Error> {
         let runtime = &self.runtime;
-        let due = self.due(runtime.quarantined() + 1).await.map_err(refuse)?;
-        let mut due = due.into_iter();
-        let Some(due) = due.find(|due| !runtime.is_quarantined(&due.key)) else {
-            return Ok(false);
-        };
+        // Several nodes that all take the first one would be in each other's way. Where turns have an
+        // order, the first one is the only choice.
+        let choices = if runtime.profile.serial { 1 } else { self.core.membership.nodes() };
+        let mut due = self.due(runtime.quarantined() + choices).await.map_err(refuse)?;
+        due.retain(|due| !runtime.is_quarantined(&due.key));
+        due.truncate(choices);
+        let Some(last) = due.len().checked_sub(1) else { return Ok(false) };
+        let due = due.swap_remove(if last == 0 { 0 } else { random_below(last + 1) });
         let key = due.key.clone();
         match claim(&self.core, due, runtime, permit).await {
             Err(error) if error.kind != ErrorKind::Unavailable => {
@@ -95,4 +98,10 @@ impl Dispatcher {
         }
         store.due(name, limit).await
     }
+}
+
+/// A random number from 0 to `count - 1`.
+fn random_below(count: usize) -> usize {
+    let random = uuid::Uuid::new_v4().as_u128() % count as u128;
+    usize::try_from(random).unwrap_or_default()
 }

@@ -62,7 +62,7 @@ impl Supervisor {
     ) {
         let (supervisor, runtime) = (self.clone(), Arc::clone(runtime));
         let stopper = Stopper::default();
-        cached.started(stopper.clone());
+        cached.started(stopper.clone(), record.run.epoch);
         // Boxed, because the future of a turn is large and spawning moves it several times.
         self.core.work.spawn(Box::pin(async move {
             let mut next = Some((record, received));
@@ -89,7 +89,7 @@ impl Supervisor {
         let core = &self.core;
         let holder = record.run.holder.expect("a turn runs under a claim");
         let claim = TurnClaim { holder, epoch: record.run.epoch };
-        cached.started(stopper.clone());
+        cached.started(stopper.clone(), claim.epoch);
         let prepared = async {
             let earlier = history::earlier(core, &cached.key, runtime, &record, &stopper.token);
             let (earlier, memory) = earlier.await?;

@@ -22,6 +22,7 @@ mod recovery;
 mod registry;
 mod rules;
 mod serial;
+mod shared;
 mod streams;
 mod support;
 mod traces;

@@ -9,7 +9,8 @@ use rusqlite::{Connection, Row, params};
 use crate::{
     clock::Clock,
     store::{
-        Actor, Append, Cause, Header, MemberId, MemberKind, Run, Snapshot, StoreError, Version,
+        Actor, Append, Cause, Change, Header, MemberId, MemberKind, Run, Snapshot, StoreError,
+        Version, change::ChangeBus,
     },
 };
 
@@ -62,6 +63,18 @@ pub(super) struct Batch<'a> {
     pub(super) heartbeats: Option<&'a HashMap<MemberId, u64>>,
     /// The position of the first event that was written.
     pub(super) first_event: Option<i64>,
+    pub(super) bus: &'a ChangeBus,
+    /// What to tell other members after the commit.
+    pub(super) changes: Vec<(MemberId, Change)>,
+}
+
+/// What a batch leaves to be done after its commit.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// The owners whose tasks were removed.
+    pub(super) swept: Swept,
+    /// What to tell other members.
+    pub(super) changes: Vec<(MemberId, Change)>,
 }
 
 /// What the checks and the counters need of a stored task.
@@ -133,14 +146,22 @@ impl Work for Box<Append> {
 }
 
 impl Batch<'_> {
-    /// Writes what was gathered. Returns the owners whose tasks were removed.
-    pub(super) fn finish(mut self, clock: &Clock) -> Result<Swept, Fault> {
+    /// Writes what was gathered.
+    pub(super) fn finish(mut self, clock: &Clock) -> Result<Finished, Fault> {
         if let Some(position) = self.first_event {
             self.prepared.run(sql::ADD_COMMIT, params![position, clock.now().as_millis()])?;
         }
         self.totals.flush(self.conn)?;
         self.swept.tidy(self.conn, *self.next)?;
-        Ok(self.swept)
+        Ok(Finished { swept: self.swept, changes: self.changes })
+    }
+
+    /// Tells the other members of a change by this one, once it is durable. Nothing is put together
+    /// if nobody listens.
+    pub(super) fn announce(&mut self, writer: MemberId, change: impl FnOnce() -> Change) {
+        if self.bus.has_listener(writer) {
+            self.changes.push((writer, change()));
+        }
     }
 
     /// Writes it, or says why not.
@@ -187,7 +208,12 @@ impl Batch<'_> {
                 self.memory.names.present(&mut self.prepared, owner, block)?;
             }
         }
-        self.update_serial(&append.header.agent, row, &append.header.run)?;
+        let Header { agent, run, .. } = &append.header;
+        self.update_serial(agent, row, run)?;
+        self.announce(append.writer, || Change::Task(append.key.clone()));
+        if run.holder.is_none() && run.is_active() {
+            self.announce(append.writer, || Change::Work(agent.clone()));
+        }
         Ok(Ok(head))
     }
 

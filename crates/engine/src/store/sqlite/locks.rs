@@ -6,7 +6,7 @@
 use herald_protocol::AgentName;
 use rusqlite::{Connection, params};
 
-use crate::store::{Conversation, Header, MemberId};
+use crate::store::{Change, Conversation, Header, MemberId};
 
 use super::{
     append::{Batch, Refused},
@@ -31,7 +31,9 @@ impl Work for Unlock {
         let agent = batch.memory.names.agent(batch.conn, agent)?;
         if let Some(owner) = batch.memory.names.owner(batch.conn, owner)? {
             let lock = params![owner, agent, context.as_str(), me.blob()];
-            batch.prepared.run(sql::UNLOCK_CONVERSATION, lock)?;
+            if batch.prepared.run(sql::UNLOCK_CONVERSATION, lock)? > 0 {
+                batch.announce(*me, || Change::Work(self.agent.clone()));
+            }
         }
         Ok(Ok(()))
     }

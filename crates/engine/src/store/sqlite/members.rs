@@ -8,7 +8,7 @@ use std::{
 use herald_protocol::AgentName;
 use rusqlite::{Connection, params};
 
-use crate::store::{Member, MemberId, MemberKind, StoreError};
+use crate::store::{Change, Member, MemberId, MemberKind, StoreError};
 
 use super::{
     append::{Batch, Memory, Refused},
@@ -74,14 +74,17 @@ pub(super) struct MarkDead {
 #[derive(Debug)]
 pub(super) struct Leave(pub(super) MemberId);
 
+/// Answers whether it is a further node beside another one.
 impl Work for Join {
-    type Answer = ();
+    type Answer = bool;
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<bool> {
         let Self { id, kind, name } = self;
         batch.prepared.run(sql::ADD_MEMBER, params![id.blob(), code(*kind), name])?;
-        batch.memory.members(batch.conn)?.insert(*id, *kind);
-        Ok(Ok(()))
+        let members = batch.memory.members(batch.conn)?;
+        members.insert(*id, *kind);
+        let is_node = |(_, kind): &(&MemberId, &MemberKind)| **kind == MemberKind::Node;
+        Ok(Ok(*kind == MemberKind::Node && members.iter().filter(is_node).count() > 1))
     }
 }
 
@@ -135,6 +138,7 @@ impl Batch<'_> {
         self.prepared.run(sql::DROP_MEMBER, [member.blob()])?;
         self.prepared.run(sql::DROP_LOCKS, [member.blob()])?;
         self.requeue_tasks_of(member)?;
+        self.announce(member, || Change::All);
         Ok(true)
     }
 }

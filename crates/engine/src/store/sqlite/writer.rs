@@ -9,10 +9,10 @@ use std::{
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::mpsc;
 
-use crate::{clock::Clock, metrics::StoreMetrics};
+use crate::{clock::Clock, metrics::StoreMetrics, store::change::ChangeBus};
 
 use super::{
-    append::{Batch, Memory, Next, Refused},
+    append::{Batch, Finished, Memory, Next, Refused},
     checkpoint::Checkpoints,
     files::Files,
     job::{Queued, Work},
@@ -40,6 +40,7 @@ pub(super) struct Shared {
     /// Nobody but the writer uses the connection, except that a database in memory is read through it.
     pub(super) conn: Arc<Mutex<Connection>>,
     pub(super) heartbeats: Arc<Heartbeats>,
+    pub(super) bus: Arc<ChangeBus>,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<StoreMetrics>,
 }
@@ -148,12 +149,17 @@ impl Writer {
             failing: self.failing,
             heartbeats: heartbeats.as_deref(),
             first_event: None,
+            bus: &self.shared.bus,
+            changes: Vec::new(),
         };
         for job in &mut *jobs {
             job.run(&mut batch)?;
         }
-        let swept = batch.finish(&self.shared.clock)?;
+        let Finished { swept, changes } = batch.finish(&self.shared.clock)?;
         transaction.commit()?;
+        for (writer, change) in changes {
+            self.shared.bus.publish(writer, change);
+        }
         if swept.any() {
             // Their numbers may be gone with their last task.
             self.memory.names.forget();
@@ -272,6 +278,7 @@ mod tests {
             conn: Arc::clone(&conn),
             heartbeats: Arc::default(),
             clock: Clock::system(),
+            bus: Arc::default(),
             metrics: Arc::default(),
         };
         let mut writer = Writer::new(shared, None, None, opened.next);
