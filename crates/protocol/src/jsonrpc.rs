@@ -169,14 +169,19 @@ pub fn event(id: &RequestId, event_id: &str, item: &[u8]) -> Vec<u8> {
 
 /// Frames a notification. The parameters are copied, not encoded again.
 pub fn notification(method: &str, params: &[u8]) -> Vec<u8> {
-    let method = serde_json::to_string(method).expect("a string can be written");
     let mut out = Vec::with_capacity(params.len() + method.len() + 40);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"#);
-    out.extend_from_slice(method.as_bytes());
-    out.extend_from_slice(br#","params":"#);
+    begin_notification(&mut out, method);
     out.extend_from_slice(params);
     out.push(b'}');
     out
+}
+
+/// Writes a notification up to its parameters; a closing brace goes after them.
+pub fn begin_notification(out: &mut Vec<u8>, method: &str) {
+    let method = serde_json::to_string(method).expect("a string can be written");
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"#);
+    out.extend_from_slice(method.as_bytes());
+    out.extend_from_slice(br#","params":"#);
 }
 
 /// The end of a stream over a connection that lasts, told apart from a stream that was lost.

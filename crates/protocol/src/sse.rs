@@ -5,10 +5,10 @@ use std::sync::Arc;
 /// Prefix of every keep-alive comment.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
-/// Frames one event. `data` must not contain a line break, which no compact JSON does.
-pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[u8]) {
-    debug_assert!(!data.contains(&b'\n') && !data.contains(&b'\r'), "data is one line");
-    out.reserve(data.len() + 48);
+/// Frames one event. `data` is given in pieces and must not contain a line break, which no compact
+/// JSON does.
+pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[&[u8]]) {
+    out.reserve(data.iter().map(|piece| piece.len()).sum::<usize>() + 64);
     if let Some(id) = id {
         out.extend_from_slice(b"id: ");
         out.extend_from_slice(id.as_bytes());
@@ -20,7 +20,10 @@ pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[u
         out.push(b'\n');
     }
     out.extend_from_slice(b"data: ");
-    write_on_one_line(out, data);
+    for piece in data {
+        debug_assert!(!piece.contains(&b'\n') && !piece.contains(&b'\r'), "data is one line");
+        write_on_one_line(out, piece);
+    }
     out.extend_from_slice(b"\n\n");
 }
 
@@ -28,6 +31,11 @@ pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[u
 /// end no line of server-sent events, but common readers split lines where Unicode does (Python's
 /// `str.splitlines`, and with it httpx and the official Python SDK) and see half a document.
 fn write_on_one_line(out: &mut Vec<u8>, mut json: &[u8]) {
+    // The check for ASCII takes a word at a time, the search below a byte.
+    if json.is_ascii() {
+        out.extend_from_slice(json);
+        return;
+    }
     while let Some(at) = json.iter().position(|byte| matches!(byte, 0xC2 | 0xE2)) {
         let (before, character) = json.split_at(at);
         out.extend_from_slice(before);
@@ -43,8 +51,8 @@ fn write_on_one_line(out: &mut Vec<u8>, mut json: &[u8]) {
     out.extend_from_slice(json);
 }
 
-/// Tells a reader where the stream stands without an event: what has an `id:` and no `data:` is
-/// remembered and not shown.
+/// Writes the position of a stream without an event: a reader remembers an `id:` without `data:` and
+/// reports no event.
 pub fn mark(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(b"id: ");
     out.extend_from_slice(id.as_bytes());
@@ -173,7 +181,7 @@ mod tests {
         let text = "a\u{2028}b\u{2029}\u{85}\u{2028}\u{2027}\u{202a}\u{86}\u{a0} – €é漢😀";
         let json = serde_json::to_vec(text).unwrap();
         let mut out = Vec::new();
-        frame(&mut out, None, None, &json);
+        frame(&mut out, None, None, &[&json]);
         let written = String::from_utf8(out).unwrap();
         let expected =
             "data: \"a\\u2028b\\u2029\\u0085\\u2028\u{2027}\u{202a}\u{86}\u{a0} – €é漢😀\"\n\n";
@@ -189,7 +197,7 @@ mod tests {
     #[test]
     fn what_frame_writes_the_parser_reads() {
         let mut bytes = Vec::new();
-        frame(&mut bytes, Some("t:3"), None, br#"{"x":1}"#);
+        frame(&mut bytes, Some("t:3"), None, &[br#"{"x""#, b":1}"]);
         bytes.extend_from_slice(KEEP_ALIVE);
         let events = parse(&bytes, 3);
         assert_eq!(

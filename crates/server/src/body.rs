@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::{
-    bind::stream::Events,
+    bind::stream::EventBody,
     h2_stall::StallTimer,
     limits::{KeyedPermit, Pieces},
     socket::Busy,
@@ -32,7 +32,7 @@ pub struct Body {
 enum Content {
     /// Bytes, and the trailers after them.
     Whole(Pieces, Option<Box<HeaderMap>>),
-    Events(Box<Events>),
+    Events(Box<EventBody>),
     /// A body that another library produces, and its permit.
     Foreign {
         body: tonic::body::Body,
@@ -67,7 +67,7 @@ impl Body {
         Self { content: Content::Foreign { body, _permit: permit }, busy: None, stall_timer: None }
     }
 
-    pub(crate) fn events(events: Events) -> Self {
+    pub(crate) fn events(events: EventBody) -> Self {
         Self { content: Content::Events(Box::new(events)), busy: None, stall_timer: None }
     }
 

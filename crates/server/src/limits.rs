@@ -20,14 +20,33 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// Why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// It is larger than the limit.
-    TooLarge,
-    /// It did not arrive in time.
+    /// It is larger than the limit, in bytes.
+    TooLarge { limit: usize },
+    /// It did not arrive in time. HTTP and gRPC have a status for that, the protocol has no error.
     TooSlow,
     /// The connection broke off.
     Broken,
     /// The memory budget was exhausted for as long as it may take.
     NoMemory,
+}
+
+impl From<Unread> for Error {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::TooLarge { limit } => {
+                let text = format!("the body is larger than {limit} bytes");
+                Self::new(ErrorKind::TooLarge, text).with("limit", limit)
+            }
+            Unread::TooSlow => {
+                Self::new(ErrorKind::InvalidRequest, "the body did not arrive in time")
+            }
+            Unread::Broken => Self::new(ErrorKind::Parse, "the body ended before it was complete"),
+            Unread::NoMemory => {
+                let text = "the server's memory limit for requests is reached; try again later";
+                Self::new(ErrorKind::Unavailable, text)
+            }
+        }
+    }
 }
 
 /// Reads a whole body and reserves the memory that it takes until it is stored. One that declares too
@@ -44,7 +63,7 @@ where
     B: Body<Data = Bytes>,
 {
     if body.size_hint().lower() > limit as u64 {
-        return Err(Unread::TooLarge);
+        return Err(Unread::TooLarge { limit });
     }
     let mut body = pin!(body);
     let declared = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
@@ -57,7 +76,7 @@ where
         let Some(frame) = frame.transpose().map_err(|_| Unread::Broken)? else { break };
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + rest.len() + data.len() > limit {
-            return Err(Unread::TooLarge);
+            return Err(Unread::TooLarge { limit });
         }
         if first.len() + rest.len() + data.len() > budget::SMALL
             && let Some(payer) = payer.take()
@@ -100,7 +119,7 @@ pub(crate) fn hold(body: Bytes, quota: impl FnOnce() -> Arc<Quota>) -> Result<By
         return Ok(body);
     }
     let reservation = quota().try_reserve(body.len()).ok_or_else(|| {
-        let text = "too much is waiting to be read from this server; try again later";
+        let text = "the server's memory limit for responses is reached; try again later";
         Error::new(ErrorKind::Unavailable, text)
     })?;
     Ok(held(body, reservation))
@@ -149,12 +168,6 @@ impl Pieces {
     pub(crate) fn len(&self) -> usize {
         self.rest.len()
     }
-}
-
-/// What a caller hears whose body does not fit in beside the others.
-pub(crate) fn no_memory() -> Error {
-    let text = "too much is being sent to this server right now; try again later";
-    Error::new(ErrorKind::Unavailable, text)
 }
 
 /// A limit of open things per key, such as streams per owner.
@@ -253,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn a_declared_length_over_the_limit_is_refused_unread() {
         let body = Full::new(Bytes::from_static(b"12345"));
-        assert_eq!(read(body.clone(), 4).await.unwrap_err(), Unread::TooLarge);
+        assert_eq!(read(body.clone(), 4).await.unwrap_err(), Unread::TooLarge { limit: 4 });
         assert_eq!(read(body, 5).await.unwrap(), "12345");
     }
 
@@ -307,7 +320,7 @@ mod tests {
         let joined = read(pieces(&["ab", "c", "", "de"]), 5).await;
         assert_eq!(joined.unwrap(), "abcde");
         let refused = read(pieces(&["ab", "c", "def"]), 5).await;
-        assert_eq!(refused.unwrap_err(), Unread::TooLarge);
+        assert_eq!(refused.unwrap_err(), Unread::TooLarge { limit: 5 });
         assert_eq!(read(pieces(&[]), 5).await.unwrap(), "");
     }
 

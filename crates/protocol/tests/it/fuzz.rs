@@ -527,7 +527,7 @@ fn sse_parser() {
                     &mut framed,
                     event.id.as_deref(),
                     event.event.as_deref(),
-                    event.data.as_bytes(),
+                    &[event.data.as_bytes()],
                 );
                 let (mut parser, mut again) = (Parser::new(1 << 16), Vec::new());
                 parser.push(&framed, &mut again).unwrap();

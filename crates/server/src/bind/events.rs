@@ -1,6 +1,7 @@
-//! `GET /events`: everything that happens to the caller's tasks, as one stream of server-sent
-//! events. Each is a JSON-RPC notification, and its `id:` is its place among all events, so that the
-//! stream is taken up again across tasks.
+//! `GET /events`: the feed of all events of the caller's tasks, as server-sent events.
+//!
+//! Each event is a JSON-RPC notification. Its `id:` is its position among all events, so that the feed
+//! resumes across tasks.
 
 use std::borrow::Cow;
 
@@ -8,16 +9,17 @@ use herald_engine::{
     AgentRoute, Feed,
     store::{Owner, Position},
 };
-use herald_protocol::{
-    Dialect, Error, Operation, TaskId, TenantId, Version,
-    jsonrpc::{self, RequestId},
-    percent, sse,
-};
+use herald_protocol::{Dialect, Error, Operation, TaskId, TenantId, Version, percent};
 use http::{Response, request::Parts};
-use uuid::Uuid;
 
 use crate::{
-    bind::{self, Exchange, query, rest, stream::Out, too_many, translate::Translators},
+    bind::{
+        Exchange,
+        frames::FrameStream,
+        query, rest,
+        sse::{self, FrameEnvelope},
+        too_many,
+    },
     body::Body,
     limits::KeyedPermit,
 };
@@ -43,8 +45,11 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     };
     match opened {
         Ok((feed, permit)) => {
-            let (request, every) = (exchange.id, exchange.shared.config.timeouts.keep_alive);
-            bind::sse::carry(|out| follow(feed, dialect, request, out), every, Some(permit))
+            let start = Some(feed.position().to_string());
+            let frames = FrameStream::of_feed(feed, dialect, exchange.id);
+            let keep_alive = exchange.shared.config.timeouts.keep_alive;
+            let envelope = FrameEnvelope::Notification(METHOD);
+            sse::response(frames, dialect, envelope, start, keep_alive, Some(permit))
         }
         Err(error) => rest::refuse(exchange, dialect, error),
     }
@@ -102,39 +107,4 @@ fn position(parts: &Parts) -> Result<Option<Position>, Error> {
 fn decoded(field: &str, text: &str) -> Result<String, Error> {
     let decoded = percent::decode(text).map(Cow::into_owned);
     decoded.ok_or_else(|| Error::field(field, "is not percent-encoded UTF-8"))
-}
-
-/// Writes events until the server shuts down.
-async fn follow(mut feed: Feed, dialect: Dialect, request: Uuid, out: Out) {
-    // One who hears of nothing before the connection breaks can still go on from here.
-    sse::mark(&mut out.lock(), &feed.position().to_string());
-    let mut translators = Translators::new(dialect);
-    loop {
-        let told = match feed.next().await {
-            Ok(Some(item)) => translators.items(&feed, &item).await.map(|items| (item, items)),
-            Ok(None) => return,
-            Err(error) => Err(error),
-        };
-        let (item, items) = match told {
-            Ok(told) => told,
-            Err(error) => return fail(&out, dialect, request, error),
-        };
-        // Who has seen the id has seen the whole event.
-        let (id, last) = (item.position.to_string(), items.len().saturating_sub(1));
-        for (index, (_, params)) in items.iter().enumerate() {
-            let id = Some(id.as_str()).filter(|_| index == last);
-            let notification = jsonrpc::notification(METHOD, params);
-            sse::frame(&mut out.lock(), id, None, &notification);
-        }
-        out.ready(item.reservation).await;
-    }
-}
-
-/// The last event of a stream that broke. It has no id, so that a client goes on after the last real
-/// one.
-fn fail(out: &Out, dialect: Dialect, request: Uuid, error: Error) {
-    tracing::warn!(%error, "a feed broke off");
-    let error = error.with("requestId", request);
-    let body = dialect.encode_error(&RequestId::null(), &error);
-    sse::frame(&mut out.lock(), None, Some("error"), &body);
 }

@@ -1,22 +1,18 @@
 //! gRPC: both services, health and reflection, on the same listener as everything else.
 //!
-//! A call has one message, which is read whole within the limits of every other body, and its
-//! answer is one message or a stream that follows the log as server-sent events do. The framing is
-//! five bytes before each message and a status after the last one.
+//! A call has one message, which is read whole within the limits of every other body. Its reply is one
+//! message or a stream of the log, like server-sent events. The framing is five bytes before each
+//! message and a status after the last one.
 
 mod health;
 mod reflection;
 
-use std::{
-    future::Future,
-    pin::{Pin, pin},
-    time::Duration,
-};
+use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
-use herald_engine::{Caller, Engine, Reply, Subscription, budget::Reservation, store::Owner};
+use herald_engine::{Caller, Subscription, budget::Reservation, store::Owner};
 use herald_protocol::{
-    AgentName, Dialect, Error, ErrorKind, Operation, Request, TenantId,
+    AgentName, Error, ErrorKind, Request, TenantId,
     grpc::{Service, status::Status},
 };
 use http::{
@@ -28,12 +24,15 @@ use uuid::Uuid;
 
 use crate::{
     bind::{
-        Binding, Exchange, cursor,
-        stream::{Events, Out},
+        Binding, Exchange,
+        call::EncodedReply,
+        cursor,
+        frames::{Frame, FrameStream, FrameWriter},
+        stream::{EventBody, FrameBuffer},
     },
     body::Body,
     guard::Ingress,
-    limits::{self, KeyedPermit, Unread},
+    limits::{KeyedPermit, Unread},
     refusal::Refusal,
     server::Shared,
     trace,
@@ -57,21 +56,32 @@ const PREFIX: usize = 5;
 pub(crate) const AGENTS: &str = "agents/";
 
 /// Why a call failed.
-enum Failure {
-    /// In the protocol's terms.
+enum GrpcFailure {
+    /// An error of the protocol.
     Error(Error),
-    /// In gRPC's own.
+    /// A status of gRPC that is no error of the protocol.
     Plain(i32, &'static str),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for GrpcFailure {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-const TOO_LATE: Failure = Failure::Plain(DEADLINE_EXCEEDED, "the deadline has passed");
-const STOPPING: Failure = Failure::Plain(UNAVAILABLE, "the server is shutting down");
+impl From<Unread> for GrpcFailure {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::TooSlow => Self::Plain(DEADLINE_EXCEEDED, "the message did not arrive in time"),
+            Unread::TooLarge { .. } | Unread::Broken | Unread::NoMemory => {
+                Self::Error(unread.into())
+            }
+        }
+    }
+}
+
+const TOO_LATE: GrpcFailure = GrpcFailure::Plain(DEADLINE_EXCEEDED, "the deadline has passed");
+const STOPPING: GrpcFailure = GrpcFailure::Plain(UNAVAILABLE, "the server is shutting down");
 
 /// Whether a request means to be a call, by its content type.
 pub(crate) fn is_call(headers: &HeaderMap) -> bool {
@@ -107,8 +117,8 @@ where
         Some(service) => {
             let called = call(&mut exchange, service, method, body).await;
             called.map_err(|failure| match failure {
-                Failure::Error(error) => Failure::Error(exchange.explain(error)),
-                plain @ Failure::Plain(..) => plain,
+                GrpcFailure::Error(error) => GrpcFailure::Error(exchange.explain(error)),
+                plain @ GrpcFailure::Plain(..) => plain,
             })
         }
         None => Err(unknown(format_args!("there is no service {service:?} here"))),
@@ -119,15 +129,18 @@ where
 }
 
 /// The response to a call, whether it came to something or not.
-fn answered(exchange: &Exchange<'_>, called: Result<Response<Body>, Failure>) -> Response<Body> {
+fn answered(
+    exchange: &Exchange<'_>,
+    called: Result<Response<Body>, GrpcFailure>,
+) -> Response<Body> {
     called.unwrap_or_else(|failure| {
         // A call that fails at once has its trailers for headers.
         let mut response = respond(Body::empty());
         let headers = response.headers_mut();
         headers.extend(trailers(&failure));
         match failure {
-            Failure::Error(error) => exchange.mark(headers, error.kind),
-            Failure::Plain(..) => {}
+            GrpcFailure::Error(error) => exchange.mark(headers, error.kind),
+            GrpcFailure::Plain(..) => {}
         }
         response
     })
@@ -152,7 +165,7 @@ fn check_transport(parts: &Parts, ingress: Ingress) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn unknown(text: impl std::fmt::Display) -> Failure {
+fn unknown(text: impl std::fmt::Display) -> GrpcFailure {
     Error::new(ErrorKind::MethodNotFound, text).into()
 }
 
@@ -161,7 +174,7 @@ async fn call<B>(
     service: Service,
     method: &str,
     body: B,
-) -> Result<Response<Body>, Failure>
+) -> Result<Response<Body>, GrpcFailure>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -170,44 +183,30 @@ where
         return Err(unknown(format_args!("{name} has no method {method:?}")));
     };
     let deadline = deadline(&exchange.parts.headers)?;
-    let (caller, reply, permit) = {
-        let performed = pin!(perform(exchange, service, operation, body));
-        until(deadline, performed).await.unwrap_or(Err(TOO_LATE))?
-    };
-    let message = match reply {
-        Reply::Stream(events) => return Ok(stream(exchange, service, events, permit, deadline)),
-        Reply::Sent(sent) => service.encode_send_result(sent.decode()?),
-        Reply::Task(task) => service.encode_task(task.decode()?),
-        Reply::Tasks(page) => service.encode_page(page),
-    };
-    let body = limits::hold(framed(&message), || exchange.response_quota(&caller))?;
-    Ok(respond(Body::trailed(body, success())))
-}
-
-async fn perform<B>(
-    exchange: &mut Exchange<'_>,
-    service: Service,
-    operation: Operation,
-    body: B,
-) -> Result<(Caller, Reply, Option<KeyedPermit<Owner>>), Failure>
-where
-    B: http_body::Body<Data = Bytes>,
-{
-    let caller = exchange.caller(None).await?;
-    let policy = exchange.shared.config.missing_version;
-    service.dialect().check_version(exchange.version().as_deref(), policy)?;
-    let (message, reservation) = read(exchange, &caller, body).await?;
     let dialect = service.dialect();
-    let request = service.decode(operation, &message);
-    drop(message);
-    let request = request.and_then(|mut request| {
-        exchange.agent = agent(exchange.shared, &mut request)?;
-        exchange.serves(dialect, operation)?;
-        Ok(request)
-    });
-    let request = request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-    let (reply, permit) = exchange.call(&caller, dialect, request, reservation).await?;
-    Ok((caller, reply, permit))
+    let called = async {
+        let caller = exchange.caller(None).await?;
+        let policy = exchange.shared.config.missing_version;
+        dialect.check_version(exchange.version().as_deref(), policy)?;
+        let (message, reservation) = read(exchange, &caller, body).await?;
+        let request = service.decode(operation, &message);
+        drop(message);
+        let request = request.and_then(|mut request| {
+            exchange.agent = agent(exchange.shared, &mut request)?;
+            exchange.serves(dialect, operation)?;
+            Ok(request)
+        });
+        let request =
+            request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
+        let reply = exchange.call(&caller, dialect, request, reservation).await?;
+        Ok(reply.encode_grpc(service, || exchange.response_quota(&caller))?)
+    };
+    match until(deadline, called).await.unwrap_or(Err(TOO_LATE))? {
+        EncodedReply::Whole(body) => Ok(respond(Body::trailed(body, success()))),
+        EncodedReply::Stream(events, _, permit) => {
+            Ok(stream(exchange, service, events, permit, deadline))
+        }
+    }
 }
 
 /// The agent a request is for: that of the server, or the one its tenant names, which then is no
@@ -247,8 +246,8 @@ fn wait(text: &str) -> Option<Duration> {
     })
 }
 
-/// What `future` leads to, unless the deadline comes first.
-async fn until<F: Future>(deadline: Option<Instant>, future: Pin<&mut F>) -> Option<F::Output> {
+/// The output of `future`, or `None` if the deadline comes first.
+async fn until<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     match deadline {
         Some(deadline) => timeout_at(deadline, future).await.ok(),
         None => Some(future.await),
@@ -260,35 +259,20 @@ async fn read<B>(
     exchange: &Exchange<'_>,
     caller: &Caller,
     body: B,
-) -> Result<(Bytes, Option<Reservation>), Failure>
+) -> Result<(Bytes, Option<Reservation>), GrpcFailure>
 where
     B: http_body::Body<Data = Bytes>,
 {
-    let limit = exchange.shared.config.limits.body;
-    let (wait, payer) = (exchange.shared.config.timeouts.body, || exchange.payer(caller));
-    let limit_with_prefix = limit.saturating_add(PREFIX);
-    let uploads = exchange.uploads();
-    let body = limits::read_body(body, limit_with_prefix, wait, uploads, payer).await;
-    match body {
-        Ok((body, reservation)) => Ok((unframe(body)?, reservation)),
-        Err(Unread::TooLarge) => {
-            let text = format!("the message is larger than {limit} bytes");
-            Err(Error::new(ErrorKind::TooLarge, text).with("limit", limit).into())
-        }
-        Err(Unread::TooSlow) => {
-            Err(Failure::Plain(DEADLINE_EXCEEDED, "the message did not arrive in time"))
-        }
-        Err(Unread::NoMemory) => Err(limits::no_memory().into()),
-        Err(Unread::Broken) => Err(broken("the message broke off")),
-    }
+    let (body, reservation) = exchange.read_body(caller, body, PREFIX).await?;
+    Ok((unframe(body)?, reservation))
 }
 
-fn broken(text: &str) -> Failure {
+fn broken(text: &str) -> GrpcFailure {
     Error::new(ErrorKind::Parse, text).into()
 }
 
 /// Takes the one message out of a body.
-fn unframe(mut body: Bytes) -> Result<Bytes, Failure> {
+fn unframe(mut body: Bytes) -> Result<Bytes, GrpcFailure> {
     let Some((prefix, rest)) = body.split_first_chunk::<PREFIX>() else {
         return Err(broken("a message begins with five bytes, and there are fewer"));
     };
@@ -296,7 +280,7 @@ fn unframe(mut body: Bytes) -> Result<Bytes, Failure> {
     let length = u64::from(u32::from_be_bytes(length));
     match flag {
         0 => {}
-        1 => return Err(Failure::Plain(UNIMPLEMENTED, "compressed messages are not taken")),
+        1 => return Err(GrpcFailure::Plain(UNIMPLEMENTED, "compressed messages are not taken")),
         _ => return Err(broken("the first byte of a message says whether it is compressed")),
     }
     match length.cmp(&(rest.len() as u64)) {
@@ -315,7 +299,7 @@ fn frame(out: &mut Vec<u8>, message: &[u8]) {
 }
 
 /// The body of an answer of one message.
-fn framed(message: &[u8]) -> Bytes {
+pub(crate) fn framed(message: &[u8]) -> Bytes {
     let mut body = Vec::new();
     frame(&mut body, message);
     body.into()
@@ -334,10 +318,10 @@ fn success() -> HeaderMap {
 }
 
 /// How a call that failed ends.
-fn trailers(failure: &Failure) -> HeaderMap {
+fn trailers(failure: &GrpcFailure) -> HeaderMap {
     let status = match failure {
-        Failure::Error(error) => Status::from(error),
-        Failure::Plain(code, message) => {
+        GrpcFailure::Error(error) => Status::from(error),
+        GrpcFailure::Plain(code, message) => {
             Status { code: *code, message: (*message).to_owned(), details: Vec::new() }
         }
     };
@@ -358,50 +342,31 @@ fn stream(
     deadline: Option<Instant>,
 ) -> Response<Body> {
     let first = format!("{}{}", cursor::prefix(events.task_id()), events.next_seq());
-    let (engine, id) = (exchange.shared.engine.clone(), exchange.id);
-    let follow = move |out| async move {
-        let followed = pin!(follow(events, &engine, service, id, out));
-        let ended = until(deadline, followed).await;
-        Some(match ended.unwrap_or(Err(TOO_LATE)) {
-            Ok(()) => success(),
-            Err(failure) => trailers(&failure),
+    let engine = exchange.shared.engine.clone();
+    let mut frames = FrameStream::of_grpc(events, service, exchange.id);
+    let read = move |buffer| async move {
+        let copied = until(deadline, frames.copy(&mut GrpcWriter(buffer))).await;
+        Some(match copied {
+            // A stream that ends before its last event is to be resumed.
+            Some(Ok(())) if !frames.is_over() && engine.is_draining() => trailers(&STOPPING),
+            Some(Ok(())) => success(),
+            Some(Err(error)) => trailers(&error.into()),
+            None => trailers(&TOO_LATE),
         })
     };
-    let mut response = respond(Body::events(Events::new(follow, permit)));
+    let mut response = respond(Body::events(EventBody::new(read, permit)));
     let first = HeaderValue::try_from(first).expect("ids of events are printable ASCII");
     response.headers_mut().insert(FIRST_EVENT, first);
     response
 }
 
-/// Writes events until there are no more.
-async fn follow(
-    mut events: Subscription,
-    engine: &Engine,
-    service: Service,
-    id: Uuid,
-    out: Out,
-) -> Result<(), Failure> {
-    let mut whole = false;
-    loop {
-        let written = match events.next().await {
-            // What ends without its last event is to be taken up again.
-            Ok(None) if !whole && engine.is_draining() => return Err(STOPPING),
-            Ok(None) => return Ok(()),
-            // The log holds the JSON of 1.0.
-            Ok(Some(item)) => Dialect::V1.decode_event(&item.body).map(|event| {
-                frame(&mut out.lock(), &service.encode_event(event, item.closing));
-                whole = item.closing;
-                item.reservation
-            }),
-            Err(error) => Err(error),
-        };
-        match written {
-            Ok(reservation) => out.ready(reservation).await,
-            Err(error) => {
-                tracing::warn!(task = %events.task_id(), %error, "a stream broke off");
-                return Err(error.with("requestId", id).into());
-            }
-        }
+/// Writes frames as gRPC messages.
+struct GrpcWriter(FrameBuffer);
+
+impl FrameWriter for GrpcWriter {
+    async fn write(&mut self, message: Frame<'_>) {
+        frame(&mut self.0.lock().bytes, message.body);
+        self.0.ready(message.reservation).await;
     }
 }
 
@@ -433,13 +398,13 @@ mod tests {
         assert_eq!(unframe(body.clone().into()).ok().unwrap(), "hello");
         for length in 0..body.len() {
             let cut = unframe(body[..length].to_vec().into());
-            assert!(matches!(cut, Err(Failure::Error(_))), "{length}");
+            assert!(matches!(cut, Err(GrpcFailure::Error(_))), "{length}");
         }
         let twice = [body.clone(), body.clone()].concat();
-        assert!(matches!(unframe(twice.into()), Err(Failure::Error(_))));
+        assert!(matches!(unframe(twice.into()), Err(GrpcFailure::Error(_))));
         body[0] = 1;
-        assert!(matches!(unframe(body.clone().into()), Err(Failure::Plain(UNIMPLEMENTED, _))));
+        assert!(matches!(unframe(body.clone().into()), Err(GrpcFailure::Plain(UNIMPLEMENTED, _))));
         body[0] = 2;
-        assert!(matches!(unframe(body.into()), Err(Failure::Error(_))));
+        assert!(matches!(unframe(body.into()), Err(GrpcFailure::Error(_))));
     }
 }

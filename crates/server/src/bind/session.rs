@@ -12,13 +12,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use herald_engine::{
-    Subscription,
-    budget::{BYTES_PER_REQUEST_BYTE, Payer, Quota, Reservation},
-    store::Owner,
-};
+use herald_engine::budget::{BYTES_PER_REQUEST_BYTE, Payer, Quota, Reservation};
 use herald_protocol::{
-    AgentName, Dialect, Error, ErrorKind, MissingVersion,
+    AgentName, Error, ErrorKind, MissingVersion,
     dialect::Entry,
     jsonrpc::{self, RequestId},
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
@@ -36,13 +32,13 @@ use uuid::Uuid;
 
 use crate::{
     bind::{
-        Binding, Exchange, IDEMPOTENCY_KEY, cursor,
-        jsonrpc::{Answer, Failure, decode, perform},
+        Binding, Exchange, IDEMPOTENCY_KEY,
+        call::EncodedReply,
+        frames::{Frame, FrameStream, FrameWriter},
+        jsonrpc::{JsonRpcFailure, decode},
         query,
-        translate::Translator,
     },
     guard::Ingress,
-    limits::KeyedPermit,
     server::Server,
     trace,
 };
@@ -247,14 +243,20 @@ impl Talk {
             let size = asked.size.saturating_mul(BYTES_PER_REQUEST_BYTE);
             let reservation = self.uploads.reserve(size).await;
             drop(queued);
-            // What performing takes is not kept for as long as a stream lasts.
-            let performed = Box::pin(self.perform(asked, Some(reservation), request)).await;
+            // Boxed, so that its memory is returned before a stream begins.
+            let replied = Box::pin(self.call(asked, Some(reservation), request)).await;
             let Some(id) = &id else { return };
-            match performed {
-                Ok(Answer::Whole(body)) => self.end(id, body).await,
-                Ok(Answer::Stream(events, permit, dialect)) => {
+            match replied {
+                Ok(EncodedReply::Whole(body)) => self.end(id, body).await,
+                Ok(EncodedReply::Stream(events, dialect, _permit)) => {
                     drop(turn);
-                    self.follow(request, id, events, permit, dialect).await;
+                    let mut frames = FrameStream::of_task(events, dialect, request);
+                    match frames.copy(&mut SessionWriter { session: &self, id }).await {
+                        Ok(()) if frames.is_over() => self.end(id, jsonrpc::stream_end(id)).await,
+                        // The connection is about to end too, and the stream resumes on the next.
+                        Ok(()) => self.done(id),
+                        Err(error) => self.end(id, dialect.encode_error(id, &error)).await,
+                    }
                 }
                 Err(refusal) => self.end(id, refusal).await,
             }
@@ -270,79 +272,38 @@ impl Talk {
         Exchange::new(shared, parts, agent, self.binding, id, self.ingress)
     }
 
-    /// Performs a call. An error is the message that says so.
-    async fn perform(
+    /// Passes a call to the engine. The error is the encoded response.
+    async fn call(
         &self,
         asked: Asked,
         reservation: Option<Reservation>,
         request: Uuid,
-    ) -> Result<Answer, Vec<u8>> {
+    ) -> Result<EncodedReply, Vec<u8>> {
         let parts = self.parts_of(asked.parameters.as_deref());
         let mut exchange = self.exchange(parts.as_deref().unwrap_or(&self.parts), request);
         exchange.join(trace::of(&exchange.parts.headers));
         let id = asked.id.unwrap_or_else(RequestId::null);
-        let performed = async {
+        let replied = async {
             let _ = parts.as_ref().map_err(Error::clone)?;
-            // With every call: credentials may have been withdrawn since the last one.
+            // With every call, because credentials can be withdrawn between two calls.
             let caller = exchange.caller(None).await?;
-            // The method's name tells the version well enough.
+            // The name of the method is enough to tell the version.
             let (policy, params) = (MissingVersion::Lenient, asked.params.as_deref());
-            let decoded = decode(&exchange, ENTRY, policy, &asked.method, params)?;
+            let (dialect, request) = decode(&exchange, ENTRY, policy, &asked.method, params)?;
             drop(asked.params);
-            perform(&exchange, &caller, &id, decoded, reservation).await
+            let operation = request.operation();
+            let reply = exchange.call(&caller, dialect, request, reservation).await;
+            reply
+                .and_then(|reply| reply.encode(Some(&id), || exchange.response_quota(&caller)))
+                .map_err(|error| JsonRpcFailure::of(dialect, operation, error))
         };
-        let performed: Result<Answer, Failure> = performed.await;
-        performed.map_err(|failure| failure.encode(&exchange, ENTRY, &id).0)
-    }
-
-    /// Sends the events of a stream, each as an answer to the call.
-    async fn follow(
-        &self,
-        request: Uuid,
-        id: &RequestId,
-        mut events: Subscription,
-        _permit: Option<KeyedPermit<Owner>>,
-        dialect: Dialect,
-    ) {
-        let Err(error) = self.tell(id, &mut events, dialect).await else { return };
-        tracing::warn!(task = %events.task_id(), %error, "a stream broke off");
-        let error = error.with("requestId", request);
-        self.end(id, dialect.encode_error(id, &error)).await;
-    }
-
-    async fn tell(
-        &self,
-        id: &RequestId,
-        events: &mut Subscription,
-        dialect: Dialect,
-    ) -> Result<(), Error> {
-        let prefix = cursor::prefix(events.task_id());
-        let mut translator = Translator::new(dialect, events).await?;
-        while let Some(item) = events.next().await? {
-            let items = translator.items(&item)?;
-            // Who has seen the id has seen the whole event.
-            let (event, last) = (format!("{prefix}{}", item.seq), items.len().saturating_sub(1));
-            let mut reservation = item.reservation;
-            for (index, (_, body)) in items.iter().enumerate() {
-                if index == last {
-                    self.put(jsonrpc::event(id, &event, body), reservation.take()).await;
-                } else {
-                    self.send(jsonrpc::result(id, body)).await;
-                }
-            }
-        }
-        if events.is_over() {
-            self.end(id, jsonrpc::stream_end(id)).await;
-        } else {
-            // The connection is about to end too, and the stream is to be taken up on the next.
-            self.done(id);
-        }
-        Ok(())
+        let replied: Result<_, JsonRpcFailure> = replied.await;
+        replied.map_err(|failure| failure.encode(&exchange, ENTRY, &id).0)
     }
 
     async fn refuse(&self, id: &RequestId, error: Error) {
         let exchange = self.exchange(&self.parts, Uuid::new_v4());
-        self.send(Failure::from(error).encode(&exchange, ENTRY, id).0).await;
+        self.send(JsonRpcFailure::from(error).encode(&exchange, ENTRY, id).0).await;
     }
 
     /// Gives up the call that is named, if it is still under way.
@@ -428,6 +389,22 @@ impl Talk {
             parts.headers.insert(HeaderName::from_static(known), value);
         }
         Ok(Cow::Owned(parts))
+    }
+}
+
+/// Writes frames as responses to one call.
+struct SessionWriter<'a> {
+    session: &'a Talk,
+    id: &'a RequestId,
+}
+
+impl FrameWriter for SessionWriter<'_> {
+    async fn write(&mut self, frame: Frame<'_>) {
+        let text = match frame.id {
+            Some(event) => jsonrpc::event(self.id, event, frame.body),
+            None => jsonrpc::result(self.id, frame.body),
+        };
+        self.session.put(text, frame.reservation).await;
     }
 }
 

@@ -9,12 +9,12 @@ use http::Response;
 use prost::Message;
 
 use super::{
-    Failure, NOT_FOUND, STOPPING, frame, framed, read, respond, success, trailers, unknown,
+    GrpcFailure, NOT_FOUND, STOPPING, frame, framed, read, respond, success, trailers, unknown,
 };
 use crate::{
     bind::{
         Exchange,
-        stream::{Events, Out},
+        stream::{EventBody, FrameBuffer},
         too_many,
     },
     body::Body,
@@ -62,7 +62,7 @@ pub(super) async fn answer<B>(
     exchange: &Exchange<'_>,
     method: &str,
     body: B,
-) -> Result<Response<Body>, Failure>
+) -> Result<Response<Body>, GrpcFailure>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -80,7 +80,7 @@ where
             let serving = Serving::now(&shared.readiness, &shared.engine).await;
             Ok(respond(Body::trailed(framed(&serving.encode()), success())))
         }
-        ("Check", false) => Err(Failure::Plain(NOT_FOUND, "there is no service of that name")),
+        ("Check", false) => Err(GrpcFailure::Plain(NOT_FOUND, "there is no service of that name")),
         (_, known) => {
             let permit =
                 shared.streams.try_acquire(anybody.owner().clone()).ok_or_else(too_many)?;
@@ -89,19 +89,19 @@ where
                 watch(&readiness, &engine, known, &out).await;
                 Some(trailers(&STOPPING))
             };
-            Ok(respond(Body::events(Events::new(watch, Some(permit)))))
+            Ok(respond(Body::events(EventBody::new(watch, Some(permit)))))
         }
     }
 }
 
 /// Writes how the server is, and again when that changes, until it stops.
-async fn watch(readiness: &ReadinessCache, engine: &Engine, known: bool, out: &Out) {
+async fn watch(readiness: &ReadinessCache, engine: &Engine, known: bool, out: &FrameBuffer) {
     let mut last = None;
     loop {
         let now =
             if known { Serving::now(readiness, engine).await } else { Serving::NoSuchService };
         if last != Some(now) {
-            frame(&mut out.lock(), &now.encode());
+            frame(&mut out.lock().bytes, &now.encode());
             last = Some(now);
         }
         if engine.is_draining() {

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tonic_reflection::server::Builder;
 use tower::ServiceExt;
 
-use super::Failure;
+use super::GrpcFailure;
 use crate::{
     bind::{Exchange, too_many},
     body::Body,
@@ -24,7 +24,7 @@ pub(super) async fn answer<B>(
     exchange: &Exchange<'_>,
     service: &str,
     body: B,
-) -> Result<Response<Body>, Failure>
+) -> Result<Response<Body>, GrpcFailure>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {
