@@ -75,7 +75,7 @@ pub enum Dialect {
 
 /// Where a JSON-RPC call comes in, because some methods have the same name in 0.1 and in 0.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Entry {
+pub enum EntryPoint {
     /// Anywhere else than at the next: such a method is that of 0.3, and a `tasks/send` waits for
     /// the task to settle.
     #[default]
@@ -106,7 +106,7 @@ enum LegacyShape {
 /// The dialect and the operation of a JSON-RPC method. An unknown method is refused before an
 /// unknown version.
 pub fn resolve(
-    entry: Entry,
+    entry: EntryPoint,
     method: &str,
     version: Option<&str>,
     policy: MissingVersion,
@@ -130,7 +130,7 @@ pub fn resolve(
     Ok((dialect, operation))
 }
 
-impl Entry {
+impl EntryPoint {
     /// A method of the generations before 1.0.
     fn find(self, method: &str) -> Option<(Dialect, Operation)> {
         let (first, later) = (v01::operation(method), v03::operation(method));
@@ -188,13 +188,17 @@ impl Dialect {
 
     /// A JSON-RPC error, to the call of this id.
     pub fn encode_error(self, call: &RequestId, error: &Error) -> Vec<u8> {
-        let codes = error.kind.codes();
-        let code = match self {
+        jsonrpc::error(call, self.json_rpc_code(error.kind), error)
+    }
+
+    /// The JSON-RPC `error.code` of a kind of error.
+    pub(crate) const fn json_rpc_code(self, kind: ErrorKind) -> i32 {
+        let codes = kind.codes();
+        match self {
             Self::V1 => codes.json_rpc,
             Self::V03 | Self::V03Rest => codes.json_rpc_v03,
             Self::V01 => codes.json_rpc_v01,
-        };
-        jsonrpc::error(call, code, error)
+        }
     }
 
     /// The REST body of an error.

@@ -12,10 +12,10 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     dialect::Dialect,
-    error::{Detail, Error, ErrorKind, Violation},
+    error::{Error, ErrorDetail, ErrorKind, Violation},
     grpc::{
         filled,
-        status::{BadRequest, ErrorInfo, Status},
+        status::{BadRequest, ErrorInfo, RpcStatus},
     },
     percent,
     request::Operation,
@@ -44,10 +44,10 @@ pub fn rest(dialect: Dialect, status: u16, body: &[u8]) -> Option<Error> {
 /// True if an event of a REST stream holds an error instead of an item.
 pub fn is_error(event: &[u8]) -> bool {
     #[derive(Deserialize)]
-    struct Probe {
+    struct ErrorMember {
         error: Option<IgnoredAny>,
     }
-    serde_json::from_slice::<Probe>(event).is_ok_and(|probe| probe.error.is_some())
+    serde_json::from_slice::<ErrorMember>(event).is_ok_and(|probe| probe.error.is_some())
 }
 
 /// The status of a gRPC call that failed, from its trailers: the number, the text of `grpc-message`
@@ -58,10 +58,10 @@ pub fn grpc(
     message: Option<&str>,
     details: Option<&str>,
 ) -> Error {
-    let status = details.and_then(Status::from_details_bin).unwrap_or_default();
+    let status = details.and_then(RpcStatus::from_details_bin).unwrap_or_default();
     let said = message.map(|text| percent::decode(text).unwrap_or(text.into()).into_owned());
     let said = said.filter(|text| !text.is_empty()).unwrap_or(status.message);
-    let mut detail = Detail::default();
+    let mut detail = ErrorDetail::default();
     let mut reason = None;
     for any in &status.details {
         if let Ok(info) = any.to_msg::<ErrorInfo>() {
@@ -85,7 +85,7 @@ pub fn grpc(
     Error {
         kind: by_reason.unwrap_or_else(|| kind_of_grpc(operation, code)),
         message: message.unwrap_or_else(|| format!("the agent ended the call with status {code}")),
-        detail: Some(detail).filter(|detail| *detail != Detail::default()).map(Box::new),
+        detail: Some(detail).filter(|detail| *detail != ErrorDetail::default()).map(Box::new),
     }
 }
 
@@ -135,7 +135,7 @@ impl ErrorBodyObject<'_> {
         }
         let message = [self.message, self.detail, self.title].into_iter().flatten();
         let message = message.map(|text| printable(&text)).find(|text| !text.is_empty());
-        let mut detail = Detail::default();
+        let mut detail = ErrorDetail::default();
         let mut reason = problem;
         for one in typed {
             for (key, value) in one.metadata.unwrap_or_default() {
@@ -159,7 +159,7 @@ impl ErrorBodyObject<'_> {
         let kind = by_reason.or(by_code).or_else(|| status.map(kind_of_status));
         let kind = kind.unwrap_or(ErrorKind::Internal);
         let message = message.unwrap_or_else(|| "the agent gave no reason".to_owned());
-        let detail = Some(detail).filter(|detail| *detail != Detail::default()).map(Box::new);
+        let detail = Some(detail).filter(|detail| *detail != ErrorDetail::default()).map(Box::new);
         Some(Error { kind, message, detail })
     }
 }
@@ -205,19 +205,11 @@ fn kind_of_grpc(operation: Operation, code: i32) -> ErrorKind {
 
 /// If several kinds share a code, the first in the table is the protocol's own.
 fn kind_of_code(dialect: Dialect, code: i32) -> Option<ErrorKind> {
-    ErrorKind::ALL.iter().copied().find(|kind| {
-        let codes = kind.codes();
-        let number = match dialect {
-            Dialect::V1 => codes.json_rpc,
-            Dialect::V03 | Dialect::V03Rest => codes.json_rpc_v03,
-            Dialect::V01 => codes.json_rpc_v01,
-        };
-        number == code
-    })
+    ErrorKind::ALL.iter().copied().find(|kind| dialect.json_rpc_code(*kind) == code)
 }
 
-/// What a status says by itself: the 1.0.1 table says little more than whose fault it is, those
-/// before it told more kinds apart.
+/// The kind that an HTTP status alone suggests. The table of 1.0.1 says little more than whose fault it
+/// is; earlier tables distinguished more kinds.
 fn kind_of_status(status: u16) -> ErrorKind {
     match status {
         401 => ErrorKind::Unauthenticated,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use prost::Message as _;
 
-pub use value::Open;
+pub use value::ValueBytes;
 
 use crate::{
     card::AgentCard,

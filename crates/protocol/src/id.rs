@@ -5,9 +5,9 @@ use std::{borrow::Borrow, fmt, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 /// Reads a name into its own place, without a `String` on the way.
-struct Text;
+struct IdVisitor;
 
-impl Visitor<'_> for Text {
+impl Visitor<'_> for IdVisitor {
     type Value = Arc<str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,7 +91,7 @@ macro_rules! id {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str(Text).map(Self)
+                deserializer.deserialize_str(IdVisitor).map(Self)
             }
         }
     };

@@ -29,7 +29,7 @@ pub struct RequestId(Box<str>);
 
 /// A call: which method, with which parameters.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct JsonRpcCall<'a> {
     /// To be echoed.
     pub id: RequestId,
     /// The method, in whatever dialect.
@@ -56,7 +56,7 @@ impl RequestId {
 
 /// Reads one call. On failure the id is the caller's where it could be read. Over HTTP A2A has no
 /// notifications, so there a call without an id is answered like any other, to the id `null`.
-pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
+pub fn parse(body: &[u8]) -> Result<JsonRpcCall<'_>, (RequestId, Error)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct CallMembers<'a> {
@@ -101,7 +101,7 @@ pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
     };
     let method = serde_json::from_str::<MethodName<'_>>(method.get())
         .map_err(|_| refuse(r#"the member "method" must be a string"#))?;
-    Ok(Call {
+    Ok(JsonRpcCall {
         id,
         method: method.0,
         params: wire.params,

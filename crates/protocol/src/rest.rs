@@ -21,7 +21,7 @@ use crate::{
     version::Version,
 };
 
-pub use call::{Call, call};
+pub use call::{RestCall, call};
 
 /// Match of a method and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]

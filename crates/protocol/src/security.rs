@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::Serialize
 
 use crate::validate::{is_blank, null_as_default};
 
-/// Scopes by their name, each with a sentence that explains it.
-pub type Scopes = BTreeMap<String, String>;
+/// The description of each scope, by name.
+pub type ScopeDescriptions = BTreeMap<String, String>;
 
 /// One way to authenticate. On the wire exactly one member named after it; the form that 0.3
 /// has, with a `type`, is read too.
@@ -127,7 +127,7 @@ pub struct AuthorizationCodeFlow {
     pub refresh_url: Option<String>,
     /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
     /// True if PKCE (RFC 7636) is required.
     #[serde(default, alias = "pkce_required", skip_serializing_if = "std::ops::Not::not")]
     pub pkce_required: bool,
@@ -145,7 +145,7 @@ pub struct ClientCredentialsFlow {
     pub refresh_url: Option<String>,
     /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
 }
 
 /// The device flow (RFC 8628).
@@ -163,7 +163,7 @@ pub struct DeviceCodeFlow {
     pub refresh_url: Option<String>,
     /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
 }
 
 /// The implicit flow, deprecated.
@@ -182,7 +182,7 @@ pub struct ImplicitFlow {
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
 }
 
 /// The password flow, deprecated.
@@ -201,7 +201,7 @@ pub struct PasswordFlow {
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
 }
 
 /// Schemes that must be satisfied together. A list of these is a choice between them.

@@ -65,7 +65,7 @@ const LONGEST_ID: usize = 1024;
 
 /// One event as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Event {
+pub struct SseEvent {
     /// The last `id:` seen on the stream so far, unless it was longer than 1 KiB. All events up to the
     /// next one share it.
     pub id: Option<Arc<str>>,
@@ -79,7 +79,7 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Parser {
     line: Vec<u8>,
-    pending: Event,
+    pending: SseEvent,
     has_data: bool,
     after_cr: bool,
     limit: usize,
@@ -94,7 +94,7 @@ impl Parser {
     pub fn new(limit: usize) -> Self {
         Self {
             line: Vec::new(),
-            pending: Event::default(),
+            pending: SseEvent::default(),
             has_data: false,
             after_cr: false,
             limit,
@@ -102,7 +102,7 @@ impl Parser {
     }
 
     /// Takes the next piece; the events completed by it go to `out`.
-    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<(), TooLarge> {
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<SseEvent>) -> Result<(), TooLarge> {
         for &byte in bytes {
             // A CR LF pair ends one line, also when it is split between two pieces.
             let skip = self.after_cr && byte == b'\n';
@@ -121,11 +121,12 @@ impl Parser {
         Ok(())
     }
 
-    fn end_line(&mut self, out: &mut Vec<Event>) {
+    fn end_line(&mut self, out: &mut Vec<SseEvent>) {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             let id = self.pending.id.clone();
-            let event = std::mem::replace(&mut self.pending, Event { id, ..Event::default() });
+            let event =
+                std::mem::replace(&mut self.pending, SseEvent { id, ..SseEvent::default() });
             if std::mem::take(&mut self.has_data) {
                 out.push(event);
             }
@@ -153,7 +154,7 @@ impl Parser {
 mod tests {
     use super::*;
 
-    fn parse(bytes: &[u8], piece: usize) -> Vec<Event> {
+    fn parse(bytes: &[u8], piece: usize) -> Vec<SseEvent> {
         let (mut parser, mut out) = (Parser::new(1 << 20), Vec::new());
         for piece in bytes.chunks(piece) {
             parser.push(piece, &mut out).unwrap();
@@ -202,7 +203,7 @@ mod tests {
         let events = parse(&bytes, 3);
         assert_eq!(
             events,
-            [Event { id: Some("t:3".into()), event: None, data: r#"{"x":1}"#.into() }]
+            [SseEvent { id: Some("t:3".into()), event: None, data: r#"{"x":1}"#.into() }]
         );
     }
 

@@ -69,8 +69,8 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl de::Visitor<'_> for Text {
+        struct TimestampVisitor;
+        impl de::Visitor<'_> for TimestampVisitor {
             type Value = Timestamp;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an ISO 8601 timestamp")
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for Timestamp {
                 text.parse().map_err(E::custom)
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(TimestampVisitor)
     }
 }
 

@@ -34,7 +34,7 @@ use uuid::Uuid;
 use crate::{
     body::Body,
     guard::Ingress,
-    limits::{self, Unread},
+    limits::{self, UnreadBody},
     server::Shared,
 };
 
@@ -154,7 +154,7 @@ impl Exchange<'_> {
         caller: &Caller,
         body: B,
         framing: usize,
-    ) -> Result<(Bytes, Option<Reservation>), Unread>
+    ) -> Result<(Bytes, Option<Reservation>), UnreadBody>
     where
         B: http_body::Body<Data = Bytes>,
     {
@@ -163,8 +163,8 @@ impl Exchange<'_> {
         let (budget, payer) = (self.shared.engine.requests(), || self.payer(caller));
         let read = limits::read_body(body, most, wait, budget, payer).await;
         read.map_err(|unread| match unread {
-            Unread::TooLarge { .. } => Unread::TooLarge { limit },
-            Unread::TooSlow | Unread::Broken | Unread::NoMemory => unread,
+            UnreadBody::TooLarge { .. } => UnreadBody::TooLarge { limit },
+            UnreadBody::TooSlow | UnreadBody::Broken | UnreadBody::NoMemory => unread,
         })
     }
 

@@ -34,7 +34,7 @@ pub struct ServerBuilder {
 
 /// What is wrong with a server's make-up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
+pub enum ServerBuildError {
     /// The public URL is none.
     #[error("the public URL {0:?} must be an absolute http or https URL without query")]
     PublicUrl(String),
@@ -94,13 +94,13 @@ impl ServerBuilder {
     }
 
     /// The server. Every mistake in its configuration is found here.
-    pub fn build(self) -> Result<Server, BuildError> {
+    pub fn build(self) -> Result<Server, ServerBuildError> {
         let Self { engine, config, auth, tls } = self;
         check(&config)?;
         let public = config.public_url.as_deref().map(public_url).transpose()?;
         let auth: Arc<dyn Authenticate> = match (auth, config.tokens.is_empty()) {
             (Some(auth), true) => auth,
-            (Some(_), false) => return Err(BuildError::UnusedTokens),
+            (Some(_), false) => return Err(ServerBuildError::UnusedTokens),
             (None, false) => Arc::new(Tokens::new(&config.tokens)),
             (None, true) => Arc::new(Open),
         };
@@ -133,10 +133,10 @@ impl ServerBuilder {
     }
 }
 
-fn check(config: &Config) -> Result<(), BuildError> {
+fn check(config: &Config) -> Result<(), ServerBuildError> {
     for host in &config.allowed_hosts {
         if host != "*" && (host.contains('@') || host.parse::<Authority>().is_err()) {
-            return Err(BuildError::AllowedHost(host.clone()));
+            return Err(ServerBuildError::AllowedHost(host.clone()));
         }
     }
     for origin in &config.allowed_origins {
@@ -148,37 +148,37 @@ fn check(config: &Config) -> Result<(), BuildError> {
             _ => false,
         });
         if !exact {
-            return Err(BuildError::AllowedOrigin(origin.clone()));
+            return Err(ServerBuildError::AllowedOrigin(origin.clone()));
         }
     }
     for (index, token) in config.tokens.iter().enumerate() {
         let secret = &token.secret;
         if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(BuildError::Token(token.principal.clone()));
+            return Err(ServerBuildError::Token(token.principal.clone()));
         }
         let earlier = config.tokens[..index].iter().find(|earlier| earlier.secret == *secret);
         if let Some(earlier) = earlier {
             let (first, second) = (earlier.principal.clone(), token.principal.clone());
-            return Err(BuildError::SameToken(first, second));
+            return Err(ServerBuildError::SameToken(first, second));
         }
     }
     if let MetricsAccess::Token(secret) = &config.metrics
         && (secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()))
     {
-        return Err(BuildError::Token("metrics".to_owned()));
+        return Err(ServerBuildError::Token("metrics".to_owned()));
     }
     let older = Version::SPOKEN.iter().filter(|version| **version < Version::V1_0);
     let older: Vec<_> = older.copied().collect();
     if let Some(off) = config.switched_off.iter().find(|off| !older.contains(&off.version)) {
         let older: Vec<_> = older.iter().map(Version::to_string).collect();
-        return Err(BuildError::SwitchedOff(off.version, older.join(", ")));
+        return Err(ServerBuildError::SwitchedOff(off.version, older.join(", ")));
     }
     let path = config.public_url.as_ref().and_then(|url| url.parse::<Uri>().ok());
     let has_path = path.is_some_and(|url| url.path() != "/");
     let can_be_listed = |one: &CardInterface| *one != CardInterface::Grpc || !has_path;
     let of_agents = config.agent_card_interfaces.values();
     if !of_agents.chain([&config.card_interfaces]).all(|all| all.iter().any(can_be_listed)) {
-        return Err(BuildError::NoInterface);
+        return Err(ServerBuildError::NoInterface);
     }
     let limits = &config.limits;
     for (name, value, least) in [
@@ -188,15 +188,15 @@ fn check(config: &Config) -> Result<(), BuildError> {
         ("limits.requests_per_connection", limits.requests_per_connection as usize, 1),
     ] {
         if value < least {
-            return Err(BuildError::Limit(name, least));
+            return Err(ServerBuildError::Limit(name, least));
         }
     }
     Ok(())
 }
 
 /// A public URL without its final slash, its origin and its authority.
-fn public_url(url: &str) -> Result<(String, String, Authority), BuildError> {
-    let refused = || BuildError::PublicUrl(url.to_owned());
+fn public_url(url: &str) -> Result<(String, String, Authority), ServerBuildError> {
+    let refused = || ServerBuildError::PublicUrl(url.to_owned());
     let uri = url.parse::<Uri>().map_err(|_| refused())?;
     let (Some(scheme @ ("http" | "https")), Some(authority), None) =
         (uri.scheme_str(), uri.authority(), uri.query())

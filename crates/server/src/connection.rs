@@ -39,7 +39,7 @@ use crate::{
     h2_stall::{self, StallTimer},
     server::Server,
     socket::{self, ConnectionState, Socket, Wait},
-    tls::Stream,
+    tls::ServerStream,
 };
 
 /// How HTTP/2 begins, and no request of HTTP/1 does.
@@ -59,13 +59,13 @@ const RESETS: usize = 20;
 /// Makes connections of sockets.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    shared: Arc<Shared>,
+    shared: Arc<ListenerState>,
     tasks: TaskTracker,
 }
 
 /// What all connections of a listener have in common.
 #[derive(Debug)]
-struct Shared {
+struct ListenerState {
     server: Server,
     /// Where the listener is bound.
     bound: IpAddr,
@@ -109,7 +109,7 @@ impl Connections {
         let http1 = http1(&config.limits);
         let http2 = http2(&config.limits, &config.timeouts, tracked);
         let (finish, opened) = (CancellationToken::new(), AtomicU64::new(0));
-        let shared = Shared { server, bound, opened, http1, http2, finish, cut };
+        let shared = ListenerState { server, bound, opened, http1, http2, finish, cut };
         Self { shared: Arc::new(shared), tasks }
     }
 
@@ -211,21 +211,21 @@ fn http2(limits: &Limits, timeouts: &Timeouts, tracked: Tracked) -> http2::Build
     http
 }
 
-impl Shared {
+impl ListenerState {
     fn timeouts(&self) -> &Timeouts {
         &self.server.shared.config.timeouts
     }
 
     /// Finds out what a connection speaks: whether it is HTTP/2.
-    async fn begin(&self, stream: TcpStream) -> io::Result<(Stream, bool)> {
+    async fn begin(&self, stream: TcpStream) -> io::Result<(ServerStream, bool)> {
         if let Some(tls) = &self.server.shared.tls {
             return Box::pin(tls.accept(stream)).await;
         }
         let http2 = is_http2(&stream).await?;
-        Ok((Stream::Plain(stream), http2))
+        Ok((ServerStream::Plain(stream), http2))
     }
 
-    async fn serve_http1(&self, stream: Stream, accepted: Instant) {
+    async fn serve_http1(&self, stream: ServerStream, accepted: Instant) {
         let state = ConnectionState::new(Wait::Head, accepted);
         let (socket, service) = self.ends(stream, &state);
         let handed = Arc::clone(&service.handed);
@@ -238,7 +238,7 @@ impl Shared {
         }
     }
 
-    async fn serve_http2(&self, stream: Stream) {
+    async fn serve_http2(&self, stream: ServerStream) {
         let state = ConnectionState::new(Wait::Request, Instant::now());
         let (socket, service) = self.ends(stream, &state);
         let socket = TokioIo::new(socket.gathering());
@@ -251,7 +251,7 @@ impl Shared {
         Ingress::Socket { bound: self.bound, connection }
     }
 
-    fn ends(&self, stream: Stream, state: &ConnectionState) -> (Socket, Requests) {
+    fn ends(&self, stream: ServerStream, state: &ConnectionState) -> (Socket, Requests) {
         let socket = Socket::new(stream, state.clone(), self.timeouts().stall);
         let (server, ingress) = (self.server.clone(), self.ingress());
         let handed = Handed::default();

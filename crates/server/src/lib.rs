@@ -29,7 +29,7 @@ mod trace;
 
 pub use auth::{Authenticate, Open, Tokens};
 pub use body::Body;
-pub use builder::{BuildError, ServerBuilder};
+pub use builder::{ServerBuildError, ServerBuilder};
 pub use config::{CardInterface, Config, Limits, MetricsAccess, SwitchedOff, Timeouts, Token};
 pub use serve::ServeError;
 pub use server::Server;

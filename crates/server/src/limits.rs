@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// Why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum UnreadBody {
     /// It is larger than the limit, in bytes.
     TooLarge { limit: usize },
     /// It did not arrive in time. HTTP and gRPC have a status for that, the protocol has no error.
@@ -30,18 +30,20 @@ pub(crate) enum Unread {
     NoMemory,
 }
 
-impl From<Unread> for Error {
-    fn from(unread: Unread) -> Self {
+impl From<UnreadBody> for Error {
+    fn from(unread: UnreadBody) -> Self {
         match unread {
-            Unread::TooLarge { limit } => {
+            UnreadBody::TooLarge { limit } => {
                 let text = format!("the body is larger than {limit} bytes");
                 Self::new(ErrorKind::TooLarge, text).with("limit", limit)
             }
-            Unread::TooSlow => {
+            UnreadBody::TooSlow => {
                 Self::new(ErrorKind::InvalidRequest, "the body did not arrive in time")
             }
-            Unread::Broken => Self::new(ErrorKind::Parse, "the body ended before it was complete"),
-            Unread::NoMemory => {
+            UnreadBody::Broken => {
+                Self::new(ErrorKind::Parse, "the body ended before it was complete")
+            }
+            UnreadBody::NoMemory => {
                 let text = "the server's memory limit for requests is reached; try again later";
                 Self::new(ErrorKind::Unavailable, text)
             }
@@ -58,12 +60,12 @@ pub(crate) async fn read_body<B>(
     wait: Duration,
     budget: &Arc<MemoryBudget>,
     payer: impl FnOnce() -> Payer,
-) -> Result<(Bytes, Option<Reservation>), Unread>
+) -> Result<(Bytes, Option<Reservation>), UnreadBody>
 where
     B: Body<Data = Bytes>,
 {
     if body.size_hint().lower() > limit as u64 {
-        return Err(Unread::TooLarge { limit });
+        return Err(UnreadBody::TooLarge { limit });
     }
     let mut body = pin!(body);
     let declared = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
@@ -72,11 +74,11 @@ where
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     loop {
-        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| Unread::TooSlow)?;
-        let Some(frame) = frame.transpose().map_err(|_| Unread::Broken)? else { break };
+        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| UnreadBody::TooSlow)?;
+        let Some(frame) = frame.transpose().map_err(|_| UnreadBody::Broken)? else { break };
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + rest.len() + data.len() > limit {
-            return Err(Unread::TooLarge { limit });
+            return Err(UnreadBody::TooLarge { limit });
         }
         if first.len() + rest.len() + data.len() > budget::SMALL
             && let Some(payer) = payer.take()
@@ -85,7 +87,7 @@ where
             let size = declared.unwrap_or(limit).saturating_mul(BYTES_PER_REQUEST_BYTE);
             let begun = Instant::now();
             let reserved = timeout(wait, budget.quota(payer()).reserve(size)).await;
-            reservation = Some(reserved.map_err(|_| Unread::NoMemory)?);
+            reservation = Some(reserved.map_err(|_| UnreadBody::NoMemory)?);
             // It is not the peer who let us wait.
             deadline += begun.elapsed();
         }
@@ -106,7 +108,7 @@ where
         reservation = budget.try_reserve_small(size);
         if reservation.is_none() {
             let reserved = timeout(wait, budget.reserve_small(size)).await;
-            reservation = Some(reserved.map_err(|_| Unread::NoMemory)?);
+            reservation = Some(reserved.map_err(|_| UnreadBody::NoMemory)?);
         }
     }
     Ok((body, reservation))
@@ -255,7 +257,7 @@ mod tests {
     }
 
     /// Reads a body in a budget of 1 MiB.
-    async fn read<B: Body<Data = Bytes>>(body: B, limit: usize) -> Result<Bytes, Unread> {
+    async fn read<B: Body<Data = Bytes>>(body: B, limit: usize) -> Result<Bytes, UnreadBody> {
         let budget = MemoryBudget::with_small_pool(1 << 20, 1);
         let read = read_body(body, limit, SECOND, &budget, || Payer::Connection(1)).await;
         read.map(|(body, _)| body)
@@ -266,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn a_declared_length_over_the_limit_is_refused_unread() {
         let body = Full::new(Bytes::from_static(b"12345"));
-        assert_eq!(read(body.clone(), 4).await.unwrap_err(), Unread::TooLarge { limit: 4 });
+        assert_eq!(read(body.clone(), 4).await.unwrap_err(), UnreadBody::TooLarge { limit: 4 });
         assert_eq!(read(body, 5).await.unwrap(), "12345");
     }
 
@@ -283,7 +285,7 @@ mod tests {
                 std::task::Poll::Pending
             }
         }
-        assert_eq!(read(Silent, 5).await.unwrap_err(), Unread::TooSlow);
+        assert_eq!(read(Silent, 5).await.unwrap_err(), UnreadBody::TooSlow);
     }
 
     #[tokio::test(start_paused = true)]
@@ -297,7 +299,7 @@ mod tests {
         assert_eq!(first.len(), 230 << 10);
         assert_eq!(
             read(200 << 10).await.unwrap_err(),
-            Unread::NoMemory,
+            UnreadBody::NoMemory,
             "it is us who took too long"
         );
         // An eighth of the budget is for small bodies: four of 8 KiB, and each counts four times.
@@ -305,7 +307,11 @@ mod tests {
         for _ in 0..4 {
             small.push(read(budget::SMALL).await.unwrap());
         }
-        assert_eq!(read(budget::SMALL).await.unwrap_err(), Unread::NoMemory, "small ones count");
+        assert_eq!(
+            read(budget::SMALL).await.unwrap_err(),
+            UnreadBody::NoMemory,
+            "small ones count"
+        );
         drop((small, large));
         assert!(read(200 << 10).await.is_ok());
         assert!(read(budget::SMALL).await.is_ok());
@@ -320,7 +326,7 @@ mod tests {
         let joined = read(pieces(&["ab", "c", "", "de"]), 5).await;
         assert_eq!(joined.unwrap(), "abcde");
         let refused = read(pieces(&["ab", "c", "def"]), 5).await;
-        assert_eq!(refused.unwrap_err(), Unread::TooLarge { limit: 5 });
+        assert_eq!(refused.unwrap_err(), UnreadBody::TooLarge { limit: 5 });
         assert_eq!(read(pieces(&[]), 5).await.unwrap(), "");
     }
 

@@ -53,7 +53,7 @@ struct Calls {
 
 /// One call that was answered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call<'a> {
+pub(crate) struct AnsweredCall<'a> {
     pub(crate) agent: &'a AgentName,
     pub(crate) operation: Operation,
     pub(crate) version: Version,
@@ -114,7 +114,7 @@ impl Metrics {
     }
 
     /// Counts a call. Returns whether it is the first of the day in an old version of its agent.
-    pub(crate) fn called(&self, call: &Call<'_>, error: Option<&Error>) -> bool {
+    pub(crate) fn called(&self, call: &AnsweredCall<'_>, error: Option<&Error>) -> bool {
         self.seconds[call.operation as usize].took(call.took);
         let version = Version::SPOKEN.iter().position(|known| *known == call.version);
         let (Some(calls), Some(version)) = (self.agents.get(call.agent), version) else {

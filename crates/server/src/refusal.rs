@@ -35,11 +35,11 @@ impl Refusal {
     /// The same shape as a REST error, with a reason where the protocol has one.
     pub(crate) fn into_response(self) -> Response<Body> {
         #[derive(Serialize)]
-        struct Document<'a> {
-            error: Status<'a>,
+        struct RefusalDocument<'a> {
+            error: RefusalStatus<'a>,
         }
         #[derive(Serialize)]
-        struct Status<'a> {
+        struct RefusalStatus<'a> {
             code: u16,
             status: &'static str,
             message: &'a str,
@@ -47,13 +47,14 @@ impl Refusal {
             details: Option<Details<'a>>,
         }
         let known = self.kind.map(|kind| Error::new(kind, &self.message));
-        let error = Status {
+        let error = RefusalStatus {
             code: self.status.as_u16(),
             status: name(self.status),
             message: &self.message,
             details: known.as_ref().map(Details),
         };
-        let body = serde_json::to_vec(&Document { error }).expect("a refusal has only string keys");
+        let body =
+            serde_json::to_vec(&RefusalDocument { error }).expect("a refusal has only string keys");
         let mut response = Response::new(Body::whole(body));
         *response.status_mut() = self.status;
         let json = HeaderValue::from_static("application/json");

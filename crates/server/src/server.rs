@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::{Engine, Profile, budget::MemoryBudget, store::Owner};
-use herald_protocol::{AgentCard, AgentName, dialect::Entry};
+use herald_protocol::{AgentCard, AgentName, dialect::EntryPoint};
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
     request::Parts, uri::Authority,
@@ -33,7 +33,7 @@ use crate::{
     metrics::{self, Metrics},
     page,
     refusal::Refusal,
-    routes::{self, Target},
+    routes::{self, RouteTarget},
     tls::Tls,
     trace,
 };
@@ -198,38 +198,38 @@ impl Shared {
         let matched = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
         // Probes come by whatever name their prober has for us.
         match matched.target {
-            Target::Live => return reading(&parts.method).map(|()| health::live()),
-            Target::Ready => {
+            RouteTarget::Live => return reading(&parts.method).map(|()| health::live()),
+            RouteTarget::Ready => {
                 reading(&parts.method)?;
                 return Ok(health::ready(self).await);
             }
-            Target::Root
-            | Target::JsonRpc(_)
-            | Target::Socket
-            | Target::Events
-            | Target::Rest(..)
-            | Target::Card
-            | Target::Metrics => {}
+            RouteTarget::Root
+            | RouteTarget::JsonRpc(_)
+            | RouteTarget::Socket
+            | RouteTarget::Events
+            | RouteTarget::Rest(..)
+            | RouteTarget::Card
+            | RouteTarget::Metrics => {}
         }
         let host = self.guard.host(parts, ingress)?;
-        if matched.target == Target::Metrics {
+        if matched.target == RouteTarget::Metrics {
             reading(&parts.method)?;
             return Ok(metrics::answer(self, parts, ingress).await);
         }
         let agent = matched.agent.map(AgentName::from);
         let profile = self.engine.profile(agent.as_ref()).ok_or_else(Refusal::not_found)?;
         let binding = match matched.target {
-            Target::Rest(..) | Target::Events => Binding::Rest,
-            Target::Socket => Binding::WebSocket,
-            Target::Root
-            | Target::JsonRpc(_)
-            | Target::Card
-            | Target::Live
-            | Target::Ready
-            | Target::Metrics => Binding::JsonRpc,
+            RouteTarget::Rest(..) | RouteTarget::Events => Binding::Rest,
+            RouteTarget::Socket => Binding::WebSocket,
+            RouteTarget::Root
+            | RouteTarget::JsonRpc(_)
+            | RouteTarget::Card
+            | RouteTarget::Live
+            | RouteTarget::Ready
+            | RouteTarget::Metrics => Binding::JsonRpc,
         };
         let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
-        if matched.target == Target::Card {
+        if matched.target == RouteTarget::Card {
             let base = self.base(&exchange, host.as_ref());
             return card_answer(&exchange, profile, &base);
         }
@@ -237,24 +237,31 @@ impl Shared {
         exchange.join(trace::of(&parts.headers));
         let mut response = match (matched.target, &parts.method) {
             (_, &Method::OPTIONS) => cors::preflight(),
-            (Target::Root, &Method::GET | &Method::HEAD) => {
+            (RouteTarget::Root, &Method::GET | &Method::HEAD) => {
                 let base = self.base(&exchange, host.as_ref());
                 self.page(&exchange, profile, &base)
             }
-            (Target::Root, &Method::POST) => jsonrpc::answer(&exchange, Entry::Main, body).await,
-            (Target::JsonRpc(entry), &Method::POST) => {
+            (RouteTarget::Root, &Method::POST) => {
+                jsonrpc::answer(&exchange, EntryPoint::Main, body).await
+            }
+            (RouteTarget::JsonRpc(entry), &Method::POST) => {
                 jsonrpc::answer(&exchange, entry, body).await
             }
-            (Target::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
-            (Target::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
-            (Target::Socket, &Method::GET) => ws::answer(&exchange).await,
-            (Target::Events, &Method::GET) => events::answer(&exchange).await,
-            (Target::Socket | Target::Events, _) => return Err(Refusal::method("GET, OPTIONS")),
-            (Target::Rest(mount, path), method) => {
+            (RouteTarget::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
+            (RouteTarget::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
+            (RouteTarget::Socket, &Method::GET) => ws::answer(&exchange).await,
+            (RouteTarget::Events, &Method::GET) => events::answer(&exchange).await,
+            (RouteTarget::Socket | RouteTarget::Events, _) => {
+                return Err(Refusal::method("GET, OPTIONS"));
+            }
+            (RouteTarget::Rest(mount, path), method) => {
                 let method = if *method == Method::HEAD { &Method::GET } else { method };
                 rest::answer(&exchange, method, mount, path, body).await
             }
-            (Target::Card | Target::Live | Target::Ready | Target::Metrics, _) => {
+            (
+                RouteTarget::Card | RouteTarget::Live | RouteTarget::Ready | RouteTarget::Metrics,
+                _,
+            ) => {
                 return Err(Refusal::not_found());
             }
         };

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use crate::{config::Timeouts, tls::Stream};
+use crate::{config::Timeouts, tls::ServerStream};
 
 /// The time and the bytes for which unread input is discarded after the last response. Closing the
 /// socket with unread input resets the connection, and the peer might not see the response.
@@ -40,7 +40,7 @@ pub(crate) fn prepare(stream: &TcpStream, timeout: Duration) {
 /// A socket that records activity and fails when the peer reads nothing.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: Stream,
+    stream: ServerStream,
     connection: ConnectionState,
     limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
@@ -139,7 +139,7 @@ impl Drop for Busy {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: Stream, connection: ConnectionState, limit: Duration) -> Self {
+    pub(crate) fn new(stream: ServerStream, connection: ConnectionState, limit: Duration) -> Self {
         Self {
             stream,
             connection,

@@ -65,7 +65,7 @@ impl Tls {
     }
 
     /// Makes a connection secret, and says whether it goes on in HTTP/2.
-    pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(Stream, bool)> {
+    pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(ServerStream, bool)> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE {
             // To close on what is unread would take the answer back.
@@ -77,7 +77,7 @@ impl Tls {
         let config = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
         let stream = TlsAcceptor::from(config).accept(stream).await?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok((Stream::Secret(Box::new(stream)), http2))
+        Ok((ServerStream::Secret(Box::new(stream)), http2))
     }
 }
 
@@ -150,12 +150,12 @@ impl fmt::Debug for Tls {
 
 /// A connection, with or without TLS.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum ServerStream {
     Plain(TcpStream),
     Secret(Box<TlsStream<TcpStream>>),
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ServerStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -168,7 +168,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ServerStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

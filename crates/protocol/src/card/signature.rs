@@ -20,7 +20,7 @@ pub const MAX_SIGNATURES: usize = 16;
 
 /// The payload of a signature: the specification can be read in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum SignedForm {
     /// Required members stay although they are empty, and so does what was given explicitly.
     Specified,
     /// Nothing that is empty stays, as the official SDKs have it. Such a signature says nothing about
@@ -54,7 +54,7 @@ pub enum Verdict {
         /// The key.
         key: String,
         /// The payload form that was signed.
-        form: Form,
+        form: SignedForm,
     },
     /// The card has no signature.
     Unsigned,
@@ -82,14 +82,14 @@ pub enum Check {
 }
 
 /// The bytes that a signature of `card` is over, before they are encoded.
-pub fn payload(card: &AgentCard, form: Form) -> Vec<u8> {
+pub fn payload(card: &AgentCard, form: SignedForm) -> Vec<u8> {
     let unsigned = AgentCard { signatures: Vec::new(), ..card.clone() };
     // The canonicalizer takes no text that is JSON already, as open objects are.
     let value = serde_json::from_slice(&json::write(&unsigned));
     let value: Value = value.expect("a card that was written can be read");
     let value = match form {
-        Form::Specified => value,
-        Form::WithoutEmpty => without_empty(value).unwrap_or_default(),
+        SignedForm::Specified => value,
+        SignedForm::WithoutEmpty => without_empty(value).unwrap_or_default(),
     };
     serde_json_canonicalizer::to_vec(&value).expect("a card has string keys and finite numbers")
 }
@@ -108,7 +108,8 @@ pub fn verdict(
     if card.signatures.is_empty() {
         return Verdict::Unsigned;
     }
-    let payloads = [Form::Specified, Form::WithoutEmpty].map(|form| (form, payload(card, form)));
+    let payloads =
+        [SignedForm::Specified, SignedForm::WithoutEmpty].map(|form| (form, payload(card, form)));
     let (mut unknown, mut wrong) = (Vec::new(), None);
     for signature in card.signatures.iter().take(MAX_SIGNATURES) {
         let header = match signature.protected_header() {
@@ -122,7 +123,7 @@ pub fn verdict(
             let input = signing_input(&signature.protected, payload);
             match check(&header, &input, &signature.signature) {
                 Check::Good => return Verdict::Verified { key: header.kid, form: *form },
-                Check::Bad if *form == Form::WithoutEmpty => {
+                Check::Bad if *form == SignedForm::WithoutEmpty => {
                     let reason = format!("the signature of key {:?} is not over it", header.kid);
                     wrong.get_or_insert(reason);
                 }

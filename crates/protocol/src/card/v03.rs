@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::Error,
     json,
-    security::{OAuthFlow, ScopeList, Scopes, SecurityRequirement, SecurityScheme},
+    security::{OAuthFlow, ScopeDescriptions, ScopeList, SecurityRequirement, SecurityScheme},
     validate::null_as_default,
     version::Version,
 };
@@ -99,7 +99,7 @@ struct SkillForm<'a> {
     security_requirements: &'a [SecurityRequirement],
 }
 
-/// Scopes by scheme, without the wrappers of 1.0.
+/// ScopeDescriptions by scheme, without the wrappers of 1.0.
 type RequirementForm<'a> = BTreeMap<&'a str, &'a [String]>;
 
 struct SchemeForm<'a>(&'a SecurityScheme, CardMembers);
@@ -257,7 +257,7 @@ impl Serialize for Flows<'_> {
             token_url: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
             refresh_url: Option<&'a str>,
-            scopes: Option<&'a Scopes>,
+            scopes: Option<&'a ScopeDescriptions>,
         }
         let known = match self.0 {
             Some(OAuthFlow::AuthorizationCode(flow)) => Some((

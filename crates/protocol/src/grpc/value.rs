@@ -16,7 +16,7 @@ use prost::{
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::{
-    open::{Json, Metadata, Writer},
+    open::{Json, JsonWriter, Metadata},
     time::Timestamp,
     validate::Violations,
 };
@@ -29,7 +29,7 @@ const MAX_LEVELS: usize = 128;
 
 /// A `google.protobuf.Struct` or a `google.protobuf.Value` in its encoded form.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Open(Vec<u8>);
+pub struct ValueBytes(Vec<u8>);
 
 /// Reason why an open value is refused.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ impl From<DecodeError> for WireError {
 }
 
 /// Keeps every field as it came, so that the next reader sees what the sender wrote.
-impl prost::Message for Open {
+impl prost::Message for ValueBytes {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         buf.put_slice(&self.0);
     }
@@ -102,14 +102,18 @@ impl prost::Message for Open {
 }
 
 /// Reads an open object; a fault is noted under `field`.
-pub(super) fn open(object: Option<Open>, field: &str, at: &mut Violations<'_>) -> Option<Metadata> {
+pub(super) fn open(
+    object: Option<ValueBytes>,
+    field: &str,
+    at: &mut Violations<'_>,
+) -> Option<Metadata> {
     let object = object?;
     let read = transcode(&object.0, field, at, read_struct);
     Some(read.into_object().unwrap_or_default())
 }
 
 /// Reads any JSON value. One without content is `null`; a fault is noted under `field`.
-pub(super) fn value(value: &Open, field: &str, at: &mut Violations<'_>) -> Json {
+pub(super) fn value(value: &ValueBytes, field: &str, at: &mut Violations<'_>) -> Json {
     transcode(&value.0, field, at, read_value)
 }
 
@@ -117,9 +121,9 @@ fn transcode(
     bytes: &[u8],
     field: &str,
     at: &mut Violations<'_>,
-    read: fn(&[u8], &mut Writer, usize) -> Result<(), WireError>,
+    read: fn(&[u8], &mut JsonWriter, usize) -> Result<(), WireError>,
 ) -> Json {
-    let mut writer = Writer::with_capacity(bytes.len());
+    let mut writer = JsonWriter::with_capacity(bytes.len());
     match read(bytes, &mut writer, MAX_LEVELS) {
         Ok(()) => writer.finish(),
         Err(fault) => {
@@ -129,7 +133,7 @@ fn transcode(
     }
 }
 
-fn read_value(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), WireError> {
+fn read_value(mut bytes: &[u8], writer: &mut JsonWriter, levels: usize) -> Result<(), WireError> {
     let mut last = None;
     while !bytes.is_empty() {
         let (tag, wire_type) = decode_key(&mut bytes)?;
@@ -149,7 +153,7 @@ fn read_value(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<()
     Ok(())
 }
 
-fn read_struct(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), WireError> {
+fn read_struct(mut bytes: &[u8], writer: &mut JsonWriter, levels: usize) -> Result<(), WireError> {
     let levels = levels.checked_sub(1).ok_or(WireError::Depth)?;
     let object = writer.begin_object();
     while !bytes.is_empty() {
@@ -173,7 +177,7 @@ fn read_struct(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(
     Ok(())
 }
 
-fn read_list(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), WireError> {
+fn read_list(mut bytes: &[u8], writer: &mut JsonWriter, levels: usize) -> Result<(), WireError> {
     let levels = levels.checked_sub(1).ok_or(WireError::Depth)?;
     let array = writer.begin_array();
     while !bytes.is_empty() {
@@ -216,7 +220,7 @@ fn field<'a>(tag: u32, wire_type: WireType, bytes: &mut &'a [u8]) -> Result<Fiel
 }
 
 /// A double as JSON writes it: without a fraction where it has none.
-fn write_number(number: f64, writer: &mut Writer) -> Result<(), WireError> {
+fn write_number(number: f64, writer: &mut JsonWriter) -> Result<(), WireError> {
     if number.fract() == 0.0 && number.abs() <= EXACT {
         writer.number(number as i64);
     } else {
@@ -226,19 +230,19 @@ fn write_number(number: f64, writer: &mut Writer) -> Result<(), WireError> {
 }
 
 /// Writes an open object.
-pub(super) fn object(metadata: &Metadata) -> Open {
+pub(super) fn object(metadata: &Metadata) -> ValueBytes {
     let mut out = Vec::with_capacity(metadata.as_str().len() * 2);
     let mut json = serde_json::Deserializer::from_str(metadata.as_str());
     json.deserialize_map(StructFields(&mut out)).expect("canonical JSON can be read");
-    Open(out)
+    ValueBytes(out)
 }
 
 /// Writes any JSON value.
-pub(super) fn wire(value: &Json) -> Open {
+pub(super) fn wire(value: &Json) -> ValueBytes {
     let mut out = Vec::with_capacity(value.as_str().len() * 2);
     let mut json = serde_json::Deserializer::from_str(value.as_str());
     Encode(&mut out).deserialize(&mut json).expect("canonical JSON can be read");
-    Open(out)
+    ValueBytes(out)
 }
 
 /// Begins a message inside another one. One byte is kept for its length.

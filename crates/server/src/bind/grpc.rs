@@ -13,7 +13,7 @@ use bytes::Bytes;
 use herald_engine::{Caller, Subscription, budget::Reservation, store::Owner};
 use herald_protocol::{
     AgentName, Error, ErrorKind, Request, TenantId,
-    grpc::{Service, status::Status},
+    grpc::{Service, status::RpcStatus},
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header,
@@ -32,7 +32,7 @@ use crate::{
     },
     body::Body,
     guard::Ingress,
-    limits::{KeyedPermit, Unread},
+    limits::{KeyedPermit, UnreadBody},
     refusal::Refusal,
     server::Shared,
     trace,
@@ -69,11 +69,13 @@ impl From<Error> for GrpcFailure {
     }
 }
 
-impl From<Unread> for GrpcFailure {
-    fn from(unread: Unread) -> Self {
+impl From<UnreadBody> for GrpcFailure {
+    fn from(unread: UnreadBody) -> Self {
         match unread {
-            Unread::TooSlow => Self::Plain(DEADLINE_EXCEEDED, "the message did not arrive in time"),
-            Unread::TooLarge { .. } | Unread::Broken | Unread::NoMemory => {
+            UnreadBody::TooSlow => {
+                Self::Plain(DEADLINE_EXCEEDED, "the message did not arrive in time")
+            }
+            UnreadBody::TooLarge { .. } | UnreadBody::Broken | UnreadBody::NoMemory => {
                 Self::Error(unread.into())
             }
         }
@@ -320,9 +322,9 @@ fn success() -> HeaderMap {
 /// How a call that failed ends.
 fn trailers(failure: &GrpcFailure) -> HeaderMap {
     let status = match failure {
-        GrpcFailure::Error(error) => Status::from(error),
+        GrpcFailure::Error(error) => RpcStatus::from(error),
         GrpcFailure::Plain(code, message) => {
-            Status { code: *code, message: (*message).to_owned(), details: Vec::new() }
+            RpcStatus { code: *code, message: (*message).to_owned(), details: Vec::new() }
         }
     };
     let mut trailers = HeaderMap::from_iter([(STATUS, HeaderValue::from(status.code))]);

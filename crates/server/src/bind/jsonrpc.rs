@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use herald_protocol::{
     Dialect, Error, ErrorKind, MissingVersion, Operation, Request,
-    dialect::{self, Entry},
+    dialect::{self, EntryPoint},
     jsonrpc::{self, RequestId},
 };
 use http::{HeaderValue, Response, StatusCode, header};
@@ -19,7 +19,7 @@ use crate::{
     },
     body::Body,
     guard,
-    limits::Unread,
+    limits::UnreadBody,
     refusal::Refusal,
 };
 
@@ -34,7 +34,7 @@ pub(crate) struct JsonRpcFailure {
 
 /// Answers a request at `entry`. The order of the checks is the one every conformance suite accepts: parse,
 /// envelope, method, version, parameters, capability, semantics.
-pub(crate) async fn answer<B>(exchange: &Exchange<'_>, entry: Entry, body: B) -> Response<Body>
+pub(crate) async fn answer<B>(exchange: &Exchange<'_>, entry: EntryPoint, body: B) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -52,11 +52,11 @@ where
     }
     let (body, reservation) = match exchange.read_body(&caller, body, 0).await {
         Ok(read) => read,
-        Err(Unread::TooSlow) => return too_slow(),
+        Err(UnreadBody::TooSlow) => return too_slow(),
         Err(unread) => {
             let mut response =
                 refuse(exchange, entry, &RequestId::null(), Error::from(unread).into());
-            if matches!(unread, Unread::TooLarge { .. }) {
+            if matches!(unread, UnreadBody::TooLarge { .. }) {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }
@@ -94,7 +94,7 @@ where
 /// Decodes one call, of HTTP or of a session.
 pub(crate) fn decode(
     exchange: &Exchange<'_>,
-    entry: Entry,
+    entry: EntryPoint,
     policy: MissingVersion,
     method: &str,
     params: Option<&[u8]>,
@@ -131,7 +131,7 @@ impl JsonRpcFailure {
     pub(crate) fn encode(
         self,
         exchange: &Exchange<'_>,
-        entry: Entry,
+        entry: EntryPoint,
         call: &RequestId,
     ) -> (Vec<u8>, ErrorKind, Dialect) {
         let error = exchange.explain(self.error);
@@ -139,8 +139,8 @@ impl JsonRpcFailure {
         let dialect = self.dialect.unwrap_or_else(|| match (exchange.version(), entry) {
             (Some(version), _) if version.starts_with("0.") => Dialect::V03,
             (Some(version), _) if !version.is_empty() => Dialect::V1,
-            (Some(_) | None, Entry::Main) => Dialect::V03,
-            (Some(_) | None, Entry::V01) => Dialect::V01,
+            (Some(_) | None, EntryPoint::Main) => Dialect::V03,
+            (Some(_) | None, EntryPoint::V01) => Dialect::V01,
         });
         (dialect.encode_error(call, &error), error.kind, dialect)
     }
@@ -155,38 +155,14 @@ pub(crate) fn too_slow() -> Response<Body> {
 
 fn refuse(
     exchange: &Exchange<'_>,
-    entry: Entry,
+    entry: EntryPoint,
     call: &RequestId,
     failure: JsonRpcFailure,
 ) -> Response<Body> {
     let streams = failure.streams;
     let (body, kind, dialect) = failure.encode(exchange, entry, call);
-    let status = match kind {
-        ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ErrorKind::Forbidden => StatusCode::FORBIDDEN,
-        ErrorKind::LimitExceeded => StatusCode::TOO_MANY_REQUESTS,
-        // All other errors are errors of JSON-RPC, which HTTP delivers with 200.
-        ErrorKind::Parse
-        | ErrorKind::InvalidRequest
-        | ErrorKind::MethodNotFound
-        | ErrorKind::InvalidParams
-        | ErrorKind::Internal
-        | ErrorKind::TaskNotFound
-        | ErrorKind::TaskNotCancelable
-        | ErrorKind::PushNotificationNotSupported
-        | ErrorKind::UnsupportedOperation
-        | ErrorKind::StreamingNotSupported
-        | ErrorKind::TaskEnded
-        | ErrorKind::ContentTypeNotSupported
-        | ErrorKind::InvalidAgentResponse
-        | ErrorKind::ExtendedAgentCardNotConfigured
-        | ErrorKind::ExtensionSupportRequired
-        | ErrorKind::VersionNotSupported
-        | ErrorKind::AgentUnavailable
-        | ErrorKind::IdempotencyConflict
-        | ErrorKind::TooLarge
-        | ErrorKind::Unavailable => StatusCode::OK,
-    };
+    let status = StatusCode::from_u16(kind.codes().json_rpc_http);
+    let status = status.expect("the error table has statuses of HTTP");
     let mut response = match dialect {
         Dialect::V03 | Dialect::V01 if streams => sse::refusal(status, &body),
         Dialect::V1 | Dialect::V03 | Dialect::V03Rest | Dialect::V01 => {

@@ -18,7 +18,7 @@ use crate::{
     },
     body::Body,
     guard,
-    limits::Unread,
+    limits::UnreadBody,
     refusal::Refusal,
     routes::Mount,
 };
@@ -85,11 +85,11 @@ impl From<Error> for RestFailure {
     }
 }
 
-impl From<Unread> for RestFailure {
-    fn from(unread: Unread) -> Self {
+impl From<UnreadBody> for RestFailure {
+    fn from(unread: UnreadBody) -> Self {
         match unread {
-            Unread::TooSlow => Self::TooSlow,
-            Unread::TooLarge { .. } | Unread::Broken | Unread::NoMemory => {
+            UnreadBody::TooSlow => Self::TooSlow,
+            UnreadBody::TooLarge { .. } | UnreadBody::Broken | UnreadBody::NoMemory => {
                 Self::Error(unread.into())
             }
         }
@@ -126,7 +126,7 @@ where
 pub(crate) fn refuse(exchange: &Exchange<'_>, dialect: Dialect, error: Error) -> Response<Body> {
     let error = exchange.explain(error);
     let status = StatusCode::from_u16(error.kind.codes().http);
-    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = status.expect("the error table has statuses of HTTP");
     let mut response = respond(status, content_type(dialect), dialect.encode_status(&error));
     exchange.mark(response.headers_mut(), error.kind);
     if error.kind == ErrorKind::TooLarge {

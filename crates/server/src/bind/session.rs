@@ -15,7 +15,7 @@ use bytes::Bytes;
 use herald_engine::budget::{BYTES_PER_REQUEST_BYTE, Payer, Quota, Reservation};
 use herald_protocol::{
     AgentName, Error, ErrorKind, MissingVersion,
-    dialect::Entry,
+    dialect::EntryPoint,
     jsonrpc::{self, RequestId},
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
 };
@@ -52,7 +52,7 @@ const WAITING_MESSAGES: usize = 32;
 const QUEUE_CALLS: usize = 256;
 
 /// Servers of 0.1 had these connections, so the methods it shares with 0.3 are its own here.
-const ENTRY: Entry = Entry::V01;
+const ENTRY: EntryPoint = EntryPoint::V01;
 
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -70,20 +70,20 @@ const PARAMETERS: [&str; 7] = [
 /// The calls of one session. Dropping it gives all of them up; their tasks go on.
 #[derive(Debug)]
 pub(crate) struct Session {
-    talk: Arc<Talk>,
+    talk: Arc<SessionState>,
     calls: JoinSet<()>,
 }
 
 /// What there is to write.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
-    messages: mpsc::Receiver<Waiting>,
-    open: Arc<Mutex<Open>>,
+pub(crate) struct SessionOutput {
+    messages: mpsc::Receiver<OutputMessage>,
+    open: Arc<Mutex<OpenCalls>>,
 }
 
 /// A message that counts against the buffer until it is written.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct OutputMessage {
     pub(crate) text: Bytes,
     _buffered: OwnedSemaphorePermit,
     /// The reservation of its memory, if it is a large event.
@@ -92,7 +92,7 @@ pub(crate) struct Waiting {
 
 /// What all calls of a session have in common.
 #[derive(Debug)]
-struct Talk {
+struct SessionState {
     server: Server,
     /// What the connection began with: who is calling, and in which version.
     parts: Parts,
@@ -105,8 +105,8 @@ struct Talk {
     queue: Arc<Semaphore>,
     /// What the smallest of them counts as.
     least: usize,
-    open: Arc<Mutex<Open>>,
-    messages: mpsc::Sender<Waiting>,
+    open: Arc<Mutex<OpenCalls>>,
+    messages: mpsc::Sender<OutputMessage>,
     buffer: Arc<Semaphore>,
     /// What calls may take up until they are stored.
     uploads: Arc<Quota>,
@@ -114,7 +114,7 @@ struct Talk {
 
 /// The calls that have not been answered.
 #[derive(Debug)]
-struct Open {
+struct OpenCalls {
     calls: HashMap<RequestId, CancellationToken>,
     /// Since when it was so.
     since: Instant,
@@ -122,7 +122,7 @@ struct Open {
 
 /// A call as it was read.
 #[derive(Debug)]
-struct Asked {
+struct SessionCall {
     /// `None` if it is not to be answered.
     id: Option<RequestId>,
     method: String,
@@ -140,16 +140,16 @@ impl Session {
         agent: Option<AgentName>,
         binding: Binding,
         ingress: Ingress,
-    ) -> (Self, Outgoing) {
+    ) -> (Self, SessionOutput) {
         let (messages, waiting) = mpsc::channel(WAITING_MESSAGES);
         let at_once = server.shared.config.limits.requests_per_connection as usize;
-        let open = Open { calls: HashMap::new(), since: Instant::now() };
+        let open = OpenCalls { calls: HashMap::new(), since: Instant::now() };
         let open = Arc::new(Mutex::new(open));
         let least = server.shared.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
         let least = least.max(1);
         let uploads = Payer::Connection(ingress.connection());
         let uploads = server.shared.engine.requests().quota(uploads);
-        let talk = Talk {
+        let talk = SessionState {
             server,
             parts: lasting(parts),
             agent,
@@ -164,7 +164,7 @@ impl Session {
             uploads,
         };
         let session = Self { talk: Arc::new(talk), calls: JoinSet::new() };
-        (session, Outgoing { messages: waiting, open })
+        (session, SessionOutput { messages: waiting, open })
     }
 
     /// Takes one message. A call waits for its turn while too many are under way; only when too
@@ -178,7 +178,7 @@ impl Session {
         if call.method == jsonrpc::CANCEL_REQUEST {
             return self.talk.cancel(&call).await;
         }
-        let asked = Asked {
+        let asked = SessionCall {
             id: (!call.is_notification).then_some(call.id),
             method: call.method.into_owned(),
             params: call.params.map(|params| text.slice_ref(params.get().as_bytes())),
@@ -209,14 +209,14 @@ impl Session {
     }
 }
 
-impl Outgoing {
+impl SessionOutput {
     /// The next message, or `None` once the session is gone.
-    pub(crate) async fn next(&mut self) -> Option<Waiting> {
+    pub(crate) async fn next(&mut self) -> Option<OutputMessage> {
         self.messages.recv().await
     }
 
     /// The next message, if it is there.
-    pub(crate) fn next_now(&mut self) -> Option<Waiting> {
+    pub(crate) fn next_now(&mut self) -> Option<OutputMessage> {
         self.messages.try_recv().ok()
     }
 
@@ -227,10 +227,10 @@ impl Outgoing {
     }
 }
 
-impl Talk {
+impl SessionState {
     async fn answer(
         self: Arc<Self>,
-        asked: Asked,
+        asked: SessionCall,
         queued: OwnedSemaphorePermit,
         given_up: CancellationToken,
     ) {
@@ -275,7 +275,7 @@ impl Talk {
     /// Passes a call to the engine. The error is the encoded response.
     async fn call(
         &self,
-        asked: Asked,
+        asked: SessionCall,
         reservation: Option<Reservation>,
         request: Uuid,
     ) -> Result<EncodedReply, Vec<u8>> {
@@ -307,7 +307,7 @@ impl Talk {
     }
 
     /// Gives up the call that is named, if it is still under way.
-    async fn cancel(&self, call: &jsonrpc::Call<'_>) {
+    async fn cancel(&self, call: &jsonrpc::JsonRpcCall<'_>) {
         match jsonrpc::read_cancel(call.params) {
             Ok(id) => {
                 if let Some(given_up) = lock(&self.open).calls.get(&id) {
@@ -368,7 +368,7 @@ impl Talk {
         // Nobody writes any more: the connection has ended, and this call with it.
         let _ = self
             .messages
-            .send(Waiting { text, _buffered: buffered, _reservation: reservation })
+            .send(OutputMessage { text, _buffered: buffered, _reservation: reservation })
             .await;
     }
 
@@ -394,7 +394,7 @@ impl Talk {
 
 /// Writes frames as responses to one call.
 struct SessionWriter<'a> {
-    session: &'a Talk,
+    session: &'a SessionState,
     id: &'a RequestId,
 }
 
@@ -408,7 +408,7 @@ impl FrameWriter for SessionWriter<'_> {
     }
 }
 
-fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+fn lock(open: &Mutex<OpenCalls>) -> MutexGuard<'_, OpenCalls> {
     open.lock().expect("nothing panics while it holds this lock")
 }
 

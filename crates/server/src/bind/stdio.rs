@@ -13,7 +13,7 @@ use tokio::{
 use crate::{
     bind::{
         Binding,
-        session::{Outgoing, Session},
+        session::{Session, SessionOutput},
     },
     guard::Ingress,
     serve::ServeError,
@@ -24,7 +24,7 @@ use crate::{
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Why nothing more is read.
-enum End {
+enum InputEnd {
     /// The input has ended.
     Input,
     /// Nobody reads the output any more.
@@ -35,12 +35,12 @@ enum End {
 
 /// One line of the input.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+enum InputLine {
     Whole(Bytes),
     TooLong,
 }
 
-struct Lines<R> {
+struct InputLines<R> {
     input: BufReader<R>,
     limit: usize,
 }
@@ -62,7 +62,7 @@ impl Server {
         engine.start_work().await.map_err(ServeError::Engine)?;
         let patience = self.shared.config.timeouts.stop;
         let mut lines =
-            Lines { input: BufReader::new(input), limit: self.shared.config.limits.body };
+            InputLines { input: BufReader::new(input), limit: self.shared.config.limits.body };
         // The endpoint that programs of this kind had from the beginning.
         let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
         let (mut session, outgoing) =
@@ -70,15 +70,15 @@ impl Server {
         let mut stop = pin!(stop);
         let mut writing = pin!(write(output, outgoing));
         let end = tokio::select! {
-            () = read(&mut lines, &mut session) => End::Input,
-            _ = writing.as_mut() => End::Output,
-            () = stop.as_mut() => End::Stop,
+            () = read(&mut lines, &mut session) => InputEnd::Input,
+            _ = writing.as_mut() => InputEnd::Output,
+            () = stop.as_mut() => InputEnd::Stop,
         };
         let deadline = Instant::now() + patience;
         let written = match end {
-            End::Output => true,
-            End::Stop => false,
-            End::Input => tokio::select! {
+            InputEnd::Output => true,
+            InputEnd::Stop => false,
+            InputEnd::Input => tokio::select! {
                 _ = timeout_at(deadline, session.finish()) => false,
                 _ = writing.as_mut() => true,
                 () = stop => false,
@@ -104,11 +104,11 @@ impl Server {
 }
 
 /// Has the session take line after line until there are no more.
-async fn read(lines: &mut Lines<impl AsyncRead + Unpin>, session: &mut Session) {
+async fn read(lines: &mut InputLines<impl AsyncRead + Unpin>, session: &mut Session) {
     loop {
         match lines.next().await {
-            Ok(Some(Line::Whole(text))) => session.take(text).await,
-            Ok(Some(Line::TooLong)) => {
+            Ok(Some(InputLine::Whole(text))) => session.take(text).await,
+            Ok(Some(InputLine::TooLong)) => {
                 let text = format!("the line is larger than {} bytes", lines.limit);
                 let error = Error::new(ErrorKind::TooLarge, text).with("limit", lines.limit);
                 session.refuse(error).await;
@@ -123,7 +123,7 @@ async fn read(lines: &mut Lines<impl AsyncRead + Unpin>, session: &mut Session) 
 }
 
 /// Writes what the session has to say until it is gone.
-async fn write(output: impl AsyncWrite + Unpin, mut outgoing: Outgoing) -> io::Result<()> {
+async fn write(output: impl AsyncWrite + Unpin, mut outgoing: SessionOutput) -> io::Result<()> {
     let mut output = BufWriter::new(output);
     while let Some(first) = outgoing.next().await {
         let mut next = Some(first);
@@ -137,9 +137,9 @@ async fn write(output: impl AsyncWrite + Unpin, mut outgoing: Outgoing) -> io::R
     Ok(())
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> InputLines<R> {
     /// The next line that holds anything. What is over the limit is passed over as it comes.
-    async fn next(&mut self) -> io::Result<Option<Line>> {
+    async fn next(&mut self) -> io::Result<Option<InputLine>> {
         let (mut line, mut skipping) = (Vec::new(), false);
         loop {
             let available = self.input.fill_buf().await?;
@@ -158,10 +158,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 continue;
             }
             if std::mem::take(&mut skipping) {
-                return Ok(Some(Line::TooLong));
+                return Ok(Some(InputLine::TooLong));
             }
             if !line.trim_ascii().is_empty() {
-                return Ok(Some(Line::Whole(line.into())));
+                return Ok(Some(InputLine::Whole(line.into())));
             }
             if over {
                 return Ok(None);
@@ -177,11 +177,11 @@ mod tests {
 
     async fn lines(input: &[u8], buffer: usize) -> Vec<Option<String>> {
         let input = BufReader::with_capacity(buffer, input);
-        let (mut lines, mut found) = (Lines { input, limit: 5 }, Vec::new());
+        let (mut lines, mut found) = (InputLines { input, limit: 5 }, Vec::new());
         while let Some(line) = lines.next().await.unwrap() {
             found.push(match line {
-                Line::Whole(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
-                Line::TooLong => None,
+                InputLine::Whole(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
+                InputLine::TooLong => None,
             });
         }
         found

@@ -5,7 +5,7 @@ use herald_protocol::{ContextId, Dialect, Error, Operation, Request, TaskId, Tra
 use http::header;
 use tracing::Span;
 
-use crate::{bind::Exchange, metrics::Call, trace};
+use crate::{bind::Exchange, metrics::AnsweredCall, trace};
 
 impl Exchange<'_> {
     /// Makes the request part of its caller's trace or, without one, the root of its own.
@@ -55,7 +55,7 @@ impl Exchange<'_> {
         let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
         let (agent, version, binding) = (&profile.name, dialect.version(), self.binding);
         let took = self.begun.elapsed();
-        let call = Call { agent, operation, version, binding, took };
+        let call = AnsweredCall { agent, operation, version, binding, took };
         let first = self.shared.metrics.called(&call, error);
         if first {
             let client = self.parts.headers.get(header::USER_AGENT);

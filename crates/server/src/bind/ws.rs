@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     bind::{
         Binding, Exchange, rest,
-        session::{Outgoing, Session, Waiting},
+        session::{OutputMessage, Session, SessionOutput},
     },
     body::Body,
     config::Timeouts,
@@ -76,7 +76,7 @@ pub(crate) struct Upgrade {
 
 /// How a socket came to its end.
 #[derive(Debug)]
-enum End {
+enum SocketEnd {
     /// The peer has closed it, or is not there any more.
     Gone,
     /// Everything is written.
@@ -85,7 +85,7 @@ enum End {
     Close(CloseCode, &'static str),
 }
 
-type Stream = Metered<TokioIo<hyper::upgrade::Upgraded>>;
+type MeteredStream = Metered<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// Answers the handshake.
 pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
@@ -170,7 +170,7 @@ impl Upgrade {
     ) {
         let Ok(upgraded) = self.upgraded.await else { return };
         let config = &server.shared.config;
-        let meter = Arc::new(Meter::new(server.clone()));
+        let meter = Arc::new(UploadMeter::new(server.clone()));
         let stream = Metered { stream: TokioIo::new(upgraded), meter: Arc::clone(&meter) };
         let limit = Some(config.limits.body);
         let framing = WebSocketConfig::default()
@@ -199,14 +199,16 @@ impl Upgrade {
                     };
                     let ((), end) = tokio::join!(answered, writing);
                     match end {
-                        End::Written => End::Close(CloseCode::Away, "the server is shutting down"),
-                        End::Gone | End::Close(..) => end,
+                        SocketEnd::Written => {
+                            SocketEnd::Close(CloseCode::Away, "the server is shutting down")
+                        }
+                        SocketEnd::Gone | SocketEnd::Close(..) => end,
                     }
                 }
             }
         };
         tracing::debug!(?end, "a WebSocket ends");
-        if let End::Close(code, reason) = end {
+        if let SocketEnd::Close(code, reason) = end {
             if code == CloseCode::Size {
                 state.leave_unread();
             }
@@ -221,10 +223,10 @@ impl Upgrade {
 
 /// Has the session take what the peer sends.
 async fn read(
-    stream: &mut SplitStream<WebSocketStream<Stream>>,
+    stream: &mut SplitStream<WebSocketStream<MeteredStream>>,
     session: &mut Session,
-    meter: &Meter,
-) -> End {
+    meter: &UploadMeter,
+) -> SocketEnd {
     while let Some(message) = stream.next().await {
         let text = match message {
             Ok(Message::Text(text)) => Bytes::from(text),
@@ -241,45 +243,45 @@ async fn read(
         session.take(text).await;
         meter.resume();
     }
-    End::Gone
+    SocketEnd::Gone
 }
 
 /// Writes what the session has to say, and shows that we live.
 async fn write(
-    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
-    mut outgoing: Outgoing,
-    meter: &Meter,
+    sink: &mut SplitSink<WebSocketStream<MeteredStream>, Message>,
+    mut outgoing: SessionOutput,
+    meter: &UploadMeter,
     timeouts: &Timeouts,
-) -> End {
+) -> SocketEnd {
     let mut beat = interval_at(Instant::now() + timeouts.keep_alive, timeouts.keep_alive);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let written = tokio::select! {
             waiting = outgoing.next() => match waiting {
                 Some(waiting) => write_all(sink, waiting, &mut outgoing).await,
-                None => return End::Written,
+                None => return SocketEnd::Written,
             },
             _ = beat.tick() => {
                 if let Some(end) = meter.overdue(timeouts) {
                     return end;
                 }
                 if outgoing.idle_since().is_some_and(|since| since.elapsed() >= timeouts.idle) {
-                    return End::Close(CloseCode::Normal, "nothing was asked for a long time");
+                    return SocketEnd::Close(CloseCode::Normal, "nothing was asked for a long time");
                 }
                 sink.send(Message::Ping(Bytes::new())).await
             }
         };
         if written.is_err() {
-            return End::Gone;
+            return SocketEnd::Gone;
         }
     }
 }
 
 /// Writes one message and those that are there as well, and flushes once.
 async fn write_all(
-    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
-    first: Waiting,
-    outgoing: &mut Outgoing,
+    sink: &mut SplitSink<WebSocketStream<MeteredStream>, Message>,
+    first: OutputMessage,
+    outgoing: &mut SessionOutput,
 ) -> tungstenite::Result<()> {
     let mut next = Some(first);
     while let Some(waiting) = next {
@@ -301,8 +303,8 @@ async fn write_all(
 
 /// Says goodbye, and waits until the peer has.
 async fn close(
-    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
-    stream: &mut SplitStream<WebSocketStream<Stream>>,
+    sink: &mut SplitSink<WebSocketStream<MeteredStream>, Message>,
+    stream: &mut SplitStream<WebSocketStream<MeteredStream>>,
     code: CloseCode,
     reason: &'static str,
 ) {
@@ -316,19 +318,19 @@ async fn close(
 #[derive(Debug)]
 struct Metered<S> {
     stream: S,
-    meter: Arc<Meter>,
+    meter: Arc<UploadMeter>,
 }
 
 /// What a peer is sending, which has a place among all bodies on their way in and takes only so
 /// long, and when it was last heard of.
 #[derive(Debug)]
-struct Meter {
+struct UploadMeter {
     server: Server,
-    arriving: Mutex<Arriving>,
+    arriving: Mutex<UploadState>,
 }
 
 #[derive(Debug)]
-struct Arriving {
+struct UploadState {
     /// Bytes of the message that is arriving, and those of them that are reserved.
     bytes: usize,
     reserved: usize,
@@ -342,15 +344,15 @@ struct Arriving {
     paused: bool,
 }
 
-impl Meter {
+impl UploadMeter {
     fn new(server: Server) -> Self {
         let (bytes, reserved, since) = (0, 0, None);
         let (refused, unanswered, paused) = (false, 0, false);
-        let arriving = Arriving { bytes, reserved, since, refused, unanswered, paused };
+        let arriving = UploadState { bytes, reserved, since, refused, unanswered, paused };
         Self { server, arriving: Mutex::new(arriving) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arriving> {
+    fn lock(&self) -> MutexGuard<'_, UploadState> {
         self.arriving.lock().expect("nothing panics while it holds this lock")
     }
 
@@ -407,32 +409,37 @@ impl Meter {
     }
 
     /// Whether the peer has been silent or slow for too long. It is asked before each ping.
-    fn overdue(&self, timeouts: &Timeouts) -> Option<End> {
+    fn overdue(&self, timeouts: &Timeouts) -> Option<SocketEnd> {
         let mut arriving = self.lock();
         if arriving.paused {
             return None;
         }
         if arriving.unanswered >= PINGS {
-            return Some(End::Gone);
+            return Some(SocketEnd::Gone);
         }
         arriving.unanswered += 1;
         let slow = arriving.since.is_some_and(|since| since.elapsed() > timeouts.body);
-        slow.then_some(End::Close(CloseCode::Policy, "the message did not arrive in time"))
+        slow.then_some(SocketEnd::Close(CloseCode::Policy, "the message did not arrive in time"))
     }
 
     /// What a failed read means for the peer.
-    fn fault(&self, error: &tungstenite::Error) -> End {
+    fn fault(&self, error: &tungstenite::Error) -> SocketEnd {
         use tungstenite::Error;
         if self.lock().refused {
-            return End::Close(CloseCode::Again, "too much is being sent to this server right now");
+            return SocketEnd::Close(
+                CloseCode::Again,
+                "too much is being sent to this server right now",
+            );
         }
         match error {
-            Error::Capacity(_) => End::Close(CloseCode::Size, "the message is too large"),
-            Error::Utf8(_) => End::Close(CloseCode::Invalid, "text must be UTF-8"),
+            Error::Capacity(_) => SocketEnd::Close(CloseCode::Size, "the message is too large"),
+            Error::Utf8(_) => SocketEnd::Close(CloseCode::Invalid, "text must be UTF-8"),
             Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => {
-                End::Gone
+                SocketEnd::Gone
             }
-            Error::Protocol(_) => End::Close(CloseCode::Protocol, "that is no WebSocket frame"),
+            Error::Protocol(_) => {
+                SocketEnd::Close(CloseCode::Protocol, "that is no WebSocket frame")
+            }
             Error::ConnectionClosed
             | Error::AlreadyClosed
             | Error::Io(_)
@@ -441,12 +448,12 @@ impl Meter {
             | Error::AttackAttempt
             | Error::Url(_)
             | Error::Http(_)
-            | Error::HttpFormat(_) => End::Gone,
+            | Error::HttpFormat(_) => SocketEnd::Gone,
         }
     }
 }
 
-impl Drop for Meter {
+impl Drop for UploadMeter {
     fn drop(&mut self) {
         let reserved = self.lock().reserved;
         self.server.shared.bodies.add_permits(reserved);

@@ -28,13 +28,13 @@ pub(super) const SERVICE: &str = "grpc.health.v1.Health";
 const EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Request {
+struct HealthRequest {
     #[prost(string, tag = "1")]
     service: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Answer {
+struct HealthResponse {
     #[prost(enumeration = "Serving", tag = "1")]
     status: i32,
 }
@@ -54,7 +54,7 @@ impl Serving {
     }
 
     fn encode(self) -> Vec<u8> {
-        Answer { status: self as i32 }.encode_to_vec()
+        HealthResponse { status: self as i32 }.encode_to_vec()
     }
 }
 
@@ -71,7 +71,7 @@ where
     }
     let shared = exchange.shared;
     let anybody = Caller::anonymous(TenantId::default());
-    let request = Request::decode(read(exchange, &anybody, body).await?.0);
+    let request = HealthRequest::decode(read(exchange, &anybody, body).await?.0);
     let request = request.map_err(|fault| Error::new(ErrorKind::Parse, fault))?;
     let name = request.service.as_str();
     let known = name.is_empty() || Service::ALL.into_iter().any(|service| service.name() == name);
