@@ -38,33 +38,33 @@ use crate::{
     server::Shared,
 };
 
-/// Names as the map of headers has them: as text they would be checked at every look.
+/// Parsed header names: a lookup by text would validate the text each time.
 static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
 static EXTENSIONS: HeaderName = HeaderName::from_static(EXTENSIONS_HEADER);
 static LEGACY_EXTENSIONS: HeaderName = HeaderName::from_static(LEGACY_EXTENSIONS_HEADER);
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// One request on its way through a binding.
+/// One request of a binding.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) parts: &'a Parts,
     /// The agent whose endpoint was called.
     pub(crate) agent: Option<AgentName>,
-    /// How it speaks.
+    /// The binding of the request.
     pub(crate) binding: Binding,
-    /// Names the request in the log and to its caller.
+    /// The id of the request, in the log and in the response.
     pub(crate) id: Uuid,
-    /// Its ingress.
+    /// The ingress of the request.
     pub(crate) ingress: Ingress,
-    begun: Instant,
-    /// The span the request was sent from, by its headers.
+    started: Instant,
+    /// The span of the sender, from the headers.
     parent: Option<TraceContext>,
-    /// The span of the request itself.
+    /// The span of the request.
     span: Option<TraceContext>,
 }
 
-/// How a call reaches the server.
+/// The binding of a call, as metrics and spans name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binding {
     JsonRpc,
@@ -98,16 +98,16 @@ impl<'a> Exchange<'a> {
         id: Uuid,
         ingress: Ingress,
     ) -> Self {
-        let begun = Instant::now();
-        Self { shared, parts, agent, binding, id, ingress, begun, parent: None, span: None }
+        let started = Instant::now();
+        Self { shared, parts, agent, binding, id, ingress, started, parent: None, span: None }
     }
 }
 
 impl Exchange<'_> {
-    /// Refuses a dialect that is switched off, in a sentence that says what to use instead.
+    /// Refuses a dialect that is switched off. The error says what to use instead.
     pub(crate) fn serves(&self, dialect: Dialect, operation: Operation) -> Result<(), Error> {
         let version = dialect.version();
-        // Nearly every server speaks them all.
+        // The fast path: nearly every server has all versions switched on.
         if self.shared.config.switched_off.is_empty() || self.versions().contains(&version) {
             return Ok(());
         }
@@ -123,13 +123,13 @@ impl Exchange<'_> {
         Err(error.with("requestedVersion", version).with("hint", hint))
     }
 
-    /// The versions that the called agent speaks.
+    /// The versions of the called agent.
     fn versions(&self) -> Vec<Version> {
         let profile = self.shared.engine.profile(self.agent.as_ref());
         profile.map(|profile| self.shared.config.versions(&profile.name)).unwrap_or_default()
     }
 
-    /// The version the request names, in its header or in its query.
+    /// The version in the header of the request or in its query.
     pub(crate) fn version(&self) -> Option<Cow<'_, str>> {
         match self.parts.headers.get(&VERSION) {
             Some(value) => Some(String::from_utf8_lossy(value.as_bytes())),
@@ -137,7 +137,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Who is calling, by the headers alone.
+    /// Authenticates the caller by the headers alone.
     pub(crate) async fn caller(&self, tenant: Option<&TenantId>) -> Result<Caller, Error> {
         self.shared.auth.caller(self.parts, tenant).await
     }
@@ -177,7 +177,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The extensions the caller names.
+    /// The extensions in the headers of the request.
     fn extensions(&self) -> Vec<String> {
         let headers = &self.parts.headers;
         let values = headers.get_all(&EXTENSIONS).iter();
@@ -185,8 +185,8 @@ impl Exchange<'_> {
         extensions(values.filter_map(|value| value.to_str().ok()))
     }
 
-    /// Names the extensions that are in use, under the header the caller used.
-    pub(crate) fn answer_extensions(&self, headers: &mut HeaderMap) {
+    /// Adds the header with the active extensions, under the name that the caller used.
+    pub(crate) fn add_extensions(&self, headers: &mut HeaderMap) {
         let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
         if profile.extensions.is_empty() {
             return;
@@ -204,8 +204,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// An error as its caller sees it: what is our fault is named, so that it can be found in the
-    /// log.
+    /// The error with what helps its caller: the id of the request, to find the cause in the log, or the
+    /// versions that are supported.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let codes = error.kind.codes();
         Span::current().record("error", codes.reason).record("failed", codes.http >= 500);
@@ -213,7 +213,7 @@ impl Exchange<'_> {
             return error.with("requestId", self.id);
         }
         if error.kind == ErrorKind::VersionNotSupported {
-            // Others cannot be asked for by name.
+            // Only these can be requested by name.
             let spoken = self.versions();
             let spoken = spoken.iter().filter(|version| Version::SUPPORTED.contains(version));
             let spoken: Vec<_> = spoken.map(Version::to_string).collect();
@@ -222,7 +222,7 @@ impl Exchange<'_> {
         error
     }
 
-    /// Adds the headers that go with an error.
+    /// Adds the headers of an error: the challenge and the retry delay.
     pub(crate) fn mark(&self, headers: &mut HeaderMap, kind: ErrorKind) {
         if kind == ErrorKind::Unauthenticated {
             for scheme in self.shared.auth.schemes() {
@@ -237,7 +237,7 @@ impl Exchange<'_> {
     }
 }
 
-/// The value of a query parameter, as it stands.
+/// The value of a query parameter, not decoded.
 pub(crate) fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
     let pairs = parts.uri.query()?.split('&');
     let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));

@@ -62,7 +62,7 @@ impl Body {
         }
     }
 
-    /// A stream that is made elsewhere.
+    /// A body of another library.
     pub(crate) fn foreign(body: tonic::body::Body, permit: KeyedPermit<Owner>) -> Self {
         Self {
             content: BodyContent::Foreign { body, _permit: permit },
@@ -75,7 +75,7 @@ impl Body {
         Self { content: BodyContent::Events(Box::new(events)), busy: None, stall_timer: None }
     }
 
-    pub(crate) fn keeping(mut self, busy: Busy, stall_timer: Option<StallTimer>) -> Self {
+    pub(crate) fn with_connection(mut self, busy: Busy, stall_timer: Option<StallTimer>) -> Self {
         (self.busy, self.stall_timer) = (Some(busy), stall_timer);
         self
     }
@@ -87,7 +87,7 @@ impl Body {
                 None => trailers.take().map(|trailers| Frame::trailers(*trailers)),
             },
             BodyContent::Events(events) => ready!(events.poll_frame(cx)),
-            // What goes wrong there is told in its trailers.
+            // Its errors are in its trailers.
             BodyContent::Foreign { body, .. } => {
                 ready!(Pin::new(body).poll_frame(cx)).and_then(Result::ok)
             }

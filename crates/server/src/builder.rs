@@ -20,10 +20,10 @@ use crate::{
     tls::Tls,
 };
 
-/// Callers that would have to fill their share of the room for responses before it is full.
-const READERS: usize = 4;
+/// The number of callers whose quotas together are the whole budget of responses.
+const FULL_QUOTAS: usize = 4;
 
-/// Collects what a server is made of.
+/// Builder of a [`Server`].
 #[derive(Debug)]
 pub struct ServerBuilder {
     engine: Engine,
@@ -32,31 +32,31 @@ pub struct ServerBuilder {
     tls: Option<Tls>,
 }
 
-/// What is wrong with a server's make-up.
+/// An invalid configuration of a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServerBuildError {
-    /// The public URL is none.
+    /// The public URL is malformed.
     #[error("the public URL {0:?} must be an absolute http or https URL without query")]
     PublicUrl(String),
-    /// An allowed host is none.
+    /// An allowed host is malformed.
     #[error("the allowed host {0:?} must be a host name, an address or *")]
     AllowedHost(String),
-    /// An allowed origin is none.
+    /// An allowed origin is malformed.
     #[error("the allowed origin {0:?} must look like https://example.com")]
     AllowedOrigin(String),
-    /// A token is empty or could not stand in a header.
+    /// A token is empty or not allowed in a header.
     #[error("the token of {0:?} must be visible ASCII without spaces, and not empty")]
     Token(String),
     /// Two tokens are the same.
     #[error("the tokens of {0:?} and {1:?} are the same")]
     SameToken(String, String),
-    /// Tokens are configured beside another authenticator, which would never look at them.
+    /// Tokens are configured beside another authenticator, which ignores them.
     #[error("tokens are configured, but another authenticator is in use")]
     UnusedTokens,
-    /// The current version cannot be switched off, and one that is not spoken need not be.
-    #[error("A2A {0} cannot be switched off; older versions that are spoken can: {1}")]
+    /// Only older versions that are supported can be switched off.
+    #[error("A2A {0} cannot be switched off; supported older versions can: {1}")]
     SwitchedOff(Version, String),
-    /// Nothing would be left for a card to list.
+    /// A card would list no interface.
     #[error(
         "a card must list at least one interface, and gRPC is not listed behind a public URL with \
          a path; add jsonrpc to the interfaces"
@@ -72,28 +72,28 @@ impl ServerBuilder {
         Self { engine, config: Config::default(), auth: None, tls: None }
     }
 
-    /// Sets how the server behaves.
+    /// Sets the configuration.
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Has callers authenticated this way, instead of by the tokens in the configuration.
+    /// Sets the authenticator, in place of the tokens of the configuration.
     #[must_use]
     pub fn authenticate(mut self, auth: impl Authenticate) -> Self {
         self.auth = Some(Arc::new(auth));
         self
     }
 
-    /// Has [`Server::serve`] speak TLS, and nothing else, on its port.
+    /// Makes [`Server::serve`] accept TLS connections only.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The server. Every mistake in its configuration is found here.
+    /// Validates the configuration and builds the server.
     pub fn build(self) -> Result<Server, ServerBuildError> {
         let Self { engine, config, auth, tls } = self;
         check(&config)?;
@@ -113,7 +113,7 @@ impl ServerBuilder {
         let streams = KeyedLimit::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
-        let responses = MemoryBudget::new(config.limits.responses, READERS);
+        let responses = MemoryBudget::new(config.limits.responses, FULL_QUOTAS);
         let readiness = ReadinessCache::default();
         let shared = Shared {
             engine,

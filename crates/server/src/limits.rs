@@ -17,16 +17,16 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnreadBody {
     /// It is larger than the limit, in bytes.
     TooLarge { limit: usize },
     /// It did not arrive in time. HTTP and gRPC have a status for that, the protocol has no error.
     TooSlow,
-    /// The connection broke off.
+    /// The connection failed before the end of the body.
     Broken,
-    /// The memory budget was exhausted for as long as it may take.
+    /// The memory budget was exhausted until the timeout.
     NoMemory,
 }
 
@@ -51,9 +51,9 @@ impl From<UnreadBody> for Error {
     }
 }
 
-/// Reads a whole body and reserves the memory that it takes until it is stored. One that declares too
-/// great a length is not read at all, and one that is not small waits for its reservation before most
-/// of it is read: the peer keeps what we do not take.
+/// Reads a whole body and reserves the memory for it until it is stored. A body that declares a length
+/// over the limit is not read. A body that is not small waits for its reservation before most of it is
+/// read, so that the rest stays with the peer.
 pub(crate) async fn read_body<B>(
     body: B,
     limit: usize,
@@ -83,15 +83,15 @@ where
         if first.len() + rest.len() + data.len() > budget::SMALL
             && let Some(payer) = payer.take()
         {
-            // What does not say how large it is may be as large as anything.
+            // A body without a declared length may be as large as the limit.
             let size = declared.unwrap_or(limit).saturating_mul(BYTES_PER_REQUEST_BYTE);
             let begun = Instant::now();
             let reserved = timeout(wait, budget.quota(payer()).reserve(size)).await;
             reservation = Some(reserved.map_err(|_| UnreadBody::NoMemory)?);
-            // It is not the peer who let us wait.
+            // The wait for memory does not count against the peer.
             deadline += begun.elapsed();
         }
-        // Most bodies come in one piece, which needs no copy.
+        // Most bodies are one piece, which is not copied.
         match (first.is_empty(), rest.is_empty()) {
             (true, true) => first = data,
             (false, _) => {
@@ -114,8 +114,8 @@ where
     Ok((body, reservation))
 }
 
-/// A body with a reservation that lasts as long as any part of it is in memory: what is
-/// not read must not pile up without end.
+/// A response body with a reservation for as long as any part of it is in memory, so that responses that
+/// peers do not read stay within the budget.
 pub(crate) fn hold(body: Bytes, quota: impl FnOnce() -> Arc<Quota>) -> Result<Bytes, Error> {
     if body.len() <= budget::SMALL {
         return Ok(body);
@@ -141,11 +141,11 @@ pub(crate) fn held(bytes: Bytes, reservation: Reservation) -> Bytes {
     Bytes::from_owner(Held { bytes, _reservation: reservation })
 }
 
-/// What goes to a peer, in pieces that are small: the connection keeps one until it is taken.
+/// A body in small pieces, because a connection buffers a piece until the peer reads it.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     rest: Bytes,
-    /// Whether there is more than one.
+    /// True if there is more than one piece.
     many: bool,
 }
 
@@ -154,7 +154,7 @@ impl Pieces {
         Self { many: bytes.len() > budget::SMALL, rest: bytes }
     }
 
-    /// The next one. The last of many is a copy, so that all of it makes room before that is taken.
+    /// The next piece. The last of many is a copy, so that it does not keep the memory of the whole body.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         match (self.rest.len(), self.many) {
             (0, _) => None,
@@ -166,7 +166,7 @@ impl Pieces {
         }
     }
 
-    /// How many bytes are left.
+    /// The number of bytes that are left.
     pub(crate) fn len(&self) -> usize {
         self.rest.len()
     }
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(
             read(200 << 10).await.unwrap_err(),
             UnreadBody::NoMemory,
-            "it is us who took too long"
+            "the server was too slow, not the peer"
         );
         // An eighth of the budget is for small bodies: four of 8 KiB, and each counts four times.
         let mut small = Vec::new();

@@ -13,7 +13,7 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// The value of the `Allow` header.
     pub(crate) allow: Option<&'static str>,
-    /// What it is in the protocol's terms, where there are any.
+    /// The error of the protocol, if there is one for it.
     kind: Option<ErrorKind>,
 }
 
@@ -28,11 +28,11 @@ impl Refusal {
     }
 
     pub(crate) fn method(allow: &'static str) -> Self {
-        let message = format!("this path takes {allow}");
+        let message = format!("method not allowed; this path allows {allow}");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
     }
 
-    /// The same shape as a REST error, with a reason where the protocol has one.
+    /// A response in the format of a REST error, with a reason if the protocol has one.
     pub(crate) fn into_response(self) -> Response<Body> {
         #[derive(Serialize)]
         struct RefusalDocument<'a> {
@@ -66,7 +66,7 @@ impl Refusal {
     }
 }
 
-/// The name `google.rpc.Code` has for a status.
+/// The name of a status in `google.rpc.Code`.
 fn name(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "NOT_FOUND",

@@ -85,7 +85,7 @@ impl Exchange<'_> {
 
     /// Adds to a request what the binding carries outside its parameters.
     fn complete(&self, dialect: Dialect, request: &mut Request) -> Result<(), Error> {
-        let span = self.joined(request);
+        let span = self.request_span(request);
         if let Request::SendMessage(send) | Request::SendStreamingMessage(send) = request {
             send.trace = span;
         }

@@ -50,9 +50,9 @@ const NOT_FOUND: i32 = 5;
 const UNIMPLEMENTED: i32 = 12;
 const UNAVAILABLE: i32 = 14;
 
-/// Bytes before each message: whether it is compressed, and its length.
+/// Bytes before each message: the compression flag and the length.
 const PREFIX: usize = 5;
-/// What begins the tenant of a call to a named agent, since gRPC has no paths to name it with.
+/// Prefix of a tenant that names an agent, because gRPC has no paths for that.
 pub(crate) const AGENTS: &str = "agents/";
 
 /// Why a call failed.
@@ -85,7 +85,7 @@ impl From<UnreadBody> for GrpcFailure {
 const TOO_LATE: GrpcFailure = GrpcFailure::Plain(DEADLINE_EXCEEDED, "the deadline has passed");
 const STOPPING: GrpcFailure = GrpcFailure::Plain(UNAVAILABLE, "the server is shutting down");
 
-/// Whether a request means to be a call, by its content type.
+/// True if the content type is that of gRPC.
 pub(crate) fn is_call(headers: &HeaderMap) -> bool {
     let content = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     content.is_some_and(|content| content.starts_with(b"application/grpc"))
@@ -105,16 +105,16 @@ where
     check_transport(parts, ingress)?;
     let (service, method) = parts.uri.path()[1..].rsplit_once('/').unwrap_or_default();
     let mut exchange = Exchange::new(shared, parts, None, Binding::Grpc, id, ingress);
-    // Probes come by whatever name their prober has for us.
+    // Before the check of the host: probes use any name.
     if service == health::SERVICE {
-        return Ok(answered(&exchange, health::answer(&exchange, method, body).await));
+        return Ok(response_to(&exchange, health::answer(&exchange, method, body).await));
     }
     let host = shared.guard.host(parts, ingress)?;
     shared.guard.origin(&parts.headers, host.as_ref())?;
     if shared.config.grpc_reflection && reflection::SERVICES.contains(&service) {
-        return Ok(answered(&exchange, reflection::answer(&exchange, service, body).await));
+        return Ok(response_to(&exchange, reflection::answer(&exchange, service, body).await));
     }
-    exchange.join(trace::of(&parts.headers));
+    exchange.join_trace(trace::of(&parts.headers));
     let called = match Service::ALL.into_iter().find(|known| known.name() == service) {
         Some(service) => {
             let called = call(&mut exchange, service, method, body).await;
@@ -123,20 +123,20 @@ where
                 plain @ GrpcFailure::Plain(..) => plain,
             })
         }
-        None => Err(unknown(format_args!("there is no service {service:?} here"))),
+        None => Err(unknown(format_args!("unknown service {service:?}"))),
     };
-    let mut response = answered(&exchange, called);
-    exchange.answer_extensions(response.headers_mut());
+    let mut response = response_to(&exchange, called);
+    exchange.add_extensions(response.headers_mut());
     Ok(response)
 }
 
-/// The response to a call, whether it came to something or not.
-fn answered(
+/// The response to a call that succeeded or failed.
+fn response_to(
     exchange: &Exchange<'_>,
     called: Result<Response<Body>, GrpcFailure>,
 ) -> Response<Body> {
     called.unwrap_or_else(|failure| {
-        // A call that fails at once has its trailers for headers.
+        // A call without messages has its trailers as headers.
         let mut response = respond(Body::empty());
         let headers = response.headers_mut();
         headers.extend(trailers(&failure));
@@ -148,7 +148,7 @@ fn answered(
     })
 }
 
-/// What makes a request none that gRPC could answer.
+/// Refuses a request that is not a gRPC call over HTTP/2.
 fn check_transport(parts: &Parts, ingress: Ingress) -> Result<(), Refusal> {
     if parts.method != Method::POST {
         return Err(Refusal::method("POST"));
@@ -156,10 +156,10 @@ fn check_transport(parts: &Parts, ingress: Ingress) -> Result<(), Refusal> {
     let content = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     let content = content.and_then(|content| content.split(|byte| *byte == b';').next());
     if !matches!(content, Some(b"application/grpc" | b"application/grpc+proto")) {
-        let text = "gRPC is spoken in protobuf here: send Content-Type: application/grpc";
+        let text = "gRPC requires protobuf: send Content-Type: application/grpc";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
-    // A status that follows the messages has no place in HTTP/1.
+    // The status is in the trailers, which HTTP/1 does not deliver reliably.
     if parts.version < Version::HTTP_2 && ingress != Ingress::InProcess {
         let text = "gRPC needs HTTP/2";
         return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text));
@@ -211,19 +211,18 @@ where
     }
 }
 
-/// The agent a request is for: that of the server, or the one its tenant names, which then is no
-/// tenant.
+/// The agent of a request: the default, or the one that its tenant names, which is then removed.
 fn agent(shared: &Shared, request: &mut Request) -> Result<Option<AgentName>, Error> {
     let named = request.tenant().and_then(|tenant| tenant.as_str().strip_prefix(AGENTS));
     let Some(agent) = named.map(AgentName::from) else { return Ok(None) };
     if shared.engine.profile(Some(&agent)).is_none() {
-        return Err(Error::field("tenant", "names an agent that is not here"));
+        return Err(Error::field("tenant", "names an unknown agent"));
     }
     request.set_tenant(TenantId::default());
     Ok(Some(agent))
 }
 
-/// When a call is to be over, if its caller says so.
+/// The deadline of a call, from `grpc-timeout`.
 fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Error> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let wait = value.to_str().ok().and_then(wait);
@@ -269,30 +268,34 @@ where
     Ok((unframe(body)?, reservation))
 }
 
-fn broken(text: &str) -> GrpcFailure {
+fn malformed(text: &str) -> GrpcFailure {
     Error::new(ErrorKind::Parse, text).into()
 }
 
-/// Takes the one message out of a body.
+/// Removes the frame of the one message of a body.
 fn unframe(mut body: Bytes) -> Result<Bytes, GrpcFailure> {
     let Some((prefix, rest)) = body.split_first_chunk::<PREFIX>() else {
-        return Err(broken("a message begins with five bytes, and there are fewer"));
+        return Err(malformed("the message is shorter than its prefix of five bytes"));
     };
     let [flag, length @ ..] = *prefix;
     let length = u64::from(u32::from_be_bytes(length));
     match flag {
         0 => {}
-        1 => return Err(GrpcFailure::Plain(UNIMPLEMENTED, "compressed messages are not taken")),
-        _ => return Err(broken("the first byte of a message says whether it is compressed")),
+        1 => {
+            return Err(GrpcFailure::Plain(UNIMPLEMENTED, "compressed messages are not supported"));
+        }
+        _ => return Err(malformed("the compression flag of the message must be 0 or 1")),
     }
     match length.cmp(&(rest.len() as u64)) {
         std::cmp::Ordering::Equal => Ok(body.split_off(PREFIX)),
-        std::cmp::Ordering::Greater => Err(broken("the message is shorter than it says")),
-        std::cmp::Ordering::Less => Err(broken("more than one message was sent")),
+        std::cmp::Ordering::Greater => {
+            Err(malformed("the message is shorter than its declared length"))
+        }
+        std::cmp::Ordering::Less => Err(malformed("more than one message was sent")),
     }
 }
 
-/// Puts a message into a body. Nothing we send comes near what the prefix can say.
+/// Appends a message with its prefix. No message comes near the largest length of the prefix.
 fn frame(out: &mut Vec<u8>, message: &[u8]) {
     out.reserve(PREFIX + message.len());
     out.push(0);
@@ -300,7 +303,7 @@ fn frame(out: &mut Vec<u8>, message: &[u8]) {
     out.extend_from_slice(message);
 }
 
-/// The body of an answer of one message.
+/// The body of a response with one message.
 pub(crate) fn framed(message: &[u8]) -> Bytes {
     let mut body = Vec::new();
     frame(&mut body, message);
@@ -319,7 +322,7 @@ fn success() -> HeaderMap {
     HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))])
 }
 
-/// How a call that failed ends.
+/// The trailers of a call that failed.
 fn trailers(failure: &GrpcFailure) -> HeaderMap {
     let status = match failure {
         GrpcFailure::Error(error) => RpcStatus::from(error),

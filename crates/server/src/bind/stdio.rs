@@ -20,16 +20,16 @@ use crate::{
     server::Server,
 };
 
-/// How long the last answers may take to be written once the time to stop is over.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The time to write the last responses after the stop timeout.
+const FINAL_WRITE: Duration = Duration::from_secs(1);
 
-/// Why nothing more is read.
+/// The reason why no more input is read.
 enum InputEnd {
     /// The input has ended.
     Input,
-    /// Nobody reads the output any more.
+    /// The output is closed.
     Output,
-    /// It is told to stop.
+    /// The signal to stop.
     Stop,
 }
 
@@ -49,9 +49,9 @@ impl Server {
     /// Serves one peer over lines of JSON, each a whole message, until its input ends or `stop`
     /// resolves.
     ///
-    /// It has the engine take up its work first. When the input ends, what was asked is answered; on
-    /// `stop`, streams end where they are. Either way the engine then shuts down, and what is left
-    /// after the stop timeout is cut off.
+    /// The engine starts its work first. When the input ends, all calls get their responses; on `stop`,
+    /// streams end where they are. Then the engine shuts down, and calls that are left after the stop
+    /// timeout are aborted.
     pub async fn serve_lines(
         self,
         input: impl AsyncRead + Send + Unpin,
@@ -60,10 +60,10 @@ impl Server {
     ) -> Result<(), ServeError> {
         let engine = self.shared.engine.clone();
         engine.start_work().await.map_err(ServeError::Engine)?;
-        let patience = self.shared.config.timeouts.stop;
+        let stop_timeout = self.shared.config.timeouts.stop;
         let mut lines =
             InputLines { input: BufReader::new(input), limit: self.shared.config.limits.body };
-        // The endpoint that programs of this kind had from the beginning.
+        // The endpoint of JSON-RPC in 0.1, from which this binding comes.
         let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
         let (mut session, outgoing) =
             Session::new(self, parts, None, Binding::Stdio, Ingress::InProcess);
@@ -74,7 +74,7 @@ impl Server {
             _ = writing.as_mut() => InputEnd::Output,
             () = stop.as_mut() => InputEnd::Stop,
         };
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + stop_timeout;
         let written = match end {
             InputEnd::Output => true,
             InputEnd::Stop => false,
@@ -94,8 +94,8 @@ impl Server {
                 drop(session);
             };
             let rest = async { tokio::join!(answered, writing) };
-            if timeout_at(deadline.max(Instant::now() + LAST_WORDS), rest).await.is_err() {
-                tracing::warn!("some answers could not be written in time");
+            if timeout_at(deadline.max(Instant::now() + FINAL_WRITE), rest).await.is_err() {
+                tracing::warn!("some responses could not be written in time");
             }
         };
         tokio::join!(engine.drain(left), rest);
@@ -103,11 +103,11 @@ impl Server {
     }
 }
 
-/// Has the session take line after line until there are no more.
+/// Passes each line to the session.
 async fn read(lines: &mut InputLines<impl AsyncRead + Unpin>, session: &mut Session) {
     loop {
         match lines.next().await {
-            Ok(Some(InputLine::Whole(text))) => session.take(text).await,
+            Ok(Some(InputLine::Whole(text))) => session.receive(text).await,
             Ok(Some(InputLine::TooLong)) => {
                 let text = format!("the line is larger than {} bytes", lines.limit);
                 let error = Error::new(ErrorKind::TooLarge, text).with("limit", lines.limit);
@@ -115,14 +115,14 @@ async fn read(lines: &mut InputLines<impl AsyncRead + Unpin>, session: &mut Sess
             }
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(%error, "the input cannot be read");
+                tracing::warn!(%error, "cannot read the input");
                 return;
             }
         }
     }
 }
 
-/// Writes what the session has to say until it is gone.
+/// Writes the output of the session.
 async fn write(output: impl AsyncWrite + Unpin, mut outgoing: SessionOutput) -> io::Result<()> {
     let mut output = BufWriter::new(output);
     while let Some(first) = outgoing.next().await {
@@ -138,7 +138,7 @@ async fn write(output: impl AsyncWrite + Unpin, mut outgoing: SessionOutput) -> 
 }
 
 impl<R: AsyncRead + Unpin> InputLines<R> {
-    /// The next line that holds anything. What is over the limit is passed over as it comes.
+    /// The next line that is not blank. A line over the limit is skipped without being buffered.
     async fn next(&mut self) -> io::Result<Option<InputLine>> {
         let (mut line, mut skipping) = (Vec::new(), false);
         loop {

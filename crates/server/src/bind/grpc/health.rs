@@ -21,11 +21,11 @@ use crate::{
     health::ReadinessCache,
 };
 
-/// Its name.
+/// The name of the service.
 pub(super) const SERVICE: &str = "grpc.health.v1.Health";
 
-/// How often a watched server is looked at. Each look is a write.
-const EVERY: Duration = Duration::from_secs(5);
+/// The interval of a watch. Each check is a write.
+const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, PartialEq, Eq, Message)]
 struct HealthRequest {
@@ -80,7 +80,7 @@ where
             let serving = Serving::now(&shared.readiness, &shared.engine).await;
             Ok(respond(Body::trailed(framed(&serving.encode()), success())))
         }
-        ("Check", false) => Err(GrpcFailure::Plain(NOT_FOUND, "there is no service of that name")),
+        ("Check", false) => Err(GrpcFailure::Plain(NOT_FOUND, "unknown service")),
         (_, known) => {
             let permit =
                 shared.streams.try_acquire(anybody.owner().clone()).ok_or_else(too_many)?;
@@ -94,7 +94,7 @@ where
     }
 }
 
-/// Writes how the server is, and again when that changes, until it stops.
+/// Writes the status of the server, and again after each change, until it stops.
 async fn watch(readiness: &ReadinessCache, engine: &Engine, known: bool, out: &FrameBuffer) {
     let mut last = None;
     loop {
@@ -109,7 +109,7 @@ async fn watch(readiness: &ReadinessCache, engine: &Engine, known: bool, out: &F
         }
         out.ready(None).await;
         tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(WATCH_INTERVAL) => {}
             () = engine.draining() => {}
         }
     }
