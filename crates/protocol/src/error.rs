@@ -279,12 +279,12 @@ pub struct Error {
     /// The sentence for people. It never contains an internal cause.
     pub message: String,
     /// More for programs, when there is more.
-    pub detail: Option<Box<ErrorDetail>>,
+    pub detail: Option<Box<ErrorContext>>,
 }
 
 /// Details of an error beside its kind and message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ErrorDetail {
+pub struct ErrorContext {
     /// The fields at fault (`google.rpc.BadRequest`).
     pub violations: Vec<Violation>,
     /// Facts for programs (`google.rpc.ErrorInfo.metadata`).
@@ -310,7 +310,7 @@ impl Error {
             Some(first) => format!("{}: {}", first.field, first.description),
             None => "Invalid parameters".to_owned(),
         };
-        let detail = ErrorDetail { violations, metadata: BTreeMap::new() };
+        let detail = ErrorContext { violations, metadata: BTreeMap::new() };
         Self { kind: ErrorKind::InvalidParams, message, detail: Some(Box::new(detail)) }
     }
 

@@ -4,7 +4,7 @@ use std::{borrow::Borrow, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
-/// Reads a name into its own place, without a `String` on the way.
+/// Reads an id into its `Arc`, without a `String` in between.
 struct IdVisitor;
 
 impl Visitor<'_> for IdVisitor {
@@ -26,7 +26,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes any text; [`is_valid`](Self::is_valid) says whether the wire may carry it.
+            /// Accepts any text; [`is_valid`](Self::is_valid) checks it.
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }

@@ -153,7 +153,7 @@ impl Metadata {
         });
     }
 
-    /// Takes one member out.
+    /// Removes one member.
     pub fn remove(&mut self, name: &str) -> Option<Json> {
         let found = self.get(name)?;
         self.retain(|member, _| member != name);
@@ -169,7 +169,7 @@ impl Metadata {
         }
     }
 
-    /// Keeps the members that `keep` approves of, given their name and their JSON text.
+    /// Keeps the members for which `keep` returns true, given their name and JSON text.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &str) -> bool) {
         let mut writer = JsonWriter::with_capacity(self.as_str().len());
         let object = writer.begin_object();
@@ -308,7 +308,7 @@ impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut writer = JsonWriter::default();
         deserializer.deserialize_map(Transcode(&mut writer, &mut Unedited))?;
-        // The deserializer may have taken anything for a map; only an object is one.
+        // A deserializer may present other values as a map; only an object is accepted.
         let json = writer.finish();
         json.into_object().map_err(|_| D::Error::custom("expected an object"))
     }

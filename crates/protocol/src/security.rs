@@ -9,8 +9,8 @@ use crate::validate::{is_blank, null_as_default};
 /// The description of each scope, by name.
 pub type ScopeDescriptions = BTreeMap<String, String>;
 
-/// One way to authenticate. On the wire exactly one member named after it; the form that 0.3
-/// has, with a `type`, is read too.
+/// A security scheme. On the wire it is an object with one member named after it; the form of 0.3, with a
+/// `type`, is read too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum SecurityScheme {
     /// A key in a header, a query parameter or a cookie.
@@ -67,7 +67,7 @@ pub struct OAuth2Scheme {
     /// A sentence for readers.
     #[serde(default, skip_serializing_if = "is_blank")]
     pub description: Option<String>,
-    /// The flow on offer. Absent only where a card of 0.3 names none that is known.
+    /// The flow. Absent only if a card of 0.3 has no known one.
     #[serde(default, deserialize_with = "read_flow", serialize_with = "write_flow")]
     pub flows: Option<OAuthFlow>,
     /// URL of the authorization server's metadata (RFC 8414).
@@ -220,13 +220,13 @@ pub struct SecurityRequirement {
 /// The scopes needed of one scheme.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScopeList {
-    /// Their names; none is fine.
+    /// Their names; may be empty.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub list: Vec<String>,
 }
 
 impl<'de> Deserialize<'de> for SecurityScheme {
-    /// A card for every reader carries both forms at once; then the 1.0 one counts.
+    /// A card for all versions has both forms; that of 1.0 has precedence.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -291,7 +291,7 @@ impl<'de> Deserialize<'de> for SecurityScheme {
     }
 }
 
-/// Takes the best flow on offer: 0.3 may name several, 1.0 has one.
+/// Chooses the best flow: 0.3 may have several, 1.0 has one.
 fn read_flow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OAuthFlow>, D::Error> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase")]

@@ -27,9 +27,9 @@ pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[&
     out.extend_from_slice(b"\n\n");
 }
 
-/// Writes JSON with U+0085, U+2028 and U+2029 escaped. They may stand in a JSON string as they are and
-/// end no line of server-sent events, but common readers split lines where Unicode does (Python's
-/// `str.splitlines`, and with it httpx and the official Python SDK) and see half a document.
+/// Writes JSON with U+0085, U+2028 and U+2029 escaped. JSON strings may contain them, and they end no line
+/// of server-sent events, but common readers split lines at them (Python's `str.splitlines`, and with it
+/// httpx and the official Python SDK) and get half a document.
 fn write_on_one_line(out: &mut Vec<u8>, mut json: &[u8]) {
     // The check for ASCII takes a word at a time, the search below a byte.
     if json.is_ascii() {
@@ -59,8 +59,8 @@ pub fn mark(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// The longest `id:` that is remembered, in bytes. It is sent back in a header, so no server has use
-/// for a longer one.
+/// The longest `id:` that is kept, in bytes. The client sends it back in a header, so longer ones are of
+/// no use.
 const LONGEST_ID: usize = 1024;
 
 /// One event as a reader sees it.
@@ -85,12 +85,12 @@ pub struct Parser {
     limit: usize,
 }
 
-/// An event is larger than the reader takes.
+/// The error for an event over the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLarge;
 
 impl Parser {
-    /// A reader that gives up on events larger than `limit` bytes.
+    /// A parser that fails on events larger than `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             line: Vec::new(),
@@ -101,7 +101,7 @@ impl Parser {
         }
     }
 
-    /// Takes the next piece; the events completed by it go to `out`.
+    /// Parses the next piece and appends the events that it completes to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<SseEvent>) -> Result<(), TooLarge> {
         for &byte in bytes {
             // A CR LF pair ends one line, also when it is split between two pieces.
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(written, expected);
         let data = &parse(written.as_bytes(), 1)[0].data;
         assert_eq!(serde_json::from_str::<String>(data).unwrap(), text);
-        // Half a character at the end is passed on as it is.
+        // Half a character at the end is copied unchanged.
         let mut out = Vec::new();
         write_on_one_line(&mut out, b"\xE2\x80");
         assert_eq!(out, b"\xE2\x80");

@@ -62,7 +62,7 @@ impl Serialize for Details<'_> {
     }
 }
 
-/// The REST body of an error. Clients of 0.3 look for `code` and `message` at the top instead.
+/// The REST body of an error. Clients of 0.3 read `code` and `message` at the top level.
 pub(crate) fn body(error: &Error, old: bool) -> Vec<u8> {
     #[derive(Serialize)]
     struct BodyJson<'a> {

@@ -147,6 +147,11 @@ impl Exchange<'_> {
         self.shared.responses.quota(self.payer(caller))
     }
 
+    /// A response body that counts against the memory for responses until it is sent.
+    pub(crate) fn hold(&self, body: Bytes, caller: &Caller) -> Result<Bytes, Error> {
+        limits::hold(body, || self.response_quota(caller))
+    }
+
     /// Reads the body of the request within the limits. `framing` is the number of bytes that the
     /// binding adds to a message.
     pub(crate) async fn read_body<B>(

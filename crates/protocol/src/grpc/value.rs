@@ -31,7 +31,7 @@ const MAX_LEVELS: usize = 128;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ValueBytes(Vec<u8>);
 
-/// Reason why an open value is refused.
+/// Errors of open values.
 #[derive(Debug, Clone, Copy)]
 enum WireError {
     Number,
@@ -55,7 +55,7 @@ impl From<DecodeError> for WireError {
     }
 }
 
-/// Keeps every field as it came, so that the next reader sees what the sender wrote.
+/// Keeps every field unchanged, so that unknown ones are not lost.
 impl prost::Message for ValueBytes {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         buf.put_slice(&self.0);
@@ -101,7 +101,7 @@ impl prost::Message for ValueBytes {
     }
 }
 
-/// Reads an open object; a fault is noted under `field`.
+/// Reads an open object; an error is reported under `field`.
 pub(super) fn open(
     object: Option<ValueBytes>,
     field: &str,
@@ -112,7 +112,7 @@ pub(super) fn open(
     Some(read.into_object().unwrap_or_default())
 }
 
-/// Reads any JSON value. One without content is `null`; a fault is noted under `field`.
+/// Reads any JSON value. An empty one is `null`; an error is reported under `field`.
 pub(super) fn value(value: &ValueBytes, field: &str, at: &mut Violations<'_>) -> Json {
     transcode(&value.0, field, at, read_value)
 }
@@ -219,7 +219,7 @@ fn field<'a>(tag: u32, wire_type: WireType, bytes: &mut &'a [u8]) -> Result<Fiel
     }
 }
 
-/// A double as JSON writes it: without a fraction where it has none.
+/// A double in JSON, without a fraction if it is an integer.
 fn write_number(number: f64, writer: &mut JsonWriter) -> Result<(), WireError> {
     if number.fract() == 0.0 && number.abs() <= EXACT {
         writer.number(number as i64);
@@ -245,15 +245,15 @@ pub(super) fn wire(value: &Json) -> ValueBytes {
     ValueBytes(out)
 }
 
-/// Begins a message inside another one. One byte is kept for its length.
+/// Begins a nested message, with one byte for its length.
 fn begin(tag: u32, out: &mut Vec<u8>) -> usize {
     encode_key(tag, WireType::LengthDelimited, out);
     out.push(0);
     out.len()
 }
 
-/// Writes the length of the message that began at `start`. Long ones are moved by a few bytes, which
-/// is cheaper than to know all lengths beforehand: nesting is bounded.
+/// Writes the length of the message that began at `start`. A long message is moved by a few bytes, which
+/// is cheaper than to compute all lengths first, because nesting is bounded.
 fn end(start: usize, out: &mut Vec<u8>) {
     let length = out.len() - start;
     if let Ok(short @ 0..=0x7f) = u8::try_from(length) {
@@ -359,7 +359,7 @@ impl<'de> Visitor<'de> for StructFields<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         loop {
-            // The entry begins before its name is read, and is taken back if there is none.
+            // The entry begins before its name is read, and is removed if there is no name.
             let before = self.0.len();
             let entry = begin(1, self.0);
             if members.next_key_seed(FieldName(&mut *self.0))?.is_none() {
@@ -395,7 +395,7 @@ impl Visitor<'_> for FieldName<'_> {
     }
 }
 
-/// Reads a moment; one that the calendar does not have is noted under `field`.
+/// Reads a timestamp; one outside the calendar is reported under `field`.
 pub(super) fn moment(
     wire: Option<prost_types::Timestamp>,
     field: &str,
@@ -411,7 +411,7 @@ pub(super) fn moment(
     Some(Timestamp::from_millis(seconds * 1000 + millis))
 }
 
-/// Writes a moment.
+/// Writes a timestamp.
 pub(super) fn timestamp(moment: Timestamp) -> prost_types::Timestamp {
     let millis = moment.as_millis();
     let nanos = i32::try_from(millis.rem_euclid(1000)).unwrap_or_default() * 1_000_000;

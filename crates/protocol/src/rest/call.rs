@@ -21,8 +21,8 @@ pub struct RestCall {
 
 /// Writes a request. `None` where the dialect has no such operation on REST.
 ///
-/// The tenant goes into the path, as the official clients do it. Following a task is a POST, which
-/// the text of the specification says and most servers take; its protobuf says GET.
+/// The tenant goes into the path, as in the official clients. To subscribe is a POST, as in the text of the
+/// specification and in most servers; its protobuf says GET.
 pub fn call(dialect: Dialect, mut request: Request) -> Option<RestCall> {
     let (table, tenant) = match dialect {
         Dialect::V1 => (V1, request.take_tenant()),

@@ -1,13 +1,7 @@
 //! One call: from the decoded request through the engine to the encoded reply.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use herald_engine::{
-    AgentRoute, Caller, Reply, Subscription,
-    budget::{Quota, Reservation},
-    store::Owner,
-};
+use herald_engine::{AgentRoute, Caller, Reply, Subscription, budget::Reservation, store::Owner};
 use herald_protocol::{
     Dialect, Error, ErrorKind, MessageId, Operation, Request,
     grpc::Service,
@@ -17,7 +11,7 @@ use herald_protocol::{
 
 use crate::{
     bind::{Exchange, IDEMPOTENCY_KEY, cursor, grpc, too_many},
-    limits::{self, KeyedPermit},
+    limits::KeyedPermit,
 };
 
 /// The reply to a call, not yet encoded.
@@ -132,12 +126,12 @@ impl Exchange<'_> {
 }
 
 impl CallReply {
-    /// The reply as JSON; for JSON-RPC as the result of the call `id`. A large body takes its
-    /// reservation from `quota`.
+    /// The reply as JSON; for JSON-RPC as the result of the call `id`.
     pub(crate) fn encode(
         self,
+        exchange: &Exchange<'_>,
+        caller: &Caller,
         id: Option<&RequestId>,
-        quota: impl FnOnce() -> Arc<Quota>,
     ) -> Result<EncodedReply, Error> {
         let dialect = self.dialect;
         // Most replies fit; a larger one makes it grow once.
@@ -158,14 +152,15 @@ impl CallReply {
         if id.is_some() {
             out.push(b'}');
         }
-        limits::hold(out.into(), quota).map(EncodedReply::Whole)
+        exchange.hold(out.into(), caller).map(EncodedReply::Whole)
     }
 
     /// The reply as the message of a gRPC service, in its frame.
     pub(crate) fn encode_grpc(
         self,
+        exchange: &Exchange<'_>,
+        caller: &Caller,
         service: Service,
-        quota: impl FnOnce() -> Arc<Quota>,
     ) -> Result<EncodedReply, Error> {
         let message = match self.reply {
             Reply::Stream(events) => {
@@ -175,7 +170,7 @@ impl CallReply {
             Reply::Task(task) => service.encode_task(task.decode()?),
             Reply::Tasks(page) => service.encode_page(page),
         };
-        limits::hold(grpc::framed(&message), quota).map(EncodedReply::Whole)
+        exchange.hold(grpc::framed(message), caller).map(EncodedReply::Whole)
     }
 }
 

@@ -18,7 +18,7 @@ const MAX_WRITERS: usize = 256;
 
 /// One frame on the wire.
 #[derive(Debug)]
-pub(crate) struct Frame<'a> {
+pub(crate) struct StreamFrame<'a> {
     /// The id from which a reader resumes. Of the frames of one event only the last has it, so that a
     /// reader with the id has the whole event.
     pub(crate) id: Option<&'a str>,
@@ -32,7 +32,7 @@ pub(crate) struct Frame<'a> {
 /// Writes frames in the framing of a binding.
 pub(crate) trait FrameWriter {
     /// Writes one frame and waits until there is space for the next event.
-    fn write(&mut self, frame: Frame<'_>) -> impl Future<Output = ()> + Send;
+    fn write(&mut self, frame: StreamFrame<'_>) -> impl Future<Output = ()> + Send;
 }
 
 /// A stream of events as frames.
@@ -130,12 +130,12 @@ impl FrameStream {
             let (id, name, reservation) = (Some(self.id.as_str()), None, event.reservation);
             match &mut self.format {
                 FrameFormat::Stored => {
-                    writer.write(Frame { id, name, body: &event.body, reservation }).await;
+                    writer.write(StreamFrame { id, name, body: &event.body, reservation }).await;
                 }
                 FrameFormat::Grpc(service) => {
                     let decoded = Dialect::V1.decode_event(&event.body)?;
                     let body = &service.encode_event(decoded, event.closing);
-                    writer.write(Frame { id, name, body, reservation }).await;
+                    writer.write(StreamFrame { id, name, body, reservation }).await;
                 }
                 FrameFormat::Legacy(dialect, writers) => {
                     let decoded = Dialect::V1.decode_event(&event.body)?;
@@ -144,10 +144,10 @@ impl FrameStream {
                     let last = items.pop();
                     for StreamItem { name, body } in &items {
                         let (id, reservation) = (None, None);
-                        writer.write(Frame { id, name: *name, body, reservation }).await;
+                        writer.write(StreamFrame { id, name: *name, body, reservation }).await;
                     }
                     if let Some(StreamItem { name, body }) = &last {
-                        writer.write(Frame { id, name: *name, body, reservation }).await;
+                        writer.write(StreamFrame { id, name: *name, body, reservation }).await;
                     }
                 }
             }

@@ -27,7 +27,7 @@ use crate::{
         Binding, Exchange,
         call::EncodedReply,
         cursor,
-        frames::{Frame, FrameStream, FrameWriter},
+        frames::{FrameStream, FrameWriter, StreamFrame},
         stream::{EventBody, FrameBuffer},
     },
     body::Body,
@@ -201,7 +201,7 @@ where
         let request =
             request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
         let reply = exchange.call(&caller, dialect, request, reservation).await?;
-        Ok(reply.encode_grpc(service, || exchange.response_quota(&caller))?)
+        Ok(reply.encode_grpc(exchange, &caller, service)?)
     };
     match until(deadline, called).await.unwrap_or(Err(TOO_LATE))? {
         EncodedReply::Whole(body) => Ok(respond(Body::trailed(body, success()))),
@@ -304,9 +304,9 @@ fn frame(out: &mut Vec<u8>, message: &[u8]) {
 }
 
 /// The body of a response with one message.
-pub(crate) fn framed(message: &[u8]) -> Bytes {
+pub(crate) fn framed(message: Vec<u8>) -> Bytes {
     let mut body = Vec::new();
-    frame(&mut body, message);
+    frame(&mut body, &message);
     body.into()
 }
 
@@ -369,7 +369,7 @@ fn stream(
 struct GrpcWriter(FrameBuffer);
 
 impl FrameWriter for GrpcWriter {
-    async fn write(&mut self, message: Frame<'_>) {
+    async fn write(&mut self, message: StreamFrame<'_>) {
         frame(&mut self.0.lock().bytes, message.body);
         self.0.ready(message.reservation).await;
     }

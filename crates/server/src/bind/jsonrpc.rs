@@ -79,7 +79,7 @@ where
     };
     let operation = request.operation();
     let reply = exchange.call(&caller, dialect, request, reservation).await;
-    match reply.and_then(|reply| reply.encode(Some(&id), || exchange.response_quota(&caller))) {
+    match reply.and_then(|reply| reply.encode(exchange, &caller, Some(&id))) {
         Ok(EncodedReply::Whole(body)) => respond(StatusCode::OK, "application/json", body),
         Ok(EncodedReply::Stream(events, dialect, permit)) => {
             let frames = FrameStream::of_task(events, dialect, exchange.id);

@@ -58,7 +58,7 @@ where
         let request =
             request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
         let reply = exchange.call(&caller, dialect, request, reservation).await?;
-        Ok(reply.encode(None, || exchange.response_quota(&caller))?)
+        Ok(reply.encode(exchange, &caller, None)?)
     };
     match replied.await {
         Ok(EncodedReply::Whole(body)) => respond(StatusCode::OK, content_type(dialect), body),

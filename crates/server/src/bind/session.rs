@@ -33,7 +33,7 @@ use crate::{
     bind::{
         Binding, Exchange, IDEMPOTENCY_KEY,
         call::EncodedReply,
-        frames::{Frame, FrameStream, FrameWriter},
+        frames::{FrameStream, FrameWriter, StreamFrame},
         jsonrpc::{JsonRpcFailure, decode},
         query,
     },
@@ -69,7 +69,7 @@ const PARAMETERS: [&str; 7] = [
 /// The calls of one session. Dropping it cancels the calls; their tasks go on.
 #[derive(Debug)]
 pub(crate) struct Session {
-    state: Arc<SessionState>,
+    state: Arc<SessionShared>,
     calls: JoinSet<()>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct OutputMessage {
 
 /// The state that all calls of a session share.
 #[derive(Debug)]
-struct SessionState {
+struct SessionShared {
     server: Server,
     /// The head of the request that opened the session, with credentials and version.
     parts: Parts,
@@ -148,7 +148,7 @@ impl Session {
         let min_queued = min_queued.max(1);
         let requests = Payer::Connection(ingress.connection());
         let requests = server.shared.engine.requests().quota(requests);
-        let state = SessionState {
+        let state = SessionShared {
             server,
             parts: without_call_headers(parts),
             agent,
@@ -226,7 +226,7 @@ impl SessionOutput {
     }
 }
 
-impl SessionState {
+impl SessionShared {
     async fn answer(
         self: Arc<Self>,
         call: SessionCall,
@@ -293,7 +293,7 @@ impl SessionState {
             let operation = request.operation();
             let reply = exchange.call(&caller, dialect, request, reservation).await;
             reply
-                .and_then(|reply| reply.encode(Some(&id), || exchange.response_quota(&caller)))
+                .and_then(|reply| reply.encode(&exchange, &caller, Some(&id)))
                 .map_err(|error| JsonRpcFailure::of(dialect, operation, error))
         };
         let replied: Result<_, JsonRpcFailure> = replied.await;
@@ -394,12 +394,12 @@ impl SessionState {
 
 /// Writes frames as responses to one call.
 struct SessionWriter<'a> {
-    session: &'a SessionState,
+    session: &'a SessionShared,
     id: &'a RequestId,
 }
 
 impl FrameWriter for SessionWriter<'_> {
-    async fn write(&mut self, frame: Frame<'_>) {
+    async fn write(&mut self, frame: StreamFrame<'_>) {
         let text = match frame.id {
             Some(event) => jsonrpc::event(self.id, event, frame.body),
             None => jsonrpc::result(self.id, frame.body),

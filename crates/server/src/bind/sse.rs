@@ -12,7 +12,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
     bind::{
-        frames::{Frame, FrameStream, FrameWriter},
+        frames::{FrameStream, FrameWriter, StreamFrame},
         respond,
         stream::{EventBody, FrameBuffer},
     },
@@ -108,7 +108,7 @@ impl FrameEnvelope {
 }
 
 impl FrameWriter for SseWriter<'_> {
-    async fn write(&mut self, frame: Frame<'_>) {
+    async fn write(&mut self, frame: StreamFrame<'_>) {
         let document = [&self.before, frame.body, self.after];
         let name = frame.name.filter(|_| self.named);
         sse::frame(&mut self.buffer.lock().bytes, frame.id, name, &document);
