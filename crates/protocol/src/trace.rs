@@ -2,6 +2,7 @@
 //! agents used before it.
 
 use std::{
+    borrow::Cow,
     fmt,
     num::{NonZeroU64, NonZeroU128},
     str::FromStr,
@@ -58,6 +59,12 @@ impl TraceContext {
         Some(Self { trace, span: NonZeroU64::new(span)?, sampled: true, state: None })
     }
 
+    /// The headers of the context, by name.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+        let state = self.state.as_deref().map(|state| (TRACESTATE, state.into()));
+        [(TRACEPARENT, self.to_string().into())].into_iter().chain(state)
+    }
+
     /// Another span of the same trace.
     #[must_use]
     pub fn child(&self, span: NonZeroU64) -> Self {
@@ -110,9 +117,9 @@ impl FromStr for TraceContext {
 
 #[derive(Serialize, Deserialize)]
 struct StoredTrace<'a> {
-    traceparent: std::borrow::Cow<'a, str>,
+    traceparent: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tracestate: Option<std::borrow::Cow<'a, str>>,
+    tracestate: Option<Cow<'a, str>>,
 }
 
 /// An object with the two headers.

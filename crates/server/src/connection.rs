@@ -15,6 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use herald_protocol::locks::lock;
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::{
@@ -236,7 +237,7 @@ impl ListenerState {
         let pending = Arc::clone(&service.upgrade);
         let socket = TokioIo::new(socket);
         self.run(self.http1.serve_connection(socket, service).with_upgrades(), &state).await;
-        let upgrade = pending.lock().expect("nothing panics while it holds this lock").take();
+        let upgrade = lock(&pending).take();
         if let Some(upgrade) = upgrade {
             let serve = Box::pin(upgrade.serve(&self.server, &self.finish, &state));
             self.abort.run_until_cancelled(serve).await;
@@ -348,7 +349,7 @@ impl Service<Request<Incoming>> for Requests {
         Box::pin(async move {
             let mut response = server.handle(request, ingress).await;
             if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
-                *pending.lock().expect("nothing panics while it holds this lock") = Some(upgrade);
+                *lock(&pending) = Some(upgrade);
             }
             Ok(response.map(|body| body.with_connection(busy, StallTimer::current())))
         })

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use herald_engine::budget::{
     self, BYTES_PER_REQUEST_BYTE, MemoryBudget, Payer, Quota, Reservation,
 };
-use herald_protocol::{Error, ErrorKind};
+use herald_protocol::{Error, ErrorKind, locks::lock};
 use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -193,7 +193,7 @@ impl<K: Hash + Eq + Clone> KeyedLimit<K> {
 
     /// A permit, unless the key has as many as the limit.
     pub(crate) fn try_acquire(&self, key: K) -> Option<KeyedPermit<K>> {
-        let mut open = self.open.lock().expect("nothing panics while it holds this lock");
+        let mut open = lock(&self.open);
         let count = open.entry(key.clone()).or_default();
         if *count >= self.limit {
             return None;
@@ -204,13 +204,13 @@ impl<K: Hash + Eq + Clone> KeyedLimit<K> {
 
     /// The number of permits that are held, of all keys.
     pub(crate) fn count(&self) -> usize {
-        self.open.lock().expect("nothing panics while it holds this lock").values().sum()
+        lock(&self.open).values().sum()
     }
 }
 
 impl<K: Hash + Eq> Drop for KeyedPermit<K> {
     fn drop(&mut self) {
-        let mut open = self.open.lock().expect("nothing panics while it holds this lock");
+        let mut open = lock(&self.open);
         if let Some(count) = open.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {

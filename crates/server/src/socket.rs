@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use herald_protocol::locks::lock;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -121,7 +122,7 @@ impl ConnectionState {
     }
 
     fn lock(&self) -> MutexGuard<'_, Activity> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        lock(&self.0)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::{
     fmt, io,
     pin::Pin,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
     task::{Context, Poll},
 };
 
-use herald_protocol::Timestamp;
+use herald_protocol::{Timestamp, locks};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::TcpStream,
@@ -55,7 +55,7 @@ impl Tls {
     /// Replaces the certificate and the key for new connections.
     pub fn replace(&self, certificates: &[u8], key: &[u8]) -> Result<(), TlsError> {
         let config = config(certificates, key)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        *locks::write(&self.0) = config;
         Ok(())
     }
 
@@ -74,7 +74,7 @@ impl Tls {
             stream.shutdown().await?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
         }
-        let config = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        let config = Arc::clone(&locks::read(&self.0));
         let stream = TlsAcceptor::from(config).accept(stream).await?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok((ServerStream::Tls(Box::new(stream)), http2))

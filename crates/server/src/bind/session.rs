@@ -7,7 +7,7 @@
 use std::{
     borrow::Cow,
     collections::{HashMap, hash_map},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use herald_protocol::{
     AgentName, Error, ErrorKind, MissingVersion,
     dialect::EntryPoint,
     jsonrpc::{self, RequestId},
+    locks::lock,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
 };
 use http::{HeaderName, HeaderValue, Uri, header, request::Parts};
@@ -406,10 +407,6 @@ impl FrameWriter for SessionWriter<'_> {
         };
         self.session.put(text, frame.reservation).await;
     }
-}
-
-fn lock(open: &Mutex<OpenCalls>) -> MutexGuard<'_, OpenCalls> {
-    open.lock().expect("nothing panics while it holds this lock")
 }
 
 /// The head without what belongs to one call, such as the cursor of a stream.

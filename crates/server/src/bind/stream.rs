@@ -14,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::{budget::Reservation, store::Owner};
+use herald_protocol::locks::lock;
 use http::HeaderMap;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep};
@@ -156,7 +157,7 @@ impl fmt::Debug for EventBody {
 
 impl FrameBuffer {
     pub(crate) fn lock(&self) -> MutexGuard<'_, BufferedFrames> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        lock(&self.0)
     }
 
     /// Takes the frames that were written since the last call.

@@ -13,7 +13,7 @@ use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
-use herald_protocol::{AgentName, Dialect};
+use herald_protocol::{AgentName, Dialect, locks::lock};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request::Parts};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -351,7 +351,7 @@ impl UploadMeter {
     }
 
     fn lock(&self) -> MutexGuard<'_, UploadState> {
-        self.arriving.lock().expect("nothing panics while it holds this lock")
+        lock(&self.arriving)
     }
 
     fn arrived(&self, bytes: usize) -> io::Result<()> {
