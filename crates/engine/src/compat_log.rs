@@ -8,7 +8,6 @@ use std::fmt::{self, Write};
 use herald_protocol::{Message, Part, TaskId};
 
 use crate::{
-    engine::Engine,
     rules::Command,
     store::{Entry, Kind},
 };
@@ -23,48 +22,42 @@ pub(crate) fn task_created(task: &TaskId) {
     tracing::info!(target: LOGGER, "Task created {task}, scheduling background runner");
 }
 
-impl Engine {
-    /// Logs that a turn begins.
-    pub(crate) fn log_turn_begun(&self, task: &TaskId, message: &Message) {
-        let text = self.logged_text(&message.parts);
-        tracing::debug!(target: LOGGER, "Task {task} initial text: {text:?}");
-    }
+/// Logs that a turn begins.
+pub(crate) fn turn_begun(task: &TaskId, message: &Message, shown: bool) {
+    let text = LoggedText { parts: &message.parts, shown };
+    tracing::debug!(target: LOGGER, "Task {task} initial text: {text:?}");
+}
 
-    /// Logs the status changes and artifacts of one write.
-    pub(crate) fn log_written(&self, task: &TaskId, commands: &[Command], entries: &[Entry]) {
-        if !tracing::enabled!(target: LOGGER, tracing::Level::DEBUG) {
-            return;
-        }
-        let mut chunks = commands.iter().filter_map(|command| match command {
-            Command::Write(chunk) => Some(chunk),
-            Command::Receive { .. }
-            | Command::Cancel { .. }
-            | Command::Begin(_)
-            | Command::Retry(_)
-            | Command::Take(_)
-            | Command::Report(..)
-            | Command::Ask(..)
-            | Command::Reply(_)
-            | Command::Release => None,
-        });
-        for entry in entries {
-            match entry.kind {
-                Kind::Status(state) => {
-                    let state = state.kebab_name();
-                    tracing::debug!(target: LOGGER, "Updating task {task} to {state}");
-                }
-                Kind::Artifact => {
-                    let Some(chunk) = chunks.next() else { continue };
-                    let text = self.logged_text(&chunk.artifact.parts);
-                    tracing::debug!(target: LOGGER, "Adding artifact to task {task}: {text}");
-                }
-                Kind::Received(_) | Kind::Reply => {}
+/// Logs the status changes and artifacts of one write.
+pub(crate) fn written(task: &TaskId, commands: &[Command], entries: &[Entry], shown: bool) {
+    if !tracing::enabled!(target: LOGGER, tracing::Level::DEBUG) {
+        return;
+    }
+    let mut chunks = commands.iter().filter_map(|command| match command {
+        Command::Write(chunk) => Some(chunk),
+        Command::Receive { .. }
+        | Command::Cancel { .. }
+        | Command::Begin(_)
+        | Command::Retry { .. }
+        | Command::Take(_)
+        | Command::Report(..)
+        | Command::Ask(..)
+        | Command::Reply(_)
+        | Command::Release => None,
+    });
+    for entry in entries {
+        match entry.kind {
+            Kind::Status(state) => {
+                let state = state.kebab_name();
+                tracing::debug!(target: LOGGER, "Updating task {task} to {state}");
             }
+            Kind::Artifact => {
+                let Some(chunk) = chunks.next() else { continue };
+                let text = LoggedText { parts: &chunk.artifact.parts, shown };
+                tracing::debug!(target: LOGGER, "Adding artifact to task {task}: {text}");
+            }
+            Kind::Received(_) | Kind::Reply => {}
         }
-    }
-
-    fn logged_text<'a>(&self, parts: &'a [Part]) -> LoggedText<'a> {
-        LoggedText { parts, shown: self.inner.settings.log_content }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use herald_protocol::{AgentName, Message, Seq, request::SendMessage};
+use serde::{Deserialize, Serialize};
 
 use crate::store::{Dedup, Key, Owner};
 
@@ -28,41 +29,60 @@ pub(crate) fn of(owner: &Owner, agent: &AgentName, send: &SendMessage) -> Option
     Some(Dedup { key: *hasher.finalize().as_bytes(), content: content(&send.message) })
 }
 
-/// The name of the turn over one message. Tasks may be named by their callers, so that the owner and
-/// the secret of the store are what keeps two turns apart. Few agents ask for it, so that it is put
-/// together when it is written out.
-#[derive(Clone)]
-pub struct TurnId {
-    secret: [u8; 32],
-    key: Key,
-    seq: Seq,
+/// The id of the turn over one message. Callers may choose the ids of tasks, so the owner and the secret of
+/// the store keep two turns apart. Few agents ask for it, so it is computed when it is written out.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TurnId(Source);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    /// The turn and the secret that its id is computed from.
+    Turn { secret: [u8; 32], key: Key, seq: Seq },
+    /// The id, as another process computed it.
+    Text(String),
 }
 
 impl TurnId {
     pub(crate) fn new(secret: [u8; 32], key: Key, seq: Seq) -> Self {
-        Self { secret, key, seq }
+        Self(Source::Turn { secret, key, seq })
     }
 }
 
 impl fmt::Display for TurnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut hasher = blake3::Hasher::new_keyed(&self.secret);
-        let Key { owner, task } = &self.key;
+        let (secret, key, seq) = match &self.0 {
+            Source::Turn { secret, key, seq } => (secret, key, seq),
+            Source::Text(text) => return f.write_str(text),
+        };
+        let mut hasher = blake3::Hasher::new_keyed(secret);
+        let Key { owner, task } = key;
         for text in ["turn", owner.tenant.as_str(), &owner.principal, task.as_str()] {
             hasher.update(&(text.len() as u64).to_be_bytes());
             hasher.update(text.as_bytes());
         }
-        hasher.update(&self.seq.to_be_bytes());
+        hasher.update(&seq.to_be_bytes());
         let mut bytes = [0; 16];
         hasher.finalize_xof().fill(&mut bytes);
         uuid::Builder::from_custom_bytes(bytes).into_uuid().fmt(f)
     }
 }
 
-/// The name, and not the secret it is made of.
+/// The id, and not the secret it is computed from.
 impl fmt::Debug for TurnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for TurnId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TurnId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(Source::Text(text)))
     }
 }
 

@@ -3,39 +3,48 @@
 //! A call comes in through [`Engine::call`] with a [`Caller`]; [`rules`] decide what happens; one
 //! conditional [`store::Store::append`] makes it durable; readers follow the log.
 
-mod accept;
-pub mod agent;
-mod agent_runtime;
-mod answer;
+mod agents;
 pub mod budget;
 mod builder;
 mod cache;
 mod caller;
+mod changes;
 mod clock;
 mod codec;
+mod commit;
 mod compat_log;
+mod core;
 mod engine;
-mod feed;
-mod history;
+mod fault;
 mod idempotency;
 mod janitor;
-mod local_sink;
 pub mod metrics;
+mod ops;
+mod read;
 pub mod rules;
-mod runner;
+mod settings;
 pub mod store;
-mod subscription;
+mod telemetry;
 mod token;
 pub mod trace;
-pub mod turn;
-mod write;
+mod turns;
 
-pub use agent::{Agent, AgentError, Profile, Recovery, Skill};
-pub use answer::{Reply, Sent, TaskJson};
-pub use builder::{BuildError, EngineBuilder, Settings};
+pub use agents::{
+    profile::{self as agent, Agent, AgentError, Profile, Recovery, Skill},
+    registry::RegistryError,
+};
+pub use builder::{BuildError, EngineBuilder};
 pub use caller::{AgentRoute, Caller, Scopes};
 pub use clock::Clock;
-pub use engine::{BYTES_PER_READ_BYTE, Engine};
-pub use feed::{Feed, FeedItem};
-pub use subscription::{Item, Subscription};
-pub use turn::{Stop, Turn};
+pub use core::BYTES_PER_READ_BYTE;
+pub use engine::Engine;
+pub use ops::reply::{Reply, Sent, TaskJson};
+pub use read::{
+    feed::{Feed, FeedItem},
+    subscription::{Item, Subscription},
+};
+pub use settings::Settings;
+pub use turns::{
+    recovery::QueuedTasks,
+    turn::{self, Stop, Turn},
+};

@@ -11,7 +11,7 @@ use std::{
 
 use herald_protocol::TaskState;
 
-use crate::{agent_runtime::AgentRuntime, engine::Engine, store::Entry};
+use crate::store::Entry;
 
 /// Something that only grows.
 #[derive(Debug, Default)]
@@ -168,7 +168,7 @@ impl Default for StoreMetrics {
 #[derive(Debug)]
 pub(crate) struct AgentMetrics {
     /// How often a task came into each state.
-    entered: [Counter; STATES],
+    pub(crate) entered: [Counter; STATES],
     /// How long its turns took.
     pub(crate) turns: Histogram,
 }
@@ -191,60 +191,4 @@ impl AgentMetrics {
             }
         }
     }
-}
-
-/// How many waiting tasks are counted per agent; beyond it there are at least so many.
-const WAITING: usize = 1000;
-
-impl Engine {
-    /// Writes what the engine and its store have counted.
-    pub async fn write_metrics(&self, text: &mut Text) {
-        let mut agents: Vec<&AgentRuntime> =
-            self.inner.agents.values().map(AsRef::as_ref).collect();
-        agents.sort_by(|one, other| one.profile.name.cmp(&other.profile.name));
-        let name = "herald_task_states_total";
-        text.metric(name, "counter", "Changes of tasks into a state.");
-        for runtime in &agents {
-            for state in TaskState::ALL {
-                let entered = runtime.metrics.entered[usize::from(state.number())].get();
-                if entered > 0 {
-                    let labels = [agent(runtime), ("state", state.kebab_name())];
-                    text.value(name, &labels, entered);
-                }
-            }
-        }
-        let name = "herald_turns_running";
-        text.metric(name, "gauge", "Turns under way.");
-        for runtime in &agents {
-            text.value(name, &[agent(runtime)], runtime.turns());
-        }
-        let name = "herald_tasks_waiting";
-        text.metric(name, "gauge", "Tasks that wait for a free permit of their agent, up to 1000.");
-        for runtime in &agents {
-            let due = self.inner.store.due(&runtime.profile.name, self.inner.holder, WAITING);
-            // A store in trouble shows in its own metrics.
-            if let Ok(due) = due.await {
-                text.value(name, &[agent(runtime)], due.len());
-            }
-        }
-        let name = "herald_turn_seconds";
-        text.metric(name, "histogram", "How long turns took.");
-        for runtime in agents.iter().filter(|runtime| !runtime.metrics.turns.is_empty()) {
-            text.histogram(name, &[agent(runtime)], &runtime.metrics.turns);
-        }
-        if let Some(store) = self.inner.store.metrics() {
-            let name = "herald_store_commit_seconds";
-            text.metric(name, "histogram", "How long transactions of the store took.");
-            text.histogram(name, &[], &store.commits);
-            let name = "herald_store_commit_writes";
-            text.metric(name, "histogram", "How many writes shared a transaction.");
-            text.histogram(name, &[], &store.batches);
-            let help = "Transactions of the store that failed.";
-            text.single("herald_store_errors_total", "counter", help, store.errors.get());
-        }
-    }
-}
-
-fn agent(runtime: &AgentRuntime) -> Label<'_> {
-    ("agent", runtime.profile.name.as_str())
 }

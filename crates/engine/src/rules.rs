@@ -10,7 +10,7 @@ use herald_protocol::{
     Seq, Task, TaskId, TaskState, TaskStatus, Timestamp, TraceContext, is_too_deep,
 };
 
-use crate::store::{Header, Holder, Run};
+use crate::store::{Header, MemberId, Run};
 
 /// Everything the rules know of a task.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +101,7 @@ pub enum Command {
         /// The span it is received in.
         trace: Option<TraceContext>,
         /// The process that takes it. Every other holder of a turn is dead.
-        living: Holder,
+        living: MemberId,
     },
     /// End the task.
     Cancel {
@@ -109,11 +109,17 @@ pub enum Command {
         metadata: Option<Metadata>,
     },
     /// Take up the oldest unread message. Nothing happens if there is none, or a turn under way.
-    Begin(Holder),
-    /// Take up the current turn once more after its holder died. Nothing happens if it lives.
-    Retry(Holder),
+    Begin(MemberId),
+    /// Take up the current turn once more after its holder died. Nothing happens if another member
+    /// holds it by now.
+    Retry {
+        /// Who takes it up.
+        me: MemberId,
+        /// The dead member it is taken over from.
+        from: MemberId,
+    },
     /// Go on, in the turn that is under way, with the oldest unread message after this event. Nothing
-    /// happens if there is none.
+    /// happens if there is none, or if the task is hidden: a direct answer has no further message.
     Take(Seq),
     /// Say where the task stands, in which words, and what else is to be known about it. Every state
     /// but `working` ends the turn.
@@ -124,7 +130,7 @@ pub enum Command {
     Write(Chunk),
     /// Answer directly.
     Reply(Arc<Message>),
-    /// Let go of the turn without a word.
+    /// Let go of the turn without an event. The epoch grows, so that whoever let go can no longer write.
     Release,
 }
 
@@ -213,14 +219,14 @@ impl Record {
     }
 
     /// True if a message that `living` receives now can begin the next turn in the same write.
-    pub fn is_free(&self, living: Holder) -> bool {
+    pub fn is_free(&self, living: MemberId) -> bool {
         let held = self.run.holder.is_some() && !self.is_left_behind(living);
         self.run.unread.is_empty() && !held
     }
 
     /// True if a process died after its turn had settled and before the turn was released. To run
     /// that turn again would do its work twice.
-    fn is_left_behind(&self, living: Holder) -> bool {
+    fn is_left_behind(&self, living: MemberId) -> bool {
         self.has_settled() && self.run.holder != Some(living)
     }
 
@@ -251,6 +257,8 @@ pub fn decide(
     if record.is_closed() {
         return Err(refuse_closed(record, &command));
     }
+    // A clock that was set back must not make the times of a task run backwards.
+    let now = record.task.status.timestamp.map_or(now, |last| now.max(last));
     let mut run = record.run.clone();
     let (mut unhide, mut limited) = (false, false);
     let stays = matches!(command, Command::Ask(..));
@@ -258,7 +266,7 @@ pub fn decide(
         Command::Receive { message, accepted_output_modes, metadata, trace, living } => {
             limited = true;
             if record.is_left_behind(living) {
-                run.holder = None;
+                release(&mut run);
             }
             if run.unread.len() >= limits.unread {
                 let text = format!("the task already has {} unread messages", run.unread.len());
@@ -287,18 +295,19 @@ pub fn decide(
                 working(record, now)
             }
         }
-        Command::Retry(holder) => {
-            if run.turn == 0 || run.holder.is_none_or(|dead| dead == holder) {
+        Command::Retry { me, from } => {
+            if run.turn == 0 || run.holder != Some(from) {
                 None
             } else {
                 run.attempt += 1;
-                claim(&mut run, holder);
+                claim(&mut run, me);
                 working(record, now)
             }
         }
         Command::Take(after) => {
             let next = run.unread.iter().position(|seq| *seq > after);
-            match next.filter(|_| run.holder.is_some()) {
+            // A hidden task has no event for it, and so no change of its version.
+            match next.filter(|_| run.holder.is_some() && !record.hidden) {
                 None => None,
                 Some(next) => {
                     run.turn = run.unread.remove(next);
@@ -335,7 +344,7 @@ pub fn decide(
             Some(Event::Reply(spoken(message, &record.task)))
         }
         Command::Release => {
-            run.holder = None;
+            release(&mut run);
             None
         }
     };
@@ -414,7 +423,7 @@ fn refuse_closed(record: &Record, command: &Command) -> Error {
         ),
         Command::Cancel { .. } => Error::new(ErrorKind::TaskNotCancelable, "the task has ended"),
         Command::Begin(_)
-        | Command::Retry(_)
+        | Command::Retry { .. }
         | Command::Take(_)
         | Command::Report(..)
         | Command::Ask(..)
@@ -481,9 +490,15 @@ fn status(state: TaskState, message: Option<Arc<Message>>, now: Timestamp) -> Ta
 }
 
 /// A new claim. The epoch fences off whoever held the turn before.
-fn claim(run: &mut Run, holder: Holder) {
+fn claim(run: &mut Run, holder: MemberId) {
     run.epoch += 1;
     run.holder = Some(holder);
+}
+
+/// The end of a claim. The epoch fences off whoever held it.
+fn release(run: &mut Run) {
+    run.epoch += 1;
+    run.holder = None;
 }
 
 fn ended(mut run: Run) -> Run {

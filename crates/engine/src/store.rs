@@ -65,8 +65,37 @@ pub struct Page {
     pub closed: bool,
 }
 
-/// The fencing number of a run: it grows with every claim, and a smaller one can no longer write.
+/// The fencing number of a run: it grows with every claim and every release, and a smaller one can no
+/// longer write.
 pub type Epoch = u64;
+
+/// Version of a task. Every change of the task changes one of the two: an event moves the head, and a
+/// change of the run without an event moves the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Version {
+    /// The last event in its log; zero if the task does not exist.
+    pub head: Seq,
+    /// Its fencing number.
+    pub epoch: Epoch,
+}
+
+impl Version {
+    /// This head at this epoch.
+    pub fn new(head: Seq, epoch: Epoch) -> Self {
+        Self { head, epoch }
+    }
+}
+
+/// A task with something to do that no living member holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// Which task.
+    pub key: Key,
+    /// Its epoch. A claim that finds another one was overtaken.
+    pub epoch: Epoch,
+    /// The dead member whose turn was cut off, if there is one.
+    pub holder: Option<MemberId>,
+}
 
 /// A position in the order in which the events of all tasks were committed. Positions grow and are
 /// never given out twice; there may be any number of them between two events.
@@ -120,15 +149,15 @@ pub struct Run {
     pub attempt: u32,
     /// The number of artifacts before it. A further attempt replaces later ones.
     pub kept: usize,
-    /// Grows with every claim.
+    /// Grows with every claim and every release.
     pub epoch: Epoch,
-    /// The process that holds the claim.
-    pub holder: Option<Holder>,
+    /// The member that holds the claim.
+    pub holder: Option<MemberId>,
 }
 
-/// Id of one start of one process. A new start voids the claims of the last one.
+/// Id of a member: one life of a node, or a worker. A new start of a node is another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Holder(pub u128);
+pub struct MemberId(pub u128);
 
 /// The part of a task that every append rewrites. It stays small.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -205,13 +234,13 @@ pub struct Original {
 pub struct Append {
     /// Which task.
     pub key: Key,
-    /// The last event when the caller decided; zero means that the task must not exist.
-    pub expect: Seq,
+    /// The version for which the caller decided; the head zero means that the task must not exist.
+    pub expect: Version,
     /// The writer's claim, if it writes under one: refused when a newer claim exists.
     pub fence: Option<Epoch>,
     /// The header after the events.
     pub header: Header,
-    /// The events, numbered from `expect + 1`. May be empty when only the run changes.
+    /// The events, numbered from `expect.head + 1`. May be empty when only the run changes.
     pub events: Vec<(Kind, Bytes)>,
     /// The whole task after the events, written at the end and at some pauses.
     pub snapshot: Option<Snapshot>,
@@ -298,7 +327,7 @@ pub struct Retention {
 /// Errors of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// The log does not end at [`Append::expect`]: another writer was first. Read and decide again.
+    /// The task is not at [`Append::expect`]: another writer was first. Read and decide again.
     Conflict,
     /// A newer claim exists; the writer has lost the task.
     Fenced,
@@ -315,8 +344,8 @@ pub enum StoreError {
 /// Durable tasks. Whatever [`Store::append`] returned `Ok` for survives a power cut.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Writes events, header, snapshot and key in one transaction, if the log still ends at
-    /// `expect` and the claim still stands. The only write of task state. Returns the new head.
+    /// Writes events, header, snapshot and key in one transaction, if the claim still stands
+    /// and the task is still at `expect`, in this order. The only write of task state. Returns the new head.
     async fn append(&self, append: Append) -> Result<Seq, StoreError>;
 
     /// Everything stored of one task. A task whose log has more than `limit` bytes is not read:
@@ -349,13 +378,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn due(
         &self,
         agent: &AgentName,
-        living: Holder,
+        living: MemberId,
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError>;
+    ) -> Result<Vec<Due>, StoreError>;
 
     /// Makes an agent serial: from now on the store keeps its waiting tasks in the order of their
     /// messages, for [`Store::next_serial`]. A task that another process than `living` holds waits, too.
-    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError>;
+    async fn enable_serial(&self, agent: &AgentName, living: MemberId) -> Result<(), StoreError>;
 
     /// As [`Store::due`], but in the order in which the waiting messages were accepted, and without
     /// the conversations in `busy`. Call [`Store::enable_serial`] for the agent first. The cost depends
@@ -365,7 +394,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError>;
+    ) -> Result<Vec<Due>, StoreError>;
 
     /// The result of an earlier send with this idempotency key.
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError>;

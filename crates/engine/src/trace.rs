@@ -11,13 +11,13 @@ use herald_protocol::{Seq, Task, TraceContext};
 use tracing::{Level, Span, field::Empty};
 use uuid::Uuid;
 
-use crate::{engine::Engine, rules::Record, store::Key};
+use crate::{core::Core, rules::Record, store::Key};
 
-impl Engine {
+impl Core {
     /// The place of a new span below `parent`. Without tracing there are no spans of our own, and
     /// what the caller sent is passed on as it is.
-    pub fn span_below(&self, parent: Option<&TraceContext>) -> Option<TraceContext> {
-        let Some(ratio) = self.inner.settings.trace else { return parent.cloned() };
+    pub(crate) fn span_below(&self, parent: Option<&TraceContext>) -> Option<TraceContext> {
+        let Some(ratio) = self.settings.trace else { return parent.cloned() };
         let random = Uuid::new_v4().as_u64_pair();
         // Some bits of a UUID are always the same; each half has others.
         let span = NonZeroU64::new(random.1 ^ random.0.rotate_left(32)).unwrap_or(NonZeroU64::MIN);
@@ -31,8 +31,8 @@ impl Engine {
     }
 
     /// Whether spans are worth what they cost: somebody exports them, or logs them.
-    pub fn has_spans(&self) -> bool {
-        self.inner.settings.trace.is_some() || tracing::enabled!(Level::DEBUG)
+    pub(crate) fn has_spans(&self) -> bool {
+        self.settings.trace.is_some() || tracing::enabled!(Level::DEBUG)
     }
 
     /// The span of a turn.

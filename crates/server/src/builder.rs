@@ -109,7 +109,7 @@ impl ServerBuilder {
         let guard = Guard::new(&config, authority, origin);
         let now = Clock::system().now();
         let started = card::http_date(now);
-        let metrics = Metrics::new(&engine, now);
+        let metrics = Metrics::new(now);
         let streams = KeyedLimit::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));

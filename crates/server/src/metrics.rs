@@ -3,17 +3,14 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use herald_engine::{
-    Engine,
-    metrics::{Counter, Histogram, LATENCY, Text},
-};
-use herald_protocol::{AgentName, Error, Operation, Timestamp, Version};
+use herald_engine::metrics::{Counter, Histogram, LATENCY, Text};
+use herald_protocol::{AgentName, Error, Operation, Timestamp, Version, locks};
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 
 use crate::{
@@ -31,10 +28,11 @@ const OPERATIONS: usize = Operation::ALL.len();
 const VERSIONS: usize = Version::SPOKEN.len();
 const BINDINGS: usize = Binding::ALL.len();
 
-/// Counters of the server. All of them are allocated at the start.
+/// Counters of the server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    agents: HashMap<AgentName, Calls>,
+    /// By agent, made with the first call: agents come and go at run time.
+    agents: RwLock<HashMap<AgentName, Arc<Calls>>>,
     seconds: [Histogram; OPERATIONS],
     /// Responses by the first digit of their status.
     responses: [Counter; 6],
@@ -44,7 +42,7 @@ pub(crate) struct Metrics {
 }
 
 /// The calls of one agent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Calls {
     counts: Box<[[[[Counter; CallOutcome::ALL.len()]; BINDINGS]; VERSIONS]; OPERATIONS]>,
     /// The day on which the use of each version was last logged, counted from one at the start.
@@ -91,10 +89,9 @@ impl CallOutcome {
 }
 
 impl Metrics {
-    pub(crate) fn new(engine: &Engine, started: Timestamp) -> Self {
-        let calls = || Calls { counts: Box::default(), logged_on: Default::default() };
+    pub(crate) fn new(started: Timestamp) -> Self {
         Self {
-            agents: engine.profiles().map(|profile| (profile.name.clone(), calls())).collect(),
+            agents: RwLock::default(),
             seconds: std::array::from_fn(|_| Histogram::new(&LATENCY)),
             responses: Default::default(),
             connections: Arc::default(),
@@ -117,9 +114,8 @@ impl Metrics {
     pub(crate) fn called(&self, call: &AnsweredCall<'_>, error: Option<&Error>) -> bool {
         self.seconds[call.operation as usize].took(call.took);
         let version = Version::SPOKEN.iter().position(|known| *known == call.version);
-        let (Some(calls), Some(version)) = (self.agents.get(call.agent), version) else {
-            return false;
-        };
+        let Some(version) = version else { return false };
+        let calls = self.calls(call.agent);
         let outcome = CallOutcome::of(error);
         calls.counts[call.operation as usize][version][call.binding as usize][outcome as usize]
             .count();
@@ -133,10 +129,20 @@ impl Metrics {
             && calls.logged_on[version].fetch_max(day, Ordering::Relaxed) < day
     }
 
+    /// The counters of an agent. Only registered agents are called, so the number of series is bounded.
+    fn calls(&self, agent: &AgentName) -> Arc<Calls> {
+        let known = locks::read(&self.agents).get(agent).cloned();
+        known.unwrap_or_else(|| {
+            let mut agents = locks::write(&self.agents);
+            Arc::clone(agents.entry(agent.clone()).or_default())
+        })
+    }
+
     fn write(&self, shared: &Shared, text: &mut Text) {
         let name = "herald_calls_total";
         text.metric(name, "counter", "Calls by agent, operation, version, binding and outcome.");
-        let mut agents: Vec<_> = self.agents.iter().collect();
+        let known = locks::read(&self.agents).clone();
+        let mut agents: Vec<_> = known.iter().collect();
         agents.sort_by_key(|(agent, _)| *agent);
         for (agent, calls) in agents {
             calls.write(name, agent, text);

@@ -85,7 +85,7 @@ impl Server {
     /// The card of the default agent, as a server at `base` shows it.
     pub fn card(&self, base: &str) -> AgentCard {
         let profile = self.shared.engine.profile(None).expect("an engine has its default agent");
-        card::build(&self.shared, profile, None, base)
+        card::build(&self.shared, &profile, None, base)
     }
 
     /// Handles one request.
@@ -230,7 +230,7 @@ impl Shared {
         let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
         if matched.target == RouteTarget::Card {
             let base = self.base(&exchange, host.as_ref());
-            return card_response(&exchange, profile, &base);
+            return card_response(&exchange, &profile, &base);
         }
         let origin = self.guard.origin(&parts.headers, host.as_ref())?;
         exchange.join_trace(trace::of(&parts.headers));
@@ -238,7 +238,7 @@ impl Shared {
             (_, &Method::OPTIONS) => cors::preflight(),
             (RouteTarget::Root, &Method::GET | &Method::HEAD) => {
                 let base = self.base(&exchange, host.as_ref());
-                self.page(&exchange, profile, &base)
+                self.page(&exchange, &profile, &base)
             }
             (RouteTarget::Root, &Method::POST) => {
                 jsonrpc::answer(&exchange, EntryPoint::Main, body).await
@@ -288,12 +288,11 @@ impl Shared {
     }
 
     fn page(&self, exchange: &Exchange<'_>, profile: &Profile, base: &str) -> Response<Body> {
-        let mut others: Vec<_> = match exchange.agent {
+        let others = match exchange.agent {
             Some(_) => Vec::new(),
-            None => self.engine.profiles().collect(),
+            None => self.engine.profiles(),
         };
-        others.sort_by(|one, other| one.name.cmp(&other.name));
-        let others = others.into_iter().map(|one| (one, format!("{base}/agents/{}", one.name)));
+        let others = others.iter().map(|one| (&**one, format!("{base}/agents/{}", one.name)));
         page::answer(self, profile, base, &others.collect::<Vec<_>>())
     }
 

@@ -14,7 +14,7 @@ use std::{ops::AsyncFn, sync::Arc};
 use bytes::Bytes;
 use herald_protocol::{Seq, TaskState, Timestamp};
 
-use super::{Append, Dedup, Header, Holder, Key, Kind, Owner, Run, Snapshot, Store};
+use super::{Append, Dedup, Header, Key, Kind, MemberId, Owner, Run, Snapshot, Store, Version};
 
 /// Names the check that was running when a panic passes through.
 struct Named(&'static str);
@@ -55,6 +55,7 @@ where
             an_append_without_events_changes_the_run,
             a_second_create_is_refused,
             a_stale_append_is_refused,
+            a_change_without_an_event_moves_the_task,
             a_lost_claim_is_fenced,
             what_is_said_in_between_counts,
             a_snapshot_shortens_the_log_to_load,
@@ -147,7 +148,15 @@ fn create(key: Key, now: i64) -> Append {
     let run = Run { unread: vec![1], ..Run::default() };
     let header = Header { bytes: 5, run, ..header(TaskState::Submitted, now) };
     let events = vec![(Kind::Received(TaskState::Submitted), body("hello"))];
-    Append { key, expect: 0, fence: None, header, events, snapshot: None, dedup: None }
+    Append {
+        key,
+        expect: Version::default(),
+        fence: None,
+        header,
+        events,
+        snapshot: None,
+        dedup: None,
+    }
 }
 
 /// The end of a task that [`create`] began.
@@ -160,7 +169,7 @@ fn finish(key: Key, now: i64) -> Append {
     let run = Run { turn: 1, attempt: 1, epoch: 1, ..Run::default() };
     let header = Header { bytes: 27, run, ..header(TaskState::Completed, now) };
     let snapshot = Some(snapshot(4));
-    Append { key, expect: 1, fence: None, header, events, snapshot, dedup: None }
+    Append { key, expect: Version::new(1, 0), fence: None, header, events, snapshot, dedup: None }
 }
 
 fn snapshot(seq: Seq) -> Snapshot {
@@ -183,5 +192,5 @@ async fn finished(store: &dyn Store, key: Key, now: i64) {
     store.append(finish(key, now)).await.unwrap();
 }
 
-const LIVING: Holder = Holder(0x11);
-const DEAD: Holder = Holder(0x99);
+const LIVING: MemberId = MemberId(0x11);
+const DEAD: MemberId = MemberId(0x99);

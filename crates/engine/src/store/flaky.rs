@@ -11,8 +11,8 @@ use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Holder, Key, ListQuery, Listing,
-    Original, Page, Position, Retention, Store, StoreError, Stored, sqlite::Sqlite,
+    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
+    MemberId, Original, Page, Position, Retention, Store, StoreError, Stored, sqlite::Sqlite,
 };
 
 type Chosen = (fn(&Append) -> bool, usize);
@@ -162,13 +162,13 @@ impl Store for Flaky {
     async fn due(
         &self,
         agent: &AgentName,
-        living: Holder,
+        living: MemberId,
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<Due>, StoreError> {
         self.store.due(agent, living, limit).await
     }
 
-    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
+    async fn enable_serial(&self, agent: &AgentName, living: MemberId) -> Result<(), StoreError> {
         self.write()?;
         self.store.enable_serial(agent, living).await
     }
@@ -178,7 +178,7 @@ impl Store for Flaky {
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<Due>, StoreError> {
         self.store.next_serial(agent, busy, limit).await
     }
 

@@ -12,6 +12,7 @@ mod files;
 #[cfg(test)]
 mod growth;
 mod inspect;
+mod job;
 mod list;
 mod names;
 mod open;
@@ -34,23 +35,26 @@ use std::{
 use async_trait::async_trait;
 use herald_protocol::{AgentName, Seq, TaskId, Timestamp};
 use rusqlite::Connection;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::metrics::StoreMetrics;
 
 use super::{
-    Append, Conversation, FeedPage, FeedQuery, HistoryQuery, Holder, Key, ListQuery, Listing,
-    Original, Page, Retention, Store, StoreError, Stored,
+    Append, Conversation, Due, FeedPage, FeedQuery, HistoryQuery, Key, ListQuery, Listing,
+    MemberId, Original, Page, Retention, Store, StoreError, Stored,
 };
 
 pub use error::OpenError;
 pub use inspect::{Form, Health, Inspection};
 
 use checkpoint::Checkpoints;
+use job::{Job, Queued, Work};
 use open::Opened;
 use reader::Readers;
 use rows::Fault;
-use writer::{Job, Work, Writer};
+use serial_queue::EnableSerial;
+use sweep::Removal;
+use writer::{Probe, Writer};
 
 /// Writes that may wait for the writer; whoever comes then waits for a place.
 const QUEUE: usize = 1024;
@@ -75,7 +79,7 @@ impl Default for Options {
 
 /// Tasks in SQLite. Dropping it waits until everything queued is written and the file is closed.
 pub struct Sqlite {
-    jobs: Option<mpsc::Sender<Job>>,
+    jobs: Option<mpsc::Sender<Box<dyn Queued>>>,
     threads: Vec<JoinHandle<()>>,
     #[cfg(feature = "test-util")]
     conn: Arc<Mutex<Connection>>,
@@ -165,12 +169,13 @@ impl Sqlite {
             .expect("the limit can be set whenever no transaction is open");
     }
 
-    async fn write(&self, work: Work) -> Result<u64, StoreError> {
+    /// Has the writer do some work. The answer comes once the work is durable.
+    async fn write<W: Work>(&self, work: W) -> Result<W::Answer, StoreError> {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
-        let (reply, outcome) = oneshot::channel();
-        jobs.send(Job { work, reply }).await.map_err(|_| stopped())?;
-        outcome.await.map_err(|_| stopped())?
+        let (job, answer) = Job::new(work);
+        jobs.send(job).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
     }
 
     /// A read that may take long, away from the threads that serve callers.
@@ -191,7 +196,7 @@ impl Sqlite {
 impl Store for Sqlite {
     async fn append(&self, append: Append) -> Result<Seq, StoreError> {
         let task = append.key.task.clone();
-        self.write(Work::Append(Box::new(append))).await.map_err(|error| error.of(&task))
+        self.write(Box::new(append)).await.map_err(|error| error.of(&task))
     }
 
     async fn load(&self, key: &Key, limit: u64) -> Result<Option<Stored>, StoreError> {
@@ -226,14 +231,14 @@ impl Store for Sqlite {
     async fn due(
         &self,
         agent: &AgentName,
-        living: Holder,
+        living: MemberId,
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<Due>, StoreError> {
         self.readers.with(|conn| reader::due(conn, agent, living, limit))
     }
 
-    async fn enable_serial(&self, agent: &AgentName, living: Holder) -> Result<(), StoreError> {
-        self.write(Work::EnableSerial(agent.clone(), living)).await.map(|_| ())
+    async fn enable_serial(&self, agent: &AgentName, living: MemberId) -> Result<(), StoreError> {
+        self.write(EnableSerial(agent.clone(), living)).await
     }
 
     async fn next_serial(
@@ -241,7 +246,7 @@ impl Store for Sqlite {
         agent: &AgentName,
         busy: &[Conversation],
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<Due>, StoreError> {
         self.readers.with(|conn| serial_queue::next_serial(conn, agent, busy, limit))
     }
 
@@ -263,13 +268,13 @@ impl Store for Sqlite {
         let chosen = self.read_long(move |conn| sweep::choose(conn, &retention, limit)).await?;
         let mut removed = 0;
         for rows in chosen {
-            removed += self.write(Work::Remove(rows)).await?;
+            removed += self.write(Removal(rows)).await?;
         }
-        Ok(usize::try_from(removed).unwrap_or(usize::MAX))
+        Ok(removed)
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        self.write(Work::Probe).await.map(|_| ())
+        self.write(Probe).await
     }
 
     fn metrics(&self) -> Option<&StoreMetrics> {

@@ -19,6 +19,7 @@ mod outcomes;
 mod own_ids;
 mod pauses;
 mod recovery;
+mod registry;
 mod rules;
 mod serial;
 mod streams;

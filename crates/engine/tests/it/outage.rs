@@ -92,6 +92,8 @@ async fn a_paused_task_is_read_again_only_if_memory_is_short() {
         let on = Arc::clone(&store);
         let bench = Bench::on(on, agent, profile(), settings, Clock::system()).await;
         let task = bench.send(say(&"x".repeat(100_000))).await.unwrap();
+        // The end of the turn may read the task, too.
+        eventually(|| async { bench.engine.at_work().is_empty() }).await;
         // The next read fails, if there is one.
         store.fail_loads(1);
         let answered = bench.send(answer(&task, "go on")).await;

@@ -2,14 +2,14 @@
 
 use herald_engine::{
     rules::{Chunk, Command, Limits, Record, apply, decide, within},
-    store::Holder,
+    store::MemberId,
 };
 use herald_protocol::{TaskState, Timestamp};
 use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 
 use crate::support::{say, text};
 
-fn receive(living: Holder) -> Command {
+fn receive(living: MemberId) -> Command {
     Command::Receive {
         message: say("x").into(),
         accepted_output_modes: Vec::new(),
@@ -33,11 +33,11 @@ fn after(commands: impl IntoIterator<Item = Command>) -> Record {
     record
 }
 
-const DEAD: Holder = Holder(1);
-const LIVING: Holder = Holder(2);
+const DEAD: MemberId = MemberId(1);
+const LIVING: MemberId = MemberId(2);
 
 /// A turn of this holder that has reported this state.
-fn reported(holder: Holder, state: TaskState) -> Vec<Command> {
+fn reported(holder: MemberId, state: TaskState) -> Vec<Command> {
     vec![receive(holder), Command::Begin(holder), Command::Report(state, None, None)]
 }
 
@@ -102,10 +102,11 @@ fn a_turn_that_ends_with_a_question_leaves_it_to_the_unread_message() {
 fn command() -> impl Strategy<Value = Command> {
     let state = proptest::sample::select(TaskState::ALL.to_vec());
     prop_oneof![
-        (0..3_u128).prop_map(|living| receive(Holder(living))),
+        (0..3_u128).prop_map(|living| receive(MemberId(living))),
         any::<bool>().prop_map(|_| Command::Cancel { metadata: None }),
-        (0..3_u128).prop_map(|holder| Command::Begin(Holder(holder))),
-        (0..3_u128).prop_map(|holder| Command::Retry(Holder(holder))),
+        (0..3_u128).prop_map(|holder| Command::Begin(MemberId(holder))),
+        ((0..3_u128), (0..3_u128))
+            .prop_map(|(me, from)| Command::Retry { me: MemberId(me), from: MemberId(from) }),
         (0..8_u64).prop_map(Command::Take),
         (state, any::<bool>()).prop_map(|(state, stays)| {
             if stays { Command::Ask(state, None, None) } else { Command::Report(state, None, None) }
@@ -143,6 +144,14 @@ proptest! {
                 continue;
             }
             assert!(decision.run.epoch >= record.run.epoch, "a claim never goes back");
+            if decision.event.is_none() && decision.run != record.run {
+                assert!(decision.run.epoch > record.run.epoch, "{command:?} keeps the version");
+            }
+            if let Command::Retry { from, .. } = &command
+                && before.run.holder != Some(*from)
+            {
+                assert_eq!(decision.run, before.run, "a turn was taken from a living member");
+            }
             if let Command::Receive { living, .. } = &command {
                 let (held, kept) = (before.run.holder, decision.run.holder);
                 let released = held.is_some() && kept.is_none();

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use herald_engine::store::{
-    Append, Header, Key, Kind, Owner, Run, Snapshot, Store, StoreError, conformance,
+    Append, Header, Key, Kind, Owner, Run, Snapshot, Store, StoreError, Version, conformance,
     sqlite::{Options, Sqlite},
 };
 use herald_protocol::{TaskState, Timestamp};
@@ -55,7 +55,15 @@ fn task(name: &str, body: Vec<u8>) -> Append {
     };
     let events = vec![(Kind::Status(TaskState::Completed), Bytes::from(body))];
     let snapshot = Some(Snapshot { seq: 1, ..Snapshot::default() });
-    Append { key: key(name), expect: 0, fence: None, header, events, snapshot, dedup: None }
+    Append {
+        key: key(name),
+        expect: Version::default(),
+        fence: None,
+        header,
+        events,
+        snapshot,
+        dedup: None,
+    }
 }
 
 async fn has(store: &Sqlite, name: &str) -> bool {

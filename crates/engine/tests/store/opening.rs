@@ -4,7 +4,7 @@ use std::{
 };
 
 use herald_engine::store::{
-    Append, Dedup, FeedQuery, Holder, Retention, Run, Snapshot, Store, StoreError,
+    Append, Dedup, FeedQuery, MemberId, Retention, Run, Snapshot, Store, StoreError,
     sqlite::{OpenError, Options, Sqlite},
 };
 use herald_protocol::TaskState;
@@ -387,7 +387,7 @@ async fn a_database_of_the_third_version_knows_what_its_turns_began_with() {
     for (name, artifacts) in artifacts {
         let mut at_work = task(name, Vec::new());
         at_work.header.state = TaskState::Working;
-        at_work.header.run = Run { turn: 1, holder: Some(Holder(7)), ..Run::default() };
+        at_work.header.run = Run { turn: 1, holder: Some(MemberId(7)), ..Run::default() };
         let artifacts = artifacts.as_bytes().to_vec().into();
         at_work.snapshot = Some(Snapshot { seq: 1, artifacts, ..Snapshot::default() });
         store.append(at_work).await.unwrap();

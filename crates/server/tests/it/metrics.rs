@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use herald_engine::{Engine, Profile, Scopes, store::sqlite::Sqlite};
+use herald_engine::{Engine, Profile, QueuedTasks, Scopes, store::sqlite::Sqlite};
 use herald_server::{Config, MetricsAccess, Token};
 use serde_json::json;
 
@@ -255,4 +255,24 @@ async fn a_store_in_trouble_shows() {
     assert!(samples["herald_store_errors_total"] >= 1.0, "{samples:#?}");
     let failed = r#"herald_calls_total{agent="script",operation="SendMessage",version="1.0",binding="jsonrpc",outcome="failed"}"#;
     assert_eq!(samples[failed], 1.0);
+}
+
+#[tokio::test]
+async fn an_agent_registered_at_run_time_has_a_card_routes_and_metrics_until_it_is_removed() {
+    let hub = Hub::start().await;
+    let card = || hub.call(Call::get("/agents/late/.well-known/agent-card.json"));
+    assert_eq!(card().await.status(), 404);
+    let profile = Profile::new("late", "Comes and goes");
+    hub.engine.register(profile, Arc::new(hub.script.clone())).unwrap();
+    assert_eq!(card().await.json()["description"], "Comes and goes");
+    assert!(hub.call(Call::get("/")).await.text().contains("/agents/late/"));
+    let send = || Call::post("/agents/late/message:send", &message("hello")).v1();
+    assert_eq!(hub.call(send()).await.status(), 200);
+    let samples = scrape(&hub).await;
+    let call = r#"agent="late",operation="SendMessage",version="1.0",binding="rest",outcome="ok""#;
+    assert_eq!(samples[&format!("herald_calls_total{{{call}}}")], 1.0);
+    assert_eq!(samples[r#"herald_task_states_total{agent="late",state="completed"}"#], 1.0);
+    hub.engine.remove(&"late".into(), QueuedTasks::Wait).await.unwrap();
+    assert_eq!(card().await.status(), 404);
+    assert_eq!(hub.call(send()).await.status(), 404);
 }

@@ -5,7 +5,7 @@ use herald_protocol::TaskState;
 use tokio::task::JoinSet;
 
 use super::{
-    super::{Append, Header, Kind, Original, Run, Snapshot, Store, StoreError},
+    super::{Append, Header, Kind, Original, Run, Snapshot, Store, StoreError, Version},
     LIVING, at, body, create, dedup, finish, finished, header, key, owner, snapshot,
 };
 
@@ -59,7 +59,7 @@ pub(super) async fn an_append_without_events_changes_the_run(store: Arc<dyn Stor
     let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), ..Run::default() };
     let header = Header { run, ..create(key("t"), 1).header };
     let claim = Append {
-        expect: 1,
+        expect: Version::new(1, 0),
         fence: Some(0),
         header: header.clone(),
         events: vec![],
@@ -80,8 +80,8 @@ pub(super) async fn a_second_create_is_refused(store: Arc<dyn Store>) {
 pub(super) async fn a_stale_append_is_refused(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
     let before = store.load(&key("t"), u64::MAX).await;
-    for expect in [1, 3, 5] {
-        let append = Append { expect, ..finish(key("t"), 9) };
+    for (head, epoch) in [(1, 1), (3, 1), (5, 1), (4, 0), (4, 2)] {
+        let append = Append { expect: Version::new(head, epoch), ..finish(key("t"), 9) };
         assert_eq!(store.append(append).await, Err(StoreError::Conflict));
     }
     assert_eq!(store.load(&key("t"), u64::MAX).await, before);
@@ -92,12 +92,39 @@ pub(super) async fn a_stale_append_is_refused(store: Arc<dyn Store>) {
     assert_eq!(store.load(&key("unknown"), u64::MAX).await, Ok(None));
 }
 
+pub(super) async fn a_change_without_an_event_moves_the_task(store: Arc<dyn Store>) {
+    store.append(create(key("t"), 1)).await.unwrap();
+    let run = |epoch, holder| Run { turn: 1, attempt: 1, epoch, holder, ..Run::default() };
+    let change = |expect, run| {
+        let header = Header { run, ..header(TaskState::Submitted, 1) };
+        Append { expect, header, events: vec![], ..create(key("t"), 1) }
+    };
+    let claim = change(Version::new(1, 0), run(1, Some(LIVING)));
+    assert_eq!(store.append(claim.clone()).await, Ok(1));
+    let release = change(Version::new(1, 1), run(2, None));
+    assert_eq!(store.append(release.clone()).await, Ok(1));
+    let before = store.load(&key("t"), u64::MAX).await;
+    // Decided for the version before, at the same head: they would bring the released holder back.
+    for stale in [claim, release] {
+        assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
+    }
+    let message = Append { expect: Version::new(1, 1), ..create(key("t"), 2) };
+    assert_eq!(store.append(message).await, Err(StoreError::Conflict));
+    assert_eq!(store.load(&key("t"), u64::MAX).await, before);
+}
+
 pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
     let claim = |fence, epoch| {
         let run = Run { turn: 1, attempt: 1, epoch, holder: Some(LIVING), ..Run::default() };
         let header = Header { run, ..header(TaskState::Submitted, 1) };
-        Append { expect: 1, fence, header, events: vec![], ..create(key("t"), 1) }
+        Append {
+            expect: Version::new(1, epoch - 1),
+            fence,
+            header,
+            events: vec![],
+            ..create(key("t"), 1)
+        }
     };
     assert_eq!(store.append(claim(Some(0), 1)).await, Ok(1));
     assert_eq!(store.append(claim(Some(1), 2)).await, Ok(1));
@@ -105,16 +132,18 @@ pub(super) async fn a_lost_claim_is_fenced(store: Arc<dyn Store>) {
     // The head is where it was, and still the older claim is refused.
     assert_eq!(store.append(claim(Some(1), 3)).await, Err(StoreError::Fenced));
     // A writer that has lost its task must not be told to decide again.
-    let stale = Append { expect: 7, ..claim(Some(1), 3) };
+    let stale = Append { expect: Version::new(7, 2), ..claim(Some(1), 3) };
     assert_eq!(store.append(stale).await, Err(StoreError::Fenced));
     assert_eq!(store.load(&key("t"), u64::MAX).await, before);
     // Who writes without a claim is not asked for one.
-    assert_eq!(store.append(Append { fence: None, ..finish(key("t"), 2) }).await, Ok(4));
+    let end = Append { expect: Version::new(1, 2), fence: None, ..finish(key("t"), 2) };
+    assert_eq!(store.append(end).await, Ok(4));
 }
 
 pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
     store.append(create(key("t"), 1)).await.unwrap();
-    let chunk = |expect, text: &str, bytes| {
+    let chunk = |head, text: &str, bytes| {
+        let expect = Version::new(head, 0);
         let events = vec![(Kind::Artifact, body(text))];
         let header = Header { bytes, ..create(key("t"), 1).header };
         Append { expect, fence: Some(0), events, header, ..create(key("t"), 1) }
@@ -126,7 +155,8 @@ pub(super) async fn what_is_said_in_between_counts(store: Arc<dyn Store>) {
     assert_eq!((loaded.head, loaded.header), (3, chunk(2, "three", 13).header));
     let page = store.read(&key("t"), 2, 10).await.unwrap();
     assert_eq!((page.entries[0].seq, page.entries.len(), page.closed), (3, 1, false));
-    assert_eq!(store.append(Append { expect: 3, ..finish(key("t"), 2) }).await, Ok(6));
+    let end = Append { expect: Version::new(3, 0), ..finish(key("t"), 2) };
+    assert_eq!(store.append(end).await, Ok(6));
     assert!(store.read(&key("t"), 5, 10).await.unwrap().closed);
 }
 
@@ -136,7 +166,7 @@ pub(super) async fn a_snapshot_shortens_the_log_to_load(store: Arc<dyn Store>) {
     assert_eq!((loaded.snapshot, loaded.since), (Some(snapshot(4)), vec![]));
 
     let mut more = finish(key("t"), 2);
-    more.expect = 4;
+    more.expect = Version::new(4, 1);
     more.snapshot = Some(Snapshot {
         seq: 5,
         status: body("s"),
@@ -171,8 +201,8 @@ pub(super) async fn a_refused_append_takes_no_key(store: Arc<dyn Store>) {
     finished(&*store, key("t"), 1).await;
     let stale = Append { dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
     assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
-    let fenced =
-        Append { expect: 4, fence: Some(9), dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
+    let expect = Version::new(4, 1);
+    let fenced = Append { expect, fence: Some(9), dedup: Some(dedup(1, 7)), ..finish(key("t"), 2) };
     assert_eq!(store.append(fenced).await, Err(StoreError::Fenced));
     assert_eq!(store.original(&[1; 32]).await, Ok(None));
     let fresh = Append { dedup: Some(dedup(1, 7)), ..create(key("u"), 2) };
@@ -183,7 +213,7 @@ pub(super) async fn a_later_message_has_a_key_of_its_own(store: Arc<dyn Store>) 
     store.append(Append { dedup: Some(dedup(1, 1)), ..create(key("t"), 1) }).await.unwrap();
     let message = (Kind::Received(TaskState::Working), body("more"));
     let second = Append {
-        expect: 1,
+        expect: Version::new(1, 0),
         events: vec![message.clone(), message],
         dedup: Some(dedup(2, 2)),
         ..create(key("t"), 2)
@@ -224,7 +254,7 @@ pub(super) async fn writers_of_one_task_win_one_at_a_time(store: Arc<dyn Store>)
         for writer in 0..10 {
             let store = Arc::clone(&store);
             let events = vec![(Kind::Artifact, body(&format!("{head} by {writer}")))];
-            let append = Append { expect: head, events, ..create(key("t"), 1) };
+            let append = Append { expect: Version::new(head, 0), events, ..create(key("t"), 1) };
             writers.spawn(async move { store.append(append).await });
         }
         let results = writers.join_all().await;
@@ -293,7 +323,10 @@ pub(super) async fn odd_names_survive(store: Arc<dyn Store>) {
     assert_eq!(found, HashSet::from(names));
     for agent in &agents {
         let due = store.due(agent, LIVING, 100).await.unwrap();
-        assert_eq!(due.iter().map(|key| key.task.as_str()).collect::<Vec<_>>(), [agent.as_str()]);
+        assert_eq!(
+            due.iter().map(|due| due.key.task.as_str()).collect::<Vec<_>>(),
+            [agent.as_str()]
+        );
     }
 }
 

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use herald_protocol::{TaskId, TaskState};
 
 use super::{
-    super::{Append, Header, HistoryQuery, Kind, ListCursor, ListQuery, Listing, Run, Store},
+    super::{
+        Append, Header, HistoryQuery, Kind, ListCursor, ListQuery, Listing, Run, Store, Version,
+    },
     Key, at, body, create, finish, finished, header, key, owner, snapshot,
 };
 
@@ -68,7 +70,10 @@ pub(super) async fn a_list_is_what_its_filters_say(store: Arc<dyn Store>) {
         if random(2) == 0 {
             head.state = TaskState::ALL[random(8) as usize];
             head.changed = at(random(12) as i64);
-            store.append(Append { expect: 1, header: head.clone(), ..first }).await.unwrap();
+            store
+                .append(Append { expect: Version::new(1, 0), header: head.clone(), ..first })
+                .await
+                .unwrap();
         }
         written.push((key, head));
     }
@@ -175,7 +180,7 @@ pub(super) async fn a_running_task_is_listed_with_its_events(store: Arc<dyn Stor
     store.append(create(key("t"), 1)).await.unwrap();
     let run = Run { turn: 1, ..Run::default() };
     let more = Append {
-        expect: 1,
+        expect: Version::new(1, 0),
         header: Header { run, ..header(TaskState::Working, 2) },
         events: vec![(Kind::Status(TaskState::Working), body("w")), (Kind::Artifact, body("a"))],
         ..create(key("t"), 1)

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Conversation, Header, Holder, Kind, Run, Store},
+    super::{Append, Conversation, Due, Header, Kind, MemberId, Run, Store, Version},
     DEAD, Key, LIVING, at, body, create, finish, finished, header, key, owner,
 };
 
 async fn due(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {
     let due = store.due(&agent.into(), LIVING, limit).await.unwrap();
-    due.into_iter().map(|key| key.task.to_string()).collect()
+    due.into_iter().map(|due| due.key.task.to_string()).collect()
 }
 
 async fn at_work(store: &dyn Store) -> Vec<String> {
@@ -20,10 +20,10 @@ async fn at_work(store: &dyn Store) -> Vec<String> {
 }
 
 /// Takes up the message of [`create`].
-fn claim(key: Key, holder: Holder) -> Append {
+fn claim(key: Key, holder: MemberId) -> Append {
     let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(holder), ..Run::default() };
     let header = Header { run, ..header(TaskState::Working, 1) };
-    Append { expect: 1, header, events: vec![], ..create(key, 1) }
+    Append { expect: Version::new(1, 0), header, events: vec![], ..create(key, 1) }
 }
 
 pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
@@ -37,24 +37,28 @@ pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
     assert!(due(&*store, "echo", 10).await.is_empty());
     // A message that comes meanwhile is the holder's to take up.
     let mut message = claim(key("t"), LIVING);
+    message.expect = Version::new(1, 1);
     message.header.run.unread = vec![2];
     message.events = create(key("t"), 1).events;
     store.append(message).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
     // Released with a message unread, it is anybody's again.
     let mut release = claim(key("t"), LIVING);
-    release.expect = 2;
+    release.expect = Version::new(2, 1);
+    release.header.run.epoch = 2;
     release.header.run.holder = None;
     release.header.run.unread = vec![2];
     store.append(release).await.unwrap();
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
-    store.append(Append { expect: 2, ..finish(key("t"), 3) }).await.unwrap();
+    let free = store.due(&"echo".into(), LIVING, 10).await.unwrap();
+    assert_eq!(free, [Due { key: key("t"), epoch: 2, holder: None }]);
+    store.append(Append { expect: Version::new(2, 2), ..finish(key("t"), 3) }).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
     assert!(at_work(&*store).await.is_empty());
 }
 
 pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
-    let holders = [LIVING, DEAD, Holder(0), Holder(u128::MAX), LIVING];
+    let holders = [LIVING, DEAD, MemberId(0), MemberId(u128::MAX), LIVING];
     for (number, holder) in holders.into_iter().enumerate() {
         let key = key(&format!("t{number}"));
         store.append(create(key.clone(), number as i64)).await.unwrap();
@@ -64,8 +68,10 @@ pub(super) async fn what_a_dead_process_held_is_due(store: Arc<dyn Store>) {
     }
     assert_eq!(due(&*store, "echo", 10).await, ["t1", "t2", "t3"]);
     assert_eq!(due(&*store, "echo", 2).await, ["t1", "t2"]);
+    let cut_off = store.due(&"echo".into(), LIVING, 1).await.unwrap();
+    assert_eq!(cut_off, [Due { key: key("t1"), epoch: 1, holder: Some(DEAD) }]);
     // Cancelled while it was held: over, but its slot is still to be cleared.
-    let mut cancel = finish(key("t1"), 9);
+    let mut cancel = Append { expect: Version::new(1, 1), ..finish(key("t1"), 9) };
     cancel.header.state = TaskState::Canceled;
     cancel.header.run.holder = Some(DEAD);
     store.append(cancel).await.unwrap();
@@ -100,8 +106,8 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
         context: context.into(),
     };
     let due = async |agent: &AgentName, busy: &[Conversation], limit| {
-        let keys = store.next_serial(agent, busy, limit).await.unwrap();
-        keys.iter().map(|key| key.task.to_string()).collect::<Vec<_>>()
+        let due = store.next_serial(agent, busy, limit).await.unwrap();
+        due.iter().map(|due| due.key.task.to_string()).collect::<Vec<_>>()
     };
     // The store keeps the queue from here on, with the tasks that wait already.
     store.append(create(key("cut-off"), 100)).await.unwrap();
@@ -135,23 +141,27 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     assert!(due(&"unknown".into(), &[], 10).await.is_empty());
 
     // The next task follows one that ended, also one that left the middle of the queue.
-    store.append(finish(key("cut-off"), 7)).await.unwrap();
+    let end = Append { expect: Version::new(1, 1), ..finish(key("cut-off"), 7) };
+    store.append(end).await.unwrap();
     assert_eq!(due(&agent, &[], 1).await, ["other"]);
     store.append(create(key("last"), 8)).await.unwrap();
     assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
     let mut begun = claim(key("older"), LIVING);
-    begun.expect = 6;
+    begun.expect = Version::new(6, 1);
+    begun.header.run.epoch = 2;
     begun.header.run.unread = vec![6];
     store.append(begun.clone()).await.unwrap();
     assert_eq!(due(&agent, &[busy("ann", "elsewhere")], 10).await, ["foreign", "last"]);
     // It has a message left, which is older than what came meanwhile.
+    begun.expect = Version::new(6, 2);
+    begun.header.run.epoch = 3;
     begun.header.run.holder = None;
     store.append(begun).await.unwrap();
     assert_eq!(due(&agent, &[busy("bob", "chat")], 10).await, ["other", "older", "last"]);
     // Enabling it again changes nothing, except for tasks whose process has ended.
     store.enable_serial(&agent, LIVING).await.unwrap();
     assert_eq!(due(&agent, &[], 10).await, ["other", "foreign", "older", "last"]);
-    store.enable_serial(&agent, Holder(7)).await.unwrap();
+    store.enable_serial(&agent, MemberId(7)).await.unwrap();
     assert_eq!(due(&agent, &[], 2).await, ["held", "other"]);
     assert_eq!(due(&agent, &[busy("ann", "chat")], 10).await, ["other", "foreign"]);
 }
@@ -177,7 +187,7 @@ pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>)
     assert!(store.paused(&"other".into(), at(99), 10).await.unwrap().is_empty());
     // Its caller has answered: it waits no more.
     let mut answer = create(key("t1"), 1);
-    answer.expect = 4;
+    answer.expect = Version::new(4, 0);
     answer.header.state = TaskState::InputRequired;
     store.append(answer).await.unwrap();
     assert_eq!(paused(3, 10).await, ["t2"]);

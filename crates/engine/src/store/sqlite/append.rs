@@ -6,13 +6,15 @@ use std::collections::HashMap;
 use herald_protocol::{AgentName, Seq, TaskId};
 use rusqlite::{Connection, Row, params};
 
-use crate::store::{Append, Header, Holder, Run, Snapshot, StoreError};
+use crate::store::{Append, Header, MemberId, Run, Snapshot, StoreError, Version};
 
 use super::{
+    job::Work,
     names::{BLOCK, Group, Names, Totals},
     prepared::Prepared,
     rows::{Fault, Phase, count, holder, int, original, read_run, size, uint, unread},
     statements as sql,
+    sweep::Swept,
 };
 
 /// Tasks remembered at once. A full memory starts over.
@@ -34,7 +36,7 @@ pub(super) struct Memory {
     active: HashMap<(i64, TaskId), Known>,
     /// Serial agents, each with the process that runs their turns. Not cleared by a rollback: a queue
     /// that nobody reads does no harm.
-    pub(super) serial_agents: HashMap<AgentName, Holder>,
+    pub(super) serial_agents: HashMap<AgentName, MemberId>,
 }
 
 /// An open transaction and what it has gathered.
@@ -45,6 +47,10 @@ pub(super) struct Batch<'a> {
     pub(super) memory: &'a mut Memory,
     pub(super) next: &'a mut Next,
     pub(super) totals: Totals,
+    /// The owners whose tasks were removed.
+    pub(super) swept: Swept,
+    /// True if the transaction before this one failed.
+    pub(super) failing: bool,
 }
 
 /// What the checks and the counters need of a stored task.
@@ -68,7 +74,8 @@ struct Indexed {
     phase: Phase,
 }
 
-type Refused<T> = Result<Result<T, StoreError>, Fault>;
+/// The outcome of a job: an answer, a refusal of this job alone, or a fault of the whole batch.
+pub(super) type Refused<T> = Result<Result<T, StoreError>, Fault>;
 
 /// What cannot be read of one task refuses the append to it, and fails nobody else's in the
 /// transaction.
@@ -99,9 +106,23 @@ impl Memory {
     }
 }
 
+/// Answers with the new head. Boxed, because jobs move through a queue.
+impl Work for Box<Append> {
+    type Answer = Seq;
+
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<Seq> {
+        batch.append(self)
+    }
+
+    fn weight(&self) -> usize {
+        let events: usize = self.events.iter().map(|(_, body)| body.len()).sum();
+        events + self.snapshot.as_ref().map_or(0, Snapshot::size)
+    }
+}
+
 impl Batch<'_> {
     /// Writes it, or says why not.
-    pub(super) fn append(&mut self, append: &Append) -> Refused<Seq> {
+    fn append(&mut self, append: &Append) -> Refused<Seq> {
         // The key stands for the first event; without one there is nothing to register.
         let dedup = append.dedup.as_ref().filter(|_| !append.events.is_empty());
         // First of all: a retry must find its original, whatever else has happened since.
@@ -123,7 +144,7 @@ impl Batch<'_> {
                 return Ok(Err(refusal));
             }
         };
-        let mut head = append.expect;
+        let mut head = append.expect.head;
         if !append.events.is_empty() {
             let add = self.prepared.get(sql::ADD_EVENT)?;
             let mut first = dedup.map(|dedup| (dedup.key, dedup.content));
@@ -143,17 +164,18 @@ impl Batch<'_> {
         Ok(Ok(head))
     }
 
-    /// Writes what was gathered. Returns the numbers that come next.
-    pub(super) fn finish(self) -> Result<Next, Fault> {
+    /// Writes what was gathered. Returns the owners whose tasks were removed.
+    pub(super) fn finish(self) -> Result<Swept, Fault> {
         self.totals.flush(self.conn)?;
-        Ok(*self.next)
+        self.swept.tidy(self.conn, *self.next)?;
+        Ok(self.swept)
     }
 
     /// Checks the append against what is stored, and writes the header and the snapshot.
     /// Returns the rows of the task and of its owner.
     fn put_header(&mut self, append: &Append) -> Refused<(i64, i64)> {
-        let head = append.expect + append.events.len() as u64;
-        if append.expect == 0 {
+        let head = append.expect.head + append.events.len() as u64;
+        if append.expect.head == 0 {
             return self.create(append, head);
         }
         let Append { key, fence, header, snapshot, .. } = append;
@@ -168,7 +190,7 @@ impl Batch<'_> {
         if fence.is_some_and(|epoch| epoch != before.run.epoch) {
             return Ok(Err(StoreError::Fenced));
         }
-        if before.head != append.expect {
+        if Version::new(before.head, before.run.epoch) != append.expect {
             return Ok(Err(StoreError::Conflict));
         }
         let group = group(owner, before.indexed.group.agent, header);

@@ -6,8 +6,8 @@ use herald_protocol::{AgentName, TaskState, Timestamp};
 use rusqlite::{StatementStatus, params};
 
 use crate::store::{
-    Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Holder, Key, Kind, ListQuery,
-    Owner, Retention, Run, Snapshot, Store,
+    Append, Conversation, Dedup, FeedQuery, Header, HistoryQuery, Key, Kind, ListQuery, MemberId,
+    Owner, Retention, Run, Snapshot, Store, Version,
 };
 
 use super::{Connection, Readers, Sqlite, open, statements as sql};
@@ -17,8 +17,8 @@ const FEW: i64 = 2_000;
 const MANY: i64 = 100_000;
 
 const OWNERS: i64 = 20;
-const LIVING: Holder = Holder(0x11);
-const DEAD: Holder = Holder(0x99);
+const LIVING: MemberId = MemberId(0x11);
+const DEAD: MemberId = MemberId(0x99);
 
 /// The numbers from 1 to `?1`.
 const NUMBERS: &str =
@@ -152,7 +152,7 @@ fn received(key: Key, context: &str) -> Append {
     let header = Header { context: context.into(), ..header(TaskState::Submitted, run) };
     let events = vec![(Kind::Received(TaskState::Submitted), Bytes::from_static(b"{}"))];
     let dedup = Some(Dedup { key: [7; 32], content: [7; 32] });
-    Append { key, expect: 0, fence: None, header, events, snapshot: None, dedup }
+    Append { key, expect: Version::default(), fence: None, header, events, snapshot: None, dedup }
 }
 
 /// Takes the first message up.
@@ -160,11 +160,19 @@ fn begun(key: Key) -> Append {
     let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(LIVING), ..Run::default() };
     let header = header(TaskState::Working, run);
     let events = vec![(Kind::Status(TaskState::Working), Bytes::from_static(b"{}"))];
-    Append { key, expect: 1, fence: None, header, events, snapshot: None, dedup: None }
+    Append {
+        key,
+        expect: Version::new(1, 0),
+        fence: None,
+        header,
+        events,
+        snapshot: None,
+        dedup: None,
+    }
 }
 
 fn with_snapshot(append: Append, state: TaskState) -> Append {
-    let seq = append.expect + append.events.len() as u64;
+    let seq = append.expect.head + append.events.len() as u64;
     let header = header(state, Run { epoch: 1, turn: 1, attempt: 1, ..Run::default() });
     Append { header, snapshot: Some(Snapshot { seq, ..Snapshot::default() }), ..append }
 }
@@ -261,13 +269,16 @@ async fn writes(counted: &mut Counted) {
     counted.note("a new task of a known name");
     counted.store.append(begun(new.clone())).await.unwrap();
     counted.note("a turn that begins");
-    let words = Append { expect: 2, ..begun(new.clone()) };
+    let words = Append { expect: Version::new(2, 1), ..begun(new.clone()) };
     counted.store.append(words.clone()).await.unwrap();
     counted.note("a turn that speaks");
-    let asks = with_snapshot(Append { expect: 3, ..words.clone() }, TaskState::InputRequired);
+    let asks = with_snapshot(
+        Append { expect: Version::new(3, 1), ..words.clone() },
+        TaskState::InputRequired,
+    );
     counted.store.append(asks).await.unwrap();
     counted.note("a turn that asks");
-    let ends = with_snapshot(Append { expect: 4, ..words }, TaskState::Completed);
+    let ends = with_snapshot(Append { expect: Version::new(4, 1), ..words }, TaskState::Completed);
     counted.store.append(ends).await.unwrap();
     counted.note("a turn that ends");
     let hidden = Key { task: "hidden".into(), ..key(0) };
@@ -328,8 +339,8 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     let first = if apart { "c1" } else { "c" };
     let busy = [Conversation { owner: owner(1), context: first.into() }];
     let due = async |counted: &Counted, busy: &[Conversation]| {
-        let keys = counted.store.next_serial(&agent, busy, 1).await.unwrap();
-        keys.into_iter().map(|key| key.task.to_string()).collect::<Vec<_>>()
+        let due = counted.store.next_serial(&agent, busy, 1).await.unwrap();
+        due.into_iter().map(|due| due.key.task.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(due(&counted, &[]).await, ["t1"]);
     counted.note("the first in the queue");
@@ -346,7 +357,7 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     counted.note("a message in the same conversation");
     assert_eq!(due(&counted, &busy).await, [if apart { "t2" } else { "elsewhere" }]);
     counted.note("the next in a conversation that is not busy");
-    let done = Append { expect: 2, ..begun(of_first("t1")) };
+    let done = Append { expect: Version::new(2, 1), ..begun(of_first("t1")) };
     counted.store.append(with_snapshot(done, TaskState::Completed)).await.unwrap();
     counted.note("the first in the queue ends");
     assert_eq!(due(&counted, &[]).await, ["t2"]);

@@ -12,7 +12,7 @@ use std::{
 use herald_protocol::{AgentName, Seq, TaskId, TenantId, Timestamp};
 use rusqlite::{Connection, Rows, params};
 
-use crate::store::{Holder, Key, Kind, Owner, Page, StoreError, Stored};
+use crate::store::{Due, Key, Kind, MemberId, Owner, Page, StoreError, Stored};
 
 use super::{
     open::{self, Lock},
@@ -196,18 +196,18 @@ pub(super) fn agents_at_work(conn: &Connection) -> Result<Vec<AgentName>, Fault>
 pub(super) fn due(
     conn: &Connection,
     agent: &AgentName,
-    living: Holder,
+    living: MemberId,
     limit: usize,
-) -> Result<Vec<Key>, Fault> {
+) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
-    let mut found: Vec<(i64, i64, Key)> = Vec::new();
+    let mut found: Vec<(i64, i64, Due)> = Vec::new();
     let mut take = |mut rows: Rows<'_>| -> Result<(), Fault> {
         let mut left = limit;
         while let Some(at) = rows.next()?.filter(|_| left > 0) {
             let (created, row) = (at.get(0)?, at.get(1)?);
-            if let Some(key) = named(&conn, row)? {
-                found.push((created, row, key));
+            if let Some(due) = due_at(&conn, row)? {
+                found.push((created, row, due));
                 left -= 1;
             }
         }
@@ -219,10 +219,10 @@ pub(super) fn due(
     }
     found.sort_unstable_by_key(|(created, row, _)| (*created, *row));
     found.truncate(limit);
-    Ok(found.into_iter().map(|(_, _, key)| key).collect())
+    Ok(found.into_iter().map(|(_, _, due)| due).collect())
 }
 
-fn dead_holders(conn: &Connection, agent: i64, living: Holder) -> Result<Vec<Vec<u8>>, Fault> {
+fn dead_holders(conn: &Connection, agent: i64, living: MemberId) -> Result<Vec<Vec<u8>>, Fault> {
     let mut holders = Vec::new();
     let mut last: Vec<u8> = Vec::new();
     while let Some(holder) =
@@ -268,6 +268,20 @@ fn name(conn: &Connection, row: i64) -> Result<Key, Fault> {
     let row = rows.next()?.ok_or_else(|| Fault::unreadable("a task without an owner"))?;
     let owner = Owner { tenant: TenantId::from(text(row, 0)?), principal: text(row, 1)?.into() };
     Ok(Key { owner, task: TaskId::from(text(row, 2)?) })
+}
+
+/// What a claim of a task needs to know, unless what is stored of it cannot be read.
+pub(super) fn due_at(conn: &Connection, row: i64) -> Result<Option<Due>, Fault> {
+    let read = || {
+        let key = name(conn, row)?;
+        let (epoch, holder) = first(conn, sql::FIND_CLAIM, [row], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, Option<[u8; 16]>>(1)?))
+        })?
+        .ok_or_else(|| Fault::unreadable("a task without a run"))?;
+        let holder = holder.map(u128::from_be_bytes).map(MemberId);
+        Ok(Due { key, epoch: uint(epoch), holder })
+    };
+    readable(row, read())
 }
 
 fn names(key: &Key) -> [&str; 3] {

@@ -6,7 +6,7 @@ use rusqlite::{
     CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row, types::ValueRef,
 };
 
-use crate::store::{Entry, Header, Holder, Kind, Original, Run, Snapshot, StoreError, Stored};
+use crate::store::{Entry, Header, Kind, MemberId, Original, Run, Snapshot, StoreError, Stored};
 
 use super::statements as sql;
 
@@ -122,7 +122,7 @@ pub(super) fn unread(run: &Run) -> String {
 }
 
 pub(super) fn holder(run: &Run) -> Option<[u8; 16]> {
-    run.holder.map(|Holder(life)| life.to_be_bytes())
+    run.holder.map(|MemberId(life)| life.to_be_bytes())
 }
 
 /// A task from the columns of the header macro in [`super::statements`], its artifacts and what its
@@ -166,7 +166,7 @@ pub(super) fn read_run(row: &Row<'_>, first: usize) -> Result<Run, Fault> {
         attempt: row.get(first + 1)?,
         epoch: uint(row.get(first + 2)?),
         unread: read_unread(text(row, first + 3)?)?,
-        holder: holder.map(u128::from_be_bytes).map(Holder),
+        holder: holder.map(u128::from_be_bytes).map(MemberId),
         kept: 0,
     })
 }

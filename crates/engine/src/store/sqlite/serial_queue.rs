@@ -9,19 +9,41 @@ use std::collections::{HashMap, HashSet};
 use herald_protocol::{AgentName, Seq};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::store::{Conversation, Holder, Key, Run};
+use crate::store::{Conversation, Due, MemberId, Run};
 
 use super::{
-    append::Batch,
+    append::{Batch, Refused},
+    job::Work,
     names::find_owner,
-    reader::{find_agent, named},
+    reader::{due_at, find_agent},
     rows::{Fault, int, readable, text},
     statements as sql,
+    writer::BATCH_BYTES,
 };
+
+/// Building of the serial queue of an agent, which the store keeps from then on.
+#[derive(Debug)]
+pub(super) struct EnableSerial(pub(super) AgentName, pub(super) MemberId);
+
+impl Work for EnableSerial {
+    type Answer = ();
+
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+        batch.enable_serial(&self.0, self.1).map(Ok)
+    }
+
+    fn weight(&self) -> usize {
+        BATCH_BYTES
+    }
+
+    fn is_large(&self) -> bool {
+        true
+    }
+}
 
 impl Batch<'_> {
     /// Queues the waiting tasks of an agent, and keeps the queue from now on.
-    pub(super) fn enable_serial(&mut self, agent: &AgentName, living: Holder) -> Result<(), Fault> {
+    fn enable_serial(&mut self, agent: &AgentName, living: MemberId) -> Result<(), Fault> {
         let row = self.memory.names.agent(self.conn, agent)?;
         self.prepared.run(sql::FILL_SERIAL_QUEUE, params![row, living.0.to_be_bytes()])?;
         self.prepared.run(sql::CLEAR_SERIAL_HEADS, [row])?;
@@ -72,7 +94,7 @@ impl Batch<'_> {
 
 /// The message that orders a waiting task: the oldest unread one, or the one whose turn a dead process
 /// left. [`sql::FILL_SERIAL_QUEUE`] has the same rule.
-fn waits_with(run: &Run, living: Holder) -> Option<Seq> {
+fn waits_with(run: &Run, living: MemberId) -> Option<Seq> {
     match run.holder {
         None => run.unread.first().copied(),
         Some(holder) if holder == living => None,
@@ -86,7 +108,7 @@ pub(super) fn next_serial(
     agent: &AgentName,
     busy: &[Conversation],
     limit: usize,
-) -> Result<Vec<Key>, Fault> {
+) -> Result<Vec<Due>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
     let mut passed_over: HashMap<i64, HashSet<&str>> = HashMap::new();
@@ -95,7 +117,7 @@ pub(super) fn next_serial(
             passed_over.entry(owner).or_default().insert(context.as_str());
         }
     }
-    let mut found: Vec<(i64, Key)> = Vec::new();
+    let mut found: Vec<(i64, Due)> = Vec::new();
     let mut find_heads = conn.prepare_cached(sql::SERIAL_HEADS)?;
     let mut find_queue = conn.prepare_cached(sql::READ_SERIAL_QUEUE)?;
     let mut heads = find_heads.query([agent])?;
@@ -112,13 +134,13 @@ pub(super) fn next_serial(
         let mut queue = find_queue.query(params![agent, owner, context])?;
         let mut left = limit;
         while let Some(row) = queue.next()?.filter(|_| left > 0) {
-            if let Some(key) = named(&conn, row.get(1)?)? {
-                found.push((row.get(0)?, key));
+            if let Some(due) = due_at(&conn, row.get(1)?)? {
+                found.push((row.get(0)?, due));
                 left -= 1;
             }
         }
         found.sort_unstable_by_key(|(position, _)| *position);
         found.truncate(limit);
     }
-    Ok(found.into_iter().map(|(_, key)| key).collect())
+    Ok(found.into_iter().map(|(_, due)| due).collect())
 }

@@ -178,6 +178,7 @@ statements! {
     NAME_TASK =
         "SELECT o.tenant, o.principal, t.id FROM tasks t \
          CROSS JOIN owners o ON o.id = t.owner WHERE t.row = ?1";
+    FIND_CLAIM = "SELECT epoch, holder FROM tasks WHERE row = ?1";
     PAUSED_TASKS =
         "SELECT row FROM tasks INDEXED BY tasks_paused \
          WHERE phase = 0 AND state IN (6, 8) AND agent = ?1 AND changed < ?2 \

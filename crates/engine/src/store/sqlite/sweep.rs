@@ -8,10 +8,12 @@ use rusqlite::{Connection, Row, params};
 use crate::store::Retention;
 
 use super::{
-    append::{Batch, Next},
+    append::{Batch, Next, Refused},
+    job::Work,
     names::{BLOCK, Group, Sum},
     rows::{Fault, first, int, readable, run, size, state, text, uint},
     statements as sql,
+    writer::BATCH_BYTES,
 };
 
 /// What one transaction removes at most: tasks, events and bytes, whichever comes first.
@@ -165,9 +167,26 @@ pub(super) struct Swept {
     owners: BTreeSet<i64>,
 }
 
+/// Removal of these rows of finished tasks; answers with how many were still there.
+#[derive(Debug)]
+pub(super) struct Removal(pub(super) Vec<i64>);
+
+impl Work for Removal {
+    type Answer = usize;
+
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<usize> {
+        batch.remove(&self.0).map(Ok)
+    }
+
+    /// It is bounded, but not small.
+    fn weight(&self) -> usize {
+        BATCH_BYTES / 2
+    }
+}
+
 impl Batch<'_> {
     /// Removes those of these tasks that are still there and still over.
-    pub(super) fn remove(&mut self, rows: &[i64], swept: &mut Swept) -> Result<u64, Fault> {
+    fn remove(&mut self, rows: &[i64]) -> Result<usize, Fault> {
         let mut removed = 0;
         for task in rows {
             let found = first(self.conn, sql::ENDED_TASK, [task], |row| {
@@ -185,7 +204,7 @@ impl Batch<'_> {
                 self.prepared.run(drop, [task])?;
             }
             self.totals.add(group, -1, -counted);
-            swept.owners.insert(group.owner);
+            self.swept.owners.insert(group.owner);
             removed += 1;
         }
         Ok(removed)

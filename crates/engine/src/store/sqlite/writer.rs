@@ -6,19 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use herald_protocol::AgentName;
 use rusqlite::{Connection, TransactionBehavior};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use crate::{
-    metrics::StoreMetrics,
-    store::{Append, Holder, Snapshot, StoreError},
-};
+use crate::metrics::StoreMetrics;
 
 use super::{
-    append::{Batch, Memory, Next},
+    append::{Batch, Memory, Next, Refused},
     checkpoint::Checkpoints,
     files::Files,
+    job::{Queued, Work},
     names::Totals,
     prepared::Prepared,
     rows::{Fault, run},
@@ -28,33 +25,13 @@ use super::{
 
 /// Jobs in one transaction, and bytes after which no further one is taken into it.
 const BATCH_JOBS: usize = 256;
-const BATCH_BYTES: usize = 4 << 20;
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 /// How often writes look whether the files are still there. A look costs two calls of the system.
 const CHECK_FILES: Duration = Duration::from_millis(100);
 
 /// Bytes of the pages that a job touches, however little it writes.
 const PAGES: usize = 48 << 10;
-
-/// Something to write.
-#[derive(Debug)]
-pub(super) enum Work {
-    /// Answers with the new head.
-    Append(Box<Append>),
-    /// Removes these rows of finished tasks; answers with how many there were.
-    Remove(Vec<i64>),
-    /// Builds and keeps the serial queue of an agent; the answer has no meaning.
-    EnableSerial(AgentName, Holder),
-    /// Proves that a write succeeds; the answer has no meaning.
-    Probe,
-}
-
-/// Work and where its outcome goes once it is durable.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) work: Work,
-    pub(super) reply: oneshot::Sender<Result<u64, StoreError>>,
-}
 
 /// The state of the writing thread.
 #[derive(Debug)]
@@ -88,18 +65,18 @@ impl Writer {
     }
 
     /// Serves until every sender is gone and the queue is empty.
-    pub(super) fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
+    pub(super) fn serve(mut self, mut jobs: mpsc::Receiver<Box<dyn Queued>>) {
         let mut held = None;
         while let Some(job) = held.take().or_else(|| jobs.blocking_recv()) {
-            let mut weight = job.work.weight();
+            let mut weight = job.weight();
             let mut batch = vec![job];
             while batch.len() < BATCH_JOBS && weight < BATCH_BYTES {
                 let Ok(job) = jobs.try_recv() else { break };
-                if job.work.is_large() {
+                if job.is_large() {
                     held = Some(job);
                     break;
                 }
-                weight += job.work.weight();
+                weight += job.weight();
                 batch.push(job);
             }
             let written = weight + batch.len() * PAGES;
@@ -110,20 +87,19 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, jobs: Vec<Job>, written: u64) {
+    fn write(&mut self, mut jobs: Vec<Box<dyn Queued>>, written: u64) {
         let shared = Arc::clone(&self.conn);
         let mut conn = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
-        match self.commit(&mut conn, &jobs) {
-            Ok(outcomes) => {
+        match self.commit(&mut conn, &mut jobs) {
+            Ok(()) => {
                 self.metrics.commits.took(begun.elapsed());
                 self.metrics.batches.observe(jobs.len() as u64);
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("the store can be written again");
                 }
-                for (job, outcome) in jobs.into_iter().zip(outcomes) {
-                    // A caller who has gone away asked for it all the same.
-                    let _ = job.reply.send(outcome);
+                for job in jobs {
+                    job.reply(Ok(()));
                 }
                 if let Some(checkpoints) = &mut self.checkpoints {
                     checkpoints.after_commit(&conn, written);
@@ -137,7 +113,7 @@ impl Writer {
                 // What was first seen in this transaction is not stored after all.
                 self.memory.forget();
                 for job in jobs {
-                    let _ = job.reply.send(Err(error.clone()));
+                    job.reply(Err(error.clone()));
                 }
                 if let Some(checkpoints) = &self.checkpoints {
                     checkpoints.wake();
@@ -146,13 +122,9 @@ impl Writer {
         }
     }
 
-    /// All of them in one transaction: what it returns is durable. On an error nothing is written.
-    fn commit(
-        &mut self,
-        conn: &mut Connection,
-        jobs: &[Job],
-    ) -> Result<Vec<Result<u64, StoreError>>, Fault> {
-        let failing = self.failing;
+    /// All of them in one transaction: once it returns, they are durable. On an error nothing is
+    /// written.
+    fn commit(&mut self, conn: &mut Connection, jobs: &mut [Box<dyn Queued>]) -> Result<(), Fault> {
         self.check_files(jobs)?;
         // Rolls back when it is dropped, and so on every early return.
         let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -162,36 +134,28 @@ impl Writer {
             memory: &mut self.memory,
             next: &mut self.next,
             totals: Totals::default(),
+            swept: Swept::default(),
+            failing: self.failing,
         };
-        let mut swept = Swept::default();
-        let mut outcomes = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            outcomes.push(match &job.work {
-                Work::Append(append) => batch.append(append)?,
-                Work::Remove(rows) => Ok(batch.remove(rows, &mut swept)?),
-                Work::EnableSerial(agent, living) => {
-                    batch.enable_serial(agent, *living).map(|()| Ok(0))?
-                }
-                Work::Probe => probe(&transaction, failing).map(|()| Ok(0))?,
-            });
+        for job in &mut *jobs {
+            job.run(&mut batch)?;
         }
-        let next = batch.finish()?;
-        swept.tidy(&transaction, next)?;
+        let swept = batch.finish()?;
         transaction.commit()?;
         if swept.any() {
             // Their numbers may be gone with their last task.
             self.memory.names.forget();
         }
-        Ok(outcomes)
+        Ok(())
     }
 }
 
 impl Writer {
     /// Fails if what is written now could be found by nobody. Every probe looks, and so does every
     /// write while they fail.
-    fn check_files(&mut self, jobs: &[Job]) -> Result<(), Fault> {
+    fn check_files(&mut self, jobs: &[Box<dyn Queued>]) -> Result<(), Fault> {
         let Some(files) = &self.files else { return Ok(()) };
-        let is_probe = jobs.iter().any(|job| matches!(job.work, Work::Probe));
+        let is_probe = jobs.iter().any(|job| job.is_probe());
         if self.failing || is_probe || self.checked.elapsed() >= CHECK_FILES {
             files.check()?;
             self.checked = Instant::now();
@@ -200,52 +164,46 @@ impl Writer {
     }
 }
 
-/// Takes up some room, as any append would have to. While writes fail it takes up much, and new
-/// bytes each time: what a failed append left behind would have room for a small or an equal one.
-fn probe(conn: &Connection, failing: bool) -> Result<(), Fault> {
-    if failing {
-        run(conn, sql::PUT_RANDOM_META, ["probe"])?;
-        return Ok(());
-    }
-    run(conn, sql::PUT_META, ("probe", [0_u8; 16384].as_slice()))?;
-    run(conn, sql::DROP_META, ["probe"])?;
-    Ok(())
-}
+/// Proof that a write succeeds.
+#[derive(Debug)]
+pub(super) struct Probe;
 
-impl Work {
-    /// Roughly the bytes it writes.
+impl Work for Probe {
+    type Answer = ();
+
+    /// Takes up some room, as any append would have to. While writes fail it takes up much, and new
+    /// bytes each time: what a failed append left behind would have room for a small or an equal one.
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+        if batch.failing {
+            run(batch.conn, sql::PUT_RANDOM_META, ["probe"])?;
+            return Ok(Ok(()));
+        }
+        run(batch.conn, sql::PUT_META, ("probe", [0_u8; 16384].as_slice()))?;
+        run(batch.conn, sql::DROP_META, ["probe"])?;
+        Ok(Ok(()))
+    }
+
     fn weight(&self) -> usize {
-        match self {
-            Self::Append(append) => {
-                let events: usize = append.events.iter().map(|(_, body)| body.len()).sum();
-                events + append.snapshot.as_ref().map_or(0, Snapshot::size)
-            }
-            // It is bounded, but not small.
-            Self::Remove(_) => BATCH_BYTES / 2,
-            Self::EnableSerial(..) => BATCH_BYTES,
-            Self::Probe => 16384,
-        }
+        16384
     }
 
-    /// Whether it has a transaction to itself: it touches as many tasks as wait, and what is wrong
-    /// with one of them must fail nobody else's write.
-    fn is_large(&self) -> bool {
-        match self {
-            Self::EnableSerial(..) => true,
-            Self::Append(_) | Self::Remove(_) | Self::Probe => false,
-        }
+    fn is_probe(&self) -> bool {
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use herald_protocol::{TaskState, Timestamp};
+    use herald_protocol::{Seq, TaskState, Timestamp};
 
-    use crate::store::{Dedup, Header, Key, Kind, Owner, Run};
+    use crate::store::{Append, Dedup, Header, Key, Kind, Owner, Run, StoreError, Version};
 
-    use super::{super::open, *};
+    use super::{
+        super::{job::Job, open},
+        *,
+    };
 
-    fn job(task: &str, expect: u64, key: u8) -> Job {
+    fn append(task: &str, expect: u64, key: u8) -> Append {
         let now = Timestamp::from_millis(1);
         let header = Header {
             agent: "echo".into(),
@@ -258,16 +216,36 @@ mod tests {
             run: Run::default(),
         };
         let owner = Owner { tenant: "acme".into(), principal: "ann".into() };
-        let append = Append {
+        Append {
             key: Key { owner, task: task.into() },
-            expect,
+            expect: Version::new(expect, 0),
             fence: None,
             header,
             events: vec![(Kind::Artifact, bytes::Bytes::new())],
             snapshot: None,
             dedup: Some(Dedup { key: [key; 32], content: [0; 32] }),
-        };
-        Job { work: Work::Append(Box::new(append)), reply: oneshot::channel().0 }
+        }
+    }
+
+    /// The outcomes of these appends, all in one transaction.
+    fn outcomes<const N: usize>(
+        writer: &mut Writer,
+        conn: &mut Connection,
+        appends: [Append; N],
+    ) -> [Result<Seq, StoreError>; N] {
+        let (mut jobs, mut answers) = (Vec::new(), Vec::new());
+        for append in appends {
+            let (job, answer) = Job::new(Box::new(append));
+            jobs.push(job);
+            answers.push(answer);
+        }
+        writer.commit(conn, &mut jobs).unwrap();
+        for job in jobs {
+            job.reply(Ok(()));
+        }
+        let outcomes: Vec<_> =
+            answers.iter_mut().map(|answer| answer.try_recv().unwrap()).collect();
+        outcomes.try_into().unwrap()
     }
 
     #[test]
@@ -276,15 +254,15 @@ mod tests {
         let conn = Arc::new(Mutex::new(opened.conn));
         let mut writer = Writer::new(Arc::clone(&conn), None, None, opened.next, Arc::default());
         let mut conn = conn.lock().unwrap();
-        assert_eq!(writer.commit(&mut conn, &[job("spoiled", 0, 1)]).unwrap(), [Ok(1)]);
+        assert_eq!(outcomes(&mut writer, &mut conn, [append("spoiled", 0, 1)]), [Ok(1)]);
         conn.execute_batch("UPDATE tasks SET unread = 'x'; UPDATE dedup SET position = 77")
             .unwrap();
-        let jobs = [job("spoiled", 1, 2), job("again", 0, 1), job("whole", 0, 3)];
-        let outcomes = writer.commit(&mut conn, &jobs).unwrap();
-        assert!(matches!(outcomes[0], Err(StoreError::Corrupt(_))), "{outcomes:?}");
-        assert!(matches!(outcomes[1], Err(StoreError::Corrupt(_))), "{outcomes:?}");
-        assert_eq!(outcomes[2], Ok(1));
-        // What was refused has taken no key.
-        assert_eq!(writer.commit(&mut conn, &[job("other", 0, 2)]).unwrap(), [Ok(1)]);
+        let appends = [append("spoiled", 1, 2), append("again", 0, 1), append("whole", 0, 3)];
+        let refused = outcomes(&mut writer, &mut conn, appends);
+        assert!(matches!(refused[0], Err(StoreError::Corrupt(_))), "{refused:?}");
+        assert!(matches!(refused[1], Err(StoreError::Corrupt(_))), "{refused:?}");
+        assert_eq!(refused[2], Ok(1));
+        // A refused append has taken no key.
+        assert_eq!(outcomes(&mut writer, &mut conn, [append("other", 0, 2)]), [Ok(1)]);
     }
 }

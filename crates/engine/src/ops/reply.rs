@@ -7,10 +7,10 @@ use herald_protocol::{ContextId, Error, Message, SendResult, Task, TaskId, TaskP
 use crate::{
     cache::CachedTask,
     codec,
-    engine::refuse,
+    fault::refuse,
+    read::{subscription::Subscription, view::shown},
     rules::Record,
     store::{Snapshot, StoreError},
-    subscription::Subscription,
 };
 
 /// What a call returns.
@@ -109,30 +109,4 @@ impl From<Task> for TaskJson {
     fn from(task: Task) -> Self {
         Self(Form::Task(Arc::new(task), None))
     }
-}
-
-/// The task as a caller sees it: empty lists are left out, and the history is cut to length.
-pub(crate) fn shown(task: Arc<Task>, history_length: Option<i32>) -> Task {
-    let mut task = match (Arc::try_unwrap(task), history_length) {
-        (Ok(task), _) => task,
-        (Err(shared), None) => Task::clone(&shared),
-        // A long history is not copied only to be cut.
-        (Err(shared), Some(length)) => {
-            let history = shared.history.as_deref().unwrap_or_default();
-            let cut = history.len().saturating_sub(usize::try_from(length).unwrap_or(0));
-            let Task { id, context_id, status, artifacts, history: _, metadata } = &*shared;
-            Task {
-                id: id.clone(),
-                context_id: context_id.clone(),
-                status: status.clone(),
-                artifacts: artifacts.clone(),
-                history: Some(history[cut..].to_vec()),
-                metadata: metadata.clone(),
-            }
-        }
-    };
-    task.limit_history(history_length);
-    task.history = task.history.filter(|history| !history.is_empty());
-    task.artifacts = task.artifacts.filter(|artifacts| !artifacts.is_empty());
-    task
 }

@@ -1,22 +1,19 @@
 //! Feed: a reader of the events of all tasks of one caller, in the order of the commits.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use herald_protocol::{ArtifactId, Error, Operation, TaskId};
-use tokio::sync::watch;
 
 use crate::{
     budget::{Quota, Reservation, SMALL},
     caller::{AgentRoute, Caller},
+    changes::OwnerWaker,
     codec,
-    engine::{Engine, Inner, refuse},
-    store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Owner, Position},
-    subscription::Until,
+    core::Core,
+    fault::refuse,
+    read::subscription::Until,
+    store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Position},
 };
 
 /// Events taken from the store at once.
@@ -49,7 +46,7 @@ pub struct FeedItem {
 /// A reader of all tasks of a caller.
 #[derive(Debug)]
 pub struct Feed {
-    engine: Engine,
+    core: Arc<Core>,
     query: FeedQuery,
     cursor: Position,
     /// The last position when the feed began. Until then it catches up.
@@ -60,44 +57,28 @@ pub struct Feed {
     waker: OwnerWaker,
 }
 
-/// Wakers of all feeds, by owner. They carry no events: feeds read those from the store.
-#[derive(Debug, Default)]
-pub(crate) struct OwnerWakers {
-    owners: Mutex<HashMap<Owner, watch::Sender<()>>>,
-}
-
-/// The waker of one feed.
-#[derive(Debug)]
-struct OwnerWaker {
-    wakers: Arc<OwnerWakers>,
-    owner: Owner,
-    changes: watch::Receiver<()>,
-}
-
-impl Engine {
+impl Feed {
     /// Follows every task of the caller on this route, or only `tasks`: from now on, or from the event
     /// after a position that an earlier feed returned.
-    ///
-    /// The events of tasks that retention has removed are missing; no others are.
-    pub async fn follow(
-        &self,
+    pub(crate) async fn open(
+        core: &Arc<Core>,
         caller: &Caller,
         route: &AgentRoute,
         tasks: Vec<TaskId>,
         after: Option<Position>,
-    ) -> Result<Feed, Error> {
+    ) -> Result<Self, Error> {
         caller.authorise(Operation::SubscribeToTask)?;
-        self.check_extensions(route)?;
+        core.check_extensions(route)?;
         if let Some(agent) = &route.agent {
-            self.check_streaming(agent)?;
+            core.check_streaming(agent)?;
         }
         for task in &tasks {
-            self.find(caller, route, task.clone()).await?;
+            core.find(caller, route, task.clone()).await?;
         }
         let (owner, agent) = (caller.owner().clone(), route.agent.clone());
-        let waker = self.inner.wakers.subscribe(owner.clone());
+        let waker = core.wakers.subscribe(owner.clone());
         let mut query = FeedQuery { owner, agent, tasks, after: None, limit: PAGE };
-        let head = self.inner.store.feed(&query).await.map_err(refuse)?.reached;
+        let head = core.store.feed(&query).await.map_err(refuse)?.reached;
         if after.is_some_and(|after| after > head) {
             let text = "names an event that has not happened yet";
             return Err(Error::field("Last-Event-ID", text));
@@ -105,11 +86,9 @@ impl Engine {
         let cursor = after.unwrap_or(head);
         query.after = Some(cursor);
         let (ready, quota) = (VecDeque::new(), None);
-        Ok(Feed { engine: self.clone(), query, cursor, end: head, ready, quota, waker })
+        Ok(Self { core: Arc::clone(core), query, cursor, end: head, ready, quota, waker })
     }
-}
 
-impl Feed {
     /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
     /// meanwhile.
     #[must_use]
@@ -126,7 +105,7 @@ impl Feed {
     /// The ids of a task's artifacts, in their order, which never changes. Empty for a removed task.
     pub async fn artifacts(&self, task: &TaskId) -> Result<Vec<ArtifactId>, Error> {
         let key = Key { owner: self.query.owner.clone(), task: task.clone() };
-        let found = self.engine.look(&key).await?;
+        let found = self.core.look(&key).await?;
         let artifacts = found.iter().flat_map(|record| record.task.artifacts.iter().flatten());
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
     }
@@ -178,7 +157,7 @@ impl Feed {
                 tokio::task::yield_now().await;
                 continue;
             }
-            if self.engine.is_draining() {
+            if self.core.is_draining() {
                 return Ok(None);
             }
             // The sender lives as long as the engine, and this feed holds the engine.
@@ -189,7 +168,7 @@ impl Feed {
     /// Reads the next page. Feeds that are far behind do so one at a time, because a catch-up is long
     /// and must leave most of the store's reader threads to other calls.
     async fn step(&self) -> Result<FeedPage, Error> {
-        let Inner { store, catch_up, .. } = &*self.engine.inner;
+        let Core { store, catch_up, .. } = &*self.core;
         let behind = self.end.saturating_sub(self.query.after.unwrap_or(self.end));
         let _permit = if behind > FAR {
             Some(catch_up.acquire().await.expect("the semaphore is never closed"))
@@ -202,7 +181,7 @@ impl Feed {
     /// The item of an event; `None` if its agent does not support streaming.
     fn item(&self, found: FeedEntry) -> Result<Option<FeedItem>, Error> {
         let FeedEntry { position, task, agent, entry } = found;
-        if self.engine.check_streaming(&agent).is_err() {
+        if self.core.check_streaming(&agent).is_err() {
             return Ok(None);
         }
         let closing = match entry.kind {
@@ -216,41 +195,5 @@ impl Feed {
             Kind::Reply => return Ok(None),
         };
         Ok(Some(FeedItem { position, task, body, closing, reservation: None }))
-    }
-}
-
-impl OwnerWakers {
-    fn subscribe(self: &Arc<Self>, owner: Owner) -> OwnerWaker {
-        let changes =
-            self.lock().entry(owner.clone()).or_insert_with(|| watch::Sender::new(())).subscribe();
-        OwnerWaker { wakers: Arc::clone(self), owner, changes }
-    }
-
-    /// Wakes the feeds of this owner, because one of the owner's tasks changed.
-    pub(crate) fn wake(&self, owner: &Owner) {
-        if let Some(changed) = self.lock().get(owner) {
-            changed.send_replace(());
-        }
-    }
-
-    /// Wakes every feed.
-    pub(crate) fn wake_all(&self) {
-        for changed in self.lock().values() {
-            changed.send_replace(());
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, watch::Sender<()>>> {
-        self.owners.lock().expect("nothing panics while it holds the wakers")
-    }
-}
-
-impl Drop for OwnerWaker {
-    fn drop(&mut self) {
-        let mut owners = self.wakers.lock();
-        // The receiver of this waker is dropped after this function and is still counted.
-        if owners.get(&self.owner).is_some_and(|changed| changed.receiver_count() <= 1) {
-            owners.remove(&self.owner);
-        }
     }
 }

@@ -11,7 +11,8 @@ use crate::{
     budget::{Quota, Reservation, SMALL},
     cache::CachedTask,
     codec,
-    engine::{Engine, refuse},
+    core::Core,
+    fault::refuse,
     store::{Entry, Kind},
 };
 
@@ -48,7 +49,7 @@ pub struct Item {
 /// A reader of one log.
 #[derive(Debug)]
 pub struct Subscription {
-    engine: Engine,
+    core: Arc<Core>,
     cached: Arc<CachedTask>,
     waker: watch::Receiver<()>,
     cursor: Seq,
@@ -83,11 +84,11 @@ impl Until {
 
 impl Subscription {
     /// Reads the events after `after`.
-    pub(crate) fn new(engine: Engine, cached: Arc<CachedTask>, after: Seq, until: Until) -> Self {
+    pub(crate) fn new(core: Arc<Core>, cached: Arc<CachedTask>, after: Seq, until: Until) -> Self {
         let waker = cached.subscribe();
         let ready = VecDeque::new();
         let (first, quota, direct, done) = (None, None, false, false);
-        Self { engine, cached, waker, cursor: after, until, first, direct, ready, quota, done }
+        Self { core, cached, waker, cursor: after, until, first, direct, ready, quota, done }
     }
 
     /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
@@ -130,7 +131,7 @@ impl Subscription {
 
     /// The ids of the task's artifacts, in their order, which never changes.
     pub async fn artifacts(&self) -> Result<Vec<ArtifactId>, Error> {
-        let record = self.engine.record(&self.cached).await?.ok_or_else(Error::task_not_found)?;
+        let record = self.core.record(&self.cached).await?.ok_or_else(Error::task_not_found)?;
         let artifacts = record.task.artifacts.iter().flatten();
         Ok(artifacts.map(|artifact| artifact.artifact_id.clone()).collect())
     }
@@ -152,7 +153,7 @@ impl Subscription {
                         Some(quota) => Some(quota.reserve(*bytes).await),
                         None => None,
                     };
-                    let task = self.engine.task_after(&self.cached.key, self.cursor, *history);
+                    let task = self.core.task_after(&self.cached.key, self.cursor, *history);
                     (codec::encode_task(&task.await?), reservation)
                 }
             };
@@ -167,7 +168,7 @@ impl Subscription {
             }
             // The direct answer failed and became a task, which is the first item.
             Kind::Status(_) if std::mem::take(&mut self.direct) => {
-                let record = self.engine.record(&self.cached).await?;
+                let record = self.core.record(&self.cached).await?;
                 codec::encode_task(&record.ok_or_else(Error::task_not_found)?.task)
             }
             Kind::Status(_) | Kind::Artifact | Kind::Reply => entry.body,
@@ -228,14 +229,14 @@ impl Subscription {
             self.waker.borrow_and_update();
             let page = match self.cached.recent(self.cursor, PAGE) {
                 Some(page) => page,
-                None => self.engine.read(&self.cached.key, self.cursor, PAGE).await?,
+                None => self.core.read(&self.cached.key, self.cursor, PAGE).await?,
             };
             if page.entries.is_empty() {
                 if page.closed {
                     self.done = true;
                     return Ok(false);
                 }
-                if self.engine.is_draining() {
+                if self.core.is_draining() {
                     return Ok(false);
                 }
                 // The sender lives as long as this reader, so the wait cannot fail.

@@ -7,9 +7,10 @@ use std::{
 };
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::{Agent, Profile},
+    agents::profile::{Agent, Profile},
     budget::Reservation,
     metrics::AgentMetrics,
     store::{Conversation, Key},
@@ -18,7 +19,7 @@ use crate::{
 /// One agent and the limits that it runs under.
 #[derive(Debug)]
 pub(crate) struct AgentRuntime {
-    pub(crate) profile: Profile,
+    pub(crate) profile: Arc<Profile>,
     pub(crate) agent: Arc<dyn Agent>,
     /// Permits of turns that work.
     running: Arc<Semaphore>,
@@ -26,6 +27,8 @@ pub(crate) struct AgentRuntime {
     paused: Arc<Semaphore>,
     /// Wakes the dispatcher.
     waker: Notify,
+    /// Cancelled once the agent is removed from the registry.
+    retired: CancellationToken,
     pub(crate) metrics: AgentMetrics,
     /// Tasks whose stored data cannot be read. The dispatcher skips them.
     quarantined: Mutex<HashSet<Key>>,
@@ -109,11 +112,12 @@ impl AgentRuntime {
         let running = profile.concurrency.clamp(1, Semaphore::MAX_PERMITS);
         let paused = profile.max_waiting.min(Semaphore::MAX_PERMITS);
         Self {
-            profile,
+            profile: Arc::new(profile),
             agent,
             running: Arc::new(Semaphore::new(running)),
             paused: Arc::new(Semaphore::new(paused)),
             waker: Notify::new(),
+            retired: CancellationToken::new(),
             metrics: AgentMetrics::default(),
             quarantined: Mutex::default(),
             locked: Mutex::default(),
@@ -187,6 +191,16 @@ impl AgentRuntime {
     /// Wakes the dispatcher, because the store may have a due task.
     pub(crate) fn wake(&self) {
         self.waker.notify_one();
+    }
+
+    /// Ends the dispatcher, because the agent was removed.
+    pub(crate) fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// Waits until the agent is removed.
+    pub(crate) async fn retired(&self) {
+        self.retired.cancelled().await;
     }
 
     /// Waits for [`AgentRuntime::wake`].

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use herald_protocol::{AgentName, Message, Metadata, Task, card::AgentProvider};
 
-use crate::turn::{Stop, Turn};
+use crate::turns::turn::{Stop, Turn};
 
 /// Worker on tasks: Rust code, a program, a coding agent, a remote agent.
 #[async_trait]

@@ -11,9 +11,13 @@ use herald_protocol::{
     Artifact, ArtifactId, ContextId, Message, Metadata, Part, Role, Seq, Task, TaskId, TaskState,
     TraceContext,
 };
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::{agent::AgentError, rules::Chunk};
+use crate::{
+    agents::profile::AgentError,
+    rules::{Chunk, Command},
+};
 
 pub use crate::idempotency::TurnId;
 
@@ -26,40 +30,30 @@ pub enum Stop {
     Refused(String),
 }
 
-/// Something an agent says about its task.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Say {
-    /// Where the task stands, in which words, and what else is to be kept with it.
-    Status(TaskState, Option<Arc<Message>>, Option<Metadata>),
-    /// The same, as a question whose answer this turn waits for.
-    Question(TaskState, Option<Arc<Message>>, Option<Metadata>),
-    /// A result, or the next piece of one.
-    Artifact(Chunk),
-    /// A direct answer.
-    Reply(Arc<Message>),
-    /// The turn failed, and why.
-    Failed(AgentError),
-}
-
-/// Where a turn's words go: the local log, or the wire to the server that leased the turn.
+/// Destination of a turn's writes: the local log, or the connection to the server that leased the turn.
 #[async_trait]
 pub trait Sink: fmt::Debug + Send + Sync {
-    /// Makes these words durable, all or none.
-    async fn say(&self, words: Vec<Say>) -> Result<(), Stop>;
+    /// Makes the results of these commands durable, all or none. An agent gives
+    /// [`Command::Report`], [`Command::Ask`], [`Command::Write`] and [`Command::Reply`].
+    async fn write(&self, commands: Vec<Command>) -> Result<(), Stop>;
 
-    /// Waits until the caller has said more. Returns whether it has; if not, the task is over, the
-    /// caller took too long or the server goes.
+    /// Fails the task with this error.
+    async fn fail(&self, error: &AgentError) -> Result<(), Stop>;
+
+    /// Waits for the next message of the caller. Returns false if there will be none for this turn: the
+    /// task ended, the caller took too long or the server shuts down.
     async fn answered(&self) -> bool;
 
-    /// Takes up what the caller said.
+    /// Takes the next message of the caller.
     async fn take_answer(&self) -> Result<Arc<Message>, Stop>;
 
-    /// Waits until the server is about to stop and what is unfinished outlives it.
+    /// Waits until the server shuts down, if a later start can continue the turn.
     async fn leaving(&self);
 }
 
-/// What a turn is about.
-#[derive(Debug, Clone)]
+/// Assignment of a turn: the task, the message to answer, and its context. It can be sent to a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Assignment {
     /// The turn's name: no other turn has it, and every attempt at this one has the same.
     pub id: TurnId,
@@ -115,6 +109,11 @@ impl Turn {
     /// the same. Who is given work under it can tell that it was given before.
     pub fn id(&self) -> &str {
         self.id.get_or_init(|| self.assignment.id.to_string())
+    }
+
+    /// The assignment of the turn.
+    pub fn assignment(&self) -> &Assignment {
+        &self.assignment
     }
 
     /// The message to answer.
@@ -189,7 +188,7 @@ impl Turn {
     /// Says where the task stands, in whatever words; no parts are no words.
     pub async fn report(&self, state: TaskState, parts: Vec<Part>) -> Result<(), Stop> {
         let message = (!parts.is_empty()).then(|| self.message_of(parts));
-        self.say(Say::Status(state, message, None)).await
+        self.write_one(Command::Report(state, message, None)).await
     }
 
     /// Says where the task stands in the words of somebody else. The metadata goes into the task's
@@ -201,13 +200,13 @@ impl Turn {
         metadata: Option<Metadata>,
     ) -> Result<(), Stop> {
         let message = message.map(|message| self.named(message));
-        self.say(Say::Status(state, message, metadata)).await
+        self.write_one(Command::Report(state, message, metadata)).await
     }
 
     /// Says that the work goes on, and how.
     pub async fn progress(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(text)]);
-        self.say(Say::Status(TaskState::Working, Some(message), None)).await
+        self.write_one(Command::Report(TaskState::Working, Some(message), None)).await
     }
 
     /// Writes a whole artifact, in place of an earlier one of the same id.
@@ -218,21 +217,21 @@ impl Turn {
     /// Writes the first piece of an artifact, in place of an earlier one of the same id.
     pub async fn replace(&self, piece: Artifact, last: bool) -> Result<(), Stop> {
         let chunk = self.chunk(piece, false, last);
-        self.say(Say::Artifact(chunk)).await
+        self.write_one(Command::Write(chunk)).await
     }
 
     /// Writes the next piece of an artifact. The first piece of an attempt replaces what a
     /// cut-off attempt left behind.
     pub async fn append(&self, piece: Artifact, last: bool) -> Result<(), Stop> {
         let chunk = self.chunk(piece, true, last);
-        self.say(Say::Artifact(chunk)).await
+        self.write_one(Command::Write(chunk)).await
     }
 
     /// Asks the caller for something. The turn then ends, and the answer starts the next one. If a
     /// message came in meanwhile, the next turn starts with that at once, and the task does not pause.
     pub async fn ask(&self, question: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(question)]);
-        self.say(Say::Status(TaskState::InputRequired, Some(message), None)).await
+        self.write_one(Command::Report(TaskState::InputRequired, Some(message), None)).await
     }
 
     /// Asks the caller for something and keeps the turn: [`Turn::answered`] waits for the answer. Every
@@ -240,7 +239,7 @@ impl Turn {
     /// message is not read before the answer.
     pub async fn ask_within_turn(&self, parts: Vec<Part>) -> Result<(), Stop> {
         let message = self.message_of(parts);
-        self.say(Say::Question(TaskState::InputRequired, Some(message), None)).await
+        self.write_one(Command::Ask(TaskState::InputRequired, Some(message), None)).await
     }
 
     /// As [`Turn::relay`], for a question whose answer this turn waits for.
@@ -251,7 +250,7 @@ impl Turn {
         metadata: Option<Metadata>,
     ) -> Result<(), Stop> {
         let message = message.map(|message| self.named(message));
-        self.say(Say::Question(state, message, metadata)).await
+        self.write_one(Command::Ask(state, message, metadata)).await
     }
 
     /// Waits, after a question of [`Turn::ask_within_turn`], for the caller's answer: for agents that hold
@@ -278,26 +277,26 @@ impl Turn {
     /// Says that the work needs credentials, and which.
     pub async fn require_auth(&self, explanation: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(explanation)]);
-        self.say(Say::Status(TaskState::AuthRequired, Some(message), None)).await
+        self.write_one(Command::Report(TaskState::AuthRequired, Some(message), None)).await
     }
 
     /// Refuses the task.
     pub async fn reject(&self, reason: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(reason)]);
-        self.say(Say::Status(TaskState::Rejected, Some(message), None)).await
+        self.write_one(Command::Report(TaskState::Rejected, Some(message), None)).await
     }
 
     /// Completes the task with one last artifact, in one write.
     pub async fn complete_with(&self, artifact: Artifact) -> Result<(), Stop> {
         let chunk = self.chunk(artifact, false, true);
-        let done = Say::Status(TaskState::Completed, None, None);
-        self.sink.say(vec![Say::Artifact(chunk), done]).await
+        let done = Command::Report(TaskState::Completed, None, None);
+        self.sink.write(vec![Command::Write(chunk), done]).await
     }
 
     /// Completes the task with a closing word.
     pub async fn complete(&self, text: impl Into<String> + Send) -> Result<(), Stop> {
         let message = self.message_of(vec![Part::text(text)]);
-        self.say(Say::Status(TaskState::Completed, Some(message), None)).await
+        self.write_one(Command::Report(TaskState::Completed, Some(message), None)).await
     }
 
     /// Fails the task now, as returning the error will, while the agent puts away what it has:
@@ -311,7 +310,7 @@ impl Turn {
                 | AgentError::ProtocolViolation(_)
                 | AgentError::Unavailable(_) => {
                     // What cannot be said now is said when the turn returns.
-                    let _ = self.say(Say::Failed(error.clone())).await;
+                    let _ = self.sink.fail(error).await;
                 }
             }
         };
@@ -322,11 +321,11 @@ impl Turn {
     pub async fn reply(&self, parts: Vec<Part>) -> Result<(), Stop> {
         let context_id = Some(self.context_id().clone());
         let message = Message { context_id, parts, ..Message::agent(new_id(), "") };
-        self.say(Say::Reply(message.into())).await
+        self.write_one(Command::Reply(message.into())).await
     }
 
-    async fn say(&self, say: Say) -> Result<(), Stop> {
-        self.sink.say(vec![say]).await
+    async fn write_one(&self, command: Command) -> Result<(), Stop> {
+        self.sink.write(vec![command]).await
     }
 
     fn chunk(&self, artifact: Artifact, append: bool, last: bool) -> Chunk {

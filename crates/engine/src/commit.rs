@@ -1,0 +1,253 @@
+//! Commit of a write: plan by the rules, append to the store, publish to the readers. Every change of
+//! a task passes here.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use herald_protocol::{Error, Seq, Task, Timestamp};
+use tracing::Instrument;
+
+use crate::{
+    budget::SMALL,
+    cache::CachedTask,
+    codec, compat_log,
+    core::Core,
+    fault::{internal, is_transient, refuse, taken},
+    rules::{self, Command, Event, Extent, Limits, Received, Record},
+    store::{Append, Dedup, Entry, Epoch, Kind, Original, Snapshot, StoreError, Version},
+};
+
+/// One write of one task.
+#[derive(Debug, Default)]
+pub(crate) struct Write {
+    /// The epoch of the claim that the write is made under.
+    pub(crate) fence: Option<Epoch>,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) dedup: Option<Dedup>,
+    /// The task, if this write creates it.
+    pub(crate) fresh: Option<Record>,
+    /// True if the caller needs the task as it was after the first event, if it is small.
+    pub(crate) keep_first: bool,
+}
+
+/// The result of a write.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// The last event before the write.
+    pub(crate) before: Seq,
+    /// The task after the first event, if asked for and small.
+    pub(crate) first: Option<Arc<Task>>,
+    /// True if the write claimed a turn: this member holds it now and did not before.
+    pub(crate) claimed: bool,
+    /// The message of the claimed turn, if this write received it. Otherwise it must be read.
+    pub(crate) received: Option<Received>,
+    /// The record after all events.
+    pub(crate) record: Record,
+}
+
+/// The reason why a write was not made.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The rules or the store refused it.
+    Error(Error),
+    /// A newer claim exists.
+    Fenced,
+    /// An earlier send used the same idempotency key.
+    Duplicate(Original),
+}
+
+/// A write that the rules allow, ready to be appended.
+struct Plan {
+    /// The record after all events.
+    record: Record,
+    events: Vec<(Kind, Bytes)>,
+    snapshot: Option<Snapshot>,
+    /// The task after the first event, if asked for and small.
+    first: Option<Arc<Task>>,
+    /// The last message that was received.
+    received: Option<Received>,
+}
+
+/// Applies the commands of a write to a record. Pure: it changes nothing but the record that it returns.
+/// A refusal returns the record if no command has changed it.
+fn plan(
+    mut record: Record,
+    write: &Write,
+    limits: &Limits,
+    now: Timestamp,
+) -> Result<Plan, (Error, Option<Record>)> {
+    let (mut events, mut first, mut received) = (Vec::new(), None, None);
+    let mut encoder = codec::Encoder::new();
+    for (index, command) in write.commands.iter().enumerate() {
+        let decided = rules::decide(&record, command.clone(), limits, now);
+        let decided = decided.and_then(|decision| {
+            let body = decision.event.as_ref().map(|it| encoder.event(&record.task, it));
+            if let Some((_, body)) = body.as_ref().filter(|_| decision.limited) {
+                rules::within(&record, body.len(), limits)?;
+            }
+            Ok((decision, body))
+        });
+        let (decision, encoded) = match decided {
+            Ok(decided) => decided,
+            Err(error) => return Err((error, (index == 0).then_some(record))),
+        };
+        record.run = decision.run;
+        record.hidden &= !decision.unhide;
+        if let (Some(event), Some((kind, body))) = (decision.event, encoded) {
+            if let Event::Received(message) = &event {
+                received = Some(message.clone());
+            }
+            rules::apply(&mut record, event, body.len());
+            events.push((kind, body));
+            if write.keep_first && first.is_none() && record.bytes <= SMALL as u64 {
+                first = Some(Arc::clone(&record.task));
+            }
+        }
+    }
+    let pauses = write.commands.contains(&Command::Release) && record.is_due_for_snapshot();
+    let whole = (record.is_closed() || pauses) && !record.hidden;
+    let snapshot = whole.then(|| encoder.snapshot(&record));
+    if let Some(snapshot) = &snapshot {
+        record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
+    }
+    Ok(Plan { record, events, snapshot, first, received })
+}
+
+impl Core {
+    /// Commits a write in a spawned task, so that it completes even if the caller's future is dropped,
+    /// and so that a caller that is not polled does not hold the lock on the record. `then` runs once
+    /// the write is durable.
+    pub(crate) async fn commit_detached(
+        self: &Arc<Self>,
+        cached: Arc<CachedTask>,
+        write: Write,
+        then: impl FnOnce(&mut Written) + Send + 'static,
+    ) -> Result<Written, Refusal> {
+        let core = Arc::clone(self);
+        let work = async move {
+            let mut written = core.commit(&cached, write).await?;
+            then(&mut written);
+            Ok(written)
+        };
+        // The span of the request, so that the log lines of the write name it.
+        match self.work.spawn(Box::pin(work).in_current_span()).await {
+            Ok(result) => result,
+            Err(_) => Err(Refusal::Error(internal("a write was cut off"))),
+        }
+    }
+
+    /// Commits the commands of a turn, with retries while the store is unavailable.
+    pub(crate) async fn persist(
+        self: &Arc<Self>,
+        cached: &Arc<CachedTask>,
+        epoch: Epoch,
+        commands: Vec<Command>,
+    ) -> Result<Written, Refusal> {
+        let attempt = || {
+            let fence = Some(epoch);
+            let write = Write { fence, commands: commands.clone(), ..Write::default() };
+            self.commit_detached(Arc::clone(cached), write, |_| {})
+        };
+        let is_transient = |refusal: &Refusal| match refusal {
+            Refusal::Error(error) => is_transient(error),
+            Refusal::Fenced | Refusal::Duplicate(_) => false,
+        };
+        self.retry_while_unavailable(attempt, is_transient).await
+    }
+
+    /// Plans, appends and publishes. After a conflict it reads the task again and repeats.
+    async fn commit(&self, cached: &Arc<CachedTask>, mut write: Write) -> Result<Written, Refusal> {
+        let mut held = cached.record.lock().await;
+        let mut expected = write.fresh.is_none();
+        let agent = write.fresh.as_ref().map(|fresh| fresh.agent.clone());
+        loop {
+            let found = match held.take() {
+                Some(record) => Some(record),
+                None if !expected => None,
+                None => self.stored(&cached.key).await?,
+            };
+            let record = match found {
+                // The caller chose the task's id, and a concurrent send to another agent took it.
+                Some(record) if agent.as_ref().is_some_and(|agent| *agent != record.agent) => {
+                    *held = Some(record);
+                    return Err(taken().into());
+                }
+                Some(record) => record,
+                None => write.fresh.take().ok_or_else(Error::task_not_found)?,
+            };
+            let (before, holder) = (record.head, record.run.holder);
+            let expect = Version { head: before, epoch: record.run.epoch };
+            let state = (before > 0).then(|| record.state());
+            let plan = match plan(record, &write, &self.settings.limits, self.now()) {
+                Ok(plan) => plan,
+                Err((error, unchanged)) => {
+                    *held = unchanged.filter(|_| before > 0);
+                    return Err(error.into());
+                }
+            };
+            let append = Append {
+                key: cached.key.clone(),
+                expect,
+                fence: write.fence,
+                header: plan.record.header(),
+                events: plan.events.clone(),
+                snapshot: plan.snapshot.clone(),
+                dedup: write.dedup.clone(),
+            };
+            match self.store.append(append).await {
+                Ok(_) => {
+                    let Plan { record, events, snapshot, first, received } = plan;
+                    let entries = numbered(before, events);
+                    if let Some(runtime) = self.registry.get(&record.agent) {
+                        runtime.metrics.moved(state, &entries);
+                    }
+                    if before == 0 {
+                        compat_log::task_created(&record.task.id);
+                    }
+                    let shown = self.settings.log_content;
+                    compat_log::written(&record.task.id, &write.commands, &entries, shown);
+                    cached.publish(entries, &record, snapshot);
+                    self.wakers.wake(&cached.key.owner);
+                    cached.keep(&mut held, record.clone());
+                    let me = Some(self.holder);
+                    let claimed = record.run.holder == me && holder != me;
+                    let received = received.filter(|_| record.run.turn == before + 1);
+                    return Ok(Written { before, first, claimed, received, record });
+                }
+                Err(StoreError::Conflict) => {
+                    // The task exists already, or another process wrote: read it again.
+                    expected = true;
+                }
+                Err(StoreError::Fenced) => return Err(Refusal::Fenced),
+                Err(StoreError::Duplicate(original)) => return Err(Refusal::Duplicate(original)),
+                Err(
+                    error @ (StoreError::Unavailable(_)
+                    | StoreError::Corrupt(_)
+                    | StoreError::TooLarge(_)),
+                ) => {
+                    return Err(refuse(error).into());
+                }
+            }
+        }
+    }
+}
+
+fn numbered(before: Seq, events: Vec<(Kind, Bytes)>) -> Vec<Entry> {
+    (before + 1..).zip(events).map(|(seq, (kind, body))| Entry { seq, kind, body }).collect()
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Error(error) => error,
+            Refusal::Fenced => internal("a write without a claim was fenced"),
+            Refusal::Duplicate(_) => internal("a write without a key was a duplicate"),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Shared core of the engine: store, registry, task cache, budgets and settings, and the access to
+//! the records of tasks.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use herald_protocol::{AgentName, Error, ErrorKind, Seq, TaskId, Timestamp};
+use tokio::{sync::Semaphore, time::sleep};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    agents::{registry::Registry, runtime::AgentRuntime},
+    budget::{MemoryBudget, Quota, Reservation},
+    cache::{CachedTask, TaskCache},
+    caller::{AgentRoute, Caller},
+    changes::OwnerWakers,
+    clock::Clock,
+    codec,
+    fault::{internal, refuse},
+    rules::{Event, Received, Record},
+    settings::Settings,
+    store::{Key, MemberId, Page, Store, StoreError, Stored},
+};
+
+/// Bytes of a stored task from which on it is decoded on a thread of its own.
+const LARGE: usize = 256 << 10;
+
+/// Memory that reading a stored task takes for each of its bytes: as stored, decoded, and as an answer.
+pub const BYTES_PER_READ_BYTE: u64 = 3;
+
+/// State that all parts of the engine share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) registry: Registry,
+    pub(crate) cache: Arc<TaskCache>,
+    pub(crate) wakers: Arc<OwnerWakers>,
+    /// Permit of feeds that catch up from far back: one page at a time.
+    pub(crate) catch_up: Semaphore,
+    /// Memory of requests until they are in the log.
+    pub(crate) requests: Arc<MemoryBudget>,
+    /// Memory of the tasks that turns work on.
+    pub(crate) turns: Arc<Quota>,
+    /// Memory of the earlier tasks that turns are given. A budget of its own, because a turn that
+    /// holds a reservation of the other one waits for it.
+    pub(crate) histories: Arc<Quota>,
+    /// Memory of large stored tasks while they are read and decoded.
+    pub(crate) reads: Arc<Quota>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    /// The id of this process, new at every start.
+    pub(crate) holder: MemberId,
+    pub(crate) work: TaskTracker,
+    pub(crate) draining: CancellationToken,
+    /// Signs page tokens.
+    pub(crate) secret: [u8; 32],
+}
+
+impl Core {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// True once the engine shuts down.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+
+    /// One of the caller's tasks. Tasks of others, hidden ones and those of other agents' endpoints are
+    /// not found.
+    pub(crate) async fn find(
+        &self,
+        caller: &Caller,
+        route: &AgentRoute,
+        id: TaskId,
+    ) -> Result<Record, Error> {
+        let found = self.look(&caller.key(id)).await?;
+        found.filter(|record| record.is_shown(route)).ok_or_else(Error::task_not_found)
+    }
+
+    /// A task by its key, also a hidden one.
+    pub(crate) async fn look(&self, key: &Key) -> Result<Option<Record>, Error> {
+        match self.cache.peek(key) {
+            Some(cached) => self.record(&cached).await,
+            None => self.stored(key).await,
+        }
+    }
+
+    /// The current record, from the cache if it is there.
+    pub(crate) async fn record(&self, cached: &Arc<CachedTask>) -> Result<Option<Record>, Error> {
+        let mut held = cached.record.lock().await;
+        if let Some(record) = &*held {
+            return Ok(Some(record.clone()));
+        }
+        let stored = self.stored(&cached.key).await?;
+        if let Some(record) = &stored {
+            cached.keep(&mut held, record.clone());
+        }
+        Ok(stored)
+    }
+
+    /// The record, with retries while the store is unavailable.
+    pub(crate) async fn record_with_retries(
+        &self,
+        cached: &Arc<CachedTask>,
+    ) -> Result<Option<Record>, Error> {
+        self.retry_while_unavailable(|| self.record(cached), crate::fault::is_transient).await
+    }
+
+    pub(crate) async fn stored(&self, key: &Key) -> Result<Option<Record>, Error> {
+        let (stored, _reservation) = self.load(key).await?;
+        match stored {
+            Some(stored) => self.restored(key.task.clone(), stored).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads a task from the store. A large one is read once its memory is reserved, and refused if it
+    /// needs more than the whole budget: one task must not exhaust the memory of the server.
+    pub(crate) async fn load(
+        &self,
+        key: &Key,
+    ) -> Result<(Option<Stored>, Option<Reservation>), Error> {
+        let bytes = match self.store.load(key, LARGE as u64).await {
+            Err(StoreError::TooLarge(bytes)) => bytes,
+            read => return Ok((read.map_err(refuse)?, None)),
+        };
+        let needed = bytes.saturating_mul(BYTES_PER_READ_BYTE);
+        if needed > self.settings.memory {
+            let text = format!(
+                "the task has {bytes} bytes, and reading it takes more memory than the server may \
+                 use: raise [limits] memory above {needed} bytes"
+            );
+            return Err(Error::new(ErrorKind::LimitExceeded, text));
+        }
+        let needed = usize::try_from(needed).unwrap_or(usize::MAX);
+        let reservation = self.reads.reserve(needed).await;
+        let stored = self.store.load(key, u64::MAX).await.map_err(refuse)?;
+        Ok((stored, Some(reservation)))
+    }
+
+    pub(crate) async fn restored(&self, id: TaskId, stored: Stored) -> Result<Record, Error> {
+        // A long parse would block a runtime thread.
+        let restored = if stored.size() < LARGE {
+            codec::restore(id, stored)
+        } else {
+            let work = tokio::task::spawn_blocking(move || codec::restore(id, stored));
+            work.await.map_err(|_| internal("a read was cut off"))?
+        };
+        restored.map_err(refuse)
+    }
+
+    pub(crate) async fn read(&self, key: &Key, after: Seq, limit: usize) -> Result<Page, Error> {
+        self.store.read(key, after, limit).await.map_err(refuse)
+    }
+
+    /// The message that an event of the log holds.
+    pub(crate) async fn message_at(&self, key: &Key, seq: Seq) -> Result<Received, Error> {
+        let page = self.read(key, seq.saturating_sub(1), 1).await?;
+        let entry = page.entries.first().ok_or_else(Error::task_not_found)?;
+        match codec::decode(entry).map_err(refuse)? {
+            Event::Received(received) => Ok(received),
+            Event::Status(..) | Event::Artifact(_) | Event::Reply(_) => {
+                Err(refuse(StoreError::Corrupt(format!("event {seq} is not a message"))))
+            }
+        }
+    }
+
+    pub(crate) fn runtime(&self, name: &AgentName) -> Result<Arc<AgentRuntime>, Error> {
+        self.registry.get(name).ok_or_else(|| {
+            let text = "the agent of this task is no longer here";
+            Error::new(ErrorKind::AgentUnavailable, text)
+        })
+    }
+
+    /// Refuses a stream of an agent that does not support it.
+    pub(crate) fn check_streaming(&self, agent: &AgentName) -> Result<(), Error> {
+        if self.registry.get(agent).is_none_or(|runtime| runtime.profile.streaming) {
+            return Ok(());
+        }
+        let text = "streaming is not supported by this agent";
+        Err(Error::new(ErrorKind::StreamingNotSupported, text))
+    }
+
+    /// Refuses a call that does not name an extension that the agent requires.
+    pub(crate) fn check_extensions(&self, route: &AgentRoute) -> Result<(), Error> {
+        let runtime = match &route.agent {
+            Some(name) => self.registry.get(name),
+            None => Some(self.registry.default_agent()),
+        };
+        let Some(runtime) = runtime else { return Ok(()) };
+        let missing = runtime
+            .profile
+            .extensions
+            .iter()
+            .find(|extension| extension.required && !route.extensions.contains(&extension.uri));
+        let Some(extension) = missing else { return Ok(()) };
+        let text = format!("this agent requires the extension {}", extension.uri);
+        Err(Error::new(ErrorKind::ExtensionSupportRequired, text).with("uri", &extension.uri))
+    }
+
+    /// Repeats an attempt with backoff while its error is transient, until the engine shuts down: a
+    /// full disk must not lose the work of an agent.
+    pub(crate) async fn retry_while_unavailable<T, E, F: Future<Output = Result<T, E>>>(
+        &self,
+        mut attempt: impl FnMut() -> F,
+        is_transient: impl Fn(&E) -> bool,
+    ) -> Result<T, E> {
+        let mut wait = Duration::from_millis(50);
+        loop {
+            let error = match attempt().await {
+                Err(error) if is_transient(&error) => error,
+                done => return done,
+            };
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.draining.cancelled() => return Err(error),
+            }
+            wait = (wait * 2).min(Duration::from_secs(5));
+        }
+    }
+}
+
+impl Record {
+    /// True if the task is visible on this route.
+    pub(crate) fn is_shown(&self, route: &AgentRoute) -> bool {
+        !self.hidden && route.includes(&self.agent)
+    }
+}

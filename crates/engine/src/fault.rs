@@ -1,0 +1,48 @@
+//! Errors of calls that several operations return, and the error of a call for an error of the store.
+
+use herald_protocol::{Error, ErrorKind};
+
+use crate::store::StoreError;
+
+/// The error for a new task whose id already names a task of another agent.
+pub(crate) fn taken() -> Error {
+    Error::field("id", "already names a task of another agent; choose another id")
+}
+
+pub(crate) fn no_push() -> Error {
+    let text = "push notifications are not supported by this agent";
+    Error::new(ErrorKind::PushNotificationNotSupported, text)
+}
+
+pub(crate) fn shutting_down() -> Error {
+    Error::new(ErrorKind::Unavailable, "the server is shutting down")
+}
+
+pub(crate) fn internal(cause: &str) -> Error {
+    tracing::error!(cause, "internal error");
+    Error::new(ErrorKind::Internal, "Internal error")
+}
+
+/// True if a retry may succeed.
+pub(crate) fn is_transient(error: &Error) -> bool {
+    error.kind == ErrorKind::Unavailable
+}
+
+/// The caller's error for a store error. The cause goes to the log only.
+pub(crate) fn refuse(error: StoreError) -> Error {
+    match error {
+        StoreError::Unavailable(cause) => {
+            // The store has logged the first error of an outage.
+            tracing::debug!(cause, "the store is unavailable");
+            Error::new(
+                ErrorKind::Unavailable,
+                "tasks cannot be stored or read now; try again later",
+            )
+        }
+        StoreError::Conflict | StoreError::Fenced | StoreError::Duplicate(_) => {
+            internal(&error.to_string())
+        }
+        StoreError::Corrupt(cause) => internal(&cause),
+        StoreError::TooLarge(_) => internal(&error.to_string()),
+    }
+}

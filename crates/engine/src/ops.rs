@@ -1,0 +1,8 @@
+//! Operations of callers, one file each.
+
+pub(crate) mod cancel;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod reply;
+pub(crate) mod send;
+pub(crate) mod subscribe;

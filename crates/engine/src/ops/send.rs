@@ -1,0 +1,358 @@
+//! SendMessage and SendStreamingMessage: find or create the task, detect repeated sends, begin the turn.
+
+use std::{borrow::Cow, sync::Arc};
+
+use herald_protocol::{
+    AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Seq, Task, TaskId,
+    TaskState, request::SendMessage,
+};
+
+use crate::{
+    agents::profile::Profile,
+    agents::runtime::AgentRuntime,
+    budget::Reservation,
+    cache::CachedTask,
+    caller::{AgentRoute, Caller},
+    commit::{Refusal, Write},
+    core::Core,
+    fault::{no_push, refuse, shutting_down, taken},
+    idempotency,
+    ops::{
+        reply::{Sent, TaskJson},
+        subscribe::check_cursor,
+    },
+    read::{
+        subscription::{Subscription, Until},
+        view::shown,
+    },
+    rules::{Command, Record},
+    store::{ListQuery, Original},
+    trace,
+    turns::{claim::turn_size, failure, supervisor::Supervisor},
+};
+
+/// A message that is in the log.
+struct Accepted {
+    cached: Arc<CachedTask>,
+    /// Its sequence number.
+    seq: Seq,
+    /// The task right after it, if it is small.
+    first: Option<Arc<Task>>,
+    /// Bytes of the task's log.
+    bytes: u64,
+    /// True if it was sent before.
+    repeated: bool,
+    /// True if it will be answered directly.
+    hidden: bool,
+}
+
+/// Sends a message and waits for the outcome of its turn, unless the caller asked not to.
+pub(crate) async fn send(
+    core: &Arc<Core>,
+    caller: &Caller,
+    route: &AgentRoute,
+    send: Box<SendMessage>,
+    reservation: Option<Reservation>,
+) -> Result<Sent, Error> {
+    let history = send.configuration.history_length;
+    let immediately = send.configuration.return_immediately;
+    let accepted = Box::pin(accept(core, caller, route, send, Operation::SendMessage)).await?;
+    drop(reservation);
+    // Without a task there is nothing to return before the direct answer.
+    if !immediately || accepted.hidden {
+        let wait = core.settings.send_wait;
+        let cached = Arc::clone(&accepted.cached);
+        let mut events = Subscription::new(Arc::clone(core), cached, accepted.seq, Until::Settled);
+        // After the timeout the caller gets the task as it is.
+        tokio::time::timeout(wait, events.finish()).await.unwrap_or(Ok(()))?;
+    }
+    let record = core.record(&accepted.cached).await?.ok_or_else(Error::task_not_found)?;
+    if let Some(reply) = record.reply {
+        return Ok(Sent::Message(reply));
+    }
+    if violates_protocol(&record.task) {
+        let text = record.task.error().unwrap_or_default();
+        return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
+            .with("taskId", record.task.id.as_str()));
+    }
+    Ok(Sent::Task(TaskJson::of(record, &accepted.cached, history)))
+}
+
+/// Sends a message and streams what follows.
+pub(crate) async fn stream(
+    core: &Arc<Core>,
+    caller: &Caller,
+    route: &AgentRoute,
+    send: Box<SendMessage>,
+) -> Result<Subscription, Error> {
+    let history = send.configuration.history_length;
+    let after = send.after.clone();
+    let is_old = send.infer_task;
+    let operation = Operation::SendStreamingMessage;
+    let accepted = Box::pin(accept(core, caller, route, send, operation)).await?;
+    let Accepted { cached, seq, first, bytes, repeated, hidden } = accepted;
+    let until =
+        if is_old && waits(core, &cached).await? { Until::TaskEnds } else { Until::TurnEnds };
+    // Only a repeated send has a stream to resume.
+    if let Some(after) = after.filter(|after| repeated && after.seq >= seq) {
+        if after.task.is_some_and(|task| task != cached.key.task) {
+            return Err(Error::field("Last-Event-ID", "belongs to another task"));
+        }
+        let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;
+        check_cursor(&record, after.seq)?;
+        return Ok(Subscription::new(Arc::clone(core), cached, after.seq, until));
+    }
+    let events = Subscription::new(Arc::clone(core), Arc::clone(&cached), seq, until);
+    if hidden {
+        return Ok(events.answered_directly());
+    }
+    Ok(match first {
+        Some(first) => events.starting_with(&shown(first, history)),
+        None => events.starting_later(bytes, history),
+    })
+}
+
+/// True if the task's agent waits for answers within its turn.
+async fn waits(core: &Core, cached: &Arc<CachedTask>) -> Result<bool, Error> {
+    let record = core.record(cached).await?.ok_or_else(Error::task_not_found)?;
+    Ok(core.runtime(&record.agent)?.profile.waits)
+}
+
+/// Stores a message and begins its turn, or leaves it to the dispatcher.
+async fn accept(
+    core: &Arc<Core>,
+    caller: &Caller,
+    route: &AgentRoute,
+    send: Box<SendMessage>,
+    operation: Operation,
+) -> Result<Accepted, Error> {
+    if core.is_draining() {
+        return Err(shutting_down());
+    }
+    let route = &*chosen_route(core, route, &send)?;
+    // The cached task before the look, so that the write need not read the task a second time.
+    let named = send.message.task_id.as_ref().or(send.own_task.as_ref());
+    let _named = named.map(|id| core.cache.get(&caller.key(id.clone())));
+    let existing = continued(core, caller, route, &send).await?;
+    let default = core.registry.default_agent();
+    let agent = match &existing {
+        Some(record) => &record.agent,
+        None => route.agent.as_ref().unwrap_or(&default.profile.name),
+    };
+    let runtime = core.runtime(agent)?;
+    let is_answer = existing.as_ref().is_some_and(|record| record.state().is_interrupted());
+    check_message(&runtime.profile, &send, is_answer)?;
+    if operation.is_streaming() {
+        core.check_streaming(agent)?;
+    }
+    let dedup = idempotency::of(caller.owner(), agent, &send);
+    if let (Some(_), Some(dedup)) = (&existing, &dedup) {
+        // Checked before the rules, which would refuse the retry if the task has ended since.
+        let original = core.store.original(&dedup.key).await.map_err(refuse)?;
+        if let Some(original) = original {
+            return repeated(core, caller, original, &dedup.content, send.own_task).await;
+        }
+    }
+    if let (Some(record), Some(context)) = (&existing, &send.message.context_id)
+        && record.task.context_id != *context
+    {
+        let field = if send.task_only { "sessionId" } else { "message.contextId" };
+        return Err(Error::field(field, "is not the context of the task"));
+    }
+    let content = dedup.as_ref().map(|dedup| dedup.content);
+    let is_new = existing.is_none();
+    let record = existing.unwrap_or_else(|| fresh(core, &runtime, &send));
+    let cached = core.cache.get(&caller.key(record.task.id.clone()));
+    let hidden = is_new && record.hidden;
+    let bytes = record.bytes.saturating_add(size(&send.message) as u64);
+    // The ids are set here, so that the rules need not copy the message.
+    let mut message = send.message;
+    message.task_id = Some(record.task.id.clone());
+    message.context_id = Some(record.task.context_id.clone());
+    let mut commands = vec![Command::Receive {
+        message: message.into(),
+        accepted_output_modes: send.configuration.accepted_output_modes,
+        metadata: send.metadata,
+        trace: send.trace,
+        living: core.holder,
+    }];
+    // A task with a turn under way is taken up again by that turn's own end, and where turns have
+    // an order only the dispatcher knows whose turn it is.
+    let idle = is_new || record.is_free(core.holder);
+    let permit = if idle && !runtime.profile.serial { runtime.try_acquire() } else { None };
+    // Without free memory it waits in the store.
+    let permit = permit.and_then(|permit| {
+        let reservation = core.turns.try_reserve(turn_size(bytes))?;
+        Some(permit.with_memory(reservation))
+    });
+    if permit.is_some() {
+        commands.push(Command::Begin(core.holder));
+    }
+    let keep_first = operation.is_streaming();
+    // Moved into the write, because a second handle would force a copy of the task.
+    let fresh = is_new.then_some(record);
+    let write = Write { fence: None, commands, dedup, fresh, keep_first };
+    let supervisor = Supervisor::new(core);
+    let started = Arc::clone(&cached);
+    let written = core
+        .commit_detached(Arc::clone(&cached), write, move |written| match permit {
+            Some(permit) if written.claimed => {
+                let (record, received) = (written.record.clone(), written.received.take());
+                supervisor.start(started, &runtime, permit, record, received);
+            }
+            Some(_) | None => runtime.wake(),
+        })
+        .await;
+    match written {
+        Ok(written) => {
+            trace::found(&written.record.task, written.before + 1, is_new);
+            let (seq, bytes) = (written.before + 1, written.record.bytes);
+            Ok(Accepted { cached, seq, first: written.first, bytes, repeated: false, hidden })
+        }
+        Err(Refusal::Duplicate(original)) => {
+            let content = content.unwrap_or_default();
+            repeated(core, caller, original, &content, send.own_task).await
+        }
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+/// The route of the agent that a send names; without one, the route of the call.
+fn chosen_route<'a>(
+    core: &Core,
+    route: &'a AgentRoute,
+    send: &SendMessage,
+) -> Result<Cow<'a, AgentRoute>, Error> {
+    let Some(agent) = &send.agent else { return Ok(Cow::Borrowed(route)) };
+    let agents = core.registry.snapshot();
+    if !route.includes(agent) || !agents.contains(agent) {
+        let mut known: Vec<_> =
+            agents.iter().map(|it| &it.profile.name).filter(|name| route.includes(name)).collect();
+        known.sort_unstable();
+        let known: Vec<_> = known.into_iter().map(AgentName::as_str).collect();
+        return Err(Error::field("handler", format!("must be one of: {}", known.join(", "))));
+    }
+    let chosen = AgentRoute { agent: Some(agent.clone()), ..route.clone() };
+    core.check_extensions(&chosen)?;
+    Ok(Cow::Owned(chosen))
+}
+
+/// The task a message continues: the one it names or, where its dialect infers it, the only one
+/// of its context that waits for input.
+async fn continued(
+    core: &Arc<Core>,
+    caller: &Caller,
+    route: &AgentRoute,
+    send: &SendMessage,
+) -> Result<Option<Record>, Error> {
+    if let Some(task) = &send.message.task_id {
+        return core.find(caller, route, task.clone()).await.map(Some);
+    }
+    if let Some(task) = &send.own_task {
+        let found = core.look(&caller.key(task.clone())).await?;
+        return match found {
+            Some(record) if !record.is_shown(route) => Err(taken()),
+            Some(_) | None => Ok(found),
+        };
+    }
+    let Some(context) = send.message.context_id.clone().filter(|_| send.infer_task) else {
+        return Ok(None);
+    };
+    let query = ListQuery {
+        owner: caller.owner().clone(),
+        agent: route.agent.clone(),
+        context: Some(context),
+        state: Some(TaskState::InputRequired),
+        since: None,
+        after: None,
+        limit: 2,
+        artifacts: false,
+    };
+    let mut waiting = core.store.list(query).await.map_err(refuse)?.tasks;
+    let only = if waiting.len() == 1 { waiting.pop() } else { None };
+    match only {
+        Some((id, _)) => core.find(caller, route, id).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A send that was made before: its task, from its message on.
+async fn repeated(
+    core: &Arc<Core>,
+    caller: &Caller,
+    original: Original,
+    content: &[u8; 32],
+    own: Option<TaskId>,
+) -> Result<Accepted, Error> {
+    if original.content != *content || own.is_some_and(|own| own != original.task) {
+        let text = "this idempotency key or message id was used for other content";
+        return Err(Error::new(ErrorKind::IdempotencyConflict, text));
+    }
+    let key = caller.key(original.task);
+    let cached = core.cache.get(&key);
+    let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;
+    let hidden = record.hidden;
+    trace::found(&record.task, original.seq, true);
+    let (seq, bytes) = (original.seq, record.bytes);
+    Ok(Accepted { cached, seq, first: None, bytes, repeated: true, hidden })
+}
+
+fn fresh(core: &Core, runtime: &AgentRuntime, send: &SendMessage) -> Record {
+    let id = send.own_task.clone();
+    let id = id.unwrap_or_else(|| TaskId::new(uuid::Uuid::now_v7().to_string()));
+    let context = send.message.context_id.clone();
+    let context = context.unwrap_or_else(|| ContextId::new(uuid::Uuid::now_v7().to_string()));
+    let hidden = !send.task_only && runtime.agent.answers_directly(&send.message);
+    Record::new(id, context, runtime.profile.name.clone(), hidden, core.now())
+}
+
+/// Checks a message against the agent's profile.
+fn check_message(profile: &Profile, send: &SendMessage, is_answer: bool) -> Result<(), Error> {
+    if send.configuration.task_push_notification_config.is_some() {
+        return Err(no_push());
+    }
+    if let Some(key) = &send.idempotency_key
+        && (key.is_empty() || key.len() > idempotency::MAX_KEY_BYTES)
+    {
+        let text = format!("must be 1 to {} bytes", idempotency::MAX_KEY_BYTES);
+        return Err(Error::field("Idempotency-Key", text));
+    }
+    for part in &send.message.parts {
+        // An answer follows its question, not the profile: choices are answered with data.
+        if is_answer && matches!(part.content, Content::Text(_) | Content::Data(_)) {
+            continue;
+        }
+        let media_type = media_type(part);
+        if !profile.takes(media_type) {
+            let text = format!("content type {media_type:?} is not supported by this agent");
+            let takes = profile.input_modes.join(", ");
+            return Err(
+                Error::new(ErrorKind::ContentTypeNotSupported, text).with("inputModes", takes)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The approximate size of a message in bytes.
+fn size(message: &Message) -> usize {
+    let parts = message.parts.iter().map(|part| match &part.content {
+        Content::Text(text) | Content::Url(text) => text.len(),
+        Content::Raw(bytes) => bytes.len(),
+        Content::Data(value) => value.as_str().len(),
+    });
+    parts.sum()
+}
+
+fn media_type(part: &Part) -> &str {
+    part.media_type.as_deref().unwrap_or(match part.content {
+        Content::Text(_) => "text/plain",
+        Content::Data(_) => "application/json",
+        Content::Raw(_) | Content::Url(_) => "application/octet-stream",
+    })
+}
+
+fn violates_protocol(task: &Task) -> bool {
+    task.status.state == TaskState::Failed
+        && failure::reason_of(task).as_deref() == Some(failure::PROTOCOL_VIOLATION)
+}

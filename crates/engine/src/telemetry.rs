@@ -1,0 +1,76 @@
+//! Metrics of the engine and its store, and the spans of calls.
+
+use herald_protocol::{TaskState, TraceContext};
+
+use crate::{
+    agents::runtime::AgentRuntime,
+    engine::Engine,
+    metrics::{Label, Text},
+};
+
+/// How many waiting tasks are counted per agent; beyond it there are at least so many.
+const WAITING: usize = 1000;
+
+impl Engine {
+    /// The context of a new span below `parent`. Without tracing there are no spans of our own, and the
+    /// caller's context is passed on unchanged.
+    pub fn span_below(&self, parent: Option<&TraceContext>) -> Option<TraceContext> {
+        self.core.span_below(parent)
+    }
+
+    /// True if spans are exported or logged.
+    pub fn has_spans(&self) -> bool {
+        self.core.has_spans()
+    }
+
+    /// Writes what the engine and its store have counted.
+    pub async fn write_metrics(&self, text: &mut Text) {
+        let core = &self.core;
+        let agents = core.registry.snapshot();
+        let agents = agents.sorted();
+        let name = "herald_task_states_total";
+        text.metric(name, "counter", "Changes of tasks into a state.");
+        for runtime in &agents {
+            for state in TaskState::ALL {
+                let entered = runtime.metrics.entered[usize::from(state.number())].get();
+                if entered > 0 {
+                    let labels = [agent(runtime), ("state", state.kebab_name())];
+                    text.value(name, &labels, entered);
+                }
+            }
+        }
+        let name = "herald_turns_running";
+        text.metric(name, "gauge", "Turns under way.");
+        for runtime in &agents {
+            text.value(name, &[agent(runtime)], runtime.turns());
+        }
+        let name = "herald_tasks_waiting";
+        text.metric(name, "gauge", "Tasks that wait for a free permit of their agent, up to 1000.");
+        for runtime in &agents {
+            let due = core.store.due(&runtime.profile.name, core.holder, WAITING);
+            // A store in trouble shows in its own metrics.
+            if let Ok(due) = due.await {
+                text.value(name, &[agent(runtime)], due.len());
+            }
+        }
+        let name = "herald_turn_seconds";
+        text.metric(name, "histogram", "How long turns took.");
+        for runtime in agents.iter().filter(|runtime| !runtime.metrics.turns.is_empty()) {
+            text.histogram(name, &[agent(runtime)], &runtime.metrics.turns);
+        }
+        if let Some(store) = core.store.metrics() {
+            let name = "herald_store_commit_seconds";
+            text.metric(name, "histogram", "How long transactions of the store took.");
+            text.histogram(name, &[], &store.commits);
+            let name = "herald_store_commit_writes";
+            text.metric(name, "histogram", "How many writes shared a transaction.");
+            text.histogram(name, &[], &store.batches);
+            let help = "Transactions of the store that failed.";
+            text.single("herald_store_errors_total", "counter", help, store.errors.get());
+        }
+    }
+}
+
+fn agent(runtime: &AgentRuntime) -> Label<'_> {
+    ("agent", runtime.profile.name.as_str())
+}

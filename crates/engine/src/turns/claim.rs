@@ -1,0 +1,94 @@
+//! Claim of a due task: its next turn begins, or the turn that a dead member left is repeated or
+//! failed.
+
+use std::sync::Arc;
+
+use herald_protocol::{Error, ErrorKind};
+
+use crate::{
+    agents::runtime::{AgentRuntime, TurnPermit},
+    commit::{Refusal, Write},
+    core::Core,
+    rules::Command,
+    store::{Conversation, Due},
+    turns::{ending::notify_ended, recovery, supervisor::Supervisor},
+};
+
+/// The result of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The claim was written.
+    Taken,
+    /// The task was claimed, cancelled or removed by another writer first.
+    Lost,
+}
+
+/// Memory that a turn takes for each byte of its task: the task, its message, and the events and
+/// snapshots that it writes.
+const BYTES_PER_TASK_BYTE: u64 = 4;
+
+/// The memory of a turn over a task of so many bytes.
+pub(crate) fn turn_size(bytes: u64) -> usize {
+    usize::try_from(bytes.saturating_mul(BYTES_PER_TASK_BYTE)).unwrap_or(usize::MAX)
+}
+
+/// Claims a due task and starts its next turn. A turn that a dead member held is repeated or failed,
+/// as the agent's recovery says.
+pub(crate) async fn claim(
+    core: &Arc<Core>,
+    due: Due,
+    runtime: &Arc<AgentRuntime>,
+    permit: TurnPermit,
+) -> Result<Claim, Error> {
+    let cached = core.cache.get(&due.key);
+    let Some(record) = core.record(&cached).await? else { return Ok(Claim::Lost) };
+    if record.run.epoch != due.epoch {
+        return Ok(Claim::Lost);
+    }
+    let command = recovery::command(&record, due.holder, &runtime.profile, core.holder);
+    let (task, agent) = (&cached.key.task, &runtime.profile.name);
+    if let Command::Report(..) = &command {
+        tracing::warn!(%task, %agent, "a turn was left unfinished by a stopped server and may not be repeated: its task fails");
+    } else if due.holder.is_some() {
+        tracing::info!(%task, %agent, "repeats a turn that a stopped server left unfinished");
+    }
+    let runs = matches!(command, Command::Begin(_) | Command::Retry { .. });
+    let ends = matches!(command, Command::Report(..));
+    let permit = if runs {
+        permit.with_memory(core.turns.reserve(turn_size(record.bytes)).await)
+    } else {
+        permit
+    };
+    let conversation = (runs && runtime.profile.serial).then(|| {
+        let context = record.task.context_id.clone();
+        runtime.lock_conversation(Conversation { owner: cached.key.owner.clone(), context })
+    });
+    let permit = permit.with_conversation(conversation);
+    // A message that arrived since the read may have begun another turn. The fence then refuses this
+    // write, which was decided for the turn before.
+    let fence = Some(due.epoch);
+    drop(record);
+    let write = Write { fence, commands: vec![command], ..Write::default() };
+    let (supervisor, notifier) = (Supervisor::new(core), Arc::clone(core));
+    let (turn_runtime, started) = (Arc::clone(runtime), Arc::clone(&cached));
+    let written = core
+        .commit_detached(cached, write, move |written| {
+            if runs && written.claimed {
+                supervisor.start(started, &turn_runtime, permit, written.record.clone(), None);
+            } else if ends {
+                // The agent may have delegated the task; it can now cancel that work.
+                notify_ended(&notifier, &written.record, None);
+            }
+        })
+        .await;
+    match written {
+        Ok(written) if runs && !written.claimed => Ok(Claim::Lost),
+        Ok(_) => Ok(Claim::Taken),
+        // The task was cancelled, or another process claimed it.
+        Err(Refusal::Error(error)) if error.kind == ErrorKind::UnsupportedOperation => {
+            Ok(Claim::Lost)
+        }
+        Err(Refusal::Fenced | Refusal::Duplicate(_)) => Ok(Claim::Lost),
+        Err(Refusal::Error(error)) => Err(error),
+    }
+}

@@ -1,0 +1,99 @@
+//! Dispatcher of one agent: claims its due tasks as permits become free.
+
+use std::{sync::Arc, time::Duration};
+
+use herald_protocol::{Error, ErrorKind};
+use tokio::time::sleep;
+
+use crate::{
+    agents::runtime::{AgentRuntime, TurnPermit},
+    core::Core,
+    fault::refuse,
+    store::{Due, StoreError},
+    turns::claim::{Claim, claim},
+};
+
+/// The pause of a dispatcher after an error of the store.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The dispatcher of one agent.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    core: Arc<Core>,
+    runtime: Arc<AgentRuntime>,
+}
+
+impl Dispatcher {
+    /// Starts a dispatcher. It also claims the turns that an earlier process left unfinished.
+    pub(crate) fn spawn(core: &Arc<Core>, runtime: Arc<AgentRuntime>) {
+        runtime.wake();
+        let dispatcher = Self { core: Arc::clone(core), runtime };
+        core.work.spawn(async move {
+            tokio::select! {
+                () = dispatcher.run() => {}
+                () = dispatcher.core.draining.cancelled() => {}
+                () = dispatcher.runtime.retired() => {}
+            }
+        });
+    }
+
+    /// Claims due tasks for ever. It may be dropped at any time: a claim is committed in a task of its
+    /// own.
+    async fn run(&self) {
+        let name = &self.runtime.profile.name;
+        if self.runtime.profile.serial {
+            let enable = || self.core.store.enable_serial(name, self.core.holder);
+            // The store has logged its error. Without the serial queue no turn can begin.
+            if self.core.retry_while_unavailable(enable, |_| true).await.is_err() {
+                return;
+            }
+        }
+        loop {
+            self.runtime.woken().await;
+            loop {
+                let permit = self.runtime.acquire().await;
+                match self.claim_next(permit).await {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(_) => {
+                        // The store has logged its error: try again later.
+                        sleep(RETRY).await;
+                        self.runtime.wake();
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Claims the next due task. Returns false if there is none.
+    async fn claim_next(&self, permit: TurnPermit) -> Result<bool, Error> {
+        let runtime = &self.runtime;
+        let due = self.due(runtime.quarantined() + 1).await.map_err(refuse)?;
+        let mut due = due.into_iter();
+        let Some(due) = due.find(|due| !runtime.is_quarantined(&due.key)) else {
+            return Ok(false);
+        };
+        let key = due.key.clone();
+        match claim(&self.core, due, runtime, permit).await {
+            Err(error) if error.kind != ErrorKind::Unavailable => {
+                let (task, agent) = (&key.task, &runtime.profile.name);
+                tracing::error!(%task, %agent, %error, "a task cannot be read and is skipped until the next start");
+                runtime.quarantine(key);
+                Ok(true)
+            }
+            Err(error) => Err(error),
+            Ok(Claim::Taken | Claim::Lost) => Ok(true),
+        }
+    }
+
+    /// The tasks that can be claimed now, in order.
+    async fn due(&self, limit: usize) -> Result<Vec<Due>, StoreError> {
+        let (name, store) = (&self.runtime.profile.name, &self.core.store);
+        if self.runtime.profile.serial {
+            let busy = self.runtime.locked_conversations();
+            return store.next_serial(name, &busy, limit).await;
+        }
+        store.due(name, self.core.holder, limit).await
+    }
+}

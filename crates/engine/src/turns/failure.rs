@@ -1,0 +1,50 @@
+//! Failure reasons: the machine-readable `status.message.metadata.reason` of failed tasks.
+
+use std::sync::Arc;
+
+use herald_protocol::{Message, Metadata, Task, TaskState};
+use serde_json::Value;
+
+use crate::{agents::profile::AgentError, rules::Command};
+
+pub(crate) const AGENT_FAILED: &str = "AGENT_FAILED";
+pub(crate) const AGENT_CRASHED: &str = "AGENT_CRASHED";
+pub(crate) const AGENT_UNAVAILABLE: &str = "AGENT_UNAVAILABLE";
+pub(crate) const PROTOCOL_VIOLATION: &str = "INVALID_AGENT_RESPONSE";
+pub(crate) const INTERRUPTED: &str = "INTERRUPTED";
+pub(crate) const TIMED_OUT: &str = "TIMED_OUT";
+pub(crate) const IDLE: &str = "IDLE";
+pub(crate) const UNANSWERED: &str = "UNANSWERED";
+pub(crate) const AGENT_GONE: &str = "AGENT_GONE";
+
+/// The command that fails a task, with the reason in the metadata of its last message.
+pub(crate) fn fail(reason: &str, text: &str) -> Command {
+    ended(TaskState::Failed, reason, text)
+}
+
+/// The command that rejects a task, with the reason in the metadata of its last message.
+pub(crate) fn reject(reason: &str, text: &str) -> Command {
+    ended(TaskState::Rejected, reason, text)
+}
+
+/// The command that fails a task after this error of its agent.
+pub(crate) fn of_agent(error: &AgentError) -> Command {
+    match error {
+        AgentError::Failed(text) => fail(AGENT_FAILED, text),
+        AgentError::ProtocolViolation(text) => fail(PROTOCOL_VIOLATION, text),
+        AgentError::Unavailable(text) => fail(AGENT_UNAVAILABLE, text),
+        AgentError::Stopped | AgentError::Suspended => fail(AGENT_FAILED, "the agent gave up"),
+    }
+}
+
+/// The reason of a task that failed or was rejected.
+pub(crate) fn reason_of(task: &Task) -> Option<String> {
+    task.status.message.as_ref()?.metadata.as_ref()?.get("reason")
+}
+
+fn ended(state: TaskState, reason: &str, text: &str) -> Command {
+    let mut message = Message::agent(uuid::Uuid::now_v7().to_string(), text);
+    let reason = ("reason".to_owned(), Value::String(reason.to_owned()));
+    message.metadata = Some(Metadata::from_iter([reason]));
+    Command::Report(state, Some(Arc::new(message)), None)
+}

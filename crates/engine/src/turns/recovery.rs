@@ -1,0 +1,104 @@
+//! Recovery: the treatment of turns that a dead member left, and of tasks whose agent nobody serves.
+
+use std::{collections::HashSet, sync::Arc};
+
+use herald_protocol::{AgentName, Error};
+
+use crate::{
+    agents::profile::{Profile, Recovery},
+    core::Core,
+    fault::refuse,
+    rules::{Command, Record},
+    store::{Due, MemberId},
+    turns::{
+        ending::end,
+        failure::{self, AGENT_GONE, INTERRUPTED},
+    },
+};
+
+/// Tasks that are ended in one batch.
+const BATCH: usize = 100;
+
+/// The treatment of the queued tasks of an agent that is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueuedTasks {
+    /// They wait until an agent of the same name is registered.
+    Wait,
+    /// They are rejected.
+    Reject,
+    /// They fail.
+    Fail,
+}
+
+/// The command that claims a due task for `me`, from the dead member `holder` if there is one.
+pub(crate) fn command(
+    record: &Record,
+    holder: Option<MemberId>,
+    profile: &Profile,
+    me: MemberId,
+) -> Command {
+    let Some(from) = holder else { return Command::Begin(me) };
+    if record.has_settled() {
+        return Command::Release;
+    }
+    match profile.recovery {
+        Recovery::Resume(attempts) | Recovery::Rerun(attempts) if record.run.attempt < attempts => {
+            Command::Retry { me, from }
+        }
+        Recovery::Resume(_) | Recovery::Rerun(_) | Recovery::Fail => {
+            failure::fail(INTERRUPTED, "the server stopped while the agent was at work")
+        }
+    }
+}
+
+/// Fails the tasks of agents that nobody serves: no dispatcher would ever claim them.
+pub(crate) async fn fail_unserved(core: &Arc<Core>) -> Result<(), Error> {
+    let agents = core.registry.snapshot();
+    let mut unserved = core.store.agents_at_work().await.map_err(refuse)?;
+    unserved.retain(|agent| !agents.contains(agent));
+    for agent in unserved {
+        end_due(core, &agent, || gone(failure::fail)).await?;
+    }
+    Ok(())
+}
+
+/// Treats the queued tasks of an agent that was removed.
+pub(crate) async fn treat_queued(core: &Arc<Core>, agent: &AgentName, queued: QueuedTasks) {
+    let ended = match queued {
+        QueuedTasks::Wait => Ok(()),
+        QueuedTasks::Reject => end_due(core, agent, || gone(failure::reject)).await,
+        QueuedTasks::Fail => end_due(core, agent, || gone(failure::fail)).await,
+    };
+    if let Err(error) = ended {
+        tracing::error!(%agent, %error, "the queued tasks of a removed agent could not be ended");
+    }
+}
+
+fn gone(end: fn(&str, &str) -> Command) -> Command {
+    end(AGENT_GONE, "the agent of this task is no longer here")
+}
+
+/// Ends the due tasks of an agent.
+async fn end_due(
+    core: &Arc<Core>,
+    agent: &AgentName,
+    command: impl Fn() -> Command,
+) -> Result<(), Error> {
+    // Tasks that cannot be ended, because their stored data cannot be read. Every batch finds them
+    // again.
+    let mut left = HashSet::new();
+    loop {
+        let limit = left.len() + BATCH;
+        let mut due = core.store.due(agent, core.holder, limit).await.map_err(refuse)?;
+        due.retain(|due| !left.contains(&due.key));
+        if due.is_empty() {
+            return Ok(());
+        }
+        for Due { key, .. } in due {
+            tracing::warn!(task = %key.task, %agent, "the agent of this task is gone: the task ends");
+            if !end(core, key.clone(), command()).await {
+                left.insert(key);
+            }
+        }
+    }
+}

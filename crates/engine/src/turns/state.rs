@@ -1,0 +1,152 @@
+//! Turn state: what the engine knows of a running turn, wherever its agent runs.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use herald_protocol::{Seq, TaskState};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{
+    agents::profile::AgentError,
+    rules::{Command, Record},
+    store::Epoch,
+    turns::failure,
+};
+
+/// The state of one turn under one claim.
+#[derive(Debug)]
+pub(crate) struct TurnState {
+    pub(crate) epoch: Epoch,
+    pub(crate) begun: Instant,
+    /// True if a direct answer completes the task, because the caller asked for a task.
+    closes_task: bool,
+    /// Milliseconds from `begun` to the last write, for the idle timeout.
+    last_write: AtomicU64,
+    /// True after a write that the rules refused as invalid: a later failure is then reported as a
+    /// protocol violation.
+    protocol_violation: AtomicBool,
+    pause: Mutex<Pause>,
+    /// Wakes the supervisor when a pause begins or ends.
+    paused: Notify,
+    /// The sequence number of the last question. Earlier messages do not answer it.
+    last_question: AtomicU64,
+}
+
+/// Time that the agent spent waiting for its caller. Its timeouts do not count it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pause {
+    pub(crate) since: Option<Instant>,
+    pub(crate) total: Duration,
+}
+
+impl TurnState {
+    /// A turn that begins now.
+    pub(crate) fn new(epoch: Epoch, closes_task: bool) -> Self {
+        Self {
+            epoch,
+            begun: Instant::now(),
+            closes_task,
+            last_write: AtomicU64::new(0),
+            protocol_violation: AtomicBool::new(false),
+            pause: Mutex::default(),
+            paused: Notify::new(),
+            last_question: AtomicU64::new(0),
+        }
+    }
+
+    /// The commands of an agent as the log takes them. A direct answer to a caller who asked for a task
+    /// completes the task. `None` if one of them is not an agent's to give.
+    pub(crate) fn admit(&self, commands: Vec<Command>) -> Option<Vec<Command>> {
+        let admitted = commands.into_iter().map(|command| match command {
+            Command::Reply(message) if self.closes_task => {
+                Some(Command::Report(TaskState::Completed, Some(message), None))
+            }
+            Command::Report(..) | Command::Ask(..) | Command::Write(_) | Command::Reply(_) => {
+                Some(command)
+            }
+            Command::Receive { .. }
+            | Command::Cancel { .. }
+            | Command::Begin(_)
+            | Command::Retry { .. }
+            | Command::Take(_)
+            | Command::Release => None,
+        });
+        admitted.collect()
+    }
+
+    /// Notes a write of the agent and the question that it may have asked.
+    pub(crate) fn wrote(&self, record: &Record) {
+        if record.state().is_interrupted() {
+            self.last_question.store(record.head, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the rules refused a write as invalid.
+    pub(crate) fn violated_protocol(&self) {
+        self.protocol_violation.store(true, Ordering::Relaxed);
+    }
+
+    /// The command that ends the task after this failure of its agent.
+    pub(crate) fn failed(&self, error: &AgentError) -> Command {
+        match error {
+            // The agent fails because one of its writes was refused as invalid.
+            AgentError::Failed(text) if self.protocol_violation.load(Ordering::Relaxed) => {
+                failure::fail(failure::PROTOCOL_VIOLATION, text)
+            }
+            AgentError::Failed(_)
+            | AgentError::ProtocolViolation(_)
+            | AgentError::Unavailable(_)
+            | AgentError::Stopped
+            | AgentError::Suspended => failure::of_agent(error),
+        }
+    }
+
+    /// The sequence number of the last question.
+    pub(crate) fn last_question(&self) -> Seq {
+        self.last_question.load(Ordering::Relaxed)
+    }
+
+    /// The pauses so far, with the current one if the agent waits now.
+    pub(crate) fn pauses(&self) -> Pause {
+        *self.pause.lock().expect("nothing panics while it holds this lock")
+    }
+
+    /// Returns when a pause begins or ends.
+    pub(crate) async fn paused(&self) {
+        self.paused.notified().await;
+    }
+
+    /// Begins a pause.
+    pub(crate) fn pause(&self) {
+        self.update_pause(|pause| pause.since = Some(Instant::now()));
+    }
+
+    /// Ends a pause.
+    pub(crate) fn resume(&self) {
+        self.touch();
+        self.update_pause(|pause| {
+            pause.total += pause.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        });
+    }
+
+    /// The time of the last write.
+    pub(crate) fn silent_since(&self) -> Instant {
+        self.begun + Duration::from_millis(self.last_write.load(Ordering::Relaxed))
+    }
+
+    /// Restarts the idle timeout.
+    pub(crate) fn touch(&self) {
+        let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_write.store(elapsed, Ordering::Relaxed);
+    }
+
+    fn update_pause(&self, change: impl FnOnce(&mut Pause)) {
+        change(&mut self.pause.lock().expect("nothing panics while it holds this lock"));
+        self.paused.notify_one();
+    }
+}

@@ -1,0 +1,321 @@
+//! Supervisor of turns: runs the agent of a claimed turn within its deadlines and writes the end.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use herald_protocol::{Error, ErrorKind, Task, TaskState};
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::{
+    agents::{
+        profile::{AgentError, Recovery},
+        runtime::{AgentRuntime, TurnPermit},
+    },
+    cache::{CachedTask, Stopper},
+    commit::Write,
+    compat_log,
+    core::Core,
+    fault::is_transient,
+    idempotency::TurnId,
+    rules::{Command, Received, Record},
+    store::Epoch,
+    turns::{
+        caught::{Panic, caught, text_of},
+        failure::{self, AGENT_CRASHED, AGENT_FAILED, IDLE, PROTOCOL_VIOLATION, TIMED_OUT},
+        history,
+        sink::{LocalSink, until},
+        state::TurnState,
+        turn::{Assignment, Sink, Turn},
+    },
+};
+
+/// The result of running an agent for one turn.
+enum Outcome {
+    /// The agent returned.
+    Returned(Result<(), AgentError>),
+    /// The agent panicked; the text is for the log.
+    Panicked(String),
+    /// The agent did not stop within its grace period.
+    Abandoned,
+}
+
+/// The supervisor of the turns of one engine.
+#[derive(Debug, Clone)]
+pub(crate) struct Supervisor {
+    core: Arc<Core>,
+}
+
+impl Supervisor {
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
+        Self { core: Arc::clone(core) }
+    }
+
+    /// Runs a claimed turn, and the further turns that messages of the same task begin, under one
+    /// permit.
+    pub(crate) fn start(
+        &self,
+        cached: Arc<CachedTask>,
+        runtime: &Arc<AgentRuntime>,
+        permit: TurnPermit,
+        record: Record,
+        received: Option<Received>,
+    ) {
+        let (supervisor, runtime) = (self.clone(), Arc::clone(runtime));
+        let stopper = Stopper::default();
+        cached.started(stopper.clone());
+        // Boxed, because the future of a turn is large and spawning moves it several times.
+        self.core.work.spawn(Box::pin(async move {
+            let mut next = Some((record, received));
+            while let Some((record, received)) = next.take() {
+                next =
+                    supervisor.turn(&cached, &runtime, &permit, &stopper, record, received).await;
+            }
+            cached.finished(&stopper);
+            drop(permit);
+        }));
+    }
+
+    /// Runs one turn to its end. Returns the next turn, if a message arrived in between.
+    async fn turn(
+        &self,
+        cached: &Arc<CachedTask>,
+        runtime: &Arc<AgentRuntime>,
+        permit: &TurnPermit,
+        stopper: &Stopper,
+        record: Record,
+        received: Option<Received>,
+    ) -> Option<(Record, Option<Received>)> {
+        let core = &self.core;
+        cached.started(stopper.clone());
+        let prepared = async {
+            let earlier = history::earlier(core, &cached.key, runtime, &record, &stopper.token);
+            let (earlier, memory) = earlier.await?;
+            let assigned = self.assignment(cached, runtime, &record, received, earlier).await?;
+            Ok::<_, Error>((assigned, memory, self.core.record_with_retries(cached).await?))
+        };
+        let ((mut assignment, spent), _memory, now) = match prepared.await {
+            Ok(prepared) => prepared,
+            // The claim ends with this process, and the next start claims the turn again.
+            Err(error) if error.kind == ErrorKind::Unavailable => return None,
+            Err(error) => {
+                let (task, agent) = (&cached.key.task, &record.agent);
+                tracing::error!(%task, %agent, %error, "a turn could not be prepared");
+                let failed = failure::fail(AGENT_FAILED, "the turn could not be prepared");
+                self.settle(cached, record.run.epoch, failed).await;
+                return None;
+            }
+        };
+        let closes_task = !record.hidden && runtime.agent.answers_directly(&assignment.message);
+        let state = TurnState::new(record.run.epoch, closes_task);
+        let sink = LocalSink::new(
+            Arc::clone(core),
+            Arc::clone(cached),
+            state,
+            permit.pausable(),
+            runtime.profile.paused_timeout,
+        );
+        let sink = Arc::new(sink);
+        // A cancel that came before the stopper was registered has already closed the task.
+        if now.is_none_or(|record| record.is_closed()) {
+            stopper.token.cancel();
+        }
+        let shared: Arc<dyn Sink> = Arc::clone(&sink) as Arc<dyn Sink>;
+        let parent = assignment.trace.take();
+        assignment.trace = core.span_below(parent.as_ref());
+        let span = core.turn_span(&cached.key, &record, parent.as_ref(), assignment.trace.as_ref());
+        let turn =
+            Turn::new(assignment, shared, stopper.token.clone(), Arc::clone(&stopper.metadata));
+        compat_log::turn_begun(&cached.key.task, turn.message(), core.settings.log_content);
+        let last = async {
+            let outcome = self.supervise(runtime, &sink, spent, stopper, &turn).await;
+            // The agent has returned: a cancel must not wait for it any more.
+            cached.finished(stopper);
+            self.conclude(cached, runtime, &sink, outcome).await
+        };
+        let last = last.instrument(span.clone()).await;
+        runtime.metrics.turns.took(sink.state.begun.elapsed());
+        compat_log::turn_finished(&cached.key.task);
+        if !span.is_disabled()
+            && let Ok(Some(record)) = core.record(cached).await
+        {
+            span.record("state", record.state().proto_name());
+        }
+        drop(span);
+        let last = last?;
+        if last.run.holder.is_some() || last.run.unread.is_empty() || last.is_closed() {
+            return None;
+        }
+        // Another task of the conversation may have an earlier message: the dispatcher decides.
+        if runtime.profile.serial {
+            return None;
+        }
+        let begin = Write { commands: vec![Command::Begin(core.holder)], ..Write::default() };
+        match core.commit_detached(Arc::clone(cached), begin, |_| {}).await {
+            Ok(written) if written.claimed => Some((written.record, None)),
+            // The message is in the log, unclaimed: the dispatcher finds it there.
+            Ok(_) | Err(_) => {
+                runtime.wake();
+                None
+            }
+        }
+    }
+
+    /// Runs the agent until it returns, is stopped or exceeds a timeout.
+    async fn supervise(
+        &self,
+        runtime: &AgentRuntime,
+        sink: &LocalSink,
+        spent: Duration,
+        stopper: &Stopper,
+        turn: &Turn,
+    ) -> Outcome {
+        let mut run = pin!(caught(runtime.agent.run(turn)));
+        loop {
+            let pause = sink.state.pauses();
+            let whole = runtime
+                .profile
+                .timeout
+                .map(|limit| sink.state.begun + pause.total + limit.saturating_sub(spent));
+            let idle = runtime.profile.idle_timeout.map(|limit| sink.state.silent_since() + limit);
+            let next = match pause.since {
+                Some(_) => None,
+                None => whole.into_iter().chain(idle).min(),
+            };
+            tokio::select! {
+                biased;
+                outcome = &mut run => return returned(outcome),
+                () = stopper.token.cancelled() => break,
+                () = sink.state.paused() => continue,
+                () = until(next) => {}
+            }
+            let now = Instant::now();
+            let silent =
+                runtime.profile.idle_timeout.map(|limit| sink.state.silent_since() + limit);
+            let (reason, text) = if whole.is_some_and(|whole| whole <= now) {
+                (TIMED_OUT, "the agent ran out of time")
+            } else if silent.is_some_and(|silent| silent <= now) {
+                (IDLE, "the agent was silent for too long")
+            } else {
+                continue;
+            };
+            let (agent, task) = (&runtime.profile.name, &sink.cached.key.task);
+            tracing::warn!(%agent, %task, reason, "a turn took too long: its task fails");
+            // The task ends at once; the agent keeps its permit until it has stopped.
+            self.settle(&sink.cached, sink.state.epoch, failure::fail(reason, text)).await;
+            stopper.token.cancel();
+            break;
+        }
+        match tokio::time::timeout(runtime.profile.grace, run).await {
+            Ok(outcome) => returned(outcome),
+            Err(_) => Outcome::Abandoned,
+        }
+    }
+
+    /// Writes the end of the turn, unless the agent already did.
+    async fn conclude(
+        &self,
+        cached: &Arc<CachedTask>,
+        runtime: &AgentRuntime,
+        sink: &LocalSink,
+        outcome: Outcome,
+    ) -> Option<Record> {
+        let command = match outcome {
+            Outcome::Returned(Ok(())) => {
+                let record = self.core.record_with_retries(cached).await.ok().flatten()?;
+                if record.is_closed() || record.run.epoch != sink.state.epoch {
+                    return None;
+                }
+                // Submitted again: the agent asked a question, and the answer has arrived.
+                let is_answered = record.state() == TaskState::Submitted;
+                if record.state().is_interrupted() || is_answered {
+                    Command::Release
+                } else if record.hidden {
+                    failure::fail(PROTOCOL_VIOLATION, "the agent gave no answer")
+                } else {
+                    Command::Report(TaskState::Completed, None, None)
+                }
+            }
+            // The claim ends with this process, and the next start claims the turn again.
+            Outcome::Returned(Err(AgentError::Suspended)) if self.core.is_draining() => {
+                return None;
+            }
+            Outcome::Returned(Err(error)) => sink.state.failed(&error),
+            Outcome::Panicked(cause) => {
+                let (task, agent) = (&cached.key.task, &runtime.profile.name);
+                tracing::error!(%task, %agent, cause, "the agent panicked");
+                failure::fail(AGENT_CRASHED, "the agent crashed")
+            }
+            Outcome::Abandoned => sink.state.failed(&AgentError::Stopped),
+        };
+        let record = self.settle(cached, sink.state.epoch, command).await?;
+        if record.run.holder.is_none() {
+            return Some(record);
+        }
+        // Completed with an unread message: the turn ends, the task continues.
+        self.settle(cached, sink.state.epoch, Command::Release).await
+    }
+
+    /// Writes the end of a turn, so that no task stays at work without a turn.
+    async fn settle(
+        &self,
+        cached: &Arc<CachedTask>,
+        epoch: Epoch,
+        command: Command,
+    ) -> Option<Record> {
+        let written = self.core.persist(cached, epoch, vec![command]).await;
+        written.ok().map(|written| written.record)
+    }
+
+    /// The assignment of a turn, and the time that its earlier attempts took.
+    async fn assignment(
+        &self,
+        cached: &CachedTask,
+        runtime: &AgentRuntime,
+        record: &Record,
+        received: Option<Received>,
+        earlier: Vec<Arc<Task>>,
+    ) -> Result<(Assignment, Duration), Error> {
+        let run = &record.run;
+        let received = match received {
+            Some(received) => received,
+            None => {
+                self.core
+                    .retry_while_unavailable(
+                        || self.core.message_at(&cached.key, run.turn),
+                        is_transient,
+                    )
+                    .await?
+            }
+        };
+        let spent = match run.attempt {
+            0 | 1 => 0,
+            _ => self.core.now().as_millis().saturating_sub(received.at.as_millis()),
+        };
+        let spent = Duration::from_millis(u64::try_from(spent).unwrap_or(0));
+        let resumed = run.attempt > 1 && matches!(runtime.profile.recovery, Recovery::Resume(_));
+        let kept = if run.attempt > 1 && !resumed { run.kept } else { usize::MAX };
+        let artifacts = record.task.artifacts.iter().flatten().take(kept);
+        let continued = artifacts.map(|artifact| artifact.artifact_id.clone()).collect();
+        let assignment = Assignment {
+            id: TurnId::new(self.core.secret, cached.key.clone(), run.turn),
+            task: Arc::clone(&record.task),
+            earlier,
+            message: received.message,
+            seq: run.turn,
+            accepted_output_modes: received.accepted_output_modes,
+            metadata: received.metadata,
+            trace: received.trace,
+            attempt: run.attempt,
+            resumed,
+            continued,
+        };
+        Ok((assignment, spent))
+    }
+}
+
+fn returned(outcome: Result<Result<(), AgentError>, Panic>) -> Outcome {
+    match outcome {
+        Ok(result) => Outcome::Returned(result),
+        Err(panic) => Outcome::Panicked(text_of(&panic).to_owned()),
+    }
+}
