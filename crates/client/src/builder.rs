@@ -4,7 +4,9 @@ use std::{ffi::OsString, fmt, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
-use herald_protocol::{AgentCard, Operation, TenantId, Version, card::signature::Verdict};
+use herald_protocol::{
+    AgentCard, Operation, TenantId, TraceContext, Version, card::signature::Verdict,
+};
 use http::{HeaderMap, Response};
 use http_body_util::Full;
 use reqwest::Url;
@@ -12,7 +14,7 @@ use tokio::time::timeout;
 use tower::Service;
 
 use crate::{
-    call::{Interceptor, TraceContext},
+    call::Interceptor,
     client::{Client, Discovered},
     credential::Credential,
     discover::{FoundCard, Source, unnamed},

@@ -1,7 +1,7 @@
 //! Outgoing call, and the interceptors that see and change it first.
 
 use async_trait::async_trait;
-use herald_protocol::{Operation, Request};
+use herald_protocol::{Operation, Request, TraceContext};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::error::Error;
@@ -40,26 +40,16 @@ where
     }
 }
 
-/// Trace context of a call (W3C Trace Context).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TraceContext {
-    /// The value of `traceparent`.
-    pub parent: String,
-    /// The value of `tracestate`; an empty one is not sent.
-    pub state: String,
-}
-
 impl Outgoing {
     pub(crate) fn new(request: Request, cursor: Option<String>) -> Self {
         Self { request, headers: HeaderMap::new(), cursor }
     }
 
-    /// Adds the trace headers. A value that a header cannot have is left out: tracing must not fail a
-    /// call.
+    /// Adds the trace headers.
     pub(crate) fn trace(&mut self, context: &TraceContext) {
-        let fields = [("traceparent", &context.parent), ("tracestate", &context.state)];
-        for (name, value) in fields {
-            if let (false, Ok(value)) = (value.is_empty(), HeaderValue::try_from(value)) {
+        for (name, value) in context.headers() {
+            // A value that a header cannot have is left out: tracing must not fail a call.
+            if let Ok(value) = HeaderValue::try_from(&*value) {
                 self.headers.insert(HeaderName::from_static(name), value);
             }
         }

@@ -1,7 +1,7 @@
 //! Client: the operations of one agent.
 
 use std::{
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
     time::Duration,
 };
 
@@ -10,6 +10,7 @@ use herald_protocol::{
     AgentCard, ErrorKind, MessageId, Operation, PushConfigId, Reply, Request, SendResult,
     StreamEvent, Task, TaskId, TaskState, Version,
     card::{AgentInterface, signature::Verdict},
+    locks,
     push::{PushConfig, PushConfigPage},
     request::{
         CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, ListTasks, PushConfigRef,
@@ -374,13 +375,13 @@ impl Client {
     }
 
     fn agent(&self) -> Arc<RemoteAgent> {
-        Arc::clone(&self.shared.agent.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&locks::read(&self.shared.agent))
     }
 
     fn replace(&self, found: FoundCard) -> Result<(), Error> {
         let ClientShared { settings, http, source, agent } = &*self.shared;
         let new = RemoteAgent::new(settings, http, source.as_ref(), found)?;
-        *agent.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        *locks::write(&agent) = Arc::new(new);
         Ok(())
     }
 }

@@ -50,7 +50,7 @@ mod transport;
 mod wire_tap;
 
 pub use builder::{ClientBuilder, Limits, Retry, Timeouts};
-pub use call::{Interceptor, Outgoing, TraceContext};
+pub use call::{Interceptor, Outgoing};
 pub use client::{Answer, Client, Discovered};
 pub use credential::{Credential, Secret};
 pub use discover::Source;
@@ -59,7 +59,7 @@ pub use events::Events;
 pub use herald_protocol as protocol;
 pub use herald_protocol::{
     AgentCard, Message, Part, Reply, Request, SendResult, StreamEvent, Task, TaskId, TaskState,
-    card::signature::Verdict, request::SendMessage,
+    TraceContext, card::signature::Verdict, request::SendMessage,
 };
 pub use interface::Binding;
 pub use oauth::{OAuth, Prompt, Token};

@@ -9,11 +9,11 @@ mod redirect;
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use herald_protocol::security::SecurityScheme;
+use herald_protocol::{locks, security::SecurityScheme};
 use tokio::sync::Mutex;
 
 use self::authority::{Authority, TokenError, encoded};
@@ -165,15 +165,15 @@ impl Token {
 
 impl Tokens {
     pub(crate) fn current(&self) -> Option<Token> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        locks::read(&self.current).clone()
     }
 
     fn forget(&self) -> Option<Token> {
-        self.current.write().unwrap_or_else(PoisonError::into_inner).take()
+        locks::write(&self.current).take()
     }
 
     fn set(&self, token: Token) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        *locks::write(&self.current) = Some(token);
     }
 }
 

@@ -4,11 +4,14 @@ use std::{
     cmp::Reverse,
     collections::VecDeque,
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use herald_protocol::escape::{backslashes, letter};
+use herald_protocol::{
+    escape::{backslashes, letter},
+    locks,
+};
 
 use crate::{credential::Credential, oauth::Token};
 
@@ -48,7 +51,7 @@ impl KnownSecrets {
 impl Secrets {
     /// Hides this text from now on.
     pub fn add(&self, secret: &str) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).add(secret);
+        locks::write(&self.0).add(secret);
     }
 
     /// Hides all that is sent of a credential.
@@ -72,7 +75,7 @@ impl Secrets {
 
     /// Hides what an authorization server gave out, until it is long out of use.
     pub fn add_token(&self, token: &Token) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locks::write(&self.0);
         for secret in [Some(&token.access), token.refresh.as_ref()].into_iter().flatten() {
             if known.add(secret.expose()) {
                 known.tokens.push_back(secret.expose().to_owned());
@@ -96,7 +99,7 @@ impl Secrets {
     }
 
     fn without(&self, text: &str, shortest: usize) -> String {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let known = locks::read(&self.0);
         if known.all.is_empty() {
             return text.to_owned();
         }

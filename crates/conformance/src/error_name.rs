@@ -1,6 +1,6 @@
-//! The errors that suites name, and how each binding says them.
+//! Names of errors in suites, and how each binding sends those errors.
 
-use herald_protocol::{ErrorKind, Version};
+use herald_protocol::{ErrorKind, Version, error::GrpcCode};
 
 use super::{operation::Refusal, suite::Binding};
 
@@ -9,37 +9,25 @@ use super::{operation::Refusal, suite::Binding};
 pub(super) struct ErrorName {
     name: String,
     /// Any of these is right.
-    kinds: &'static [ErrorKind],
+    kinds: Vec<ErrorKind>,
 }
-
-/// Names and kinds. Suites call what 1.0 and what its drafts call by different names.
-const NAMES: &[(&str, &[ErrorKind])] = &[
-    ("TaskNotFoundError", &[ErrorKind::TaskNotFound]),
-    ("TaskNotCancelableError", &[ErrorKind::TaskNotCancelable]),
-    ("PushNotificationNotSupportedError", &[ErrorKind::PushNotificationNotSupported]),
-    ("UnsupportedOperationError", &[ErrorKind::UnsupportedOperation]),
-    ("StreamingNotSupportedError", &[ErrorKind::UnsupportedOperation]),
-    ("ContentTypeNotSupportedError", &[ErrorKind::ContentTypeNotSupported]),
-    ("InvalidAgentResponseError", &[ErrorKind::InvalidAgentResponse]),
-    ("ExtendedAgentCardNotConfiguredError", &[ErrorKind::ExtendedAgentCardNotConfigured]),
-    (
-        "ExtendedCardNotSupportedError",
-        &[ErrorKind::UnsupportedOperation, ErrorKind::ExtendedAgentCardNotConfigured],
-    ),
-    ("ExtensionSupportRequiredError", &[ErrorKind::ExtensionSupportRequired]),
-    ("VersionNotSupportedError", &[ErrorKind::VersionNotSupported]),
-    ("InvalidParamsError", &[ErrorKind::InvalidParams]),
-    ("InvalidRequestError", &[ErrorKind::InvalidRequest]),
-    ("MethodNotFoundError", &[ErrorKind::MethodNotFound]),
-    ("JSONParseError", &[ErrorKind::Parse]),
-    ("InternalError", &[ErrorKind::Internal]),
-];
 
 impl ErrorName {
     pub(super) fn from_name(name: &str) -> Result<Self, String> {
-        let found = NAMES.iter().find(|(known, _)| *known == name);
-        let (name, kinds) = found.ok_or_else(|| format!("there is no error {name:?}"))?;
-        Ok(Self { name: (*name).to_owned(), kinds })
+        let kinds = match name {
+            // Names of drafts of 1.0.
+            "StreamingNotSupportedError" => vec![ErrorKind::UnsupportedOperation],
+            "ExtendedCardNotSupportedError" => {
+                vec![ErrorKind::UnsupportedOperation, ErrorKind::ExtendedAgentCardNotConfigured]
+            }
+            // The specification names every error so, and no other kind is named so.
+            _ if name.ends_with("Error") => ErrorKind::from_name(name).into_iter().collect(),
+            _ => Vec::new(),
+        };
+        if kinds.is_empty() {
+            return Err(format!("there is no error {name:?}"));
+        }
+        Ok(Self { name: name.to_owned(), kinds })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -81,20 +69,22 @@ fn has_reason(kind: ErrorKind) -> bool {
 
 /// The HTTP status in 1.0.0, where 1.0.1 changed it. A server of either is right.
 fn earlier_http(kind: ErrorKind) -> Option<i64> {
-    match kind.codes().json_rpc {
-        -32002 => Some(409),
-        -32005 => Some(415),
-        -32006 => Some(502),
-        _ => None,
-    }
+    const CHANGED: [(ErrorKind, i64); 3] = [
+        (ErrorKind::TaskNotCancelable, 409),
+        (ErrorKind::ContentTypeNotSupported, 415),
+        (ErrorKind::InvalidAgentResponse, 502),
+    ];
+    CHANGED.into_iter().find(|(changed, _)| *changed == kind).map(|(_, status)| status)
 }
 
-/// The gRPC status in 1.0.0, where 1.0.1 changed it: UNIMPLEMENTED.
+/// The gRPC status in 1.0.0, where 1.0.1 changed it.
 fn earlier_grpc(kind: ErrorKind) -> Option<i64> {
-    match kind.codes().json_rpc {
-        -32009 | -32004 | -32003 => Some(12),
-        _ => None,
-    }
+    const CHANGED: [ErrorKind; 3] = [
+        ErrorKind::VersionNotSupported,
+        ErrorKind::UnsupportedOperation,
+        ErrorKind::PushNotificationNotSupported,
+    ];
+    CHANGED.contains(&kind).then_some(GrpcCode::Unimplemented as i64)
 }
 
 #[cfg(test)]

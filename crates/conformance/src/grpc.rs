@@ -7,7 +7,7 @@ use herald_protocol::{
     Dialect, Operation, Version,
     grpc::{
         Service,
-        status::{ErrorInfo, Status},
+        status::{ErrorInfo, RpcStatus},
     },
     percent,
 };
@@ -123,7 +123,7 @@ fn value(bytes: &[u8]) -> Result<Value, Lost> {
 fn refusal(code: i64, trailers: &HeaderMap) -> Refusal {
     let message = text_of(trailers, "grpc-message").and_then(percent::decode);
     let message = message.map(|text| ("message".to_owned(), Value::from(text)));
-    let status = text_of(trailers, "grpc-status-details-bin").and_then(Status::from_details_bin);
+    let status = text_of(trailers, "grpc-status-details-bin").and_then(RpcStatus::from_details_bin);
     let details = status.map(|status| {
         let details = status.details.iter().map(|detail| {
             let mut shown = Map::new();

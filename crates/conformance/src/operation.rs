@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use herald_protocol::{Dialect, Operation, Version, error::Grpc, percent};
+use herald_protocol::{Dialect, Operation, Version, error::GrpcCode, percent};
 use http::{HeaderMap, Method};
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -90,7 +90,7 @@ impl Interface {
         match self.call(wire, call).await {
             Ok(Seen { status: Some(status), .. }) => status == 401,
             Ok(Seen { outcome: Outcome::Refused(refusal), .. }) => {
-                refusal.code == Grpc::Unauthenticated as i64
+                refusal.code == GrpcCode::Unauthenticated as i64
             }
             Ok(Seen { outcome: Outcome::Answer(_) | Outcome::Events { .. }, .. }) => false,
             Err(Lost::Denied(_)) => true,

@@ -72,7 +72,7 @@ pub(super) enum Body {
 /// How a body is cut.
 enum Cutter {
     Whole(Vec<u8>),
-    Events(sse::Parser, Vec<sse::Event>),
+    Events(sse::Parser, Vec<sse::SseEvent>),
     Messages(BytesMut, Vec<Vec<u8>>),
 }
 

@@ -21,8 +21,8 @@ use crate::{
 
 pub use schema::violations;
 
-/// What an agent says about itself. Its serde form is the 1.0 document: what is required is always
-/// there, what can be told from absent is there if it was given, and the rest if it is not empty.
+/// The card of an agent. Its serde form is the 1.0 document: required members are always present, optional
+/// ones if they were given, and the others if they are not empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentCard {
@@ -47,7 +47,7 @@ pub struct AgentCard {
     /// Its optional capabilities.
     #[serde(default, deserialize_with = "null_as_default")]
     pub capabilities: AgentCapabilities,
-    /// Ways to authenticate, by name.
+    /// Security schemes, by name.
     #[serde(
         default,
         alias = "security_schemes",
@@ -55,7 +55,7 @@ pub struct AgentCard {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub security_schemes: BTreeMap<String, SecurityScheme>,
-    /// Which of them a caller must satisfy: any one entry.
+    /// The alternatives of schemes that a caller must satisfy.
     #[serde(
         default,
         alias = "security_requirements",
@@ -63,10 +63,10 @@ pub struct AgentCard {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub security_requirements: Vec<SecurityRequirement>,
-    /// Media types it takes.
+    /// Media types of input.
     #[serde(default, alias = "default_input_modes", deserialize_with = "null_as_default")]
     pub default_input_modes: Vec<String>,
-    /// Media types it gives.
+    /// Media types of output.
     #[serde(default, alias = "default_output_modes", deserialize_with = "null_as_default")]
     pub default_output_modes: Vec<String>,
     /// Its skills.
@@ -93,7 +93,7 @@ pub struct AgentInterface {
     /// The tenant to name in every request to it.
     #[serde(default, skip_serializing_if = "is_blank")]
     pub tenant: Option<TenantId>,
-    /// Which version is spoken there, such as `1.0`.
+    /// The protocol version, such as `1.0`.
     #[serde(default, alias = "protocol_version", deserialize_with = "null_as_default")]
     pub protocol_version: String,
 }
@@ -157,7 +157,7 @@ pub struct AgentExtension {
     pub params: Option<Metadata>,
 }
 
-/// One thing an agent is good at.
+/// A skill of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentSkill {
@@ -176,7 +176,7 @@ pub struct AgentSkill {
     /// Example messages.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
-    /// Media types it takes, instead of the agent's.
+    /// Media types of input, instead of the agent's.
     #[serde(
         default,
         alias = "input_modes",
@@ -184,7 +184,7 @@ pub struct AgentSkill {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub input_modes: Vec<String>,
-    /// Media types it gives, instead of the agent's.
+    /// Media types of output, instead of the agent's.
     #[serde(
         default,
         alias = "output_modes",
@@ -217,8 +217,8 @@ pub struct AgentCardSignature {
     pub header: Option<Metadata>,
 }
 
-/// One document that readers of 0.2, 0.3 and 1.0 all understand: the 1.0 members, and beside
-/// them those of 0.3. A card that names no 0.3 interface stays a 1.0 card.
+/// One document for readers of 0.2, 0.3 and 1.0: the members of 1.0 and of 0.3. A card without a 0.3
+/// interface stays a 1.0 card.
 ///
 /// Signatures are over the 1.0 members alone, so a verifier has to drop the others first.
 pub fn hybrid(card: &AgentCard) -> Vec<u8> {
@@ -229,7 +229,7 @@ pub fn hybrid(card: &AgentCard) -> Vec<u8> {
     }
 }
 
-/// The card as 0.3 has it.
+/// The card in the format of 0.3.
 pub(crate) fn v03(card: &AgentCard) -> Vec<u8> {
     json::write(&v03::CardForm::new(card, v03::CardMembers::Legacy))
 }

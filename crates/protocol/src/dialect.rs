@@ -1,27 +1,26 @@
 //! Dialects: the encodings of every protocol generation, to and from the same types.
 //!
-//! A dialect is how bodies look. 1.0 is the types' own serde form; 0.3 has two shapes, one on
-//! JSON-RPC and one on REST, and 0.1 is a third, which all share a reader and a writer. What 0.3
-//! cannot say is lost on the way out:
+//! A dialect is the format of bodies. 1.0 is the serde form of the types; 0.3 has two formats, one on
+//! JSON-RPC and one on REST, and 0.1 is a third, and all three share a reader and a writer. A message
+//! loses in 0.3:
 //!
 //! - on REST a message's `referenceTaskIds` and a cancel's metadata, since the protobuf has no
 //!   such fields;
 //! - tenants, which came with 1.0;
 //! - the page token of a JSON-RPC list of webhooks, which is a bare array;
-//! - a role that was not said, which becomes `user`;
-//! - in cards the device flow, the mark that PKCE is a must, and signatures.
+//! - an unspecified role, which becomes `user`;
+//! - in cards the device flow, the flag that PKCE is required, and signatures.
 //!
 //! 0.1 loses more: the ids of messages and artifacts, of which the latter become numbers, the
 //! states `rejected` and `auth-required`, extensions, and the ids of webhooks.
 //!
-//! On the way in a webhook keeps the first of several authentication schemes, and a file on
-//! REST whose bytes are themselves base64 text is decoded, because that is how most SDKs write
-//! every file there.
+//! When 0.3 is read, a webhook keeps the first of several authentication schemes, and a file on REST
+//! whose bytes are base64 text is decoded, because most SDKs write files so.
 //!
-//! What 0.3 has no place for but can carry travels in the metadata of the part, under
-//! [`DATA_PART_COMPAT`], [`FILENAME_COMPAT`] and [`MEDIA_TYPE_COMPAT`], and is taken out of it
-//! again on the way in; metadata of a part must not use these keys for anything else, and
-//! metadata that is empty without them comes back absent.
+//! Values without a field in 0.3 are written into the metadata of the part, under
+//! [`DATA_PART_COMPAT`], [`FILENAME_COMPAT`] and [`MEDIA_TYPE_COMPAT`], and removed again when the part
+//! is read. Metadata of a part must not use these keys otherwise, and metadata that is empty without
+//! them is absent.
 
 mod legacy;
 mod stream;
@@ -52,12 +51,12 @@ use crate::{
 
 pub use stream::{StreamItem, StreamWriter};
 
-/// Marks a 0.3 data part whose value stands under `value`, since it is no object. The official
-/// SDKs use the same mark.
+/// Marks a 0.3 data part whose value is under `value`, because it is not an object. The official SDKs use
+/// the same key.
 pub const DATA_PART_COMPAT: &str = "data_part_compat";
-/// Keeps the file name of a text or data part in 0.3.
+/// The key of the file name of a text or data part in 0.3.
 pub const FILENAME_COMPAT: &str = "filename_compat";
-/// Keeps the media type of a text or data part in 0.3.
+/// The key of the media type of a text or data part in 0.3.
 pub const MEDIA_TYPE_COMPAT: &str = "media_type_compat";
 
 /// The encoding of bodies.
@@ -65,33 +64,33 @@ pub const MEDIA_TYPE_COMPAT: &str = "media_type_compat";
 pub enum Dialect {
     /// A2A 1.0, the same on JSON-RPC and REST.
     V1,
-    /// A2A 0.3 and 0.2 on JSON-RPC: every object says its `kind`.
+    /// A2A 0.3 and 0.2 on JSON-RPC: every object has a `kind`.
     V03,
     /// A2A 0.3 on REST: the JSON form of its protobuf messages. Both 0.3 shapes are read.
     V03Rest,
-    /// A2A 0.1 on JSON-RPC, which is all it had: `tasks/send`, and parts that say their `type`.
+    /// A2A 0.1, which has JSON-RPC only: `tasks/send`, and parts with a `type`.
     V01,
 }
 
-/// Where a JSON-RPC call comes in, because some methods have the same name in 0.1 and in 0.3.
+/// Entry point of a JSON-RPC call, because some methods have the same name in 0.1 and in 0.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Entry {
-    /// Anywhere else than at the next: such a method is that of 0.3, and a `tasks/send` waits for
-    /// the task to settle.
+pub enum EntryPoint {
+    /// The entry point of 1.0 and 0.3: a shared name is the method of 0.3, and a `tasks/send` waits until the
+    /// task settles.
     #[default]
     Main,
-    /// Where servers of 0.1 have it, which is `/rpc`, `/ws` and standard input: such a method is
-    /// that of 0.1, and a `tasks/send` returns at once.
+    /// The entry points of 0.1 (`/rpc`, `/ws` and standard input): a shared name is the method of 0.1, and a
+    /// `tasks/send` returns at once.
     V01,
 }
 
-/// Meaning of a 1.0 method without a version.
+/// Policy for a 1.0 method without a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissingVersion {
-    /// By the letter: a missing version is 0.3, which has no such method, so it is refused.
+    /// As the specification says: a missing version is 0.3, which has no such method, so the call is refused.
     #[default]
     Strict,
-    /// The method's name tells the version well enough.
+    /// The name of the method determines the version.
     Lenient,
 }
 
@@ -106,7 +105,7 @@ enum LegacyShape {
 /// The dialect and the operation of a JSON-RPC method. An unknown method is refused before an
 /// unknown version.
 pub fn resolve(
-    entry: Entry,
+    entry: EntryPoint,
     method: &str,
     version: Option<&str>,
     policy: MissingVersion,
@@ -130,7 +129,7 @@ pub fn resolve(
     Ok((dialect, operation))
 }
 
-impl Entry {
+impl EntryPoint {
     /// A method of the generations before 1.0.
     fn find(self, method: &str) -> Option<(Dialect, Operation)> {
         let (first, later) = (v01::operation(method), v03::operation(method));
@@ -145,7 +144,7 @@ impl Entry {
         }
     }
 
-    /// Adds what the place says about a call that came in there.
+    /// Adds to a request what its entry point implies.
     pub fn complete(self, dialect: Dialect, request: &mut Request) {
         if let (Self::V01, Dialect::V01, Request::SendMessage(send)) = (self, dialect, request) {
             send.configuration.return_immediately = true;
@@ -168,8 +167,8 @@ fn unknown_method(method: &str) -> Error {
         .with("hint", hint)
 }
 
-/// The method of any version that was probably meant: one that two slips of the keyboard, whatever
-/// the case, make of what was called.
+/// The method of any version that was probably meant: one at an edit distance of at most two, whatever the
+/// case.
 fn likely(called: &str) -> Option<&'static str> {
     let called = called.to_ascii_lowercase();
     let slips = |name: &str| strsim::damerau_levenshtein(&called, &name.to_ascii_lowercase());
@@ -188,13 +187,17 @@ impl Dialect {
 
     /// A JSON-RPC error, to the call of this id.
     pub fn encode_error(self, call: &RequestId, error: &Error) -> Vec<u8> {
-        let codes = error.kind.codes();
-        let code = match self {
+        jsonrpc::error(call, self.json_rpc_code(error.kind), error)
+    }
+
+    /// The JSON-RPC `error.code` of a kind of error.
+    pub(crate) const fn json_rpc_code(self, kind: ErrorKind) -> i32 {
+        let codes = kind.codes();
+        match self {
             Self::V1 => codes.json_rpc,
             Self::V03 | Self::V03Rest => codes.json_rpc_v03,
             Self::V01 => codes.json_rpc_v01,
-        };
-        jsonrpc::error(call, code, error)
+        }
     }
 
     /// The REST body of an error.
@@ -232,8 +235,8 @@ impl Dialect {
         }
     }
 
-    /// Refuses a request whose version is not the dialect's. REST needs it as it stands, since
-    /// there the path chooses the dialect; [`resolve`] has its own answer for 0.3 methods.
+    /// Refuses a request whose version is not that of the dialect. For REST, where the path determines the
+    /// dialect; [`resolve`] has its own check for 0.3 methods.
     pub fn check_version(self, version: Option<&str>, policy: MissingVersion) -> Result<(), Error> {
         let missing = version.is_none_or(|version| version.trim().is_empty());
         if missing && self == Self::V1 && policy == MissingVersion::Lenient {
@@ -274,7 +277,7 @@ impl Dialect {
         self.decode_at(None, operation, params.unwrap_or(b"{}"))
     }
 
-    /// Reads parameters whose task may be named outside of them, which is then the one.
+    /// Reads parameters. A task that is named outside of them, in a path, has precedence.
     pub(crate) fn decode_at(
         self,
         task: Option<&TaskId>,
@@ -305,7 +308,7 @@ impl Dialect {
         }
     }
 
-    /// Writes the answer to a send.
+    /// Writes the reply to a send.
     pub fn encode_send_result(self, result: &SendResult) -> Vec<u8> {
         match self {
             Self::V1 => json::write(result),
@@ -362,7 +365,7 @@ impl Dialect {
         }
     }
 
-    /// Writes the answer to a deletion.
+    /// Writes the reply to a deletion.
     pub fn encode_deleted(self) -> Vec<u8> {
         match self {
             Self::V1 => b"{}".to_vec(),
@@ -379,7 +382,7 @@ impl Dialect {
         }
     }
 
-    /// Reads the answer to a send.
+    /// Reads the reply to a send.
     pub fn decode_send_result(self, bytes: &[u8]) -> Result<SendResult, Error> {
         reply(match self.shape() {
             None => v1::send_result(bytes),
@@ -440,7 +443,7 @@ impl Dialect {
     }
 }
 
-/// Tells a caller who mixes generations so: only objects before 1.0 say their kind.
+/// Adds a hint for a caller who mixes versions: only objects before 1.0 have a kind.
 fn in_older(error: Error, params: &[u8]) -> Error {
     const KIND: &[u8] = b"\"kind\"";
     if !params.windows(KIND.len()).any(|window| window == KIND) {
@@ -458,12 +461,12 @@ fn read_item<T>(
     read: impl FnOnce(v03_read::LegacyItem, &mut Violations<'_>) -> Option<T>,
 ) -> Result<T, Error> {
     let item = json::read(bytes)?;
-    // `None` comes with a violation, so a result that holds is there.
+    // A violation comes with every `None`, so there is a value here.
     let read = Violations::collect(|at| read(item, at))?;
     read.ok_or_else(|| Error::field("", "expected a task or a message"))
 }
 
-/// Turns a fault in an answer into an error of the agent, not of the caller.
+/// Makes an error in a reply an error of the agent, not of the caller.
 fn reply<T>(read: Result<T, Error>) -> Result<T, Error> {
     read.map_err(|error| Error { kind: ErrorKind::InvalidAgentResponse, ..error })
 }

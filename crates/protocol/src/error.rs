@@ -1,60 +1,193 @@
-//! Protocol errors, and their codes in each binding.
+//! Protocol errors: the one table of their codes and names in each binding.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-/// Every way a call can fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// The bytes are not JSON.
-    Parse,
-    /// JSON, but not a request.
-    InvalidRequest,
-    /// No such operation in that version.
-    MethodNotFound,
-    /// The parameters do not fit the operation.
-    InvalidParams,
-    /// Our fault; the cause is in the log under the request's id.
-    Internal,
-    /// No such task, or not the caller's.
-    TaskNotFound,
-    /// The task ended before it could be cancelled.
-    TaskNotCancelable,
-    /// The agent has no push notifications.
-    PushNotificationNotSupported,
-    /// The agent or the task's state does not allow it.
-    UnsupportedOperation,
-    /// The agent's tasks cannot be followed. Since 0.2 it is one of the unsupported operations.
-    StreamingNotSupported,
-    /// The task has ended and takes no more messages. Since 0.2 it is one of the unsupported
-    /// operations.
-    TaskEnded,
-    /// A part's media type is not among the agent's input modes.
-    ContentTypeNotSupported,
-    /// The agent broke the protocol.
-    InvalidAgentResponse,
-    /// The card promises an extended card and there is none.
-    ExtendedAgentCardNotConfigured,
-    /// The agent requires an extension that the caller did not name.
-    ExtensionSupportRequired,
-    /// The interface does not speak that version.
-    VersionNotSupported,
-    /// No agent is available for the task.
-    AgentUnavailable,
-    /// Missing or unknown credentials.
-    Unauthenticated,
-    /// Credentials that do not allow this.
-    Forbidden,
-    /// The same idempotency key with other content.
-    IdempotencyConflict,
-    /// A limit of the server, named in the message.
-    LimitExceeded,
-    /// The body or one of its parts is larger than the server takes.
-    TooLarge,
-    /// The server cannot do it now and may later.
-    Unavailable,
+/// Declares the kinds of errors, the list of them and their codes from one table, so that a new kind
+/// needs a value in every column.
+macro_rules! errors {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident {
+            json_rpc: $json_rpc:literal, json_rpc_v03: $json_rpc_v03:literal,
+            json_rpc_v01: $json_rpc_v01:literal, json_rpc_http: $json_rpc_http:literal,
+            http: $http:literal, grpc: $grpc:ident,
+            reason: $reason:literal, name: $name:literal,
+        }
+    )*) => {
+        /// Every kind of error that a call can end with.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum ErrorKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl ErrorKind {
+            /// Every kind, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
+
+            /// The row of the table.
+            pub const fn codes(self) -> Codes {
+                match self {
+                    $(Self::$kind => Codes {
+                        json_rpc: $json_rpc,
+                        json_rpc_v03: $json_rpc_v03,
+                        json_rpc_v01: $json_rpc_v01,
+                        json_rpc_http: $json_rpc_http,
+                        http: $http,
+                        grpc: GrpcCode::$grpc,
+                        reason: $reason,
+                        name: $name,
+                    },)*
+                }
+            }
+        }
+    };
 }
 
-/// Codes of one kind of error in each binding.
+// The numbers are those of A2A 1.0.1. Our own kinds stay outside the range that the protocol reserves
+// (-32001 to -32099). Kinds that share a code are told apart by the first in this order.
+errors! {
+    /// The bytes are not JSON.
+    Parse {
+        json_rpc: -32700, json_rpc_v03: -32700, json_rpc_v01: -32700, json_rpc_http: 200,
+        http: 400, grpc: InvalidArgument,
+        reason: "PARSE_ERROR", name: "JSONParseError",
+    }
+    /// The JSON is not a request.
+    InvalidRequest {
+        json_rpc: -32600, json_rpc_v03: -32600, json_rpc_v01: -32600, json_rpc_http: 200,
+        http: 400, grpc: InvalidArgument,
+        reason: "INVALID_REQUEST", name: "InvalidRequestError",
+    }
+    /// The version has no such operation.
+    MethodNotFound {
+        json_rpc: -32601, json_rpc_v03: -32601, json_rpc_v01: -32601, json_rpc_http: 200,
+        http: 404, grpc: Unimplemented,
+        reason: "METHOD_NOT_FOUND", name: "MethodNotFoundError",
+    }
+    /// The parameters do not fit the operation.
+    InvalidParams {
+        json_rpc: -32602, json_rpc_v03: -32602, json_rpc_v01: -32602, json_rpc_http: 200,
+        http: 400, grpc: InvalidArgument,
+        reason: "INVALID_PARAMS", name: "InvalidParamsError",
+    }
+    /// A fault of the server; the log has the cause under the id of the request.
+    Internal {
+        json_rpc: -32603, json_rpc_v03: -32603, json_rpc_v01: -32603, json_rpc_http: 200,
+        http: 500, grpc: Internal,
+        reason: "INTERNAL_ERROR", name: "InternalError",
+    }
+    /// The task does not exist, or not for this caller.
+    TaskNotFound {
+        json_rpc: -32001, json_rpc_v03: -32001, json_rpc_v01: -32001, json_rpc_http: 200,
+        http: 404, grpc: NotFound,
+        reason: "TASK_NOT_FOUND", name: "TaskNotFoundError",
+    }
+    /// The task ended before it could be cancelled.
+    TaskNotCancelable {
+        json_rpc: -32002, json_rpc_v03: -32002, json_rpc_v01: -32002, json_rpc_http: 200,
+        http: 400, grpc: FailedPrecondition,
+        reason: "TASK_NOT_CANCELABLE", name: "TaskNotCancelableError",
+    }
+    /// The agent has no push notifications.
+    PushNotificationNotSupported {
+        json_rpc: -32003, json_rpc_v03: -32003, json_rpc_v01: -32003, json_rpc_http: 200,
+        http: 400, grpc: FailedPrecondition,
+        reason: "PUSH_NOTIFICATION_NOT_SUPPORTED", name: "PushNotificationNotSupportedError",
+    }
+    /// The agent or the state of the task does not allow the operation.
+    UnsupportedOperation {
+        json_rpc: -32004, json_rpc_v03: -32004, json_rpc_v01: -32004, json_rpc_http: 200,
+        http: 400, grpc: FailedPrecondition,
+        reason: "UNSUPPORTED_OPERATION", name: "UnsupportedOperationError",
+    }
+    /// The agent's tasks cannot be streamed. Since 0.2 this is one of the unsupported operations.
+    StreamingNotSupported {
+        json_rpc: -32004, json_rpc_v03: -32004, json_rpc_v01: -32006, json_rpc_http: 200,
+        http: 400, grpc: FailedPrecondition,
+        reason: "UNSUPPORTED_OPERATION", name: "UnsupportedOperationError",
+    }
+    /// The task has ended and takes no more messages. Since 0.2 it is one of the unsupported
+    /// operations.
+    TaskEnded {
+        json_rpc: -32004, json_rpc_v03: -32004, json_rpc_v01: -32009, json_rpc_http: 200,
+        http: 400, grpc: FailedPrecondition,
+        reason: "UNSUPPORTED_OPERATION", name: "UnsupportedOperationError",
+    }
+    /// A part's media type is not among the agent's input modes.
+    ContentTypeNotSupported {
+        json_rpc: -32005, json_rpc_v03: -32005, json_rpc_v01: -32005, json_rpc_http: 200,
+        http: 400, grpc: InvalidArgument,
+        reason: "CONTENT_TYPE_NOT_SUPPORTED", name: "ContentTypeNotSupportedError",
+    }
+    /// The agent violated the protocol.
+    InvalidAgentResponse {
+        json_rpc: -32006, json_rpc_v03: -32006, json_rpc_v01: -32603, json_rpc_http: 200,
+        http: 500, grpc: Internal,
+        reason: "INVALID_AGENT_RESPONSE", name: "InvalidAgentResponseError",
+    }
+    /// The card promises an extended card and the agent has none.
+    ExtendedAgentCardNotConfigured {
+        json_rpc: -32007, json_rpc_v03: -32007, json_rpc_v01: -32004, json_rpc_http: 200,
+        http: 400, grpc: FailedPrecondition,
+        reason: "EXTENDED_AGENT_CARD_NOT_CONFIGURED", name: "ExtendedAgentCardNotConfiguredError",
+    }
+    /// The agent requires an extension that the caller did not name.
+    ExtensionSupportRequired {
+        json_rpc: -32008, json_rpc_v03: -32600, json_rpc_v01: -32600, json_rpc_http: 200,
+        http: 400, grpc: FailedPrecondition,
+        reason: "EXTENSION_SUPPORT_REQUIRED", name: "ExtensionSupportRequiredError",
+    }
+    /// The interface does not support the version.
+    VersionNotSupported {
+        json_rpc: -32009, json_rpc_v03: -32009, json_rpc_v01: -32600, json_rpc_http: 200,
+        http: 400, grpc: FailedPrecondition,
+        reason: "VERSION_NOT_SUPPORTED", name: "VersionNotSupportedError",
+    }
+    /// No agent is available for the task.
+    AgentUnavailable {
+        json_rpc: -31010, json_rpc_v03: -32007, json_rpc_v01: -32011, json_rpc_http: 200,
+        http: 503, grpc: Unavailable,
+        reason: "AGENT_UNAVAILABLE", name: "HERALD_AGENT_UNAVAILABLE",
+    }
+    /// Credentials are missing or unknown.
+    Unauthenticated {
+        json_rpc: -31011, json_rpc_v03: -32008, json_rpc_v01: -32007, json_rpc_http: 401,
+        http: 401, grpc: Unauthenticated,
+        reason: "AUTHENTICATION_REQUIRED", name: "HERALD_AUTHENTICATION_REQUIRED",
+    }
+    /// The credentials do not allow the operation.
+    Forbidden {
+        json_rpc: -31012, json_rpc_v03: -32009, json_rpc_v01: -32008, json_rpc_http: 403,
+        http: 403, grpc: PermissionDenied,
+        reason: "AUTHORIZATION_FAILED", name: "HERALD_AUTHORIZATION_FAILED",
+    }
+    /// The idempotency key was used before with other content.
+    IdempotencyConflict {
+        json_rpc: -31013, json_rpc_v03: -31013, json_rpc_v01: -31013, json_rpc_http: 200,
+        http: 409, grpc: AlreadyExists,
+        reason: "IDEMPOTENCY_CONFLICT", name: "HERALD_IDEMPOTENCY_CONFLICT",
+    }
+    /// A limit of the server is reached; the message names it.
+    LimitExceeded {
+        json_rpc: -31014, json_rpc_v03: -31014, json_rpc_v01: -32010, json_rpc_http: 429,
+        http: 429, grpc: ResourceExhausted,
+        reason: "LIMIT_EXCEEDED", name: "HERALD_LIMIT_EXCEEDED",
+    }
+    /// The body or one of its parts is larger than the limit of the server.
+    TooLarge {
+        json_rpc: -32600, json_rpc_v03: -32600, json_rpc_v01: -32600, json_rpc_http: 200,
+        http: 413, grpc: ResourceExhausted,
+        reason: "TOO_LARGE", name: "HERALD_TOO_LARGE",
+    }
+    /// The server cannot do it now; the same call may succeed later.
+    Unavailable {
+        json_rpc: -32603, json_rpc_v03: -32603, json_rpc_v01: -32011, json_rpc_http: 200,
+        http: 503, grpc: Unavailable,
+        reason: "UNAVAILABLE", name: "HERALD_UNAVAILABLE",
+    }
+}
+
+/// Codes and names of one kind of error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Codes {
     /// The JSON-RPC `error.code`.
@@ -64,18 +197,24 @@ pub struct Codes {
     pub json_rpc_v03: i32,
     /// The same in 0.1, which gave other meanings to the numbers from -32006 on.
     pub json_rpc_v01: i32,
+    /// The HTTP status of a JSON-RPC response. Most errors are errors of JSON-RPC alone, which HTTP
+    /// delivers with 200.
+    pub json_rpc_http: u16,
     /// The HTTP status on the REST binding.
     pub http: u16,
     /// The gRPC status.
-    pub grpc: Grpc,
+    pub grpc: GrpcCode,
     /// The `reason` of `google.rpc.ErrorInfo`: the key to branch on.
     pub reason: &'static str,
+    /// The name of the error in the specification, which the command line prints and conformance suites
+    /// use. The names of our own kinds begin with `HERALD_`.
+    pub name: &'static str,
 }
 
-/// The gRPC statuses in use.
+/// The gRPC statuses that the table uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are gRPC's")]
-pub enum Grpc {
+pub enum GrpcCode {
     InvalidArgument = 3,
     NotFound = 5,
     AlreadyExists = 6,
@@ -88,7 +227,7 @@ pub enum Grpc {
     Unauthenticated = 16,
 }
 
-impl Grpc {
+impl GrpcCode {
     /// The name that stands in `error.status` of a REST body.
     pub const fn name(self) -> &'static str {
         match self {
@@ -107,88 +246,14 @@ impl Grpc {
 }
 
 impl ErrorKind {
-    /// The one error table. It has no wildcard arm, so a new kind does not compile until every
-    /// binding has an answer for it. The numbers are those of A2A 1.0.1; our own kinds stay
-    /// outside the range the protocol reserves (-32001 to -32099).
-    pub const fn codes(self) -> Codes {
-        use Grpc as G;
-        let (json_rpc, json_rpc_v03, json_rpc_v01, http, grpc, reason) = match self {
-            Self::Parse => (-32700, -32700, -32700, 400, G::InvalidArgument, "PARSE_ERROR"),
-            Self::InvalidRequest => {
-                (-32600, -32600, -32600, 400, G::InvalidArgument, "INVALID_REQUEST")
-            }
-            Self::MethodNotFound => {
-                (-32601, -32601, -32601, 404, G::Unimplemented, "METHOD_NOT_FOUND")
-            }
-            Self::InvalidParams => {
-                (-32602, -32602, -32602, 400, G::InvalidArgument, "INVALID_PARAMS")
-            }
-            Self::Internal => (-32603, -32603, -32603, 500, G::Internal, "INTERNAL_ERROR"),
-            Self::TaskNotFound => (-32001, -32001, -32001, 404, G::NotFound, "TASK_NOT_FOUND"),
-            Self::TaskNotCancelable => {
-                (-32002, -32002, -32002, 400, G::FailedPrecondition, "TASK_NOT_CANCELABLE")
-            }
-            Self::PushNotificationNotSupported => (
-                -32003,
-                -32003,
-                -32003,
-                400,
-                G::FailedPrecondition,
-                "PUSH_NOTIFICATION_NOT_SUPPORTED",
-            ),
-            Self::UnsupportedOperation => {
-                (-32004, -32004, -32004, 400, G::FailedPrecondition, "UNSUPPORTED_OPERATION")
-            }
-            Self::StreamingNotSupported => {
-                (-32004, -32004, -32006, 400, G::FailedPrecondition, "UNSUPPORTED_OPERATION")
-            }
-            Self::TaskEnded => {
-                (-32004, -32004, -32009, 400, G::FailedPrecondition, "UNSUPPORTED_OPERATION")
-            }
-            Self::ContentTypeNotSupported => {
-                (-32005, -32005, -32005, 400, G::InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED")
-            }
-            Self::InvalidAgentResponse => {
-                (-32006, -32006, -32603, 500, G::Internal, "INVALID_AGENT_RESPONSE")
-            }
-            Self::ExtendedAgentCardNotConfigured => (
-                -32007,
-                -32007,
-                -32004,
-                400,
-                G::FailedPrecondition,
-                "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
-            ),
-            Self::ExtensionSupportRequired => {
-                (-32008, -32600, -32600, 400, G::FailedPrecondition, "EXTENSION_SUPPORT_REQUIRED")
-            }
-            Self::VersionNotSupported => {
-                (-32009, -32009, -32600, 400, G::FailedPrecondition, "VERSION_NOT_SUPPORTED")
-            }
-            Self::AgentUnavailable => {
-                (-31010, -32007, -32011, 503, G::Unavailable, "AGENT_UNAVAILABLE")
-            }
-            Self::Unauthenticated => {
-                (-31011, -32008, -32007, 401, G::Unauthenticated, "AUTHENTICATION_REQUIRED")
-            }
-            Self::Forbidden => {
-                (-31012, -32009, -32008, 403, G::PermissionDenied, "AUTHORIZATION_FAILED")
-            }
-            Self::IdempotencyConflict => {
-                (-31013, -31013, -31013, 409, G::AlreadyExists, "IDEMPOTENCY_CONFLICT")
-            }
-            Self::LimitExceeded => {
-                (-31014, -31014, -32010, 429, G::ResourceExhausted, "LIMIT_EXCEEDED")
-            }
-            Self::TooLarge => (-32600, -32600, -32600, 413, G::ResourceExhausted, "TOO_LARGE"),
-            Self::Unavailable => (-32603, -32603, -32011, 503, G::Unavailable, "UNAVAILABLE"),
-        };
-        Codes { json_rpc, json_rpc_v03, json_rpc_v01, http, grpc, reason }
-    }
-
     /// The kind of a `reason`.
     pub fn from_reason(reason: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.codes().reason == reason)
+    }
+
+    /// The first kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.codes().name == name)
     }
 
     /// True if the same call may succeed a little later.
@@ -209,17 +274,17 @@ pub struct Violation {
 /// A protocol error: a kind to branch on and a sentence to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// The message for people.
+    /// The kind, to branch on.
     pub kind: ErrorKind,
-    /// The sentence a person reads. It never holds an internal cause.
+    /// The sentence for people. It never contains an internal cause.
     pub message: String,
     /// More for programs, when there is more.
-    pub detail: Option<Box<Detail>>,
+    pub detail: Option<Box<ErrorContext>>,
 }
 
 /// Details of an error beside its kind and message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Detail {
+pub struct ErrorContext {
     /// The fields at fault (`google.rpc.BadRequest`).
     pub violations: Vec<Violation>,
     /// Facts for programs (`google.rpc.ErrorInfo.metadata`).
@@ -245,7 +310,7 @@ impl Error {
             Some(first) => format!("{}: {}", first.field, first.description),
             None => "Invalid parameters".to_owned(),
         };
-        let detail = Detail { violations, metadata: BTreeMap::new() };
+        let detail = ErrorContext { violations, metadata: BTreeMap::new() };
         Self { kind: ErrorKind::InvalidParams, message, detail: Some(Box::new(detail)) }
     }
 

@@ -1,9 +1,8 @@
 //! Decodes JSON, percent and backslash escapes, so that a secret is found in any encoding.
 
-/// The first letter of a text, with the bytes it takes, as JSON, a query or a program's own notation
-/// may have escaped it. What was quoted may have been quoted again, so any number of escapes is one,
-/// and a backslash is part of the letter after it. The end of a text that is nothing but backslashes
-/// is no letter.
+/// The first character of a text and its length in bytes, with escapes of JSON, of queries and of common
+/// program output decoded. Quoted text may be quoted again, so any number of escapes counts as one, and a
+/// backslash is part of the character after it. `None` for a text of backslashes alone.
 ///
 /// ```
 /// use herald_protocol::escape::letter;
@@ -28,15 +27,15 @@ pub fn letter(text: &str) -> Option<(char, usize)> {
     Some((letter, escape + length))
 }
 
-/// Tells a character that a terminal could act on, or that could mislead a reader by turning the
-/// order of the text around. Control characters and the marks of writing direction are such.
+/// True for control characters, which a terminal could act on, and for marks of writing direction, which
+/// could mislead a reader by reversing text.
 pub fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// How many bytes of backslashes a text begins with, themselves escaped or not.
+/// The number of bytes of leading backslashes, escaped or not.
 pub fn backslashes(text: &str) -> usize {
     let mut bare = text.trim_start_matches('\\');
     while let Some(('\\', length)) = percent(bare) {
@@ -45,14 +44,14 @@ pub fn backslashes(text: &str) -> usize {
     text.len() - bare.len()
 }
 
-/// `%6B`, also as `%256B`, and `%C3%A4`. Bytes that are only part of a letter are left alone.
+/// `%6B`, also as `%256B`, and `%C3%A4`. Incomplete UTF-8 is not decoded.
 fn percent(text: &str) -> Option<(char, usize)> {
     let (mut bytes, mut rest) = ([0; 4], text);
     for count in 1..=bytes.len() {
         let digits = rest.strip_prefix('%')?;
         let again = digits.trim_start_matches("25");
         let Some(byte) = hex(again.get(..2)).and_then(|code| u8::try_from(code).ok()) else {
-            // A percent sign that was escaped itself.
+            // An escaped percent sign.
             let alone = count == 1 && again.len() < digits.len();
             return alone.then_some(('%', text.len() - again.len()));
         };
@@ -66,7 +65,7 @@ fn percent(text: &str) -> Option<(char, usize)> {
     None
 }
 
-/// `u006B`, and `ud83e\udd80`, with however many backslashes.
+/// `u006B`, and `ud83e\udd80`, with any number of backslashes.
 fn utf16(text: &str) -> Option<(char, usize)> {
     let unit = |text: &str| u16::try_from(hex(text.strip_prefix('u')?.get(..4))?).ok();
     let high = unit(text)?;

@@ -1,9 +1,8 @@
 //! Reader of error bodies that other implementations write.
 //!
-//! Every generation and every SDK has its own body. The `reason` of an `ErrorInfo` counts first,
-//! since it means the same everywhere; then the JSON-RPC number; then the HTTP status, whose
-//! meaning changed between versions. A number or a reason that is not ours is kept in the metadata,
-//! as `code` and `reason`.
+//! Every version and every SDK has its own body. The `reason` of an `ErrorInfo` comes first, because it
+//! means the same everywhere; then the JSON-RPC code; then the HTTP status, whose meaning changed between
+//! versions. An unknown code or reason is kept in the metadata, as `code` and `reason`.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +11,23 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     dialect::Dialect,
-    error::{Detail, Error, ErrorKind, Violation},
+    error::{Error, ErrorContext, ErrorKind, Violation},
     grpc::{
         filled,
-        status::{BadRequest, ErrorInfo, Status},
+        status::{BadRequest, ErrorInfo, RpcStatus},
     },
     percent,
     request::Operation,
 };
 
-/// The `error` of a JSON-RPC answer.
+/// The `error` of a JSON-RPC response.
 pub fn rpc(dialect: Dialect, object: &[u8]) -> Option<Error> {
     let object: ErrorBodyObject<'_> = serde_json::from_slice(object).ok()?;
     object.read(dialect, None)
 }
 
-/// The body of a REST answer with this status: the `error` of 1.0, the bare `code` and `message` of
-/// 0.3, or a problem (RFC 9457). `None` if it is none of them.
+/// The body of a REST response with this status: the `error` of 1.0, the bare `code` and `message` of
+/// 0.3, or a problem (RFC 9457). `None` for any other body.
 pub fn rest(dialect: Dialect, status: u16, body: &[u8]) -> Option<Error> {
     #[derive(Deserialize)]
     struct ErrorBody<'a> {
@@ -41,13 +40,13 @@ pub fn rest(dialect: Dialect, status: u16, body: &[u8]) -> Option<Error> {
     object.read(dialect, Some(status))
 }
 
-/// True if an event of a REST stream holds an error instead of an item.
+/// True if an event of a REST stream is an error.
 pub fn is_error(event: &[u8]) -> bool {
     #[derive(Deserialize)]
-    struct Probe {
+    struct ErrorMember {
         error: Option<IgnoredAny>,
     }
-    serde_json::from_slice::<Probe>(event).is_ok_and(|probe| probe.error.is_some())
+    serde_json::from_slice::<ErrorMember>(event).is_ok_and(|probe| probe.error.is_some())
 }
 
 /// The status of a gRPC call that failed, from its trailers: the number, the text of `grpc-message`
@@ -58,10 +57,10 @@ pub fn grpc(
     message: Option<&str>,
     details: Option<&str>,
 ) -> Error {
-    let status = details.and_then(Status::from_details_bin).unwrap_or_default();
+    let status = details.and_then(RpcStatus::from_details_bin).unwrap_or_default();
     let said = message.map(|text| percent::decode(text).unwrap_or(text.into()).into_owned());
     let said = said.filter(|text| !text.is_empty()).unwrap_or(status.message);
-    let mut detail = Detail::default();
+    let mut detail = ErrorContext::default();
     let mut reason = None;
     for any in &status.details {
         if let Ok(info) = any.to_msg::<ErrorInfo>() {
@@ -75,7 +74,7 @@ pub fn grpc(
             }));
         }
     }
-    // Servers of 0.3 have no details and begin their sentence with the name of the error.
+    // Servers of 0.3 send no details; the name of the error at the start of the message is all there is.
     let reason = reason.or_else(|| said.split_once(':').and_then(|(name, _)| class_reason(name)));
     let by_reason = reason.as_deref().and_then(ErrorKind::from_reason);
     if let (None, Some(reason)) = (by_reason, reason) {
@@ -85,7 +84,7 @@ pub fn grpc(
     Error {
         kind: by_reason.unwrap_or_else(|| kind_of_grpc(operation, code)),
         message: message.unwrap_or_else(|| format!("the agent ended the call with status {code}")),
-        detail: Some(detail).filter(|detail| *detail != Detail::default()).map(Box::new),
+        detail: Some(detail).filter(|detail| *detail != ErrorContext::default()).map(Box::new),
     }
 }
 
@@ -128,14 +127,14 @@ impl ErrorBodyObject<'_> {
         let details = self.details.or(self.data).map(|details| details.get());
         let typed: Vec<Typed> =
             details.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        // A web framework's own `{"detail": "Not Found"}` is no word of the agent.
+        // `{"detail": "Not Found"}` comes from a web framework, not from the agent.
         let said = self.message.is_some() || self.code.is_some();
         if !said && problem.is_none() && typed.is_empty() {
             return None;
         }
         let message = [self.message, self.detail, self.title].into_iter().flatten();
         let message = message.map(|text| printable(&text)).find(|text| !text.is_empty());
-        let mut detail = Detail::default();
+        let mut detail = ErrorContext::default();
         let mut reason = problem;
         for one in typed {
             for (key, value) in one.metadata.unwrap_or_default() {
@@ -158,8 +157,8 @@ impl ErrorBodyObject<'_> {
         }
         let kind = by_reason.or(by_code).or_else(|| status.map(kind_of_status));
         let kind = kind.unwrap_or(ErrorKind::Internal);
-        let message = message.unwrap_or_else(|| "the agent gave no reason".to_owned());
-        let detail = Some(detail).filter(|detail| *detail != Detail::default()).map(Box::new);
+        let message = message.unwrap_or_else(|| "the agent sent no error message".to_owned());
+        let detail = Some(detail).filter(|detail| *detail != ErrorContext::default()).map(Box::new);
         Some(Error { kind, message, detail })
     }
 }
@@ -170,7 +169,7 @@ fn problem_reason(url: &str) -> Option<String> {
     Some(name.trim_end_matches("-error").replace('-', "_").to_ascii_uppercase())
 }
 
-/// The reason that the name of an error stands for: `TASK_NOT_FOUND` for `TaskNotFoundError`.
+/// The reason for the name of an error: `TASK_NOT_FOUND` for `TaskNotFoundError`.
 fn class_reason(name: &str) -> Option<String> {
     let name = name.strip_suffix("Error").filter(|name| !name.is_empty())?;
     if !name.bytes().all(|byte| byte.is_ascii_alphabetic()) {
@@ -205,19 +204,11 @@ fn kind_of_grpc(operation: Operation, code: i32) -> ErrorKind {
 
 /// If several kinds share a code, the first in the table is the protocol's own.
 fn kind_of_code(dialect: Dialect, code: i32) -> Option<ErrorKind> {
-    ErrorKind::ALL.iter().copied().find(|kind| {
-        let codes = kind.codes();
-        let number = match dialect {
-            Dialect::V1 => codes.json_rpc,
-            Dialect::V03 | Dialect::V03Rest => codes.json_rpc_v03,
-            Dialect::V01 => codes.json_rpc_v01,
-        };
-        number == code
-    })
+    ErrorKind::ALL.iter().copied().find(|kind| dialect.json_rpc_code(*kind) == code)
 }
 
-/// What a status says by itself: the 1.0.1 table says little more than whose fault it is, those
-/// before it told more kinds apart.
+/// The kind that an HTTP status alone suggests. The table of 1.0.1 says little more than whose fault it
+/// is; earlier tables distinguished more kinds.
 fn kind_of_status(status: u16) -> ErrorKind {
     match status {
         401 => ErrorKind::Unauthenticated,
@@ -237,7 +228,7 @@ fn kind_of_status(status: u16) -> ErrorKind {
     }
 }
 
-/// A foreign sentence, without what could confuse a terminal, and not endless.
+/// A message of a peer without control characters and of limited length.
 fn printable(text: &str) -> String {
     let plain = |c: &char| !c.is_control() || *c == '\n';
     text.chars().filter(plain).take(2000).collect::<String>().trim().to_owned()

@@ -4,10 +4,10 @@ use std::{borrow::Borrow, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
-/// Reads a name into its own place, without a `String` on the way.
-struct Text;
+/// Reads an id into its `Arc`, without a `String` in between.
+struct IdVisitor;
 
-impl Visitor<'_> for Text {
+impl Visitor<'_> for IdVisitor {
     type Value = Arc<str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,7 +26,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes any text; [`is_valid`](Self::is_valid) says whether the wire may carry it.
+            /// Accepts any text; [`is_valid`](Self::is_valid) checks it.
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
@@ -91,7 +91,7 @@ macro_rules! id {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str(Text).map(Self)
+                deserializer.deserialize_str(IdVisitor).map(Self)
             }
         }
     };

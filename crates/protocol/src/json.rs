@@ -15,7 +15,7 @@ pub fn decode<T: DeserializeOwned + Validate>(bytes: &[u8]) -> Result<T, Error> 
     Ok(value)
 }
 
-/// Reads JSON straight into its type. Only a failure pays for finding the path to the fault.
+/// Reads JSON straight into its type. On failure it is read again for the path of the error.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     object(bytes).map_err(|_| explain::<T>(bytes))
 }
@@ -28,7 +28,7 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> serde_json::Res
     Ok(value)
 }
 
-/// Writes one of our own types, none of which can fail to be written.
+/// Writes one of our own types, for which writing never fails.
 pub(crate) fn write(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("protocol types have string keys and finite numbers")
 }
@@ -46,19 +46,19 @@ fn explain<T: DeserializeOwned>(bytes: &[u8]) -> Error {
             let path = if path == "." { String::new() } else { path };
             Error::field(path, without_position(&fault.inner().to_string()))
         }
-        // The value is whole, so what failed is what follows it.
+        // The value is complete, so the error is in the bytes after it.
         Ok(_) => Error::new(ErrorKind::InvalidParams, "unexpected characters after the value"),
     }
 }
 
-/// Bytes that are no JSON, and where they stop to be.
+/// The error for malformed JSON, with its position.
 pub(crate) fn malformed(fault: &serde_json::Error) -> Error {
     let (line, column) = (fault.line(), fault.column());
     let text = format!("Invalid JSON payload (line {line}, column {column})");
     Error::new(ErrorKind::Parse, text)
 }
 
-/// Line and column count within the parameters alone and would mislead a reader of the body.
+/// An error without line and column: they would count within the parameters, not within the body.
 fn without_position(text: &str) -> &str {
     text.rfind(" at line ").map_or(text, |end| &text[..end])
 }

@@ -12,38 +12,38 @@ use crate::{
     json, status,
 };
 
-pub use answer::{Incoming, NoResult, call, give_up, incoming, lasting_call, result_of};
+pub use answer::{Incoming, NoResult, call, cancel_call, incoming, result_of, session_call};
 
 /// The longest request id that is echoed, in bytes.
 pub const MAX_ID_BYTES: usize = 1024;
 
-/// The notification by which a caller gives up a call, but not its task. The name is the one that
-/// the Language Server Protocol uses.
+/// The notification that cancels a call, but not its task. The name comes from the Language Server
+/// Protocol.
 pub const CANCEL_REQUEST: &str = "$/cancelRequest";
-/// The notification that says that nothing more follows on a call's stream.
+/// The notification at the end of the stream of a call.
 pub const STREAM_END: &str = "stream/end";
 
 /// A request id, kept exactly as the caller wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RequestId(Box<str>);
 
-/// A call: which method, with which parameters.
+/// A JSON-RPC request.
 #[derive(Debug)]
-pub struct Call<'a> {
-    /// To be echoed.
+pub struct JsonRpcCall<'a> {
+    /// The id, which the response repeats.
     pub id: RequestId,
-    /// The method, in whatever dialect.
+    /// The method, in any dialect.
     pub method: Cow<'a, str>,
-    /// The parameters, unread.
+    /// The parameters, not decoded.
     pub params: Option<&'a RawValue>,
-    /// Whether there was no id at all, so that a connection that lasts answers nothing.
+    /// True if the request has no id, so that a session sends no response.
     pub is_notification: bool,
-    /// What stands in headers over HTTP, unread; only connections that last look at it.
+    /// The service parameters of a call in a session, not decoded; over HTTP they are headers.
     pub service_parameters: Option<&'a RawValue>,
 }
 
 impl RequestId {
-    /// The id of an answer to a request whose id could not be read.
+    /// The id in the response to a request whose id could not be read.
     pub fn null() -> Self {
         Self("null".into())
     }
@@ -54,9 +54,9 @@ impl RequestId {
     }
 }
 
-/// Reads one call. On failure the id is the caller's where it could be read. Over HTTP A2A has no
-/// notifications, so there a call without an id is answered like any other, to the id `null`.
-pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
+/// Reads one call. An error comes with the id of the call, if that could be read. A2A over HTTP has no
+/// notifications, so a call without an id gets a response there, with the id `null`.
+pub fn parse(body: &[u8]) -> Result<JsonRpcCall<'_>, (RequestId, Error)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct CallMembers<'a> {
@@ -101,7 +101,7 @@ pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
     };
     let method = serde_json::from_str::<MethodName<'_>>(method.get())
         .map_err(|_| refuse(r#"the member "method" must be a string"#))?;
-    Ok(Call {
+    Ok(JsonRpcCall {
         id,
         method: method.0,
         params: wire.params,
@@ -110,7 +110,7 @@ pub fn parse(body: &[u8]) -> Result<Call<'_>, (RequestId, Error)> {
     })
 }
 
-/// A member that is there, be it `null`.
+/// A member that is present, even if it is `null`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
@@ -127,7 +127,7 @@ fn read_id(raw: &str) -> Result<RequestId, &'static str> {
         return Err(r#"the member "id" is too long"#);
     }
     let fits = match raw.as_bytes().first() {
-        // Raw text may escape half a surrogate pair, and an echo of that would break our answer.
+        // Raw text may contain half a surrogate pair, which would make the response invalid.
         Some(b'"') => serde_json::from_str::<MethodName<'_>>(raw).is_ok(),
         Some(b'-' | b'0'..=b'9') => !raw.contains(['.', 'e', 'E']),
         _ => false,
@@ -139,7 +139,7 @@ fn read_id(raw: &str) -> Result<RequestId, &'static str> {
     }
 }
 
-/// Frames an encoded result. It is copied, not encoded again.
+/// Writes a response with an encoded result.
 pub fn result(id: &RequestId, result: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(result.len() + id.0.len() + 40);
     begin_result(&mut out, id);
@@ -148,15 +148,14 @@ pub fn result(id: &RequestId, result: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends everything before the result; a closing brace goes after it.
+/// Writes a response up to its result; a closing brace goes after it.
 pub fn begin_result(out: &mut Vec<u8>, id: &RequestId) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id.0.as_bytes());
     out.extend_from_slice(br#","result":"#);
 }
 
-/// Frames one event of a stream over a connection that lasts: a result, and beside it the id by
-/// which the stream is taken up again.
+/// Writes one event of a stream in a session: a response with the id from which the stream resumes.
 pub fn event(id: &RequestId, event_id: &str, item: &[u8]) -> Vec<u8> {
     let event_id = serde_json::to_string(event_id).expect("a string can be written");
     let mut out = result(id, item);
@@ -167,32 +166,36 @@ pub fn event(id: &RequestId, event_id: &str, item: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Frames a notification. The parameters are copied, not encoded again.
+/// Writes a notification with encoded parameters.
 pub fn notification(method: &str, params: &[u8]) -> Vec<u8> {
-    let method = serde_json::to_string(method).expect("a string can be written");
     let mut out = Vec::with_capacity(params.len() + method.len() + 40);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"#);
-    out.extend_from_slice(method.as_bytes());
-    out.extend_from_slice(br#","params":"#);
+    begin_notification(&mut out, method);
     out.extend_from_slice(params);
     out.push(b'}');
     out
 }
 
-/// The end of a stream over a connection that lasts, told apart from a stream that was lost.
+/// Writes a notification up to its parameters; a closing brace goes after them.
+pub fn begin_notification(out: &mut Vec<u8>, method: &str) {
+    let method = serde_json::to_string(method).expect("a string can be written");
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"#);
+    out.extend_from_slice(method.as_bytes());
+    out.extend_from_slice(br#","params":"#);
+}
+
+/// The end of a stream in a session, which distinguishes it from a stream that was interrupted.
 pub fn stream_end(id: &RequestId) -> Vec<u8> {
     notification(STREAM_END, format!(r#"{{"id":{}}}"#, id.0).as_bytes())
 }
 
-/// The answer to a call that its caller has given up. The number is the one that the Language
-/// Server Protocol uses.
+/// The response to a call that its caller cancelled. The code comes from the Language Server Protocol.
 pub fn cancelled(id: &RequestId) -> Vec<u8> {
     let text = "the call was cancelled by its caller; the task goes on";
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32800,"message":"{text}"}}}}"#, id.0)
         .into_bytes()
 }
 
-/// Which call a `$/cancelRequest` is about.
+/// The id of the call that a `$/cancelRequest` cancels.
 pub fn read_cancel(params: Option<&RawValue>) -> Result<RequestId, Error> {
     #[derive(Deserialize)]
     struct CancelRequest<'a> {
@@ -209,13 +212,13 @@ pub fn read_cancel(params: Option<&RawValue>) -> Result<RequestId, Error> {
     }
 }
 
-/// What a call says beside its parameters: names, in any case, and their values.
+/// The service parameters of a call: names, in any case, and values.
 pub fn read_service_parameters(raw: &RawValue) -> Result<HashMap<String, String>, Error> {
     serde_json::from_str(raw.get())
         .map_err(|_| Error::field("serviceParameters", "must be an object of strings"))
 }
 
-/// Frames an error under a number: `data` is an array of typed details, as 1.0 asks.
+/// Writes an error response. `data` is an array of typed details, as 1.0 requires.
 pub(crate) fn error(id: &RequestId, code: i32, error: &Error) -> Vec<u8> {
     #[derive(Serialize)]
     struct ErrorObject<'a> {
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_that_lasts_is_sent_is_json() {
+    fn frames_of_a_session_are_json() {
         let id = parse(br#"{"jsonrpc":"2.0","id":"a\"b","method":"X"}"#).unwrap().id;
         for (framed, expected) in [
             (event(&id, "t:3", br#"{"x":1}"#), r#""result":{"x":1},"eventId":"t:3""#),

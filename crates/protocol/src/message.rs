@@ -18,7 +18,7 @@ use crate::{
 /// The role of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Role {
-    /// Not said; never valid in a message.
+    /// Unspecified; never valid in a message.
     #[default]
     Unspecified,
     /// The client.
@@ -63,7 +63,7 @@ pub struct Message {
     /// Extensions that contributed to the message.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
-    /// Other tasks the message is about.
+    /// Other tasks that the message refers to.
     #[serde(
         default,
         alias = "reference_task_ids",
@@ -100,7 +100,7 @@ pub enum Content {
 }
 
 impl Message {
-    /// A message of the agent made of one text.
+    /// A message of the agent with one text.
     pub fn agent(message_id: impl Into<MessageId>, text: impl Into<String>) -> Self {
         Self {
             message_id: message_id.into(),
@@ -110,7 +110,7 @@ impl Message {
         }
     }
 
-    /// A message of the user made of one text.
+    /// A message of the user with one text.
     pub fn user(message_id: impl Into<MessageId>, text: impl Into<String>) -> Self {
         Self { role: Role::User, ..Self::agent(message_id, text) }
     }
@@ -196,7 +196,7 @@ pub fn is_too_deep(parts: &[Part], metadata: Option<&Metadata>) -> bool {
 }
 
 impl Role {
-    /// The 0.2 and 0.3 JSON name. They have none for a role that was not said.
+    /// The 0.2 and 0.3 JSON name. They have none for an unspecified role.
     pub const fn kebab_name(self) -> &'static str {
         match self {
             Self::Unspecified | Self::User => "user",
@@ -309,7 +309,7 @@ impl<'de> Deserialize<'de> for Part {
     }
 }
 
-/// Tells `null` from absence, for values where `null` means something.
+/// Distinguishes `null` from absent.
 pub(crate) fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Json>, D::Error> {
@@ -331,7 +331,7 @@ pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, &'static str> {
     engine.decode(text).map_err(|_| "expected base64")
 }
 
-/// What bytes hold that are themselves base64 to the letter. See the writer of 0.3 for why.
+/// Decodes bytes that are base64 text. The writer of 0.3 has the reason.
 pub(crate) fn decode_base64_text(bytes: &[u8]) -> Option<Vec<u8>> {
     general_purpose::STANDARD.decode(bytes).ok()
 }

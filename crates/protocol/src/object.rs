@@ -1,11 +1,11 @@
 //! Deserializer wrapper that accepts objects only: serde would read a struct from an array as well.
 //!
-//! The code that serde derives takes an array for a struct, by the order of its fields. No JSON of
-//! A2A is meant that way, and a fault that is read as something else hides a client's mistake.
+//! Derived code reads a struct from an array too, by the order of its fields. A2A has no such JSON, and to
+//! accept it would hide a mistake of the client.
 
 use serde::de::{Deserializer, Visitor};
 
-/// A deserializer whose structs are objects. It holds for the outermost value alone.
+/// A deserializer that reads structs from objects only. It applies to the outermost value.
 pub(crate) struct ObjectOnly<D>(pub(crate) D);
 
 macro_rules! forward {

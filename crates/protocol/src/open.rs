@@ -18,7 +18,7 @@ use serde::{
 use serde_json::{Value, value::RawValue};
 
 use read::{Transcode, Unedited};
-pub(crate) use writer::Writer;
+pub(crate) use writer::JsonWriter;
 
 /// Levels of nesting that an open value may have. The parser takes 128, and stored and translated
 /// forms wrap the value in a few levels of their own.
@@ -68,7 +68,7 @@ impl Json {
     /// The same value with every text, member names included, replaced by what `edit` makes of it.
     #[must_use]
     pub fn edited(&self, mut edit: impl FnMut(&str) -> String) -> Self {
-        let mut writer = Writer::with_capacity(self.as_str().len());
+        let mut writer = JsonWriter::with_capacity(self.as_str().len());
         let mut json = serde_json::Deserializer::from_str(self.as_str());
         let copied = Transcode(&mut writer, &mut edit).deserialize(&mut json);
         copied.expect("canonical JSON can be read");
@@ -153,7 +153,7 @@ impl Metadata {
         });
     }
 
-    /// Takes one member out.
+    /// Removes one member.
     pub fn remove(&mut self, name: &str) -> Option<Json> {
         let found = self.get(name)?;
         self.retain(|member, _| member != name);
@@ -169,9 +169,9 @@ impl Metadata {
         }
     }
 
-    /// Keeps the members that `keep` approves of, given their name and their JSON text.
+    /// Keeps the members for which `keep` returns true, given their name and JSON text.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &str) -> bool) {
-        let mut writer = Writer::with_capacity(self.as_str().len());
+        let mut writer = JsonWriter::with_capacity(self.as_str().len());
         let object = writer.begin_object();
         for (name, value) in read::members(self.as_str()) {
             if keep(&name, value) {
@@ -183,8 +183,8 @@ impl Metadata {
         self.0 = writer.finish();
     }
 
-    fn rewrite(&mut self, add: impl FnOnce(&mut Writer, &writer::Object)) {
-        let mut writer = Writer::with_capacity(self.as_str().len() + 64);
+    fn rewrite(&mut self, add: impl FnOnce(&mut JsonWriter, &writer::Object)) {
+        let mut writer = JsonWriter::with_capacity(self.as_str().len() + 64);
         let object = writer.begin_object();
         writer.members(&object, &self.0);
         add(&mut writer, &object);
@@ -206,7 +206,7 @@ impl Default for Metadata {
 
 impl From<&Value> for Json {
     fn from(value: &Value) -> Self {
-        let mut writer = Writer::default();
+        let mut writer = JsonWriter::default();
         Transcode(&mut writer, &mut Unedited)
             .deserialize(value)
             .expect("a tree of JSON holds nothing but JSON");
@@ -222,7 +222,7 @@ impl From<Value> for Json {
 
 impl From<&str> for Json {
     fn from(text: &str) -> Self {
-        let mut writer = Writer::default();
+        let mut writer = JsonWriter::default();
         writer.string(text);
         writer.finish()
     }
@@ -298,7 +298,7 @@ impl Serialize for Metadata {
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut writer = Writer::default();
+        let mut writer = JsonWriter::default();
         Transcode(&mut writer, &mut Unedited).deserialize(deserializer)?;
         Ok(writer.finish())
     }
@@ -306,9 +306,9 @@ impl<'de> Deserialize<'de> for Json {
 
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut writer = Writer::default();
+        let mut writer = JsonWriter::default();
         deserializer.deserialize_map(Transcode(&mut writer, &mut Unedited))?;
-        // The deserializer may have taken anything for a map; only an object is one.
+        // A deserializer may present other values as a map; only an object is accepted.
         let json = writer.finish();
         json.into_object().map_err(|_| D::Error::custom("expected an object"))
     }

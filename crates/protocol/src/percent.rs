@@ -2,8 +2,8 @@
 
 use std::{borrow::Cow, fmt::Write};
 
-/// Escapes all that is not unreserved, the colon included: a path may end in one and a verb, and
-/// the id of an event in one and a number.
+/// Escapes all but unreserved characters. The colon is escaped too, because it separates the verb of a path
+/// and the number of an event id.
 pub fn encode(out: &mut String, text: &str) {
     for byte in text.bytes() {
         match byte {
@@ -15,7 +15,7 @@ pub fn encode(out: &mut String, text: &str) {
     }
 }
 
-/// Decodes `%XX`; an escape that is none stays as it is. `None` if that is no text.
+/// Decodes `%XX`; a malformed escape stays unchanged. `None` if the result is not text.
 pub fn decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));

@@ -10,12 +10,12 @@ use crate::{
     task::{SendResult, Task, TaskPage},
 };
 
-/// The answer to an operation that does not stream.
+/// The reply to an operation that does not stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// To a send.
+    /// The result of a send.
     Sent(SendResult),
-    /// The task that was asked for.
+    /// The requested task.
     Task(Task),
     /// One page of tasks.
     Tasks(TaskPage),
@@ -23,18 +23,18 @@ pub enum Reply {
     PushConfig(PushConfig),
     /// One page of webhooks.
     PushConfigs(PushConfigPage),
-    /// The webhook is gone.
+    /// The webhook was deleted.
     Deleted,
     /// The extended card.
     Card(Box<AgentCard>),
 }
 
-/// Both read every answer by itself, under the same names.
+/// `decode_reply` for dialects and services, which have readers of the same names.
 macro_rules! decode_reply {
     ($reader:ty) => {
         impl $reader {
-            /// Reads the answer to an operation. Some servers answer a streaming send as they would
-            /// a plain one; then it is read as that.
+            /// Reads the reply to an operation. Some servers reply to a streaming send without a stream;
+            /// that is read like the reply to a plain send.
             pub fn decode_reply(self, operation: Operation, bytes: &[u8]) -> Result<Reply, Error> {
                 match operation {
                     Operation::SendMessage | Operation::SendStreamingMessage => {
@@ -61,7 +61,7 @@ macro_rules! decode_reply {
                     Operation::ListTaskPushNotificationConfigs => {
                         self.decode_push_page(bytes).map(Reply::PushConfigs)
                     }
-                    // `{}`, `null` and nothing at all are in use.
+                    // Servers send `{}`, `null` or nothing.
                     Operation::DeleteTaskPushNotificationConfig => Ok(Reply::Deleted),
                     Operation::GetExtendedAgentCard => {
                         self.decode_card(bytes).map(Box::new).map(Reply::Card)
@@ -75,7 +75,7 @@ macro_rules! decode_reply {
 decode_reply!(Dialect);
 decode_reply!(Service);
 
-/// Every member of a task may be absent on the wire, so any object would pass for one.
+/// Refuses a task without an id: all members may be absent, so any object would be read as a task.
 fn named(task: &Task) -> Result<(), Error> {
     if task.id.is_empty() {
         Err(Error::new(ErrorKind::InvalidAgentResponse, "expected a task with an id"))

@@ -17,12 +17,12 @@ use crate::{
 /// A position in one task's log. Zero is "before the first event".
 pub type Seq = u64;
 
-/// A place in a task's log, as a client hands it back.
+/// A cursor in the log of a task, as a client sends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
-    /// The task it belongs to, where the client kept it.
+    /// The task, if the client sent it.
     pub task: Option<TaskId>,
-    /// The last event the client has seen.
+    /// The last event that the client has.
     pub seq: Seq,
 }
 
@@ -61,28 +61,28 @@ macro_rules! operations {
         }
 
         impl Request {
-            /// Which operation it is.
+            /// The operation.
             pub const fn operation(&self) -> Operation {
                 match self {
                     $(Self::$name(_) => Operation::$name,)*
                 }
             }
 
-            /// The namespace the caller named.
+            /// The tenant in the request.
             pub fn tenant(&self) -> Option<&TenantId> {
                 match self {
                     $(Self::$name(params) => params.tenant.as_ref(),)*
                 }
             }
 
-            /// Sets the namespace, for bindings that carry it outside the parameters.
+            /// Sets the tenant, for bindings that carry it outside the parameters.
             pub fn set_tenant(&mut self, tenant: TenantId) {
                 match self {
                     $(Self::$name(params) => params.tenant = Some(tenant),)*
                 }
             }
 
-            /// Takes the namespace out, for bindings that carry it outside the parameters.
+            /// Removes the tenant, for bindings that carry it outside the parameters.
             pub fn take_tenant(&mut self) -> Option<TenantId> {
                 match self {
                     $(Self::$name(params) => params.tenant.take(),)*
@@ -95,19 +95,19 @@ macro_rules! operations {
 operations! {
     /// Send a message and wait for the task to settle.
     SendMessage(Box<SendMessage>),
-    /// Send a message and follow the task.
+    /// Send a message and stream the task.
     SendStreamingMessage(Box<SendMessage>),
-    /// Look a task up.
+    /// Return a task.
     GetTask(GetTask),
     /// List tasks.
     ListTasks(ListTasks),
     /// End a task.
     CancelTask(CancelTask),
-    /// Follow a task.
+    /// Stream a task.
     SubscribeToTask(SubscribeToTask),
     /// Add a webhook.
     CreateTaskPushNotificationConfig(PushConfig),
-    /// Look a webhook up.
+    /// Return a webhook.
     GetTaskPushNotificationConfig(PushConfigRef),
     /// List a task's webhooks.
     ListTaskPushNotificationConfigs(ListPushConfigs),
@@ -133,7 +133,7 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SendMessage {
-    /// The namespace.
+    /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// The message.
@@ -148,12 +148,11 @@ pub struct SendMessage {
     /// The caller's `Idempotency-Key`; bindings fill it in from their own header.
     #[serde(skip)]
     pub idempotency_key: Option<String>,
-    /// The cursor of a stream that is opened again; bindings fill it in. A send that is not a repeat
-    /// has none to go by.
+    /// The cursor of a stream that is resumed; bindings fill it in. Only a repeated send has one.
     #[serde(skip)]
     pub after: Option<Cursor>,
-    /// Whether a message that names only its context continues the one task there that waits for
-    /// input; dialects before 1.0 set it.
+    /// True if a message with only a context continues the one task there that waits for input; dialects
+    /// before 1.0 set it.
     #[serde(skip)]
     pub infer_task: bool,
     /// The task that the message continues, or the id of the new one if there is no such task; in
@@ -166,7 +165,7 @@ pub struct SendMessage {
     /// The agent that the caller names for a new task; only 0.1 has such a parameter.
     #[serde(skip)]
     pub agent: Option<AgentName>,
-    /// The span the message was sent from, or the one it is received in; bindings fill it in.
+    /// The span of the sender or of the request; bindings fill it in.
     #[serde(skip)]
     pub trace: Option<TraceContext>,
 }
@@ -203,10 +202,10 @@ pub struct SendConfiguration {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GetTask {
-    /// The namespace.
+    /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// Which task.
+    /// The task.
     #[serde(default, deserialize_with = "null_as_default")]
     pub id: TaskId,
     /// Number of history messages to return.
@@ -218,7 +217,7 @@ pub struct GetTask {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListTasks {
-    /// The namespace.
+    /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// Only tasks of this conversation.
@@ -253,17 +252,17 @@ pub struct ListTasks {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CancelTask {
-    /// The namespace.
+    /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// Which task.
+    /// The task.
     #[serde(default, deserialize_with = "null_as_default")]
     pub id: TaskId,
     /// Open data for the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
-    /// Whether a task that has ended is returned as it stands instead of refused; dialects set it
-    /// for callers who expect that.
+    /// True if a task that has ended is returned unchanged instead of refused; dialects set it for callers
+    /// that expect so.
     #[serde(skip)]
     pub return_ended: bool,
 }
@@ -272,31 +271,31 @@ pub struct CancelTask {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubscribeToTask {
-    /// The namespace.
+    /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// Which task.
+    /// The task.
     #[serde(default, deserialize_with = "null_as_default")]
     pub id: TaskId,
-    /// The last event the caller has seen; bindings fill it in from their own header.
+    /// The last event that the caller has; bindings fill it in from their own header.
     #[serde(skip)]
     pub after: Option<Seq>,
-    /// Whether a finished task's log is replayed instead of refused; dialects before 1.0 set it.
+    /// True if the log of a task that has ended is replayed instead of refused; dialects before 1.0 set it.
     #[serde(skip)]
     pub replay_finished: bool,
 }
 
-/// Names one webhook of one task.
+/// Identifies one webhook of one task.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PushConfigRef {
-    /// The namespace.
+    /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// Which task.
+    /// The task.
     #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
     pub task_id: TaskId,
-    /// Which webhook. Empty where a 0.3 caller looks up the only one there is.
+    /// The webhook. Empty if a 0.3 caller requests the only one.
     #[serde(default, deserialize_with = "null_as_default")]
     pub id: PushConfigId,
 }
@@ -305,10 +304,10 @@ pub struct PushConfigRef {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListPushConfigs {
-    /// The namespace.
+    /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// Which task.
+    /// The task.
     #[serde(default, alias = "task_id", deserialize_with = "null_as_default")]
     pub task_id: TaskId,
     /// Webhooks per page.
@@ -323,7 +322,7 @@ pub struct ListPushConfigs {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GetExtendedAgentCard {
-    /// The namespace.
+    /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
 }
@@ -341,7 +340,7 @@ impl From<String> for SendMessage {
 }
 
 impl From<&str> for SendMessage {
-    /// A message of the user made of one text, whose id is still to be chosen.
+    /// A message of the user with one text and without an id.
     fn from(text: &str) -> Self {
         Message::user("", text).into()
     }
@@ -354,7 +353,7 @@ fn tenant(at: &mut Violations<'_>, tenant: Option<&TenantId>) {
 impl Validate for SendMessage {
     fn validate(&self, at: &mut Violations<'_>) {
         tenant(at, self.tenant.as_ref());
-        // One that is missing, one that is null and one that is empty all read the same.
+        // Missing, null and empty messages are read alike.
         if self.message == Message::default() {
             at.add("message", "is required");
         } else {

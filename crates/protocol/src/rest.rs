@@ -21,7 +21,7 @@ use crate::{
     version::Version,
 };
 
-pub use call::{Call, call};
+pub use call::{RestCall, call};
 
 /// Match of a method and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,13 +41,13 @@ pub struct Route {
 /// Reason why no route matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteError {
-    /// Nothing is there.
+    /// There is no such path.
     NotFound,
-    /// Something is there, for other methods: the value of the `Allow` header.
+    /// The path has other methods: the value of the `Allow` header.
     MethodNotAllowed(&'static str),
 }
 
-/// One path and what each method does there. `{task}` and `{config}` stand for ids.
+/// One path and the operation of each method. `{task}` and `{config}` are ids.
 struct RouteEntry {
     path: &'static str,
     allow: &'static str,
@@ -62,7 +62,7 @@ const fn entry(
     RouteEntry { path, allow, methods }
 }
 
-/// 1.0. A path with a suffix stands before the one whose id would swallow it.
+/// Routes of 1.0. A path with a suffix comes before the path whose id would match the suffix too.
 const V1: &[RouteEntry] = &[
     entry("message:send", "POST", &[("POST", Operation::SendMessage)]),
     entry("message:stream", "POST", &[("POST", Operation::SendStreamingMessage)]),
@@ -93,7 +93,7 @@ const V1: &[RouteEntry] = &[
     entry("extendedAgentCard", "GET", &[("GET", Operation::GetExtendedAgentCard)]),
 ];
 
-/// 0.3. The path with `task` in the singular is a slip of its protobuf that clients may follow.
+/// Routes of 0.3. The path with `task` in the singular is a mistake in its protobuf that clients may follow.
 const V03: &[RouteEntry] = &[
     entry("v1/message:send", "POST", &[("POST", Operation::SendMessage)]),
     entry("v1/message:stream", "POST", &[("POST", Operation::SendStreamingMessage)]),
@@ -128,7 +128,7 @@ const V03: &[RouteEntry] = &[
     entry("v1/card", "GET", &[("GET", Operation::GetExtendedAgentCard)]),
 ];
 
-/// First segments that are never a tenant's. A tenant of such a name is named in the body.
+/// First segments that are never a tenant. A tenant of such a name must be in the body.
 const RESERVED: &[&str] = &["v1", "tasks", "message:send", "message:stream", "extendedAgentCard"];
 
 /// Finds the route. `path` is relative to the mount and still percent-encoded.
@@ -183,7 +183,7 @@ fn matches(pattern: &str, path: &str) -> Option<MatchedRoute> {
     for expected in pattern.split('/') {
         let given = given.next()?;
         if let Some(suffix) = expected.strip_prefix("{task}") {
-            // An escaped colon belongs to the id, so the suffix is cut off before decoding.
+            // An escaped colon belongs to the id, so the suffix is removed before decoding.
             let id = segment(given.strip_suffix(suffix)?)?;
             found.task = Some(TaskId::from(id.as_ref()));
         } else if expected == "{config}" {
@@ -195,13 +195,13 @@ fn matches(pattern: &str, path: &str) -> Option<MatchedRoute> {
     if given.next().is_none() { Some(found) } else { None }
 }
 
-/// Decodes one segment. There is nothing behind an empty one or one that is not text.
+/// Decodes one segment. `None` if it is empty or not text.
 fn segment(text: &str) -> Option<Cow<'_, str>> {
     percent::decode(text).filter(|segment| !segment.is_empty())
 }
 
-/// Reads what the route, the query and the body say together. What the path says wins over the
-/// body; a body that names another task is refused.
+/// Reads a request from the route, the query and the body. The path has precedence over the body; a body
+/// that names another task is refused.
 pub fn request(route: &Route, query: Option<&str>, body: &[u8]) -> Result<Request, Error> {
     let query = Query(query.unwrap_or_default());
     let mut request = match route.operation {
@@ -255,7 +255,7 @@ fn checked<T: Validate>(params: T, wrap: impl FnOnce(T) -> Request) -> Result<Re
     Ok(wrap(params))
 }
 
-/// Reads the body in the route's dialect; what is no JSON at all is told apart.
+/// Reads the body in the dialect of the route. A body that is not JSON has an error of its own.
 fn decode(route: &Route, body: &[u8]) -> Result<Request, Error> {
     route.dialect.decode_at(route.task.as_ref(), route.operation, body).map_err(|error| {
         match serde_json::from_slice::<IgnoredAny>(body) {
@@ -324,7 +324,7 @@ impl Query<'_> {
         })
     }
 
-    /// The value of a parameter, by its name or by the name in snake case. An empty one is none.
+    /// The value of a parameter, by its name or by the name in snake case. An empty value is absent.
     fn text(&self, name: &str, at: &mut Violations<'_>) -> Option<String> {
         let snake = snake_case(name);
         let mut found: Option<Cow<'_, str>> = None;
@@ -367,7 +367,7 @@ impl Query<'_> {
 
     fn moment(&self, name: &str, at: &mut Violations<'_>) -> Option<Timestamp> {
         let text = self.text(name, at)?;
-        // The plus of an offset that was not escaped has become a space.
+        // An unescaped plus of an offset was decoded as a space.
         let moment = text.parse().or_else(|_| text.replace(' ', "+").parse());
         moment.map_err(|fault: InvalidTimestamp| at.add(name, fault.to_string())).ok()
     }

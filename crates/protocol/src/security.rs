@@ -6,11 +6,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser::Serialize
 
 use crate::validate::{is_blank, null_as_default};
 
-/// Scopes by their name, each with a sentence that explains it.
-pub type Scopes = BTreeMap<String, String>;
+/// The description of each scope, by name.
+pub type ScopeDescriptions = BTreeMap<String, String>;
 
-/// One way to authenticate. On the wire exactly one member named after it; the form that 0.3
-/// has, with a `type`, is read too.
+/// A security scheme. On the wire it is an object with one member named after it; the form of 0.3, with a
+/// `type`, is read too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum SecurityScheme {
     /// A key in a header, a query parameter or a cookie.
@@ -67,7 +67,7 @@ pub struct OAuth2Scheme {
     /// A sentence for readers.
     #[serde(default, skip_serializing_if = "is_blank")]
     pub description: Option<String>,
-    /// The flow on offer. Absent only where a card of 0.3 names none that is known.
+    /// The flow. Absent only if a card of 0.3 has no known one.
     #[serde(default, deserialize_with = "read_flow", serialize_with = "write_flow")]
     pub flows: Option<OAuthFlow>,
     /// URL of the authorization server's metadata (RFC 8414).
@@ -127,7 +127,7 @@ pub struct AuthorizationCodeFlow {
     pub refresh_url: Option<String>,
     /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
     /// True if PKCE (RFC 7636) is required.
     #[serde(default, alias = "pkce_required", skip_serializing_if = "std::ops::Not::not")]
     pub pkce_required: bool,
@@ -145,7 +145,7 @@ pub struct ClientCredentialsFlow {
     pub refresh_url: Option<String>,
     /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
 }
 
 /// The device flow (RFC 8628).
@@ -163,7 +163,7 @@ pub struct DeviceCodeFlow {
     pub refresh_url: Option<String>,
     /// The scopes, with their descriptions.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
 }
 
 /// The implicit flow, deprecated.
@@ -182,7 +182,7 @@ pub struct ImplicitFlow {
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
 }
 
 /// The password flow, deprecated.
@@ -201,7 +201,7 @@ pub struct PasswordFlow {
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    pub scopes: Scopes,
+    pub scopes: ScopeDescriptions,
 }
 
 /// Schemes that must be satisfied together. A list of these is a choice between them.
@@ -220,13 +220,13 @@ pub struct SecurityRequirement {
 /// The scopes needed of one scheme.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScopeList {
-    /// Their names; none is fine.
+    /// Their names; may be empty.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub list: Vec<String>,
 }
 
 impl<'de> Deserialize<'de> for SecurityScheme {
-    /// A card for every reader carries both forms at once; then the 1.0 one counts.
+    /// A card for all versions has both forms; that of 1.0 has precedence.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -291,7 +291,7 @@ impl<'de> Deserialize<'de> for SecurityScheme {
     }
 }
 
-/// Takes the best flow on offer: 0.3 may name several, 1.0 has one.
+/// Chooses the best flow: 0.3 may have several, 1.0 has one.
 fn read_flow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OAuthFlow>, D::Error> {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase")]

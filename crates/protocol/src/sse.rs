@@ -5,10 +5,10 @@ use std::sync::Arc;
 /// Prefix of every keep-alive comment.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
-/// Frames one event. `data` must not contain a line break, which no compact JSON does.
-pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[u8]) {
-    debug_assert!(!data.contains(&b'\n') && !data.contains(&b'\r'), "data is one line");
-    out.reserve(data.len() + 48);
+/// Frames one event. `data` is given in pieces and must not contain a line break, which no compact
+/// JSON does.
+pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[&[u8]]) {
+    out.reserve(data.iter().map(|piece| piece.len()).sum::<usize>() + 64);
     if let Some(id) = id {
         out.extend_from_slice(b"id: ");
         out.extend_from_slice(id.as_bytes());
@@ -20,14 +20,22 @@ pub fn frame(out: &mut Vec<u8>, id: Option<&str>, event: Option<&str>, data: &[u
         out.push(b'\n');
     }
     out.extend_from_slice(b"data: ");
-    write_on_one_line(out, data);
+    for piece in data {
+        debug_assert!(!piece.contains(&b'\n') && !piece.contains(&b'\r'), "data is one line");
+        write_on_one_line(out, piece);
+    }
     out.extend_from_slice(b"\n\n");
 }
 
-/// Writes JSON with U+0085, U+2028 and U+2029 escaped. They may stand in a JSON string as they are and
-/// end no line of server-sent events, but common readers split lines where Unicode does (Python's
-/// `str.splitlines`, and with it httpx and the official Python SDK) and see half a document.
+/// Writes JSON with U+0085, U+2028 and U+2029 escaped. JSON strings may contain them, and they end no line
+/// of server-sent events, but common readers split lines at them (Python's `str.splitlines`, and with it
+/// httpx and the official Python SDK) and get half a document.
 fn write_on_one_line(out: &mut Vec<u8>, mut json: &[u8]) {
+    // The check for ASCII takes a word at a time, the search below a byte.
+    if json.is_ascii() {
+        out.extend_from_slice(json);
+        return;
+    }
     while let Some(at) = json.iter().position(|byte| matches!(byte, 0xC2 | 0xE2)) {
         let (before, character) = json.split_at(at);
         out.extend_from_slice(before);
@@ -43,21 +51,21 @@ fn write_on_one_line(out: &mut Vec<u8>, mut json: &[u8]) {
     out.extend_from_slice(json);
 }
 
-/// Tells a reader where the stream stands without an event: what has an `id:` and no `data:` is
-/// remembered and not shown.
+/// Writes the position of a stream without an event: a reader remembers an `id:` without `data:` and
+/// reports no event.
 pub fn mark(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(b"id: ");
     out.extend_from_slice(id.as_bytes());
     out.extend_from_slice(b"\n\n");
 }
 
-/// The longest `id:` that is remembered, in bytes. It is sent back in a header, so no server has use
-/// for a longer one.
+/// The longest `id:` that is kept, in bytes. The client sends it back in a header, so longer ones are of
+/// no use.
 const LONGEST_ID: usize = 1024;
 
 /// One event as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Event {
+pub struct SseEvent {
     /// The last `id:` seen on the stream so far, unless it was longer than 1 KiB. All events up to the
     /// next one share it.
     pub id: Option<Arc<str>>,
@@ -71,30 +79,30 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Parser {
     line: Vec<u8>,
-    pending: Event,
+    pending: SseEvent,
     has_data: bool,
     after_cr: bool,
     limit: usize,
 }
 
-/// An event is larger than the reader takes.
+/// The error for an event over the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLarge;
 
 impl Parser {
-    /// A reader that gives up on events larger than `limit` bytes.
+    /// A parser that fails on events larger than `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             line: Vec::new(),
-            pending: Event::default(),
+            pending: SseEvent::default(),
             has_data: false,
             after_cr: false,
             limit,
         }
     }
 
-    /// Takes the next piece; the events completed by it go to `out`.
-    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<(), TooLarge> {
+    /// Parses the next piece and appends the events that it completes to `out`.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<SseEvent>) -> Result<(), TooLarge> {
         for &byte in bytes {
             // A CR LF pair ends one line, also when it is split between two pieces.
             let skip = self.after_cr && byte == b'\n';
@@ -113,11 +121,12 @@ impl Parser {
         Ok(())
     }
 
-    fn end_line(&mut self, out: &mut Vec<Event>) {
+    fn end_line(&mut self, out: &mut Vec<SseEvent>) {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             let id = self.pending.id.clone();
-            let event = std::mem::replace(&mut self.pending, Event { id, ..Event::default() });
+            let event =
+                std::mem::replace(&mut self.pending, SseEvent { id, ..SseEvent::default() });
             if std::mem::take(&mut self.has_data) {
                 out.push(event);
             }
@@ -145,7 +154,7 @@ impl Parser {
 mod tests {
     use super::*;
 
-    fn parse(bytes: &[u8], piece: usize) -> Vec<Event> {
+    fn parse(bytes: &[u8], piece: usize) -> Vec<SseEvent> {
         let (mut parser, mut out) = (Parser::new(1 << 20), Vec::new());
         for piece in bytes.chunks(piece) {
             parser.push(piece, &mut out).unwrap();
@@ -173,14 +182,14 @@ mod tests {
         let text = "a\u{2028}b\u{2029}\u{85}\u{2028}\u{2027}\u{202a}\u{86}\u{a0} – €é漢😀";
         let json = serde_json::to_vec(text).unwrap();
         let mut out = Vec::new();
-        frame(&mut out, None, None, &json);
+        frame(&mut out, None, None, &[&json]);
         let written = String::from_utf8(out).unwrap();
         let expected =
             "data: \"a\\u2028b\\u2029\\u0085\\u2028\u{2027}\u{202a}\u{86}\u{a0} – €é漢😀\"\n\n";
         assert_eq!(written, expected);
         let data = &parse(written.as_bytes(), 1)[0].data;
         assert_eq!(serde_json::from_str::<String>(data).unwrap(), text);
-        // Half a character at the end is passed on as it is.
+        // Half a character at the end is copied unchanged.
         let mut out = Vec::new();
         write_on_one_line(&mut out, b"\xE2\x80");
         assert_eq!(out, b"\xE2\x80");
@@ -189,12 +198,12 @@ mod tests {
     #[test]
     fn what_frame_writes_the_parser_reads() {
         let mut bytes = Vec::new();
-        frame(&mut bytes, Some("t:3"), None, br#"{"x":1}"#);
+        frame(&mut bytes, Some("t:3"), None, &[br#"{"x""#, b":1}"]);
         bytes.extend_from_slice(KEEP_ALIVE);
         let events = parse(&bytes, 3);
         assert_eq!(
             events,
-            [Event { id: Some("t:3".into()), event: None, data: r#"{"x":1}"#.into() }]
+            [SseEvent { id: Some("t:3".into()), event: None, data: r#"{"x":1}"#.into() }]
         );
     }
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
-use crate::error::{Error, ErrorKind, Violation};
+use crate::error::{Error, Violation};
 
 pub(crate) const DOMAIN: &str = "a2a-protocol.org";
 
@@ -62,7 +62,7 @@ impl Serialize for Details<'_> {
     }
 }
 
-/// The REST body of an error. Clients of 0.3 look for `code` and `message` at the top instead.
+/// The REST body of an error. Clients of 0.3 read `code` and `message` at the top level.
 pub(crate) fn body(error: &Error, old: bool) -> Vec<u8> {
     #[derive(Serialize)]
     struct BodyJson<'a> {
@@ -92,33 +92,4 @@ pub(crate) fn body(error: &Error, old: bool) -> Vec<u8> {
         error: status,
     };
     serde_json::to_vec(&body).expect("an error has only string keys")
-}
-
-impl ErrorKind {
-    /// Every kind, for tests and for documents.
-    pub const ALL: &'static [Self] = &[
-        Self::Parse,
-        Self::InvalidRequest,
-        Self::MethodNotFound,
-        Self::InvalidParams,
-        Self::Internal,
-        Self::TaskNotFound,
-        Self::TaskNotCancelable,
-        Self::PushNotificationNotSupported,
-        Self::UnsupportedOperation,
-        Self::StreamingNotSupported,
-        Self::TaskEnded,
-        Self::ContentTypeNotSupported,
-        Self::InvalidAgentResponse,
-        Self::ExtendedAgentCardNotConfigured,
-        Self::ExtensionSupportRequired,
-        Self::VersionNotSupported,
-        Self::AgentUnavailable,
-        Self::Unauthenticated,
-        Self::Forbidden,
-        Self::IdempotencyConflict,
-        Self::LimitExceeded,
-        Self::TooLarge,
-        Self::Unavailable,
-    ];
 }

@@ -15,12 +15,12 @@ use crate::{
 /// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum TaskState {
-    /// Not said; as a filter it means any.
+    /// Unspecified; as a filter it means any.
     #[default]
     Unspecified,
-    /// Accepted, not begun.
+    /// Accepted, not started.
     Submitted,
-    /// An agent is at it.
+    /// An agent works on it.
     Working,
     /// Done.
     Completed,
@@ -36,7 +36,7 @@ pub enum TaskState {
     AuthRequired,
 }
 
-/// A state, since when, and why.
+/// A state with its time and message.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
@@ -47,7 +47,7 @@ pub struct TaskStatus {
     /// The agent's message about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Arc<Message>>,
-    /// Since when.
+    /// The time of the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
 }
@@ -110,10 +110,10 @@ pub struct Task {
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
 pub struct StatusUpdate {
-    /// Which task.
+    /// The task.
     #[serde(default, alias = "task_id")]
     pub task_id: TaskId,
-    /// In which conversation.
+    /// The conversation.
     #[serde(default, alias = "context_id")]
     pub context_id: ContextId,
     /// The new status.
@@ -124,15 +124,15 @@ pub struct StatusUpdate {
     pub metadata: Option<Metadata>,
 }
 
-/// The task produced something.
+/// The task has a new artifact or a new piece of one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
 pub struct ArtifactUpdate {
-    /// Which task.
+    /// The task.
     #[serde(default, alias = "task_id")]
     pub task_id: TaskId,
-    /// In which conversation.
+    /// The conversation.
     #[serde(default, alias = "context_id")]
     pub context_id: ContextId,
     /// The artifact, or the next piece of it.
@@ -160,7 +160,7 @@ pub enum StreamEvent {
     /// The status changed.
     #[serde(alias = "status_update")]
     StatusUpdate(StatusUpdate),
-    /// An artifact grew.
+    /// An artifact was added or extended.
     #[serde(alias = "artifact_update")]
     ArtifactUpdate(ArtifactUpdate),
 }
@@ -286,7 +286,7 @@ impl Task {
 }
 
 impl Task {
-    /// The text of all artifacts. Where there is none, what the status says.
+    /// The text of all artifacts or, without any, of the status.
     pub fn text(&self) -> String {
         let artifacts = self.artifacts.as_deref().unwrap_or_default();
         let mut texts = artifacts.iter().filter_map(|artifact| artifact.text()).peekable();
@@ -323,7 +323,7 @@ impl SendResult {
 }
 
 impl StreamEvent {
-    /// The task it is about. A direct answer is about none.
+    /// The task of the event. A direct answer has none.
     pub fn task_id(&self) -> Option<&TaskId> {
         match self {
             Self::Task(task) => Some(&task.id),
@@ -333,7 +333,7 @@ impl StreamEvent {
         }
     }
 
-    /// The state it says the task is in, where it says one.
+    /// The state of the task, if the event has one.
     pub fn state(&self) -> Option<TaskState> {
         match self {
             Self::Task(task) => Some(task.status.state),

@@ -5,15 +5,15 @@ use std::{fmt, str::FromStr};
 use jiff::{civil, fmt::temporal::DateTimePrinter, tz::TimeZone};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A moment in milliseconds since the epoch, the finest unit the protocol promises.
+/// A time in milliseconds since the epoch, the precision of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Timestamp(i64);
 
-/// The text is no moment.
+/// The error for a text that is not a timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidTimestamp;
 
-/// The first moment that RFC 3339 and protobuf can write.
+/// The first time that RFC 3339 and protobuf can write.
 const EARLIEST: i64 = -62_135_596_800_000;
 /// The last whole second that jiff can print. Milliseconds within it are refused by jiff, though
 /// its own maximum has them.
@@ -69,8 +69,8 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl de::Visitor<'_> for Text {
+        struct TimestampVisitor;
+        impl de::Visitor<'_> for TimestampVisitor {
             type Value = Timestamp;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an ISO 8601 timestamp")
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for Timestamp {
                 text.parse().map_err(E::custom)
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(TimestampVisitor)
     }
 }
 

@@ -2,6 +2,7 @@
 //! agents used before it.
 
 use std::{
+    borrow::Cow,
     fmt,
     num::{NonZeroU64, NonZeroU128},
     str::FromStr,
@@ -14,12 +15,12 @@ use crate::open::Metadata;
 
 /// The header that carries a [`TraceContext`].
 pub const TRACEPARENT: &str = "traceparent";
-/// The header that carries what tracing systems add to it.
+/// The header for additions of tracing systems.
 pub const TRACESTATE: &str = "tracestate";
 /// The metadata key of the older convention: `{"traceId": …, "spanId": …}`.
 pub const A2A_TRACE: &str = "a2a.trace";
 
-/// Bytes of a `tracestate` that are passed on; the standard asks for at least so many.
+/// The longest `tracestate` that is passed on, in bytes; the standard requires at least this.
 const MAX_STATE: usize = 512;
 const SAMPLED: u8 = 1;
 
@@ -37,8 +38,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The context in a `traceparent` and the `tracestate` beside it. A broken state is dropped, as
-    /// the standard asks; a broken parent leaves nothing.
+    /// The context in a `traceparent` and a `tracestate`. As the standard requires, a malformed state is
+    /// dropped, and a malformed parent drops both.
     pub fn read(parent: &str, state: Option<&str>) -> Option<Self> {
         let context: Self = parent.parse().ok()?;
         let fits = |state: &&str| {
@@ -48,14 +49,20 @@ impl TraceContext {
         Some(Self { state: state.map(str::trim).filter(fits).map(Arc::from), ..context })
     }
 
-    /// The context under [`A2A_TRACE`]. Ids shorter than the standard's are the low digits of
-    /// theirs, and those that look like a UUID lose their dashes.
+    /// The context under [`A2A_TRACE`]. Short ids are padded with zeros in front, and the dashes of UUIDs
+    /// are removed.
     pub fn from_metadata(metadata: &Metadata) -> Option<Self> {
         let ids: Metadata = metadata.get(A2A_TRACE)?;
         let id = |name: &str| Some(ids.get::<String>(name)?.replace('-', ""));
         let trace = NonZeroU128::new(hex(&id("traceId")?, 32)?)?;
         let span = u64::try_from(hex(&id("spanId")?, 16)?).ok()?;
         Some(Self { trace, span: NonZeroU64::new(span)?, sampled: true, state: None })
+    }
+
+    /// The headers of the context, by name.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+        let state = self.state.as_deref().map(|state| (TRACESTATE, state.into()));
+        [(TRACEPARENT, self.to_string().into())].into_iter().chain(state)
     }
 
     /// Another span of the same trace.
@@ -72,7 +79,7 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
     plain.then(|| u128::from_str_radix(text, 16).ok()).flatten()
 }
 
-/// As `traceparent` has it.
+/// The value of `traceparent`.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, u8::from(self.sampled))
@@ -110,12 +117,12 @@ impl FromStr for TraceContext {
 
 #[derive(Serialize, Deserialize)]
 struct StoredTrace<'a> {
-    traceparent: std::borrow::Cow<'a, str>,
+    traceparent: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tracestate: Option<std::borrow::Cow<'a, str>>,
+    tracestate: Option<Cow<'a, str>>,
 }
 
-/// Its two headers, by name.
+/// An object with the two headers.
 impl Serialize for TraceContext {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let tracestate = self.state.as_deref().map(Into::into);
@@ -149,7 +156,7 @@ mod tests {
         assert_eq!(later.parse::<TraceContext>().unwrap().to_string(), PARENT);
         let unsampled = PARENT.replace("-01", "-00");
         assert!(!unsampled.parse::<TraceContext>().unwrap().sampled);
-        // Flags that are not known yet do not count.
+        // Unknown flags are ignored.
         let flags = PARENT.replace("-01", "-03");
         assert_eq!(flags.parse::<TraceContext>().unwrap().to_string(), PARENT);
     }

@@ -9,7 +9,7 @@ use crate::{
     id::MAX_ID_BYTES,
 };
 
-/// Something whose required fields can be checked.
+/// A value whose required fields can be checked.
 pub trait Validate {
     /// Adds a violation for each field at fault.
     fn validate(&self, at: &mut Violations<'_>);
@@ -34,20 +34,20 @@ pub fn check(value: &impl Validate) -> Result<(), Error> {
 }
 
 impl Violations<'_> {
-    /// Runs `read`, which may note faults on its way; one fault is enough to lose its result.
+    /// Runs `read`, which may add violations; with any, its result is dropped.
     pub fn collect<T>(read: impl FnOnce(&mut Violations<'_>) -> T) -> Result<T, Error> {
         let mut found = Vec::new();
         let value = read(&mut Violations { found: &mut found, prefix: String::new() });
         if found.is_empty() { Ok(value) } else { Err(Error::violations(found)) }
     }
 
-    /// Runs `read` with its faults reported under `field`.
+    /// Runs `read` with its violations reported under `field`.
     pub fn within<T>(&mut self, field: &str, read: impl FnOnce(&mut Violations<'_>) -> T) -> T {
         let prefix = format!("{}{field}.", self.prefix);
         read(&mut Violations { found: self.found, prefix })
     }
 
-    /// Notes one fault of `field`; an empty name is the value itself.
+    /// Adds a violation of `field`; an empty name is the value itself.
     pub fn add(&mut self, field: &str, description: impl Into<String>) {
         let field = match field {
             "" => self.prefix.trim_end_matches('.').to_owned(),
@@ -61,7 +61,7 @@ impl Violations<'_> {
         self.within(field, |at| value.validate(at));
     }
 
-    /// An id that must be there.
+    /// Checks a required id.
     pub fn required_id(&mut self, field: &str, id: &str) {
         if id.is_empty() {
             self.add(field, "is required");
@@ -70,7 +70,7 @@ impl Violations<'_> {
         }
     }
 
-    /// An id that may be absent but not malformed.
+    /// Checks an optional id.
     pub fn optional_id(&mut self, field: &str, id: Option<&str>) {
         match id {
             None => {}
@@ -85,7 +85,7 @@ impl Violations<'_> {
         }
     }
 
-    /// A length that must not be negative.
+    /// Checks that a length is not negative.
     pub fn not_negative(&mut self, field: &str, value: Option<i32>) {
         if value.is_some_and(|value| value < 0) {
             self.add(field, "must not be negative");
@@ -102,8 +102,8 @@ where
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads an empty text as absent, as ProtoJSON does: clients that print protobuf messages whole say so
-/// that there is none.
+/// Reads an empty text as absent, as ProtoJSON does: clients that print all members of protobuf messages
+/// send empty texts.
 pub(crate) fn empty_as_none<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

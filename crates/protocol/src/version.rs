@@ -25,17 +25,17 @@ impl Version {
     pub const V1_0: Self = Self { major: 1, minor: 0 };
     /// A2A 0.3, which is also what a missing version means.
     pub const V0_3: Self = Self { major: 0, minor: 3 };
-    /// A2A 0.2, which is spoken as 0.3.
+    /// A2A 0.2, which is served as 0.3.
     pub const V0_2: Self = Self { major: 0, minor: 2 };
-    /// A2A 0.1, which is told by its methods.
+    /// A2A 0.1, which is recognised by its methods.
     pub const V0_1: Self = Self { major: 0, minor: 1 };
     /// Versions that a caller may request by name, newest first.
     pub const SUPPORTED: [Self; 2] = [Self::V1_0, Self::V0_3];
     /// All versions that are served, newest first.
     pub const SPOKEN: [Self; 3] = [Self::V1_0, Self::V0_3, Self::V0_1];
 
-    /// Reads the value of the version header: empty or absent means 0.3. Versions from before
-    /// there was such a header mean what its absence does.
+    /// Reads the value of the version header: empty or absent means 0.3, and so do versions that are older
+    /// than the header.
     pub fn negotiate(value: Option<&str>) -> Result<Self, Error> {
         let value = value.map(str::trim).unwrap_or_default();
         if value.is_empty() {
@@ -48,7 +48,7 @@ impl Version {
         }
     }
 
-    /// The refusal of a version, with the list of those that would do.
+    /// The error for a version, with the list of supported ones.
     pub fn unsupported(value: &str) -> Error {
         let supported = Self::SUPPORTED.map(|version| version.to_string()).join(", ");
         let shown: String = value.chars().filter(|c| !c.is_control()).take(32).collect();

@@ -12,24 +12,24 @@ use http::request::Parts;
 pub use token::Tokens;
 pub(crate) use token::bearer;
 
-/// Makes a [`Caller`] of a request's headers. There is no other way to the engine.
+/// Authentication of a request: from its headers to a [`Caller`], which every call of the engine needs.
 #[async_trait]
 pub trait Authenticate: fmt::Debug + Send + Sync + 'static {
-    /// The caller, by the headers alone. It is asked before the body is read, with no tenant, and
-    /// again once the request is known to name one.
+    /// The caller, by the headers alone. It is called before the body is read, without a tenant, and
+    /// again if the request names a tenant.
     ///
     /// An error of kind `Unauthenticated` becomes a 401 with the challenges of the schemes, one of
     /// kind `Forbidden` a 403.
     async fn caller(&self, parts: &Parts, tenant: Option<&TenantId>) -> Result<Caller, Error>;
 
-    /// The ways to authenticate that the card declares, any one of which will do. None means that
-    /// no credentials are needed.
+    /// The security schemes that the card declares; any one of them is enough. If there are none, no
+    /// credentials are needed.
     fn schemes(&self) -> Vec<Scheme> {
         Vec::new()
     }
 }
 
-/// One way to authenticate.
+/// A security scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scheme {
     /// Its name in the card.
@@ -40,7 +40,7 @@ pub struct Scheme {
     pub challenge: &'static str,
 }
 
-/// No credentials: everybody is the same caller, and the tenant is a plain namespace.
+/// No authentication: all requests have the same caller, and the tenant is a plain namespace.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Open;
 

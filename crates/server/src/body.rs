@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::{
-    bind::stream::Events,
+    bind::stream::EventBody,
     h2_stall::StallTimer,
     limits::{KeyedPermit, Pieces},
     socket::Busy,
@@ -21,7 +21,7 @@ use crate::{
 /// The body of a response.
 #[derive(Debug)]
 pub struct Body {
-    content: Content,
+    content: BodyContent,
     /// Marks the connection as busy until the response is dropped.
     busy: Option<Busy>,
     /// The stall timer of its request, on HTTP/2.
@@ -29,10 +29,10 @@ pub struct Body {
 }
 
 #[derive(Debug)]
-enum Content {
+enum BodyContent {
     /// Bytes, and the trailers after them.
     Whole(Pieces, Option<Box<HeaderMap>>),
-    Events(Box<Events>),
+    Events(Box<EventBody>),
     /// A body that another library produces, and its permit.
     Foreign {
         body: tonic::body::Body,
@@ -47,7 +47,7 @@ impl Body {
 
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self {
-            content: Content::Whole(Pieces::new(bytes.into()), None),
+            content: BodyContent::Whole(Pieces::new(bytes.into()), None),
             busy: None,
             stall_timer: None,
         }
@@ -56,35 +56,39 @@ impl Body {
     /// Bytes with trailers after them.
     pub(crate) fn trailed(bytes: Bytes, trailers: HeaderMap) -> Self {
         Self {
-            content: Content::Whole(Pieces::new(bytes), Some(Box::new(trailers))),
+            content: BodyContent::Whole(Pieces::new(bytes), Some(Box::new(trailers))),
             busy: None,
             stall_timer: None,
         }
     }
 
-    /// A stream that is made elsewhere.
+    /// A body of another library.
     pub(crate) fn foreign(body: tonic::body::Body, permit: KeyedPermit<Owner>) -> Self {
-        Self { content: Content::Foreign { body, _permit: permit }, busy: None, stall_timer: None }
+        Self {
+            content: BodyContent::Foreign { body, _permit: permit },
+            busy: None,
+            stall_timer: None,
+        }
     }
 
-    pub(crate) fn events(events: Events) -> Self {
-        Self { content: Content::Events(Box::new(events)), busy: None, stall_timer: None }
+    pub(crate) fn events(events: EventBody) -> Self {
+        Self { content: BodyContent::Events(Box::new(events)), busy: None, stall_timer: None }
     }
 
-    pub(crate) fn keeping(mut self, busy: Busy, stall_timer: Option<StallTimer>) -> Self {
+    pub(crate) fn with_connection(mut self, busy: Busy, stall_timer: Option<StallTimer>) -> Self {
         (self.busy, self.stall_timer) = (Some(busy), stall_timer);
         self
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         Poll::Ready(match &mut self.content {
-            Content::Whole(pieces, trailers) => match pieces.next() {
+            BodyContent::Whole(pieces, trailers) => match pieces.next() {
                 Some(piece) => Some(Frame::data(piece)),
                 None => trailers.take().map(|trailers| Frame::trailers(*trailers)),
             },
-            Content::Events(events) => ready!(events.poll_frame(cx)),
-            // What goes wrong there is told in its trailers.
-            Content::Foreign { body, .. } => {
+            BodyContent::Events(events) => ready!(events.poll_frame(cx)),
+            // Its errors are in its trailers.
+            BodyContent::Foreign { body, .. } => {
                 ready!(Pin::new(body).poll_frame(cx)).and_then(Result::ok)
             }
         })
@@ -111,18 +115,18 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Whole(pieces, trailers) => pieces.len() == 0 && trailers.is_none(),
-            Content::Events(events) => events.is_over(),
-            Content::Foreign { body, .. } => body.is_end_stream(),
+            BodyContent::Whole(pieces, trailers) => pieces.len() == 0 && trailers.is_none(),
+            BodyContent::Events(events) => events.is_over(),
+            BodyContent::Foreign { body, .. } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Whole(pieces, None) => SizeHint::with_exact(pieces.len() as u64),
-            Content::Whole(_, Some(_)) | Content::Events(_) | Content::Foreign { .. } => {
-                SizeHint::default()
-            }
+            BodyContent::Whole(pieces, None) => SizeHint::with_exact(pieces.len() as u64),
+            BodyContent::Whole(_, Some(_))
+            | BodyContent::Events(_)
+            | BodyContent::Foreign { .. } => SizeHint::default(),
         }
     }
 }

@@ -20,10 +20,10 @@ use crate::{
     tls::Tls,
 };
 
-/// Callers that would have to fill their share of the room for responses before it is full.
-const READERS: usize = 4;
+/// The number of callers whose quotas together are the whole budget of responses.
+const FULL_QUOTAS: usize = 4;
 
-/// Collects what a server is made of.
+/// Builder of a [`Server`].
 #[derive(Debug)]
 pub struct ServerBuilder {
     engine: Engine,
@@ -32,31 +32,31 @@ pub struct ServerBuilder {
     tls: Option<Tls>,
 }
 
-/// What is wrong with a server's make-up.
+/// An invalid configuration of a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
-    /// The public URL is none.
+pub enum ServerBuildError {
+    /// The public URL is malformed.
     #[error("the public URL {0:?} must be an absolute http or https URL without query")]
     PublicUrl(String),
-    /// An allowed host is none.
+    /// An allowed host is malformed.
     #[error("the allowed host {0:?} must be a host name, an address or *")]
     AllowedHost(String),
-    /// An allowed origin is none.
+    /// An allowed origin is malformed.
     #[error("the allowed origin {0:?} must look like https://example.com")]
     AllowedOrigin(String),
-    /// A token is empty or could not stand in a header.
+    /// A token is empty or not allowed in a header.
     #[error("the token of {0:?} must be visible ASCII without spaces, and not empty")]
     Token(String),
     /// Two tokens are the same.
     #[error("the tokens of {0:?} and {1:?} are the same")]
     SameToken(String, String),
-    /// Tokens are configured beside another authenticator, which would never look at them.
+    /// Tokens are configured beside another authenticator, which ignores them.
     #[error("tokens are configured, but another authenticator is in use")]
     UnusedTokens,
-    /// The current version cannot be switched off, and one that is not spoken need not be.
-    #[error("A2A {0} cannot be switched off; older versions that are spoken can: {1}")]
+    /// Only older versions that are supported can be switched off.
+    #[error("A2A {0} cannot be switched off; supported older versions can: {1}")]
     SwitchedOff(Version, String),
-    /// Nothing would be left for a card to list.
+    /// A card would list no interface.
     #[error(
         "a card must list at least one interface, and gRPC is not listed behind a public URL with \
          a path; add jsonrpc to the interfaces"
@@ -72,35 +72,35 @@ impl ServerBuilder {
         Self { engine, config: Config::default(), auth: None, tls: None }
     }
 
-    /// Sets how the server behaves.
+    /// Sets the configuration.
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Has callers authenticated this way, instead of by the tokens in the configuration.
+    /// Sets the authenticator, in place of the tokens of the configuration.
     #[must_use]
     pub fn authenticate(mut self, auth: impl Authenticate) -> Self {
         self.auth = Some(Arc::new(auth));
         self
     }
 
-    /// Has [`Server::serve`] speak TLS, and nothing else, on its port.
+    /// Makes [`Server::serve`] accept TLS connections only.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The server. Every mistake in its configuration is found here.
-    pub fn build(self) -> Result<Server, BuildError> {
+    /// Validates the configuration and builds the server.
+    pub fn build(self) -> Result<Server, ServerBuildError> {
         let Self { engine, config, auth, tls } = self;
         check(&config)?;
         let public = config.public_url.as_deref().map(public_url).transpose()?;
         let auth: Arc<dyn Authenticate> = match (auth, config.tokens.is_empty()) {
             (Some(auth), true) => auth,
-            (Some(_), false) => return Err(BuildError::UnusedTokens),
+            (Some(_), false) => return Err(ServerBuildError::UnusedTokens),
             (None, false) => Arc::new(Tokens::new(&config.tokens)),
             (None, true) => Arc::new(Open),
         };
@@ -113,7 +113,7 @@ impl ServerBuilder {
         let streams = KeyedLimit::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
-        let responses = MemoryBudget::new(config.limits.responses, READERS);
+        let responses = MemoryBudget::new(config.limits.responses, FULL_QUOTAS);
         let readiness = ReadinessCache::default();
         let shared = Shared {
             engine,
@@ -133,10 +133,10 @@ impl ServerBuilder {
     }
 }
 
-fn check(config: &Config) -> Result<(), BuildError> {
+fn check(config: &Config) -> Result<(), ServerBuildError> {
     for host in &config.allowed_hosts {
         if host != "*" && (host.contains('@') || host.parse::<Authority>().is_err()) {
-            return Err(BuildError::AllowedHost(host.clone()));
+            return Err(ServerBuildError::AllowedHost(host.clone()));
         }
     }
     for origin in &config.allowed_origins {
@@ -148,37 +148,37 @@ fn check(config: &Config) -> Result<(), BuildError> {
             _ => false,
         });
         if !exact {
-            return Err(BuildError::AllowedOrigin(origin.clone()));
+            return Err(ServerBuildError::AllowedOrigin(origin.clone()));
         }
     }
     for (index, token) in config.tokens.iter().enumerate() {
         let secret = &token.secret;
         if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(BuildError::Token(token.principal.clone()));
+            return Err(ServerBuildError::Token(token.principal.clone()));
         }
         let earlier = config.tokens[..index].iter().find(|earlier| earlier.secret == *secret);
         if let Some(earlier) = earlier {
             let (first, second) = (earlier.principal.clone(), token.principal.clone());
-            return Err(BuildError::SameToken(first, second));
+            return Err(ServerBuildError::SameToken(first, second));
         }
     }
     if let MetricsAccess::Token(secret) = &config.metrics
         && (secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()))
     {
-        return Err(BuildError::Token("metrics".to_owned()));
+        return Err(ServerBuildError::Token("metrics".to_owned()));
     }
     let older = Version::SPOKEN.iter().filter(|version| **version < Version::V1_0);
     let older: Vec<_> = older.copied().collect();
     if let Some(off) = config.switched_off.iter().find(|off| !older.contains(&off.version)) {
         let older: Vec<_> = older.iter().map(Version::to_string).collect();
-        return Err(BuildError::SwitchedOff(off.version, older.join(", ")));
+        return Err(ServerBuildError::SwitchedOff(off.version, older.join(", ")));
     }
     let path = config.public_url.as_ref().and_then(|url| url.parse::<Uri>().ok());
     let has_path = path.is_some_and(|url| url.path() != "/");
     let can_be_listed = |one: &CardInterface| *one != CardInterface::Grpc || !has_path;
     let of_agents = config.agent_card_interfaces.values();
     if !of_agents.chain([&config.card_interfaces]).all(|all| all.iter().any(can_be_listed)) {
-        return Err(BuildError::NoInterface);
+        return Err(ServerBuildError::NoInterface);
     }
     let limits = &config.limits;
     for (name, value, least) in [
@@ -188,15 +188,15 @@ fn check(config: &Config) -> Result<(), BuildError> {
         ("limits.requests_per_connection", limits.requests_per_connection as usize, 1),
     ] {
         if value < least {
-            return Err(BuildError::Limit(name, least));
+            return Err(ServerBuildError::Limit(name, least));
         }
     }
     Ok(())
 }
 
 /// A public URL without its final slash, its origin and its authority.
-fn public_url(url: &str) -> Result<(String, String, Authority), BuildError> {
-    let refused = || BuildError::PublicUrl(url.to_owned());
+fn public_url(url: &str) -> Result<(String, String, Authority), ServerBuildError> {
+    let refused = || ServerBuildError::PublicUrl(url.to_owned());
     let uri = url.parse::<Uri>().map_err(|_| refused())?;
     let (Some(scheme @ ("http" | "https")), Some(authority), None) =
         (uri.scheme_str(), uri.authority(), uri.query())

@@ -47,7 +47,7 @@ pub(crate) fn build(
             push_notifications: Some(false),
             extended_agent_card: Some(false),
             extensions: profile.extensions.iter().map(extension).collect(),
-            // Every transition is in the log, and who subscribes gets them all.
+            // The log has every transition, and a subscriber gets them all.
             state_transition_history: Some(true),
         },
         security_requirements: requirements.collect(),
@@ -169,7 +169,7 @@ pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile, base: &str) -> 
     response
 }
 
-/// Whether the caller has this very card. A tag counts for more than a date.
+/// True if the caller has this card already. HTTP prefers the tag over the date.
 fn is_current(parts: &Parts, tag: &str, date: &HeaderValue) -> bool {
     let tags = parts.headers.get_all(header::IF_NONE_MATCH);
     let mut tags = tags.iter().filter_map(|value| value.to_str().ok()).peekable();
@@ -181,7 +181,7 @@ fn is_current(parts: &Parts, tag: &str, date: &HeaderValue) -> bool {
         .any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
 }
 
-/// A moment as HTTP writes it, such as `Sun, 15 Nov 2026 20:22:00 GMT`.
+/// A time in the format of HTTP, such as `Sun, 15 Nov 2026 20:22:00 GMT`.
 pub(crate) fn http_date(moment: Timestamp) -> HeaderValue {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =

@@ -5,63 +5,63 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use herald_engine::Scopes;
 use herald_protocol::{AgentName, MissingVersion, TenantId, Version, card::AgentProvider};
 
-/// How a server behaves.
+/// The configuration of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The address callers know the server by, such as `https://agents.example.com`. Without it,
-    /// cards say what the request's Host header says.
+    /// The URL by which callers reach the server, such as `https://agents.example.com`. Without it,
+    /// cards use the Host header of the request.
     pub public_url: Option<String>,
-    /// Host names to answer to, beside that of `public_url` and those of loopback. `*` is any. On a
+    /// Host names that requests may name, beside that of `public_url` and those of loopback. `*` is any. On a
     /// loopback listener every other name is refused; elsewhere only if this list is not empty.
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may call the server, such as `https://console.example.com`. Pages
-    /// of the server's own origin always may, and no others.
+    /// of the server's own origin are always allowed.
     pub allowed_origins: Vec<String>,
-    /// What a 1.0 method without a version means.
+    /// The policy for a 1.0 method without a version.
     pub missing_version: MissingVersion,
     /// Versions before 1.0 that are not served.
     pub switched_off: Vec<SwitchedOff>,
-    /// Whether gRPC clients may ask which services and messages there are.
+    /// True if the gRPC reflection service is on.
     pub grpc_reflection: bool,
-    /// The bearer tokens that are taken. None means that no credentials are needed.
+    /// The accepted bearer tokens. If there are none, no credentials are needed.
     pub tokens: Vec<Token>,
-    /// Whether to serve without credentials beyond loopback.
+    /// True if the server may listen beyond loopback without credentials.
     pub open_to_network: bool,
-    /// Who may read `/metrics`.
+    /// The access to `/metrics`.
     pub metrics: MetricsAccess,
-    /// Who runs the agents, for their cards.
+    /// The provider in the cards of the agents.
     pub provider: Option<AgentProvider>,
-    /// Where to read more about the agents, for their cards.
+    /// The documentation URL in the cards of the agents.
     pub documentation_url: Option<String>,
-    /// The agents' own version, for their cards.
+    /// The version of the agents in their cards.
     pub agent_version: String,
     /// The interfaces that cards list, the preferred one first. The port serves every binding, listed or not.
     ///
-    /// By default JSON-RPC and REST: some clients refuse a whole card because of an address that is
-    /// no http URL, and those of gRPC and WebSocket are none.
+    /// By default JSON-RPC and REST: some clients refuse a card with any URL that is not http or https,
+    /// such as those of gRPC and WebSocket.
     pub card_interfaces: Vec<CardInterface>,
-    /// The same for single agents, in place of `card_interfaces`.
+    /// Interfaces in the cards of single agents, in place of `card_interfaces`.
     pub agent_card_interfaces: BTreeMap<AgentName, Vec<CardInterface>>,
-    /// How long a card may be cached.
+    /// The `max-age` of a card.
     pub card_max_age: Duration,
-    /// How much is taken.
+    /// Limits of sizes and numbers.
     pub limits: Limits,
-    /// How long is waited.
+    /// Timeouts.
     pub timeouts: Timeouts,
 }
 
-/// How much the server takes.
+/// Limits of sizes and numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a request body, of a message on a WebSocket, and of a line of standard input.
     pub body: usize,
-    /// Bytes of all messages on WebSockets that are on their way in. Bodies over HTTP are counted by
-    /// the engine.
+    /// Bytes of all WebSocket messages that are being received. Bodies over HTTP count against the
+    /// budget of the engine.
     pub bodies: usize,
-    /// Bytes of large responses that are on their way out.
+    /// Bytes of all large responses that are being sent.
     pub responses: usize,
-    /// Bytes of a request's line and headers over HTTP/1; at least 8 KiB. It also bounds what is
-    /// held for a reader that does not keep up.
+    /// Bytes of the request line and the headers over HTTP/1; at least 8 KiB. It also limits the buffer of
+    /// a connection whose peer reads slowly.
     pub head: usize,
     /// Open streams per caller.
     pub streams_per_caller: usize,
@@ -73,7 +73,7 @@ pub struct Limits {
     pub requests_per_connection: u32,
 }
 
-/// How long the server waits.
+/// Timeouts of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
     /// For the first request of a connection, and from the first byte of a request to the end of
@@ -83,22 +83,22 @@ pub struct Timeouts {
     pub body: Duration,
     /// For the next request on a connection, and for the next call on a WebSocket.
     pub idle: Duration,
-    /// For a peer to take any of what is sent to it.
+    /// For a peer to read any of the bytes that are sent to it.
     pub stall: Duration,
-    /// Between two signs of life on a stream, and between two pings on a WebSocket.
+    /// Between two keep-alives on a stream, and between two pings on a WebSocket.
     pub keep_alive: Duration,
-    /// Between two pings on HTTP/2, and for each answer.
+    /// Between two pings on HTTP/2, and for each pong.
     pub ping: Duration,
-    /// From the signal to stop until connections are cut.
+    /// From the signal to stop until open connections are closed by force.
     pub stop: Duration,
 }
 
 /// A version that is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwitchedOff {
-    /// By which agent; `None` is all of them.
+    /// The agent; `None` is every agent.
     pub agent: Option<AgentName>,
-    /// Which.
+    /// The version.
     pub version: Version,
 }
 
@@ -109,39 +109,39 @@ pub enum CardInterface {
     JsonRpc,
     /// HTTP+JSON, also known as REST.
     Rest,
-    /// gRPC. Not listed behind a public URL with a path, where its calls would not be found.
+    /// gRPC. Not listed behind a public URL with a path, because gRPC has fixed paths.
     Grpc,
     /// JSON-RPC over a WebSocket, a custom binding of A2A 1.0.
     WebSocket,
 }
 
-/// Who may read `/metrics`.
+/// Access to `/metrics`.
 #[derive(Clone, Default)]
 pub enum MetricsAccess {
     /// Everybody, on a loopback listener of a server that needs no credentials; else nobody.
     #[default]
     Loopback,
-    /// Whoever presents this bearer token, which opens nothing else.
+    /// Callers with this bearer token, which is valid for `/metrics` alone.
     Token(String),
     /// Everybody.
     Everybody,
 }
 
-/// A bearer token and whom it stands for.
+/// A bearer token and its caller.
 #[derive(Clone)]
 pub struct Token {
-    /// The secret itself.
+    /// The secret.
     pub secret: String,
-    /// Whose data it opens.
+    /// The tenant of the caller.
     pub tenant: TenantId,
-    /// Who presents it.
+    /// The principal of the caller.
     pub principal: String,
-    /// What it allows.
+    /// The scopes of the caller.
     pub scopes: Scopes,
 }
 
 impl Config {
-    /// The versions that an agent speaks, newest first.
+    /// The versions that are on for an agent, newest first.
     pub fn versions(&self, agent: &AgentName) -> Vec<Version> {
         let of_agent = |off: &&SwitchedOff| off.agent.as_ref().is_none_or(|one| one == agent);
         let off: Vec<_> =

@@ -15,6 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use herald_protocol::locks::lock;
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::{
@@ -39,132 +40,133 @@ use crate::{
     h2_stall::{self, StallTimer},
     server::Server,
     socket::{self, ConnectionState, Socket, Wait},
-    tls::Stream,
+    tls::ServerStream,
 };
 
-/// How HTTP/2 begins, and no request of HTTP/1 does.
+/// The first bytes of HTTP/2, which no request of HTTP/1 has.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How long a peer that sent a part of it is left alone, at most, before the rest is looked for.
+/// The longest pause between two checks for the rest of the preface.
 const PREFACE_PAUSE: Duration = Duration::from_millis(200);
 /// Bytes a peer may send on one HTTP/2 request, and on all of a connection, before it must wait.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Bytes held for one HTTP/2 response that its peer does not take.
+/// Buffer of one HTTP/2 response whose peer does not read.
 const SEND_BUFFER: usize = 16 << 10;
 /// Bytes of headers, uncompressed, on HTTP/2.
 const HEADER_LIST: u32 = 64 << 10;
-/// Requests a peer may have reset before we hang up: a flood of those costs it nothing.
-const RESETS: usize = 20;
+/// Reset requests of a peer before the connection is closed: resets cost the peer nothing.
+const MAX_RESETS: usize = 20;
 
-/// Makes connections of sockets.
+/// The connections of a listener.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    shared: Arc<Shared>,
+    shared: Arc<ListenerState>,
     tasks: TaskTracker,
 }
 
-/// What all connections of a listener have in common.
+/// The state that all connections of a listener share.
 #[derive(Debug)]
-struct Shared {
+struct ListenerState {
     server: Server,
-    /// Where the listener is bound.
+    /// The address of the listener.
     bound: IpAddr,
     /// Connections so far.
     opened: AtomicU64,
     http1: http1::Builder,
-    http2: http2::Builder<Tracked>,
-    /// Fires when connections are to finish what they are at.
+    http2: http2::Builder<TrackedExecutor>,
+    /// Fires when connections should finish their requests and close.
     finish: CancellationToken,
-    /// Fires when they are to end at once.
-    cut: CancellationToken,
+    /// Fires when connections must close at once.
+    abort: CancellationToken,
 }
 
-/// Runs HTTP/2 requests where the end of the server waits for them.
+/// Executor of HTTP/2 requests, which the shutdown waits for.
 #[derive(Debug, Clone)]
-struct Tracked {
+struct TrackedExecutor {
     tasks: TaskTracker,
-    cut: CancellationToken,
+    abort: CancellationToken,
     /// The longest time in which a peer may read nothing of a response.
     stall_timeout: Duration,
 }
 
-impl<F> Executor<F> for Tracked
+impl<F> Executor<F> for TrackedExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send,
 {
     fn execute(&self, future: F) {
-        let (cut, stall_timeout) = (self.cut.clone(), self.stall_timeout);
+        let (abort, stall_timeout) = (self.abort.clone(), self.stall_timeout);
         let request = Box::pin(h2_stall::run(future, stall_timeout));
-        self.tasks.spawn(cut.run_until_cancelled_owned(request));
+        self.tasks.spawn(abort.run_until_cancelled_owned(request));
     }
 }
 
 impl Connections {
     pub(crate) fn new(server: Server, bound: IpAddr) -> Self {
-        let (tasks, cut) = (TaskTracker::new(), CancellationToken::new());
+        let (tasks, abort) = (TaskTracker::new(), CancellationToken::new());
         let config = &server.shared.config;
         let stall_timeout = config.timeouts.stall;
-        let tracked = Tracked { tasks: tasks.clone(), cut: cut.clone(), stall_timeout };
+        let executor =
+            TrackedExecutor { tasks: tasks.clone(), abort: abort.clone(), stall_timeout };
         let http1 = http1(&config.limits);
-        let http2 = http2(&config.limits, &config.timeouts, tracked);
+        let http2 = http2(&config.limits, &config.timeouts, executor);
         let (finish, opened) = (CancellationToken::new(), AtomicU64::new(0));
-        let shared = Shared { server, bound, opened, http1, http2, finish, cut };
+        let shared = ListenerState { server, bound, opened, http1, http2, finish, abort };
         Self { shared: Arc::new(shared), tasks }
     }
 
-    /// Serves one socket in the background. `kept` is dropped when it closes.
-    pub(crate) fn open(&self, stream: TcpStream, kept: impl Send + 'static) {
+    /// Serves one socket in the background. The permits are dropped when it closes.
+    pub(crate) fn open(&self, stream: TcpStream, permits: impl Send + 'static) {
         socket::prepare(&stream, self.shared.timeouts().stall);
         let (shared, accepted) = (Arc::clone(&self.shared), Instant::now());
         self.tasks.spawn(async move {
-            let _kept = (kept, shared.server.shared.metrics.connection());
-            let begun = tokio::select! {
-                begun = timeout(shared.timeouts().head, shared.begin(stream)) => begun,
+            let _permits = (permits, shared.server.shared.metrics.connection());
+            let opened_stream = tokio::select! {
+                opened_stream = timeout(shared.timeouts().head, shared.open_stream(stream)) => opened_stream,
                 () = shared.finish.cancelled() => return,
             };
-            match begun {
+            match opened_stream {
                 Ok(Ok((stream, false))) => shared.serve_http1(stream, accepted).await,
-                // Rare, and large: not worth its room in every connection.
+                // Boxed: it is rare and large, and would enlarge every connection.
                 Ok(Ok((stream, true))) => Box::pin(shared.serve_http2(stream)).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a connection did not come about"),
+                Ok(Err(error)) => tracing::debug!(%error, "a connection could not be opened"),
                 Err(_) => {}
             }
         });
     }
 
-    /// Asks every connection to finish what it is at.
+    /// Asks every connection to finish its requests and close.
     pub(crate) fn finish(&self) {
         self.shared.finish.cancel();
         self.tasks.close();
     }
 
-    /// Waits until none is left.
+    /// Waits until all connections are closed.
     pub(crate) async fn finished(&self) {
         self.tasks.wait().await;
     }
 
-    /// How many are open, with the HTTP/2 requests under way.
+    /// The number of open connections and HTTP/2 requests in progress.
     pub(crate) fn count(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Ends every connection at once.
-    pub(crate) fn cut(&self) {
-        self.shared.cut.cancel();
+    /// Closes every connection at once.
+    pub(crate) fn abort(&self) {
+        self.shared.abort.cancel();
     }
 }
 
-/// Nobody is left to stop them, so they stop.
+/// Closes all connections, because nothing else can stop them.
 impl Drop for Connections {
     fn drop(&mut self) {
         self.shared.finish.cancel();
-        self.cut();
+        self.abort();
     }
 }
 
-/// Whether the peer begins with HTTP/2. What it sent stays unread: hyper would keep twice the
-/// buffer for a beginning that is handed to it.
+/// True if the peer begins with HTTP/2. The bytes are only peeked at: hyper keeps a second buffer for
+/// bytes that were read before.
 async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
     let mut start = [0; PREFACE.len()];
     let mut pause = Duration::from_millis(5);
@@ -179,11 +181,11 @@ async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
         if length == PREFACE.len() {
             return Ok(true);
         }
-        // Behind what is unread the end of the connection cannot be seen by reading.
+        // Unread bytes hide the end of the connection from a peek.
         if stream.ready(Interest::READABLE).await?.is_read_closed() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // Nothing tells when there is more of it, and hardly anybody sends it in pieces.
+        // A peek cannot wait for more bytes than there are. Hardly any client sends the preface in pieces.
         sleep(pause).await;
         pause = (pause * 2).min(PREFACE_PAUSE);
     }
@@ -197,52 +199,56 @@ fn http1(limits: &Limits) -> http1::Builder {
     http
 }
 
-fn http2(limits: &Limits, timeouts: &Timeouts, tracked: Tracked) -> http2::Builder<Tracked> {
-    let mut http = http2::Builder::new(tracked);
+fn http2(
+    limits: &Limits,
+    timeouts: &Timeouts,
+    executor: TrackedExecutor,
+) -> http2::Builder<TrackedExecutor> {
+    let mut http = http2::Builder::new(executor);
     http.timer(TokioTimer::new())
         .max_concurrent_streams(limits.requests_per_connection)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADER_LIST)
-        .max_pending_accept_reset_streams(RESETS)
+        .max_pending_accept_reset_streams(MAX_RESETS)
         .keep_alive_interval(timeouts.ping)
         .keep_alive_timeout(timeouts.ping);
     http
 }
 
-impl Shared {
+impl ListenerState {
     fn timeouts(&self) -> &Timeouts {
         &self.server.shared.config.timeouts
     }
 
-    /// Finds out what a connection speaks: whether it is HTTP/2.
-    async fn begin(&self, stream: TcpStream) -> io::Result<(Stream, bool)> {
+    /// Opens a connection. The flag is true for HTTP/2.
+    async fn open_stream(&self, stream: TcpStream) -> io::Result<(ServerStream, bool)> {
         if let Some(tls) = &self.server.shared.tls {
             return Box::pin(tls.accept(stream)).await;
         }
         let http2 = is_http2(&stream).await?;
-        Ok((Stream::Plain(stream), http2))
+        Ok((ServerStream::Plain(stream), http2))
     }
 
-    async fn serve_http1(&self, stream: Stream, accepted: Instant) {
+    async fn serve_http1(&self, stream: ServerStream, accepted: Instant) {
         let state = ConnectionState::new(Wait::Head, accepted);
         let (socket, service) = self.ends(stream, &state);
-        let handed = Arc::clone(&service.handed);
+        let pending = Arc::clone(&service.upgrade);
         let socket = TokioIo::new(socket);
-        self.attend(self.http1.serve_connection(socket, service).with_upgrades(), &state).await;
-        let upgrade = handed.lock().expect("nothing panics while it holds this lock").take();
+        self.run(self.http1.serve_connection(socket, service).with_upgrades(), &state).await;
+        let upgrade = lock(&pending).take();
         if let Some(upgrade) = upgrade {
             let serve = Box::pin(upgrade.serve(&self.server, &self.finish, &state));
-            self.cut.run_until_cancelled(serve).await;
+            self.abort.run_until_cancelled(serve).await;
         }
     }
 
-    async fn serve_http2(&self, stream: Stream) {
+    async fn serve_http2(&self, stream: ServerStream) {
         let state = ConnectionState::new(Wait::Request, Instant::now());
         let (socket, service) = self.ends(stream, &state);
         let socket = TokioIo::new(socket.gathering());
-        self.attend(self.http2.serve_connection(socket, service), &state).await;
+        self.run(self.http2.serve_connection(socket, service), &state).await;
     }
 
     /// The ingress of the next connection.
@@ -251,35 +257,34 @@ impl Shared {
         Ingress::Socket { bound: self.bound, connection }
     }
 
-    fn ends(&self, stream: Stream, state: &ConnectionState) -> (Socket, Requests) {
+    fn ends(&self, stream: ServerStream, state: &ConnectionState) -> (Socket, Requests) {
         let socket = Socket::new(stream, state.clone(), self.timeouts().stall);
         let (server, ingress) = (self.server.clone(), self.ingress());
-        let handed = Handed::default();
-        (socket, Requests { server, ingress, state: state.clone(), handed })
+        let upgrade = PendingUpgrade::default();
+        (socket, Requests { server, ingress, state: state.clone(), upgrade })
     }
 
-    /// Drives a connection to its end.
-    async fn attend(&self, connection: impl Connection, state: &ConnectionState) {
+    /// Runs a connection to its end.
+    async fn run(&self, connection: impl Connection, state: &ConnectionState) {
         let mut connection = pin!(connection);
         let timeouts = self.timeouts();
         let mut finishing = false;
-        // The next look is never further away than the shortest deadline that could begin
-        // meanwhile.
-        let mut look = pin!(sleep_until(Instant::now() + timeouts.head));
+        // The next check is never later than the shortest deadline that can start meanwhile.
+        let mut check = pin!(sleep_until(Instant::now() + timeouts.head));
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
-                        tracing::debug!(%error, "a connection broke off");
+                        tracing::debug!(%error, "a connection failed");
                     }
                     return;
                 }
-                () = self.cut.cancelled() => return,
+                () = self.abort.cancelled() => return,
                 () = self.finish.cancelled(), if !finishing => {
                     finishing = true;
                     connection.as_mut().finish();
                 }
-                () = look.as_mut() => {
+                () = check.as_mut() => {
                     let now = Instant::now();
                     let next = now + timeouts.head;
                     match state.deadline(timeouts) {
@@ -289,10 +294,10 @@ impl Shared {
                             }
                             finishing = true;
                             connection.as_mut().finish();
-                            look.as_mut().reset(next);
+                            check.as_mut().reset(next);
                         }
-                        Some((_, due)) => look.as_mut().reset(due.min(next)),
-                        None => look.as_mut().reset(next),
+                        Some((_, due)) => check.as_mut().reset(due.min(next)),
+                        None => check.as_mut().reset(next),
                     }
                 }
             }
@@ -300,9 +305,9 @@ impl Shared {
     }
 }
 
-/// What hyper's two kinds of connections have in common.
+/// The common part of hyper's two types of connections.
 trait Connection: Future<Output = hyper::Result<()>> {
-    /// Has it end after what it is at.
+    /// Closes it after the requests in progress.
     fn finish(self: Pin<&mut Self>);
 }
 
@@ -312,7 +317,7 @@ impl Connection for http1::UpgradeableConnection<TokioIo<Socket>, Requests> {
     }
 }
 
-impl Connection for http2::Connection<TokioIo<Socket>, Requests, Tracked> {
+impl Connection for http2::Connection<TokioIo<Socket>, Requests, TrackedExecutor> {
     fn finish(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
@@ -324,34 +329,34 @@ struct Requests {
     server: Server,
     ingress: Ingress,
     state: ConnectionState,
-    handed: Handed,
+    upgrade: PendingUpgrade,
 }
 
-/// What the connection goes on as after its last response, if it does.
-type Handed = Arc<Mutex<Option<Upgrade>>>;
+/// The upgrade of the connection after its last response.
+type PendingUpgrade = Arc<Mutex<Option<Upgrade>>>;
 
 impl Service<Request<Incoming>> for Requests {
     type Response = Response<Body>;
     type Error = Infallible;
-    // On the heap, so that a connection with a long stream does not keep room for a request.
+    // Boxed, so that a connection with a long stream does not keep the memory of a request.
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let busy = self.state.begin();
         let (server, ingress) = (self.server.clone(), self.ingress);
-        let handed = Arc::clone(&self.handed);
+        let pending = Arc::clone(&self.upgrade);
         let request = request.map(|body| Upload { body, whole: false, state: self.state.clone() });
         Box::pin(async move {
             let mut response = server.handle(request, ingress).await;
             if let Some(upgrade) = response.extensions_mut().remove::<Upgrade>() {
-                *handed.lock().expect("nothing panics while it holds this lock") = Some(upgrade);
+                *lock(&pending) = Some(upgrade);
             }
-            Ok(response.map(|body| body.keeping(busy, StallTimer::current())))
+            Ok(response.map(|body| body.with_connection(busy, StallTimer::current())))
         })
     }
 }
 
-/// The body of a request, which notes whether it was read to its end.
+/// The body of a request. It records if it was not read to its end.
 #[derive(Debug)]
 struct Upload {
     body: Incoming,

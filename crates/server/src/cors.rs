@@ -1,10 +1,10 @@
-//! CORS headers.
+//! CORS headers: the preflight response and the allowed origin.
 
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::body::Body;
 
-/// Tells a browser what it may send. Whether it may at all, the origin has decided.
+/// The response to a preflight request. The origin was checked before.
 pub(crate) fn preflight() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -19,8 +19,8 @@ pub(crate) fn preflight() -> Response<Body> {
     response
 }
 
-/// Lets a page of an allowed origin read the response.
-pub(crate) fn admit(response: &mut Response<Body>, origin: &str) {
+/// Adds the headers that let a page of an allowed origin read the response.
+pub(crate) fn allow_origin(response: &mut Response<Body>, origin: &str) {
     let headers = response.headers_mut();
     if let Ok(origin) = HeaderValue::try_from(origin) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);

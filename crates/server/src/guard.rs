@@ -1,8 +1,8 @@
 //! Request guard: checks of Host, Origin and Content-Type against DNS rebinding and cross-site requests.
 //!
-//! A web page can make its visitor's browser call a server on loopback: through a name that resolves
-//! to it (the Host header shows that), from another origin (the Origin header shows that), or with a
-//! form (whose body is never JSON).
+//! A web page can make the browser of its visitor call a server on loopback: by a name that resolves to
+//! it (seen in the Host header), from another origin (seen in the Origin header), or with a form (whose
+//! body is never JSON).
 
 use std::net::IpAddr;
 
@@ -68,7 +68,7 @@ impl Guard {
         }
     }
 
-    /// The authority the caller meant, if the server answers to it.
+    /// The authority of the request, if it is allowed.
     pub(crate) fn host(
         &self,
         parts: &Parts,
@@ -83,16 +83,15 @@ impl Guard {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, "the Host header is missing"));
         };
         let checked = (bound.to_canonical().is_loopback() || self.named) && !self.any_host;
-        if checked && !self.answers_to(authority.host(), bound) {
+        if checked && !self.allows(authority.host(), bound) {
             let host = authority.host();
-            let text =
-                format!("this server does not answer to the host {host:?}: see allowed_hosts");
+            let text = format!("the host {host:?} is not allowed: add it to allowed_hosts");
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, text));
         }
         Ok(Some(authority))
     }
 
-    fn answers_to(&self, host: &str, bound: IpAddr) -> bool {
+    fn allows(&self, host: &str, bound: IpAddr) -> bool {
         let host = without_brackets(host);
         if let Ok(address) = host.parse::<IpAddr>() {
             let address = address.to_canonical();
@@ -102,8 +101,8 @@ impl Guard {
         host == "localhost" || host.ends_with(".localhost") || self.hosts.contains(&host)
     }
 
-    /// Refuses a web page of another origin. `Some` is an origin that is allowed by name, whose
-    /// browser has to be told so.
+    /// Refuses a web page of another origin. `Some` is an origin that is allowed by name, for which CORS
+    /// headers are needed.
     pub(crate) fn origin<'a>(
         &self,
         headers: &'a HeaderMap,
@@ -112,7 +111,7 @@ impl Guard {
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let Some(origin) = origins.next() else { return Ok(None) };
         let refused = || {
-            let text = "web pages of another origin may not call this server: see allowed_origins";
+            let text = "web pages of another origin are not allowed: add theirs to allowed_origins";
             Refusal::new(StatusCode::FORBIDDEN, text)
         };
         let origin = origin.to_str().ok().filter(|_| origins.next().is_none());
@@ -126,7 +125,7 @@ impl Guard {
     }
 }
 
-/// Whether `origin`, in lower case, is the origin of pages under `authority`.
+/// True if `origin`, in lower case, is the origin of pages under `authority`.
 fn is_origin_of(origin: &str, authority: &str) -> bool {
     let (authority, default) = match origin.split_once("://") {
         Some(("http", rest)) => ((rest, authority), ":80"),
@@ -137,8 +136,8 @@ fn is_origin_of(origin: &str, authority: &str) -> bool {
     plain(authority.0) == plain(authority.1)
 }
 
-/// The authority a request names. An absolute target counts for more than the Host header, so the
-/// two must not differ; what a proxy in front saw may be either.
+/// The authority of a request. HTTP prefers an absolute target over the Host header, and a proxy in front
+/// may have used either, so the two must be equal.
 fn authority(parts: &Parts) -> Result<Option<Authority>, Refusal> {
     let bad = |text: &str| Refusal::new(StatusCode::BAD_REQUEST, text);
     let mut hosts = parts.headers.get_all(header::HOST).iter();
@@ -185,11 +184,11 @@ fn without_brackets(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// Why the body of a request cannot be JSON, by its headers.
+/// The reason why the body of a request cannot be JSON, by its headers.
 pub(crate) fn refuse_content(headers: &HeaderMap) -> Option<&'static str> {
     let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
     if encodings.any(|encoding| !is_identity(encoding)) {
-        return Some("compressed bodies are not taken; send plain JSON");
+        return Some("compressed bodies are not supported; send plain JSON");
     }
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
     let first = types.next().and_then(|kind| kind.to_str().ok());
@@ -199,9 +198,9 @@ pub(crate) fn refuse_content(headers: &HeaderMap) -> Option<&'static str> {
     }
 }
 
-/// True if a body is sent in a way that the server does not undo. HTTP has it refused with 501, and
-/// hyper looks only at whether `chunked` comes last.
-pub(crate) fn is_coded(headers: &HeaderMap) -> bool {
+/// True if the body has a transfer coding that is not supported. HTTP wants it refused with 501, and hyper
+/// checks only that `chunked` comes last.
+pub(crate) fn has_transfer_coding(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
         (None, _) => false,
@@ -210,14 +209,14 @@ pub(crate) fn is_coded(headers: &HeaderMap) -> bool {
     }
 }
 
-/// True if the content codings of a header change nothing.
+/// True if all content codings of a header are `identity`.
 fn is_identity(encodings: &HeaderValue) -> bool {
     let mut each = encodings.as_bytes().split(|byte| *byte == b',');
     each.all(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"identity"))
 }
 
 fn is_json(content_type: &str) -> bool {
-    // What nearly everybody sends.
+    // The value of nearly all clients.
     if content_type == "application/json" {
         return true;
     }

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use herald_protocol::locks::lock;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 tokio::task_local! {
@@ -42,7 +43,7 @@ impl StallTimer {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        lock(&self.0)
     }
 }
 

@@ -20,10 +20,10 @@ const CACHED_FOR: Duration = Duration::from_secs(1);
 
 /// The result of the last readiness probe.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ReadinessCache(Arc<Mutex<Option<Probe>>>);
+pub(crate) struct ReadinessCache(Arc<Mutex<Option<ProbeResult>>>);
 
 /// The time and the result of a probe.
-type Probe = (Instant, Result<(), Error>);
+type ProbeResult = (Instant, Result<(), Error>);
 
 impl ReadinessCache {
     /// Probes the engine, unless a result is cached. Concurrent callers share one probe.

@@ -3,7 +3,7 @@
 //! [`Server`] is a tower service over one [`Engine`](herald_engine::Engine): a host application can
 //! mount it, and [`Server::serve`] binds a socket. A request is checked (`guard`), matched by its path
 //! (`routes`), authenticated by its headers alone (`auth`), read within limits (`limits`) and handed
-//! to one of the bindings (`bind`), which decodes it, calls the engine and encodes the answer.
+//! to one of the bindings (`bind`), which decodes it, calls the engine and encodes the reply.
 
 pub mod auth;
 mod bind;
@@ -29,7 +29,7 @@ mod trace;
 
 pub use auth::{Authenticate, Open, Tokens};
 pub use body::Body;
-pub use builder::{BuildError, ServerBuilder};
+pub use builder::{ServerBuildError, ServerBuilder};
 pub use config::{CardInterface, Config, Limits, MetricsAccess, SwitchedOff, Timeouts, Token};
 pub use serve::ServeError;
 pub use server::Server;

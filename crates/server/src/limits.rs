@@ -12,39 +12,60 @@ use bytes::{Bytes, BytesMut};
 use herald_engine::budget::{
     self, BYTES_PER_REQUEST_BYTE, MemoryBudget, Payer, Quota, Reservation,
 };
-use herald_protocol::{Error, ErrorKind};
+use herald_protocol::{Error, ErrorKind, locks::lock};
 use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unread {
-    /// It is larger than the limit.
-    TooLarge,
-    /// It did not arrive in time.
+pub(crate) enum UnreadBody {
+    /// It is larger than the limit, in bytes.
+    TooLarge { limit: usize },
+    /// It did not arrive in time. HTTP and gRPC have a status for that, the protocol has no error.
     TooSlow,
-    /// The connection broke off.
+    /// The connection failed before the end of the body.
     Broken,
-    /// The memory budget was exhausted for as long as it may take.
+    /// The memory budget was exhausted until the timeout.
     NoMemory,
 }
 
-/// Reads a whole body and reserves the memory that it takes until it is stored. One that declares too
-/// great a length is not read at all, and one that is not small waits for its reservation before most
-/// of it is read: the peer keeps what we do not take.
+impl From<UnreadBody> for Error {
+    fn from(unread: UnreadBody) -> Self {
+        match unread {
+            UnreadBody::TooLarge { limit } => {
+                let text = format!("the body is larger than {limit} bytes");
+                Self::new(ErrorKind::TooLarge, text).with("limit", limit)
+            }
+            UnreadBody::TooSlow => {
+                Self::new(ErrorKind::InvalidRequest, "the body did not arrive in time")
+            }
+            UnreadBody::Broken => {
+                Self::new(ErrorKind::Parse, "the body ended before it was complete")
+            }
+            UnreadBody::NoMemory => {
+                let text = "the server's memory limit for requests is reached; try again later";
+                Self::new(ErrorKind::Unavailable, text)
+            }
+        }
+    }
+}
+
+/// Reads a whole body and reserves the memory for it until it is stored. A body that declares a length
+/// over the limit is not read. A body that is not small waits for its reservation before most of it is
+/// read, so that the rest stays with the peer.
 pub(crate) async fn read_body<B>(
     body: B,
     limit: usize,
     wait: Duration,
     budget: &Arc<MemoryBudget>,
     payer: impl FnOnce() -> Payer,
-) -> Result<(Bytes, Option<Reservation>), Unread>
+) -> Result<(Bytes, Option<Reservation>), UnreadBody>
 where
     B: Body<Data = Bytes>,
 {
     if body.size_hint().lower() > limit as u64 {
-        return Err(Unread::TooLarge);
+        return Err(UnreadBody::TooLarge { limit });
     }
     let mut body = pin!(body);
     let declared = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
@@ -53,24 +74,24 @@ where
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     loop {
-        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| Unread::TooSlow)?;
-        let Some(frame) = frame.transpose().map_err(|_| Unread::Broken)? else { break };
+        let frame = timeout_at(deadline, body.frame()).await.map_err(|_| UnreadBody::TooSlow)?;
+        let Some(frame) = frame.transpose().map_err(|_| UnreadBody::Broken)? else { break };
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + rest.len() + data.len() > limit {
-            return Err(Unread::TooLarge);
+            return Err(UnreadBody::TooLarge { limit });
         }
         if first.len() + rest.len() + data.len() > budget::SMALL
             && let Some(payer) = payer.take()
         {
-            // What does not say how large it is may be as large as anything.
+            // A body without a declared length may be as large as the limit.
             let size = declared.unwrap_or(limit).saturating_mul(BYTES_PER_REQUEST_BYTE);
             let begun = Instant::now();
             let reserved = timeout(wait, budget.quota(payer()).reserve(size)).await;
-            reservation = Some(reserved.map_err(|_| Unread::NoMemory)?);
-            // It is not the peer who let us wait.
+            reservation = Some(reserved.map_err(|_| UnreadBody::NoMemory)?);
+            // The wait for memory does not count against the peer.
             deadline += begun.elapsed();
         }
-        // Most bodies come in one piece, which needs no copy.
+        // Most bodies are one piece, which is not copied.
         match (first.is_empty(), rest.is_empty()) {
             (true, true) => first = data,
             (false, _) => {
@@ -87,20 +108,20 @@ where
         reservation = budget.try_reserve_small(size);
         if reservation.is_none() {
             let reserved = timeout(wait, budget.reserve_small(size)).await;
-            reservation = Some(reserved.map_err(|_| Unread::NoMemory)?);
+            reservation = Some(reserved.map_err(|_| UnreadBody::NoMemory)?);
         }
     }
     Ok((body, reservation))
 }
 
-/// A body with a reservation that lasts as long as any part of it is in memory: what is
-/// not read must not pile up without end.
+/// A response body with a reservation for as long as any part of it is in memory, so that responses that
+/// peers do not read stay within the budget.
 pub(crate) fn hold(body: Bytes, quota: impl FnOnce() -> Arc<Quota>) -> Result<Bytes, Error> {
     if body.len() <= budget::SMALL {
         return Ok(body);
     }
     let reservation = quota().try_reserve(body.len()).ok_or_else(|| {
-        let text = "too much is waiting to be read from this server; try again later";
+        let text = "the server's memory limit for responses is reached; try again later";
         Error::new(ErrorKind::Unavailable, text)
     })?;
     Ok(held(body, reservation))
@@ -120,11 +141,11 @@ pub(crate) fn held(bytes: Bytes, reservation: Reservation) -> Bytes {
     Bytes::from_owner(Held { bytes, _reservation: reservation })
 }
 
-/// What goes to a peer, in pieces that are small: the connection keeps one until it is taken.
+/// A body in small pieces, because a connection buffers a piece until the peer reads it.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     rest: Bytes,
-    /// Whether there is more than one.
+    /// True if there is more than one piece.
     many: bool,
 }
 
@@ -133,7 +154,7 @@ impl Pieces {
         Self { many: bytes.len() > budget::SMALL, rest: bytes }
     }
 
-    /// The next one. The last of many is a copy, so that all of it makes room before that is taken.
+    /// The next piece. The last of many is a copy, so that it does not keep the memory of the whole body.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         match (self.rest.len(), self.many) {
             (0, _) => None,
@@ -145,16 +166,10 @@ impl Pieces {
         }
     }
 
-    /// How many bytes are left.
+    /// The number of bytes that are left.
     pub(crate) fn len(&self) -> usize {
         self.rest.len()
     }
-}
-
-/// What a caller hears whose body does not fit in beside the others.
-pub(crate) fn no_memory() -> Error {
-    let text = "too much is being sent to this server right now; try again later";
-    Error::new(ErrorKind::Unavailable, text)
 }
 
 /// A limit of open things per key, such as streams per owner.
@@ -178,7 +193,7 @@ impl<K: Hash + Eq + Clone> KeyedLimit<K> {
 
     /// A permit, unless the key has as many as the limit.
     pub(crate) fn try_acquire(&self, key: K) -> Option<KeyedPermit<K>> {
-        let mut open = self.open.lock().expect("nothing panics while it holds this lock");
+        let mut open = lock(&self.open);
         let count = open.entry(key.clone()).or_default();
         if *count >= self.limit {
             return None;
@@ -189,13 +204,13 @@ impl<K: Hash + Eq + Clone> KeyedLimit<K> {
 
     /// The number of permits that are held, of all keys.
     pub(crate) fn count(&self) -> usize {
-        self.open.lock().expect("nothing panics while it holds this lock").values().sum()
+        lock(&self.open).values().sum()
     }
 }
 
 impl<K: Hash + Eq> Drop for KeyedPermit<K> {
     fn drop(&mut self) {
-        let mut open = self.open.lock().expect("nothing panics while it holds this lock");
+        let mut open = lock(&self.open);
         if let Some(count) = open.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {
@@ -242,7 +257,7 @@ mod tests {
     }
 
     /// Reads a body in a budget of 1 MiB.
-    async fn read<B: Body<Data = Bytes>>(body: B, limit: usize) -> Result<Bytes, Unread> {
+    async fn read<B: Body<Data = Bytes>>(body: B, limit: usize) -> Result<Bytes, UnreadBody> {
         let budget = MemoryBudget::with_small_pool(1 << 20, 1);
         let read = read_body(body, limit, SECOND, &budget, || Payer::Connection(1)).await;
         read.map(|(body, _)| body)
@@ -253,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn a_declared_length_over_the_limit_is_refused_unread() {
         let body = Full::new(Bytes::from_static(b"12345"));
-        assert_eq!(read(body.clone(), 4).await.unwrap_err(), Unread::TooLarge);
+        assert_eq!(read(body.clone(), 4).await.unwrap_err(), UnreadBody::TooLarge { limit: 4 });
         assert_eq!(read(body, 5).await.unwrap(), "12345");
     }
 
@@ -270,7 +285,7 @@ mod tests {
                 std::task::Poll::Pending
             }
         }
-        assert_eq!(read(Silent, 5).await.unwrap_err(), Unread::TooSlow);
+        assert_eq!(read(Silent, 5).await.unwrap_err(), UnreadBody::TooSlow);
     }
 
     #[tokio::test(start_paused = true)]
@@ -284,15 +299,19 @@ mod tests {
         assert_eq!(first.len(), 230 << 10);
         assert_eq!(
             read(200 << 10).await.unwrap_err(),
-            Unread::NoMemory,
-            "it is us who took too long"
+            UnreadBody::NoMemory,
+            "the server was too slow, not the peer"
         );
         // An eighth of the budget is for small bodies: four of 8 KiB, and each counts four times.
         let mut small = Vec::new();
         for _ in 0..4 {
             small.push(read(budget::SMALL).await.unwrap());
         }
-        assert_eq!(read(budget::SMALL).await.unwrap_err(), Unread::NoMemory, "small ones count");
+        assert_eq!(
+            read(budget::SMALL).await.unwrap_err(),
+            UnreadBody::NoMemory,
+            "small ones count"
+        );
         drop((small, large));
         assert!(read(200 << 10).await.is_ok());
         assert!(read(budget::SMALL).await.is_ok());
@@ -307,7 +326,7 @@ mod tests {
         let joined = read(pieces(&["ab", "c", "", "de"]), 5).await;
         assert_eq!(joined.unwrap(), "abcde");
         let refused = read(pieces(&["ab", "c", "def"]), 5).await;
-        assert_eq!(refused.unwrap_err(), Unread::TooLarge);
+        assert_eq!(refused.unwrap_err(), UnreadBody::TooLarge { limit: 5 });
         assert_eq!(read(pieces(&[]), 5).await.unwrap(), "");
     }
 

@@ -3,14 +3,14 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use herald_engine::metrics::{Counter, Histogram, LATENCY, Text};
-use herald_protocol::{AgentName, Error, Operation, Timestamp, Version};
+use herald_protocol::{AgentName, Error, Operation, Timestamp, Version, locks};
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 
 use crate::{
@@ -44,14 +44,14 @@ pub(crate) struct Metrics {
 /// The calls of one agent.
 #[derive(Debug, Default)]
 struct Calls {
-    counts: Box<[[[[Counter; Ended::ALL.len()]; BINDINGS]; VERSIONS]; OPERATIONS]>,
-    /// The day of the server's life on which the use of each version was last logged, plus one.
-    told: [AtomicU64; VERSIONS],
+    counts: Box<[[[[Counter; CallOutcome::ALL.len()]; BINDINGS]; VERSIONS]; OPERATIONS]>,
+    /// The day on which the use of each version was last logged, counted from one at the start.
+    logged_on: [AtomicU64; VERSIONS],
 }
 
-/// One call that was answered.
+/// A call with its labels and its duration.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call<'a> {
+pub(crate) struct AnsweredCall<'a> {
     pub(crate) agent: &'a AgentName,
     pub(crate) operation: Operation,
     pub(crate) version: Version,
@@ -59,15 +59,15 @@ pub(crate) struct Call<'a> {
     pub(crate) took: Duration,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy)]
-enum Ended {
+enum CallOutcome {
     Ok,
     Refused,
     Failed,
 }
 
-impl Ended {
+impl CallOutcome {
     const ALL: [Self; 3] = [Self::Ok, Self::Refused, Self::Failed];
 
     const fn name(self) -> &'static str {
@@ -78,7 +78,7 @@ impl Ended {
         }
     }
 
-    /// What the caller could have avoided is a refusal, everything else a failure.
+    /// An error of the caller is a refusal, every other error a failure.
     fn of(error: Option<&Error>) -> Self {
         match error.map(|error| error.kind.codes().http) {
             None => Self::Ok,
@@ -99,7 +99,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a connection as open until what it returns is dropped.
+    /// Counts a connection as open until the returned handle is dropped.
     pub(crate) fn connection(&self) -> Arc<()> {
         Arc::clone(&self.connections)
     }
@@ -110,14 +110,14 @@ impl Metrics {
         }
     }
 
-    /// Counts a call. Returns whether it is the first of the day in an old version of its agent.
-    pub(crate) fn called(&self, call: &Call<'_>, error: Option<&Error>) -> bool {
+    /// Counts a call. Returns true for the first call of the day in an old version of its agent.
+    pub(crate) fn called(&self, call: &AnsweredCall<'_>, error: Option<&Error>) -> bool {
         self.seconds[call.operation as usize].took(call.took);
         let version = Version::SPOKEN.iter().position(|known| *known == call.version);
         let Some(version) = version else { return false };
         let calls = self.calls(call.agent);
-        let ended = Ended::of(error);
-        calls.counts[call.operation as usize][version][call.binding as usize][ended as usize]
+        let outcome = CallOutcome::of(error);
+        calls.counts[call.operation as usize][version][call.binding as usize][outcome as usize]
             .count();
         if call.version == Version::V1_0 {
             return false;
@@ -125,15 +125,15 @@ impl Metrics {
         let now = herald_engine::Clock::system().now().as_millis();
         let day = now.saturating_sub(self.started.as_millis()) / (24 * 60 * 60 * 1000);
         let day = u64::try_from(day).unwrap_or_default() + 1;
-        calls.told[version].load(Ordering::Relaxed) < day
-            && calls.told[version].fetch_max(day, Ordering::Relaxed) < day
+        calls.logged_on[version].load(Ordering::Relaxed) < day
+            && calls.logged_on[version].fetch_max(day, Ordering::Relaxed) < day
     }
 
     /// The counters of an agent. Only registered agents are called, so the number of series is bounded.
     fn calls(&self, agent: &AgentName) -> Arc<Calls> {
-        let known = self.agents.read().unwrap_or_else(PoisonError::into_inner).get(agent).cloned();
+        let known = locks::read(&self.agents).get(agent).cloned();
         known.unwrap_or_else(|| {
-            let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+            let mut agents = locks::write(&self.agents);
             Arc::clone(agents.entry(agent.clone()).or_default())
         })
     }
@@ -141,7 +141,7 @@ impl Metrics {
     fn write(&self, shared: &Shared, text: &mut Text) {
         let name = "herald_calls_total";
         text.metric(name, "counter", "Calls by agent, operation, version, binding and outcome.");
-        let known = self.agents.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = locks::read(&self.agents).clone();
         let mut agents: Vec<_> = known.iter().collect();
         agents.sort_by_key(|(agent, _)| *agent);
         for (agent, calls) in agents {
@@ -172,7 +172,7 @@ impl Calls {
         for (operation, versions) in Operation::ALL.iter().zip(&*self.counts) {
             for (version, bindings) in Version::SPOKEN.iter().zip(versions) {
                 for (binding, counts) in Binding::ALL.iter().zip(bindings) {
-                    for (ended, count) in Ended::ALL.iter().zip(counts) {
+                    for (outcome, count) in CallOutcome::ALL.iter().zip(counts) {
                         if count.get() == 0 {
                             continue;
                         }
@@ -182,7 +182,7 @@ impl Calls {
                             ("operation", operation.name()),
                             ("version", version.as_str()),
                             ("binding", binding.name()),
-                            ("outcome", ended.name()),
+                            ("outcome", outcome.name()),
                         ];
                         text.value(name, &labels, count.get());
                     }
@@ -209,11 +209,11 @@ fn refused(shared: &Shared, parts: &Parts, ingress: Ingress) -> Option<Response<
         MetricsAccess::Everybody => None,
         MetricsAccess::Token(token) => {
             let given = bearer(&parts.headers).map(blake3::hash);
-            // Comparing these hashes takes the same time whatever they are.
+            // Hashes of this crate are compared in constant time.
             if given == Some(blake3::hash(token.as_bytes())) {
                 return None;
             }
-            let text = "metrics need their own token: Authorization: Bearer …";
+            let text = "metrics have a token of their own: send Authorization: Bearer TOKEN";
             let mut response = Refusal::new(StatusCode::UNAUTHORIZED, text).into_response();
             let challenge = HeaderValue::from_static(r#"Bearer realm="herald metrics""#);
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
@@ -224,19 +224,19 @@ fn refused(shared: &Shared, parts: &Parts, ingress: Ingress) -> Option<Response<
                 Ingress::Socket { bound, .. } => bound.to_canonical().is_loopback(),
                 Ingress::InProcess => true,
             };
-            // Behind a proxy everybody comes from loopback, and where there are tokens there may be
-            // a proxy.
+            // Behind a proxy all requests come from loopback, and a server with tokens may be behind
+            // one.
             if near && shared.auth.schemes().is_empty() {
                 return None;
             }
-            let text = "metrics are read on loopback, where no credentials are configured: \
-                        set token or open under [metrics]";
+            let text = "permission denied: without a token, metrics are served on loopback only, and \
+                        only if no credentials are configured; set token or open under [metrics]";
             Some(Refusal::new(StatusCode::FORBIDDEN, text).into_response())
         }
     }
 }
 
-/// What the system knows about this process, where it has `/proc`.
+/// Metrics of the process, on systems with `/proc`.
 fn process(started: Timestamp, text: &mut Text) {
     let started = started.as_millis() as f64 / 1000.0;
     let help = "Start of the process, in seconds since 1970.";
@@ -257,7 +257,7 @@ fn process(started: Timestamp, text: &mut Text) {
 
 /// User and system time, which `/proc` gives in hundredths of a second on every Linux.
 fn cpu_seconds(stat: &str) -> Option<f64> {
-    // The name of the program, in brackets, may hold spaces and brackets.
+    // The name of the program, in brackets, may contain spaces and brackets.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;

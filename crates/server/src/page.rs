@@ -27,7 +27,7 @@ pub(crate) fn answer(
          <meta name=\"viewport\" content=\"width=device-width\"><title>{name}</title>\
          <style>{STYLE}</style><h1>{name}</h1><p>{about}</p>\
          <p>This is an A2A agent. Its card: <a href=\"{card}\">{card}</a></p>\
-         <p>Say something to it:</p><pre>{curl}</pre>"
+         <p>Send it a message:</p><pre>{curl}</pre>"
     );
     if !others.is_empty() {
         html.push_str("<h2>Agents</h2><ul>");

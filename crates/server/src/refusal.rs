@@ -13,7 +13,7 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// The value of the `Allow` header.
     pub(crate) allow: Option<&'static str>,
-    /// What it is in the protocol's terms, where there are any.
+    /// The error of the protocol, if there is one for it.
     kind: Option<ErrorKind>,
 }
 
@@ -28,18 +28,18 @@ impl Refusal {
     }
 
     pub(crate) fn method(allow: &'static str) -> Self {
-        let message = format!("this path takes {allow}");
+        let message = format!("method not allowed; this path allows {allow}");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
     }
 
-    /// The same shape as a REST error, with a reason where the protocol has one.
+    /// A response in the format of a REST error, with a reason if the protocol has one.
     pub(crate) fn into_response(self) -> Response<Body> {
         #[derive(Serialize)]
-        struct Document<'a> {
-            error: Status<'a>,
+        struct RefusalDocument<'a> {
+            error: RefusalStatus<'a>,
         }
         #[derive(Serialize)]
-        struct Status<'a> {
+        struct RefusalStatus<'a> {
             code: u16,
             status: &'static str,
             message: &'a str,
@@ -47,13 +47,14 @@ impl Refusal {
             details: Option<Details<'a>>,
         }
         let known = self.kind.map(|kind| Error::new(kind, &self.message));
-        let error = Status {
+        let error = RefusalStatus {
             code: self.status.as_u16(),
             status: name(self.status),
             message: &self.message,
             details: known.as_ref().map(Details),
         };
-        let body = serde_json::to_vec(&Document { error }).expect("a refusal has only string keys");
+        let body =
+            serde_json::to_vec(&RefusalDocument { error }).expect("a refusal has only string keys");
         let mut response = Response::new(Body::whole(body));
         *response.status_mut() = self.status;
         let json = HeaderValue::from_static("application/json");
@@ -65,7 +66,7 @@ impl Refusal {
     }
 }
 
-/// The name `google.rpc.Code` has for a status.
+/// The name of a status in `google.rpc.Code`.
 fn name(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "NOT_FOUND",

@@ -1,6 +1,6 @@
 //! Route table: from a path to its endpoint. Fixed paths come first, the paths of tenants last.
 
-use herald_protocol::dialect::Entry;
+use herald_protocol::dialect::EntryPoint;
 
 /// The match of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,16 +8,16 @@ pub(crate) struct RouteMatch<'a> {
     /// The agent whose own endpoints these are; `None` at the root.
     pub(crate) agent: Option<&'a str>,
     /// The endpoint.
-    pub(crate) target: Target<'a>,
+    pub(crate) target: RouteTarget<'a>,
 }
 
 /// The endpoints of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target<'a> {
+pub(crate) enum RouteTarget<'a> {
     /// The page for people, and JSON-RPC for programs.
     Root,
     /// JSON-RPC.
-    JsonRpc(Entry),
+    JsonRpc(EntryPoint),
     /// JSON-RPC both ways, over WebSocket.
     Socket,
     /// The feed of all events of the caller's tasks.
@@ -70,35 +70,35 @@ pub(crate) fn find(path: &str) -> Option<RouteMatch<'_>> {
         return Some(RouteMatch { agent: Some(agent), target: below(path)? });
     }
     let target = match path {
-        "/healthz" => Target::Live,
-        "/readyz" => Target::Ready,
-        "/metrics" => Target::Metrics,
+        "/healthz" => RouteTarget::Live,
+        "/readyz" => RouteTarget::Ready,
+        "/metrics" => RouteTarget::Metrics,
         _ => below(path)?,
     };
     Some(RouteMatch { agent: None, target })
 }
 
 /// Matches a path below the root or below an agent.
-fn below(path: &str) -> Option<Target<'_>> {
+fn below(path: &str) -> Option<RouteTarget<'_>> {
     let target = match path {
-        "/" => Target::Root,
+        "/" => RouteTarget::Root,
         "/a2a" | "/a2a/" | "/a2a/jsonrpc" | "/a2a/jsonrpc/" | "/v1/a2a" | "/v1/a2a/" => {
-            Target::JsonRpc(Entry::Main)
+            RouteTarget::JsonRpc(EntryPoint::Main)
         }
-        "/rpc" | "/rpc/" => Target::JsonRpc(Entry::V01),
+        "/rpc" | "/rpc/" => RouteTarget::JsonRpc(EntryPoint::V01),
         "/.well-known/agent-card.json" | "/.well-known/agent.json" | "/agent-card.json" => {
-            Target::Card
+            RouteTarget::Card
         }
-        "/ws" | "/ws/" => Target::Socket,
-        "/events" | "/events/" => Target::Events,
+        "/ws" | "/ws/" => RouteTarget::Socket,
+        "/events" | "/events/" => RouteTarget::Events,
         _ => match path.strip_prefix("/a2a/rest").filter(|rest| rest.starts_with('/')) {
-            Some(rest) => Target::Rest(Mount::Shared, rest),
+            Some(rest) => RouteTarget::Rest(Mount::Shared, rest),
             None => {
                 let first = path.strip_prefix('/')?.split('/').next().unwrap_or_default();
                 if RESERVED.contains(&first) {
                     return None;
                 }
-                Target::Rest(Mount::Root, path)
+                RouteTarget::Rest(Mount::Root, path)
             }
         },
     };
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(path: &str, agent: Option<&str>, target: Option<Target<'_>>) {
+    fn check(path: &str, agent: Option<&str>, target: Option<RouteTarget<'_>>) {
         assert_eq!(find(path), target.map(|target| RouteMatch { agent, target }), "{path}");
     }
 
@@ -118,35 +118,43 @@ mod tests {
     fn fixed_paths_win_and_every_agent_has_them_too() {
         for prefix in ["", "/agents/echo"] {
             let agent = (!prefix.is_empty()).then_some("echo");
-            check(&format!("{prefix}/"), agent, Some(Target::Root));
+            check(&format!("{prefix}/"), agent, Some(RouteTarget::Root));
             for path in ["/a2a", "/a2a/", "/a2a/jsonrpc", "/a2a/jsonrpc/", "/v1/a2a"] {
-                check(&format!("{prefix}{path}"), agent, Some(Target::JsonRpc(Entry::Main)));
+                check(
+                    &format!("{prefix}{path}"),
+                    agent,
+                    Some(RouteTarget::JsonRpc(EntryPoint::Main)),
+                );
             }
             for path in ["/rpc", "/rpc/"] {
-                check(&format!("{prefix}{path}"), agent, Some(Target::JsonRpc(Entry::V01)));
+                check(
+                    &format!("{prefix}{path}"),
+                    agent,
+                    Some(RouteTarget::JsonRpc(EntryPoint::V01)),
+                );
             }
             for path in
                 ["/.well-known/agent-card.json", "/.well-known/agent.json", "/agent-card.json"]
             {
-                check(&format!("{prefix}{path}"), agent, Some(Target::Card));
+                check(&format!("{prefix}{path}"), agent, Some(RouteTarget::Card));
             }
-            check(&format!("{prefix}/ws"), agent, Some(Target::Socket));
-            check(&format!("{prefix}/events"), agent, Some(Target::Events));
+            check(&format!("{prefix}/ws"), agent, Some(RouteTarget::Socket));
+            check(&format!("{prefix}/events"), agent, Some(RouteTarget::Events));
             check(
                 &format!("{prefix}/a2a/rest/v1/message:send"),
                 agent,
-                Some(Target::Rest(Mount::Shared, "/v1/message:send")),
+                Some(RouteTarget::Rest(Mount::Shared, "/v1/message:send")),
             );
             check(
                 &format!("{prefix}/acme/tasks/7"),
                 agent,
-                Some(Target::Rest(Mount::Root, "/acme/tasks/7")),
+                Some(RouteTarget::Rest(Mount::Root, "/acme/tasks/7")),
             );
         }
-        check("/agents/echo", Some("echo"), Some(Target::Root));
-        check("/healthz", None, Some(Target::Live));
-        check("/readyz", None, Some(Target::Ready));
-        check("/metrics", None, Some(Target::Metrics));
+        check("/agents/echo", Some("echo"), Some(RouteTarget::Root));
+        check("/healthz", None, Some(RouteTarget::Live));
+        check("/readyz", None, Some(RouteTarget::Ready));
+        check("/metrics", None, Some(RouteTarget::Metrics));
     }
 
     #[test]

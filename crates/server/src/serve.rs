@@ -17,34 +17,34 @@ use tokio::{
 
 use crate::{connection::Connections, limits::KeyedLimit, server::Server};
 
-/// How long to wait after a failed accept, at first and at most: a server without file descriptors
-/// must not spin until one is free.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(640);
+/// The first and the longest pause after a failed accept: a server without free file descriptors must
+/// not spin.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(640);
 
-/// Why a server did not serve.
+/// Errors of [`Server::serve`].
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The listener has no address.
     #[error("the listener has no address: {0}")]
     Listener(#[source] io::Error),
-    /// Anybody on the network could use the agents.
+    /// The listener is reachable from the network, and no credentials are required.
     #[error(
         "{0} is reachable from the network and no credentials are required: configure tokens, \
          bind to loopback, or set open_to_network"
     )]
     Open(SocketAddr),
-    /// What an earlier run left behind could not be taken up.
-    #[error("the engine could not take up its work: {0}")]
+    /// The engine could not start its work.
+    #[error("the engine could not start: {0}")]
     Engine(herald_protocol::Error),
 }
 
 impl Server {
     /// Serves `listener` until `stop` resolves.
     ///
-    /// It has the engine take up its work first. On `stop` the server is no longer ready, accepts
-    /// nothing more, has the engine end every stream so that it can be resumed, and lets requests
-    /// finish; what is left after the stop timeout is cut off. It returns once nothing is left.
+    /// The engine starts its work first. On `stop` the server is no longer ready and accepts no
+    /// connections, the engine ends every stream so that it can be resumed, and requests finish.
+    /// Connections that are left after the stop timeout are aborted. It returns when none is left.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -57,7 +57,7 @@ impl Server {
         }
         let engine = self.shared.engine.clone();
         engine.start_work().await.map_err(ServeError::Engine)?;
-        let patience = self.shared.config.timeouts.stop;
+        let stop_timeout = self.shared.config.timeouts.stop;
         let connections = Connections::new(self.clone(), bound.ip());
         {
             let mut stop = pin!(stop);
@@ -67,15 +67,18 @@ impl Server {
                 never = accept.as_mut() => match never {},
             }
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + stop_timeout;
         drop(listener);
         tracing::info!(connections = connections.count(), "stopping");
         connections.finish();
-        // Ending the streams is the engine's part: no connection with one finishes before.
-        let ((), ()) = tokio::join!(engine.drain(patience), async {
+        // At the same time: a connection with a stream finishes when the engine ends the stream.
+        let ((), ()) = tokio::join!(engine.drain(stop_timeout), async {
             if timeout_at(deadline, connections.finished()).await.is_err() {
-                tracing::warn!(left = connections.count(), "cutting off what did not finish");
-                connections.cut();
+                tracing::warn!(
+                    left = connections.count(),
+                    "the stop timeout is over: aborting the connections that are left"
+                );
+                connections.abort();
                 connections.finished().await;
             }
         });
@@ -106,20 +109,20 @@ fn admit(
     permit: OwnedSemaphorePermit,
 ) {
     match per_address.try_acquire(peer) {
-        Some(own) => connections.open(stream, (permit, own)),
+        Some(address_permit) => connections.open(stream, (permit, address_permit)),
         None => tracing::debug!(%peer, "too many connections from one address"),
     }
 }
 
 /// The next connection.
 async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = MIN_PAUSE;
     loop {
         let error = match listener.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => error,
         };
-        // The peer is already gone; the next one may be fine.
+        // The peer has closed the connection already; the next one is not affected.
         if matches!(
             error.kind(),
             io::ErrorKind::ConnectionAborted
@@ -128,10 +131,10 @@ async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
         ) {
             continue;
         }
-        if pause == FIRST_PAUSE {
-            tracing::warn!(%error, "no connection can be accepted now");
+        if pause == MIN_PAUSE {
+            tracing::warn!(%error, "cannot accept connections; trying again");
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::{Engine, Profile, budget::MemoryBudget, store::Owner};
-use herald_protocol::{AgentCard, AgentName, dialect::Entry};
+use herald_protocol::{AgentCard, AgentName, dialect::EntryPoint};
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
     request::Parts, uri::Authority,
@@ -27,24 +27,24 @@ use crate::{
     card,
     config::Config,
     cors,
-    guard::{Guard, Ingress, is_coded},
+    guard::{Guard, Ingress, has_transfer_coding},
     health::{self, ReadinessCache},
     limits::KeyedLimit,
     metrics::{self, Metrics},
     page,
     refusal::Refusal,
-    routes::{self, Target},
+    routes::{self, RouteTarget},
     tls::Tls,
     trace,
 };
 
-/// As the map of headers has it: as text it would be checked with every response.
+/// Parsed header name: text would be validated with every response.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A2A over HTTP, for one engine. A cheap handle: clones share one server.
 ///
 /// It is a tower service, so that a host application can mount it and tests can call it without a
-/// socket; [`Server::serve`] puts it on one.
+/// socket. [`Server::serve`] runs it on a listener.
 #[derive(Debug, Clone)]
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
@@ -60,23 +60,23 @@ pub(crate) struct Shared {
     pub(crate) streams: KeyedLimit<Owner>,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: ReadinessCache,
-    /// Bytes of messages on WebSockets that may be on their way in at once.
+    /// Permits for the bytes of WebSocket messages that are being received.
     pub(crate) bodies: Semaphore,
-    /// Bytes of responses that may be on their way out at once.
+    /// Memory budget of large responses that are being sent.
     pub(crate) responses: Arc<MemoryBudget>,
     /// The public URL without a slash at its end.
     pub(crate) public_url: Option<String>,
-    /// When the server was made, which is when its cards last changed.
+    /// The time of the start, which is the time of the last change of the cards.
     pub(crate) started: HeaderValue,
 }
 
 impl Server {
-    /// Starts to collect what a server is made of.
+    /// Starts a builder.
     pub fn builder(engine: Engine) -> ServerBuilder {
         ServerBuilder::new(engine)
     }
 
-    /// A command line that calls the default agent of a server at `base`, such as
+    /// A curl command that calls the default agent of a server at `base`, such as
     /// `http://127.0.0.1:8000`.
     pub fn curl(&self, base: &str) -> String {
         self.shared.curl(base)
@@ -88,7 +88,7 @@ impl Server {
         card::build(&self.shared, &profile, None, base)
     }
 
-    /// Answers one request.
+    /// Handles one request.
     pub(crate) async fn handle<B>(&self, request: Request<B>, ingress: Ingress) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -100,9 +100,9 @@ impl Server {
         let (parts, body) = request.into_parts();
         let span = self.span(&parts, name);
         let answered = pin!(async {
-            let answer = self.shared.enter(id, &parts, body, ingress).await;
+            let answer = self.shared.dispatch(id, &parts, body, ingress).await;
             let mut response = answer.unwrap_or_else(Refusal::into_response);
-            finish(&mut response, &parts, name);
+            add_headers(&mut response, &parts, name);
             if self.shared.tls.is_some() && ingress.is_public() {
                 let pinned = HeaderValue::from_static("max-age=31536000");
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, pinned);
@@ -120,9 +120,8 @@ impl Server {
         within(&span, answered).await
     }
 
-    /// What the log knows about a request. Writing it all down for each one is a good part of what
-    /// a small request costs, so that only the id is kept unless somebody looks at the rest: it is
-    /// what the caller was told, and every line that is logged says what it is about itself.
+    /// The span of a request. The fields cost a good part of a small request, so without an exporter the
+    /// span has the id alone: the caller has it too, and log lines carry their own fields.
     pub(crate) fn span(&self, parts: &Parts, id: &str) -> Span {
         if !self.shared.engine.has_spans() {
             return tracing::error_span!("request", %id);
@@ -149,23 +148,23 @@ impl Server {
     }
 }
 
-/// Drives a future inside a span. Unlike `Instrument`, it leaves the future where it is: those of
-/// requests are large, and each move would copy all of one.
+/// Polls a future inside a span. Unlike `Instrument`, it does not move the future: futures of requests
+/// are large, and a move copies all of one.
 pub(crate) async fn within<F: Future>(span: &Span, mut future: Pin<&mut F>) -> F::Output {
     poll_fn(|cx| span.in_scope(|| future.as_mut().poll(cx))).await
 }
 
-/// Adds what every response has.
-fn finish(response: &mut Response<Body>, parts: &Parts, id: &str) {
+/// Adds the headers of every response.
+fn add_headers(response: &mut Response<Body>, parts: &Parts, id: &str) {
     let headers = response.headers_mut();
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     let mut id = HeaderValue::from_str(id).expect("hex digits can stand in a header");
-    // No secret, but never the same: HTTP/2 is not to remember it.
+    // It is not a secret, but it never repeats: HTTP/2 must not keep it in its header table.
     id.set_sensitive(true);
     headers.insert(&REQUEST_ID, id);
     if parts.version == Version::HTTP_2 {
-        // A connection with other requests on it does not end with one of them.
+        // The header belongs to HTTP/1; a connection of HTTP/2 has other requests.
         headers.remove(header::CONNECTION);
     }
     if parts.method == Method::HEAD {
@@ -178,7 +177,7 @@ fn finish(response: &mut Response<Body>, parts: &Parts, id: &str) {
 }
 
 impl Shared {
-    async fn enter<B>(
+    async fn dispatch<B>(
         &self,
         id: Uuid,
         parts: &Parts,
@@ -188,84 +187,91 @@ impl Shared {
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
     {
-        if is_coded(&parts.headers) {
-            let text = "the only transfer coding taken is chunked; send the body without another";
+        if has_transfer_coding(&parts.headers) {
+            let text = "unsupported Transfer-Encoding: send the body plain or chunked";
             return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text));
         }
         if grpc::is_call(&parts.headers) {
             return Box::pin(grpc::answer(self, id, parts, body, ingress)).await;
         }
         let matched = routes::find(parts.uri.path()).ok_or_else(Refusal::not_found)?;
-        // Probes come by whatever name their prober has for us.
+        // Before the check of the host: probes use any name.
         match matched.target {
-            Target::Live => return reading(&parts.method).map(|()| health::live()),
-            Target::Ready => {
-                reading(&parts.method)?;
+            RouteTarget::Live => return check_read(&parts.method).map(|()| health::live()),
+            RouteTarget::Ready => {
+                check_read(&parts.method)?;
                 return Ok(health::ready(self).await);
             }
-            Target::Root
-            | Target::JsonRpc(_)
-            | Target::Socket
-            | Target::Events
-            | Target::Rest(..)
-            | Target::Card
-            | Target::Metrics => {}
+            RouteTarget::Root
+            | RouteTarget::JsonRpc(_)
+            | RouteTarget::Socket
+            | RouteTarget::Events
+            | RouteTarget::Rest(..)
+            | RouteTarget::Card
+            | RouteTarget::Metrics => {}
         }
         let host = self.guard.host(parts, ingress)?;
-        if matched.target == Target::Metrics {
-            reading(&parts.method)?;
+        if matched.target == RouteTarget::Metrics {
+            check_read(&parts.method)?;
             return Ok(metrics::answer(self, parts, ingress).await);
         }
         let agent = matched.agent.map(AgentName::from);
         let profile = self.engine.profile(agent.as_ref()).ok_or_else(Refusal::not_found)?;
         let binding = match matched.target {
-            Target::Rest(..) | Target::Events => Binding::Rest,
-            Target::Socket => Binding::WebSocket,
-            Target::Root
-            | Target::JsonRpc(_)
-            | Target::Card
-            | Target::Live
-            | Target::Ready
-            | Target::Metrics => Binding::JsonRpc,
+            RouteTarget::Rest(..) | RouteTarget::Events => Binding::Rest,
+            RouteTarget::Socket => Binding::WebSocket,
+            RouteTarget::Root
+            | RouteTarget::JsonRpc(_)
+            | RouteTarget::Card
+            | RouteTarget::Live
+            | RouteTarget::Ready
+            | RouteTarget::Metrics => Binding::JsonRpc,
         };
         let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
-        if matched.target == Target::Card {
+        if matched.target == RouteTarget::Card {
             let base = self.base(&exchange, host.as_ref());
-            return card_answer(&exchange, &profile, &base);
+            return card_response(&exchange, &profile, &base);
         }
         let origin = self.guard.origin(&parts.headers, host.as_ref())?;
-        exchange.join(trace::of(&parts.headers));
+        exchange.join_trace(trace::of(&parts.headers));
         let mut response = match (matched.target, &parts.method) {
             (_, &Method::OPTIONS) => cors::preflight(),
-            (Target::Root, &Method::GET | &Method::HEAD) => {
+            (RouteTarget::Root, &Method::GET | &Method::HEAD) => {
                 let base = self.base(&exchange, host.as_ref());
                 self.page(&exchange, &profile, &base)
             }
-            (Target::Root, &Method::POST) => jsonrpc::answer(&exchange, Entry::Main, body).await,
-            (Target::JsonRpc(entry), &Method::POST) => {
+            (RouteTarget::Root, &Method::POST) => {
+                jsonrpc::answer(&exchange, EntryPoint::Main, body).await
+            }
+            (RouteTarget::JsonRpc(entry), &Method::POST) => {
                 jsonrpc::answer(&exchange, entry, body).await
             }
-            (Target::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
-            (Target::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
-            (Target::Socket, &Method::GET) => ws::answer(&exchange).await,
-            (Target::Events, &Method::GET) => events::answer(&exchange).await,
-            (Target::Socket | Target::Events, _) => return Err(Refusal::method("GET, OPTIONS")),
-            (Target::Rest(mount, path), method) => {
+            (RouteTarget::Root, _) => return Err(Refusal::method("GET, HEAD, POST, OPTIONS")),
+            (RouteTarget::JsonRpc(_), _) => return Err(Refusal::method("POST, OPTIONS")),
+            (RouteTarget::Socket, &Method::GET) => ws::answer(&exchange).await,
+            (RouteTarget::Events, &Method::GET) => events::answer(&exchange).await,
+            (RouteTarget::Socket | RouteTarget::Events, _) => {
+                return Err(Refusal::method("GET, OPTIONS"));
+            }
+            (RouteTarget::Rest(mount, path), method) => {
                 let method = if *method == Method::HEAD { &Method::GET } else { method };
                 rest::answer(&exchange, method, mount, path, body).await
             }
-            (Target::Card | Target::Live | Target::Ready | Target::Metrics, _) => {
+            (
+                RouteTarget::Card | RouteTarget::Live | RouteTarget::Ready | RouteTarget::Metrics,
+                _,
+            ) => {
                 return Err(Refusal::not_found());
             }
         };
-        exchange.answer_extensions(response.headers_mut());
+        exchange.add_extensions(response.headers_mut());
         if let Some(origin) = origin {
-            cors::admit(&mut response, origin);
+            cors::allow_origin(&mut response, origin);
         }
         Ok(response)
     }
 
-    /// The URL that the called endpoints are below, as the caller knows it.
+    /// The base URL of the called endpoints, as the caller sees it.
     fn base(&self, exchange: &Exchange<'_>, host: Option<&Authority>) -> String {
         let server = match &self.public_url {
             Some(url) => url.clone(),
@@ -290,7 +296,7 @@ impl Shared {
         page::answer(self, profile, base, &others.collect::<Vec<_>>())
     }
 
-    /// A command line that calls the agent whose endpoints are below `base`.
+    /// A curl command that calls the agent whose endpoints are below `base`.
     pub(crate) fn curl(&self, base: &str) -> String {
         let credentials = if self.auth.schemes().is_empty() {
             ""
@@ -305,15 +311,15 @@ impl Shared {
     }
 }
 
-fn reading(method: &Method) -> Result<(), Refusal> {
+fn check_read(method: &Method) -> Result<(), Refusal> {
     match *method {
         Method::GET | Method::HEAD => Ok(()),
         _ => Err(Refusal::method("GET, HEAD")),
     }
 }
 
-/// A card is for everybody, web pages included.
-fn card_answer(
+/// The response with a card, which web pages of any origin may read.
+fn card_response(
     exchange: &Exchange<'_>,
     profile: &Profile,
     base: &str,
@@ -321,7 +327,7 @@ fn card_answer(
     let mut response = match exchange.parts.method {
         Method::OPTIONS => cors::preflight(),
         _ => {
-            reading(&exchange.parts.method)?;
+            check_read(&exchange.parts.method)?;
             card::answer(exchange, profile, base)
         }
     };

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use herald_protocol::locks::lock;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -15,7 +16,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use crate::{config::Timeouts, tls::Stream};
+use crate::{config::Timeouts, tls::ServerStream};
 
 /// The time and the bytes for which unread input is discarded after the last response. Closing the
 /// socket with unread input resets the connection, and the peer might not see the response.
@@ -40,7 +41,7 @@ pub(crate) fn prepare(stream: &TcpStream, timeout: Duration) {
 /// A socket that records activity and fails when the peer reads nothing.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: Stream,
+    stream: ServerStream,
     connection: ConnectionState,
     limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
@@ -121,7 +122,7 @@ impl ConnectionState {
     }
 
     fn lock(&self) -> MutexGuard<'_, Activity> {
-        self.0.lock().expect("nothing panics while it holds this lock")
+        lock(&self.0)
     }
 }
 
@@ -139,7 +140,7 @@ impl Drop for Busy {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: Stream, connection: ConnectionState, limit: Duration) -> Self {
+    pub(crate) fn new(stream: ServerStream, connection: ConnectionState, limit: Duration) -> Self {
         Self {
             stream,
             connection,

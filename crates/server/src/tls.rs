@@ -3,11 +3,11 @@
 use std::{
     fmt, io,
     pin::Pin,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
     task::{Context, Poll},
 };
 
-use herald_protocol::Timestamp;
+use herald_protocol::{Timestamp, locks};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::TcpStream,
@@ -21,71 +21,71 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-/// What the first byte of a TLS connection is.
+/// The first byte of a TLS connection.
 const HANDSHAKE: u8 = 0x16;
 
-/// Said to those who speak HTTP to this port. They could not read it in any other way.
+/// The response to plain HTTP on this port. A client without TLS could not read another one.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
-    Content-Length: 38\r\nConnection: close\r\n\r\nThis port speaks TLS: use an https URL";
+    Content-Length: 38\r\nConnection: close\r\n\r\nThis port requires TLS; use https URLs";
 
-/// A certificate and its key, which can be replaced while connections go on. Clones share both.
+/// A certificate and its key, which can be replaced while connections are open. Clones share both.
 #[derive(Clone)]
 pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
 
-/// Why a certificate cannot be used.
+/// Errors of certificates and keys.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// There is no certificate in what was given for one.
-    #[error("there is no certificate in PEM here")]
+    /// The file of the certificate contains none.
+    #[error("no certificate in PEM was found")]
     NoCertificate,
-    /// There is no key in what was given for one.
-    #[error("there is no private key in PEM here")]
+    /// The file of the key contains none.
+    #[error("no private key in PEM was found")]
     NoKey,
-    /// The two do not belong together, or one of them is none.
+    /// The certificate and the key do not match, or one of them is invalid.
     #[error("the certificate and the key cannot be used: {0}")]
     Unusable(#[from] tokio_rustls::rustls::Error),
 }
 
 impl Tls {
-    /// Takes a chain of certificates, the server's own first, and the key of that one, both in PEM.
+    /// Loads a chain of certificates, the server's own first, and its key, both in PEM.
     pub fn new(certificates: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         Ok(Self(Arc::new(RwLock::new(config(certificates, key)?))))
     }
 
-    /// Takes others for connections from now on.
+    /// Replaces the certificate and the key for new connections.
     pub fn replace(&self, certificates: &[u8], key: &[u8]) -> Result<(), TlsError> {
         let config = config(certificates, key)?;
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        *locks::write(&self.0) = config;
         Ok(())
     }
 
-    /// Until when the first of these certificates in PEM is valid, if that can be read.
+    /// The end of the validity of the first of these certificates in PEM, if it can be read.
     pub fn valid_until(certificates: &[u8]) -> Option<Timestamp> {
         valid_until(CertificateDer::pem_slice_iter(certificates).next()?.ok()?.as_ref())
     }
 
-    /// Makes a connection secret, and says whether it goes on in HTTP/2.
-    pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(Stream, bool)> {
+    /// Makes the TLS handshake. The flag is true for HTTP/2.
+    pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(ServerStream, bool)> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE {
-            // To close on what is unread would take the answer back.
+            // Closing a socket with unread input resets the connection and discards the response.
             let _ = stream.read(&mut [0; 4 << 10]).await?;
             stream.write_all(PLAIN).await?;
             stream.shutdown().await?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS"));
         }
-        let config = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        let config = Arc::clone(&locks::read(&self.0));
         let stream = TlsAcceptor::from(config).accept(stream).await?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok((Stream::Secret(Box::new(stream)), http2))
+        Ok((ServerStream::Tls(Box::new(stream)), http2))
     }
 }
 
-/// Until when a certificate in DER is valid, if that can be read.
+/// The end of the validity of a certificate in DER, if it can be read.
 pub fn valid_until(certificate: &[u8]) -> Option<Timestamp> {
     let (_, certificate, _) = element(certificate)?;
     let (_, mut rest, _) = element(certificate)?;
-    // The number of the version is there in all but the oldest.
+    // All certificates but the oldest have a version number.
     if let (0xa0, _, after) = element(rest)? {
         rest = after;
     }
@@ -111,13 +111,13 @@ pub fn valid_until(certificate: &[u8]) -> Option<Timestamp> {
     format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z").parse().ok()
 }
 
-/// The first element of DER: its kind, what is in it, and what follows.
+/// The first element of DER: its kind, its content, and the rest of the bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (kind, rest) = bytes.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match *first {
         short @ 0..=0x7f => (usize::from(short), rest),
-        // How many bytes the length has.
+        // The number of bytes of the length.
         long @ 0x81..=0x84 => {
             let (digits, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
             (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
@@ -141,7 +141,7 @@ fn config(certificates: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, TlsError
     Ok(Arc::new(config))
 }
 
-/// It holds a key.
+/// Without the fields, because they contain a key.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Tls(..)")
@@ -150,12 +150,12 @@ impl fmt::Debug for Tls {
 
 /// A connection, with or without TLS.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum ServerStream {
     Plain(TcpStream),
-    Secret(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ServerStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -163,12 +163,12 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Secret(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ServerStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -176,7 +176,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Secret(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -187,28 +187,28 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Secret(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Secret(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Secret(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Secret(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -6,8 +6,8 @@ use herald_protocol::{
 };
 use http::HeaderMap;
 
-/// The span a request was sent from, by its headers. A caller that names two spans, or none that
-/// makes sense, names none.
+/// The span of the sender, from the headers. Two `traceparent` headers or a malformed one count as
+/// none.
 pub(crate) fn of(headers: &HeaderMap) -> Option<TraceContext> {
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let parent = parents.next().filter(|_| parents.next().is_none())?.to_str().ok()?;
@@ -16,8 +16,8 @@ pub(crate) fn of(headers: &HeaderMap) -> Option<TraceContext> {
     TraceContext::read(parent, Some(&states.join(",")))
 }
 
-/// The span a request was sent from, by its metadata or else by that of its message: the convention
-/// of callers that do not send the headers.
+/// The span of the sender, from the metadata of the request or of its message: the convention of callers
+/// that do not send the headers.
 pub(crate) fn in_metadata(request: &Request) -> Option<TraceContext> {
     let (own, message) = match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {

@@ -52,7 +52,7 @@ fn messages() -> Config {
     // Open values are read without a tree of messages.
     for open in ["Struct", "Value"] {
         let path = format!(".google.protobuf.{open}");
-        config.extern_path(path, "crate::grpc::value::Open");
+        config.extern_path(path, "crate::grpc::value::ValueBytes");
     }
     config
 }

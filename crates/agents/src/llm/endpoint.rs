@@ -232,12 +232,9 @@ impl Endpoint {
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        if let Some(trace) = trace {
-            let state = trace.state.as_deref().unwrap_or_default();
-            for (name, value) in [("traceparent", &*trace.to_string()), ("tracestate", state)] {
-                let value = HeaderValue::try_from(value).ok().filter(|value| !value.is_empty());
-                headers.extend(value.map(|value| (HeaderName::from_static(name), value)));
-            }
+        for (name, value) in trace.into_iter().flat_map(TraceContext::headers) {
+            let value = HeaderValue::try_from(&*value).ok();
+            headers.extend(value.map(|value| (HeaderName::from_static(name), value)));
         }
         headers
     }

@@ -24,7 +24,7 @@ impl Rest {
         Self { endpoint }
     }
 
-    async fn send(&self, call: &Outgoing, sent: &rest::Call) -> Result<Response<Body>, Error> {
+    async fn send(&self, call: &Outgoing, sent: &rest::RestCall) -> Result<Response<Body>, Error> {
         let mut url = self.endpoint.url.clone();
         let (path, query) = match sent.path.split_once('?') {
             Some((path, query)) => (path, Some(query)),
@@ -80,7 +80,7 @@ impl Transport for Rest {
                 return Err(Error::bad_status(parts.status.as_u16(), &said)
                     .waiting(retry_after(&parts.headers)));
             }
-            sent = rest::Call { method: "GET", body: None, ..sent };
+            sent = rest::RestCall { method: "GET", body: None, ..sent };
         }
     }
 }

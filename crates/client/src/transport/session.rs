@@ -174,7 +174,7 @@ impl Lasting {
             .collect();
         let id = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let params = dialect.encode_request(&self.endpoint.request(call));
-        let message = jsonrpc::lasting_call(id, method, &params, &parameters);
+        let message = jsonrpc::session_call(id, method, &params, &parameters);
         let mut answers = Arc::clone(session).ask(id, *dialect, message.into()).await?;
         if operation.is_streaming() {
             // A refusal comes at once. After the connect timeout without a message, the server has
@@ -309,7 +309,7 @@ impl Drop for Answers {
         };
         if known && !self.over {
             // If the queue is full, the cancel is dropped and the late answer is ignored.
-            let _ = self.session.outbox.try_send(jsonrpc::give_up(self.id).into());
+            let _ = self.session.outbox.try_send(jsonrpc::cancel_call(self.id).into());
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Sse {
     /// `None` once the response has ended.
     body: Option<Body>,
     parser: sse::Parser,
-    ready: VecDeque<sse::Event>,
+    ready: VecDeque<sse::SseEvent>,
     http: Http,
     format: StreamFormat,
 }
@@ -92,7 +92,7 @@ impl fmt::Debug for Sse {
 }
 
 impl StreamFormat {
-    fn read(self, event: &sse::Event) -> Result<Frame, Error> {
+    fn read(self, event: &sse::SseEvent) -> Result<Frame, Error> {
         let data = event.data.as_bytes();
         let (dialect, item) = match self {
             Self::Rpc(dialect, id) => match result_of(dialect, id, data) {

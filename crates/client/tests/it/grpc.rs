@@ -14,7 +14,7 @@ use herald_client::{
         ErrorKind, Message, Operation, SendResult, TaskStatus,
         card::AgentInterface,
         error::Error as Refusal,
-        grpc::{Service, status::Status},
+        grpc::{Service, status::RpcStatus},
         security::{ApiKeyScheme, SecurityScheme},
     },
 };
@@ -184,7 +184,7 @@ async fn metadata_says_who_is_calling_in_which_version_and_how_long_it_waits() {
 #[tokio::test]
 async fn a_refusal_keeps_its_kind_its_sentence_and_its_details() {
     let refusal = Refusal::new(ErrorKind::TaskNotFound, "no task “ä”").with("taskId", "t");
-    let status = Status::from(&refusal);
+    let status = RpcStatus::from(&refusal);
     let said = trailers(&[
         ("grpc-status", status.code.to_string()),
         ("grpc-message", status.message_header()),

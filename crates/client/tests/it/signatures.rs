@@ -7,7 +7,7 @@ use herald_client::{
     AgentCard, CardKeys, Client, Verdict,
     protocol::card::{
         AgentCardSignature,
-        signature::{Form, ProtectedHeader, payload, signing_input},
+        signature::{ProtectedHeader, SignedForm, payload, signing_input},
     },
 };
 use http_body_util::Full;
@@ -41,7 +41,7 @@ impl Signer {
         let mut header = ProtectedHeader::new("ES256", self.kid);
         change(&mut header);
         let protected = header.encode();
-        let input = signing_input(&protected, &payload(card, Form::Specified));
+        let input = signing_input(&protected, &payload(card, SignedForm::Specified));
         let signature = crypto::sign(input.as_bytes(), &self.secret, Algorithm::ES256).unwrap();
         card.signatures.push(AgentCardSignature { protected, signature, header: None });
     }
@@ -67,7 +67,7 @@ async fn a_further_signature_leaves_the_first_one_good_and_one_good_one_is_enoug
     let mut card = plain();
     first.sign(&mut card, |_| {});
     second.sign(&mut card, |_| {});
-    let by = |key: &str| Verdict::Verified { key: key.into(), form: Form::Specified };
+    let by = |key: &str| Verdict::Verified { key: key.into(), form: SignedForm::Specified };
     assert_eq!(judged(&card, keys(&[first.jwk(), second.jwk()])), by("first"));
     assert_eq!(judged(&card, keys(&[second.jwk()])), by("second"));
     card.signatures[0].signature = card.signatures[1].signature.clone();
@@ -187,7 +187,7 @@ async fn a_signature_cannot_choose_how_a_key_is_used() {
     // The public key as a shared secret, which everybody knows.
     let mut card = plain();
     let protected = ProtectedHeader::new("HS256", "k").encode();
-    let input = signing_input(&protected, &payload(&card, Form::Specified));
+    let input = signing_input(&protected, &payload(&card, SignedForm::Specified));
     let shared = EncodingKey::from_secret(signer.jwk()["x"].as_str().unwrap().as_bytes());
     let signature = crypto::sign(input.as_bytes(), &shared, Algorithm::HS256).unwrap();
     card.signatures.push(AgentCardSignature { protected, signature, header: None });

@@ -61,7 +61,7 @@ impl Kind {
             Self::Internal => "A2ACLI_ERR_INTERNAL",
             Self::Interrupted => "HERALD_INTERRUPTED",
             Self::Unread => "HERALD_OUTPUT_CLOSED",
-            Self::Protocol(kind) => name(kind),
+            Self::Protocol(kind) => kind.codes().name,
         }
     }
 
@@ -77,35 +77,6 @@ impl Kind {
             Self::Interrupted => 130,
             Self::Unread => 141,
         }
-    }
-}
-
-/// The protocol's name of a refusal. Those that only Herald knows have names of their own.
-const fn name(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Parse => "JSONParseError",
-        ErrorKind::InvalidRequest => "InvalidRequestError",
-        ErrorKind::MethodNotFound => "MethodNotFoundError",
-        ErrorKind::InvalidParams => "InvalidParamsError",
-        ErrorKind::Internal => "InternalError",
-        ErrorKind::TaskNotFound => "TaskNotFoundError",
-        ErrorKind::TaskNotCancelable => "TaskNotCancelableError",
-        ErrorKind::PushNotificationNotSupported => "PushNotificationNotSupportedError",
-        ErrorKind::UnsupportedOperation
-        | ErrorKind::StreamingNotSupported
-        | ErrorKind::TaskEnded => "UnsupportedOperationError",
-        ErrorKind::ContentTypeNotSupported => "ContentTypeNotSupportedError",
-        ErrorKind::InvalidAgentResponse => "InvalidAgentResponseError",
-        ErrorKind::ExtendedAgentCardNotConfigured => "ExtendedAgentCardNotConfiguredError",
-        ErrorKind::ExtensionSupportRequired => "ExtensionSupportRequiredError",
-        ErrorKind::VersionNotSupported => "VersionNotSupportedError",
-        ErrorKind::AgentUnavailable => "HERALD_AGENT_UNAVAILABLE",
-        ErrorKind::Unauthenticated => "HERALD_AUTHENTICATION_REQUIRED",
-        ErrorKind::Forbidden => "HERALD_AUTHORIZATION_FAILED",
-        ErrorKind::IdempotencyConflict => "HERALD_IDEMPOTENCY_CONFLICT",
-        ErrorKind::LimitExceeded => "HERALD_LIMIT_EXCEEDED",
-        ErrorKind::TooLarge => "HERALD_TOO_LARGE",
-        ErrorKind::Unavailable => "HERALD_UNAVAILABLE",
     }
 }
 

@@ -6,7 +6,7 @@ use herald_protocol::{
     AgentCard,
     card::{
         AgentCardSignature,
-        signature::{Form, ProtectedHeader, payload, signing_input},
+        signature::{ProtectedHeader, SignedForm, payload, signing_input},
     },
 };
 use jsonwebtoken::{Algorithm, EncodingKey, crypto, jwk::Jwk};
@@ -108,7 +108,7 @@ fn sign(directory: &Path, key: &EncodingKey) -> Value {
     let mut card: AgentCard =
         serde_json::from_str(&card("http://127.0.0.1:1").to_string()).unwrap();
     let protected = ProtectedHeader::new("ES256", "k-1").encode();
-    let input = signing_input(&protected, &payload(&card, Form::Specified));
+    let input = signing_input(&protected, &payload(&card, SignedForm::Specified));
     let signature = crypto::sign(input.as_bytes(), key, Algorithm::ES256).unwrap();
     card.signatures.push(AgentCardSignature { protected, signature, header: None });
     fs::write(directory.join("card.json"), serde_json::to_string(&card).unwrap()).unwrap();

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, net::SocketAddr};
 
 use bytes::Bytes;
-use herald_protocol::sse::{Event, Parser};
+use herald_protocol::sse::{Parser, SseEvent};
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -48,7 +48,7 @@ pub(crate) struct Stream {
     client: Client,
     body: Incoming,
     parser: Parser,
-    events: VecDeque<Event>,
+    events: VecDeque<SseEvent>,
 }
 
 /// The connection broke before there was an answer.
@@ -163,7 +163,7 @@ impl Answer {
 impl Stream {
     /// The next event, or `None` once the stream has ended as it should. A stream that breaks off
     /// is cut.
-    pub(crate) async fn next(&mut self) -> Result<Option<Event>, Cut> {
+    pub(crate) async fn next(&mut self) -> Result<Option<SseEvent>, Cut> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));

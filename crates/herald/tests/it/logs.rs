@@ -110,7 +110,7 @@ async fn the_use_of_an_old_version_is_logged_once_and_counted_always() {
     }
     herald.call(&Call::post("/agents/conformance/rpc", &body)).await;
     let log = herald.log();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("still speaks A2A 0.3")).collect();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("still uses A2A 0.3")).collect();
     assert_eq!(lines.len(), 2, "one for each agent: {log}");
     assert!(lines[0].contains("agent=echo") && lines[0].contains("old-client/0.1"), "{log}");
     assert!(lines[1].contains("agent=conformance"), "{log}");

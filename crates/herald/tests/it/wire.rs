@@ -1,6 +1,6 @@
 //! The protocol as its clients write and read it, without a type of the server's.
 
-use herald_protocol::sse::Event;
+use herald_protocol::sse::SseEvent;
 use serde_json::{Value, json};
 
 use crate::http::{Answer, Call, Client, Cut, Stream};
@@ -233,7 +233,7 @@ impl Wire {
     }
 
     /// An event, taken out of its envelope.
-    pub(crate) fn frame(self, event: &Event) -> Frame {
+    pub(crate) fn frame(self, event: &SseEvent) -> Frame {
         assert_ne!(event.event.as_deref(), Some("error"), "the stream broke: {event:?}");
         let id = event.id.as_deref().unwrap_or_else(|| panic!("no id: {event:?}"));
         let mut body: Value = serde_json::from_str(&event.data).unwrap();

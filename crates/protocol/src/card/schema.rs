@@ -16,13 +16,13 @@ enum FieldShape {
     Object(&'static [FieldRule]),
     List(&'static [FieldRule]),
     Map(&'static [FieldRule]),
-    /// An object of which exactly one member is there.
+    /// An object with exactly one of these members.
     One(&'static [FieldRule]),
     /// A map of such objects.
     MapOfOne(&'static [FieldRule]),
 }
 
-/// The name of a member, what it holds, and whether it must be there.
+/// A member: name, type, and true if it is required.
 type FieldRule = (&'static str, FieldShape, bool);
 
 use FieldShape as S;
@@ -117,7 +117,7 @@ const DEVICE_CODE: &[FieldRule] = &[
     ("scopes", S::Open, true),
 ];
 
-/// Every member of a card that is not as A2A 1.0 wants it. Members it does not know are fine.
+/// All members of a card that violate A2A 1.0. Unknown members are allowed.
 pub fn violations(document: &[u8]) -> Vec<Violation> {
     let mut found = Vec::new();
     match serde_json::from_slice(document) {

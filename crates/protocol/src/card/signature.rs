@@ -1,7 +1,7 @@
 //! Signatures of cards: a detached JWS (RFC 7515) over the card's canonical JSON (RFC 8785).
 //!
-//! Here is what is signed and what a signature means. Keys and arithmetic belong to whoever signs or
-//! checks.
+//! This file has the payload and the meaning of a signature. Keys and cryptography are up to the signer and
+//! the verifier.
 
 use std::fmt;
 
@@ -15,16 +15,16 @@ use crate::{
     json,
 };
 
-/// More signatures than this are not looked at.
+/// The maximum number of signatures that are checked.
 pub const MAX_SIGNATURES: usize = 16;
 
 /// The payload of a signature: the specification can be read in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Required members stay although they are empty, and so does what was given explicitly.
+pub enum SignedForm {
+    /// Required members and those that were given stay, even if they are empty.
     Specified,
-    /// Nothing that is empty stays, as the official SDKs have it. Such a signature says nothing about
-    /// what is empty, and a security requirement without scopes is.
+    /// Empty members are removed, as in the official SDKs. Such a signature does not cover empty members,
+    /// such as a security requirement without scopes.
     WithoutEmpty,
 }
 
@@ -33,9 +33,9 @@ pub enum Form {
 pub struct ProtectedHeader {
     /// The algorithm, such as `ES256`.
     pub alg: String,
-    /// Which key has signed.
+    /// The id of the key.
     pub kid: String,
-    /// `JOSE`, if anything.
+    /// `JOSE` or absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typ: Option<String>,
     /// URL of the keys, as the signer claims it. Trusting it means trusting the signer.
@@ -54,18 +54,18 @@ pub enum Verdict {
         /// The key.
         key: String,
         /// The payload form that was signed.
-        form: Form,
+        form: SignedForm,
     },
     /// The card has no signature.
     Unsigned,
-    /// Those who signed it are not trusted: their keys are not known, or no longer valid.
+    /// The signers are not trusted: their keys are unknown or no longer valid.
     UnknownKey {
-        /// The keys they name.
+        /// The ids of the keys.
         keys: Vec<String>,
     },
-    /// A signature is not over this card, or is none. Somebody may have changed the card.
+    /// A signature does not match this card or is malformed. The card may have been changed.
     Invalid {
-        /// The fault of the first one.
+        /// The error of the first one.
         reason: String,
     },
 }
@@ -73,23 +73,23 @@ pub enum Verdict {
 /// Result of checking one signature with the known keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// It is over these bytes.
+    /// The signature matches.
     Good,
-    /// It is not.
+    /// The signature does not match.
     Bad,
-    /// There is no key to tell by.
+    /// The key is unknown.
     NoKey,
 }
 
-/// The bytes that a signature of `card` is over, before they are encoded.
-pub fn payload(card: &AgentCard, form: Form) -> Vec<u8> {
+/// The payload of a signature of `card`, not encoded.
+pub fn payload(card: &AgentCard, form: SignedForm) -> Vec<u8> {
     let unsigned = AgentCard { signatures: Vec::new(), ..card.clone() };
-    // The canonicalizer takes no text that is JSON already, as open objects are.
+    // The canonicalizer does not accept JSON text, which open objects are.
     let value = serde_json::from_slice(&json::write(&unsigned));
     let value: Value = value.expect("a card that was written can be read");
     let value = match form {
-        Form::Specified => value,
-        Form::WithoutEmpty => without_empty(value).unwrap_or_default(),
+        SignedForm::Specified => value,
+        SignedForm::WithoutEmpty => without_empty(value).unwrap_or_default(),
     };
     serde_json_canonicalizer::to_vec(&value).expect("a card has string keys and finite numbers")
 }
@@ -99,8 +99,8 @@ pub fn signing_input(protected: &str, payload: &[u8]) -> String {
     format!("{protected}.{}", URL_SAFE_NO_PAD.encode(payload))
 }
 
-/// Judges the signatures of `card`. `check` is asked whether a signature (its header, the input, and
-/// the signature as it stands in the card) is good; one that is decides.
+/// Verifies the signatures of `card`. `check` verifies one, given its header, the input, and the signature
+/// in the card; one good signature is enough.
 pub fn verdict(
     card: &AgentCard,
     mut check: impl FnMut(&ProtectedHeader, &str, &str) -> Check,
@@ -108,7 +108,8 @@ pub fn verdict(
     if card.signatures.is_empty() {
         return Verdict::Unsigned;
     }
-    let payloads = [Form::Specified, Form::WithoutEmpty].map(|form| (form, payload(card, form)));
+    let payloads =
+        [SignedForm::Specified, SignedForm::WithoutEmpty].map(|form| (form, payload(card, form)));
     let (mut unknown, mut wrong) = (Vec::new(), None);
     for signature in card.signatures.iter().take(MAX_SIGNATURES) {
         let header = match signature.protected_header() {
@@ -122,7 +123,7 @@ pub fn verdict(
             let input = signing_input(&signature.protected, payload);
             match check(&header, &input, &signature.signature) {
                 Check::Good => return Verdict::Verified { key: header.kid, form: *form },
-                Check::Bad if *form == Form::WithoutEmpty => {
+                Check::Bad if *form == SignedForm::WithoutEmpty => {
                     let reason = format!("the signature of key {:?} is not over it", header.kid);
                     wrong.get_or_insert(reason);
                 }
@@ -162,7 +163,7 @@ impl ProtectedHeader {
         Self { alg: alg.into(), kid: kid.into(), typ, jku: None, crit: None }
     }
 
-    /// The header as it stands in a card.
+    /// The header in the format of the card.
     pub fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(json::write(self))
     }

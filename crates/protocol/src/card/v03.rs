@@ -11,14 +11,14 @@ use super::{
 use crate::{
     error::Error,
     json,
-    security::{OAuthFlow, ScopeList, Scopes, SecurityRequirement, SecurityScheme},
+    security::{OAuthFlow, ScopeDescriptions, ScopeList, SecurityRequirement, SecurityScheme},
     validate::null_as_default,
     version::Version,
 };
 
 const JSON_RPC: &str = "JSONRPC";
 
-/// Whose members a document has.
+/// The versions whose members a document has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CardMembers {
     Legacy,
@@ -112,7 +112,7 @@ impl<'a> CardForm<'a> {
         let mut interfaces: Vec<_> =
             card.supported_interfaces.iter().filter(|one| one.is_legacy()).collect();
         if interfaces.is_empty() {
-            // A 0.3 reader needs some address; the endpoints tell the versions apart themselves.
+            // A 0.3 reader needs a URL; the endpoints distinguish the versions.
             interfaces = card.supported_interfaces.iter().collect();
         }
         let main = interfaces.iter().find(|one| one.protocol_binding == JSON_RPC);
@@ -144,7 +144,7 @@ impl<'a> CardForm<'a> {
             default_output_modes: &card.default_output_modes,
             skills: card.skills.iter().map(|skill| SkillForm::new(skill, both)).collect(),
             supports_authenticated_extended_card: card.capabilities.extended_agent_card,
-            // They are over the members of 1.0 and say nothing about these.
+            // Signatures are left out, because they are over the members of 1.0.
             signatures: if both { &card.signatures } else { &[] },
         }
     }
@@ -246,7 +246,7 @@ impl SchemeForm<'_> {
 }
 
 impl Serialize for Flows<'_> {
-    /// 0.3 knows neither the device flow nor whether PKCE is a must.
+    /// 0.3 has neither the device flow nor the flag that PKCE is required.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize, Default)]
         #[serde(rename_all = "camelCase")]
@@ -257,7 +257,7 @@ impl Serialize for Flows<'_> {
             token_url: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
             refresh_url: Option<&'a str>,
-            scopes: Option<&'a Scopes>,
+            scopes: Option<&'a ScopeDescriptions>,
         }
         let known = match self.0 {
             Some(OAuthFlow::AuthorizationCode(flow)) => Some((
@@ -302,7 +302,7 @@ impl Serialize for Flows<'_> {
     }
 }
 
-/// Adds to a card what only the members of older generations say.
+/// Adds to a card the values that only members of older versions have.
 pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -368,7 +368,7 @@ pub(super) fn complete(card: &mut AgentCard, bytes: &[u8]) -> Result<(), Error> 
     Ok(())
 }
 
-/// The interfaces of a card from before 1.0: the main one, and those that are named beside it.
+/// The interfaces of a card before 1.0: the main one and the additional ones.
 pub(crate) fn legacy_interfaces(
     version: Version,
     url: String,
@@ -391,8 +391,7 @@ pub(crate) fn legacy_interfaces(
     interfaces
 }
 
-/// What stands beside a name in a requirement: scopes in JSON's shape, schemes with their
-/// scopes in the protobuf's.
+/// The value of a requirement: scopes in JSON, schemes with their scopes in protobuf.
 enum Scoped {
     Scopes(Vec<String>),
     Schemes(BTreeMap<String, ScopeList>),

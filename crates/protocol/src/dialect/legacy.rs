@@ -1,6 +1,6 @@
 //! Dialects before 1.0: 0.1, and 0.3 (which reads 0.2 as well) on JSON-RPC and on REST.
 //!
-//! Everything here can be dropped on the day when these generations are no longer served.
+//! All of it can be deleted when these versions are no longer served.
 
 pub(super) mod v01;
 pub(super) mod v03;

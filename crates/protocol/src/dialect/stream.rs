@@ -10,28 +10,27 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct StreamWriter {
     dialect: Dialect,
-    /// In 0.1 an artifact is named by its place among those of its task, which is its place here.
+    /// Ids of the artifacts. In 0.1 an artifact has a number instead, which is its index here.
     artifacts: Vec<ArtifactId>,
 }
 
 /// One item of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamItem {
-    /// What server-sent events call it in `event:`, in generations that name their events.
+    /// The `event:` of server-sent events, in versions that name their events.
     pub name: Option<&'static str>,
-    /// Its JSON.
+    /// The JSON.
     pub body: Vec<u8>,
 }
 
 impl StreamWriter {
-    /// A writer for the stream of a task that already has these artifacts, in this order. Only 0.1
-    /// needs to know them.
+    /// A writer for the stream of a task that has these artifacts, in this order. Only 0.1 uses them.
     pub const fn new(dialect: Dialect, artifacts: Vec<ArtifactId>) -> Self {
         Self { dialect, artifacts }
     }
 
-    /// The items that an event becomes, which is one except in 0.1: there a stream has no item for
-    /// a whole task, so that it is told piece by piece, its status last.
+    /// The items of an event. There is one, except in 0.1: its streams have no item for a whole task, so
+    /// the task is written piece by piece, its status last.
     pub fn write(&mut self, event: &StreamEvent, closing: bool) -> Vec<StreamItem> {
         match self.dialect {
             Dialect::V1 => vec![self.item(None, event, closing)],

@@ -13,7 +13,7 @@ use crate::{
     validate::{Validate, Violations, check},
 };
 
-/// A reply's wrapper. Unlike the enums' own serde form it lets unknown members pass.
+/// The wrapper of a reply. Unlike the serde form of the enums it ignores unknown members.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SendResultV1 {

@@ -13,7 +13,7 @@ use crate::{
     security::{OAuthFlow, SecurityRequirement, SecurityScheme},
 };
 
-/// Writes what the two generations have under the same names; each has messages of its own for it.
+/// Writers of messages that both versions have under the same names.
 macro_rules! common {
     ($wire:ident, $requirement:ident, $security:ident) => {
         impl From<AgentProvider> for $wire::AgentProvider {
@@ -161,7 +161,7 @@ impl From<OAuthFlow> for v1::OAuthFlows {
 }
 
 impl From<OAuthFlow> for v03::OAuthFlows {
-    /// 0.3 knows neither the device flow nor whether PKCE is a must.
+    /// 0.3 has neither the device flow nor the flag that PKCE is required.
     fn from(flow: OAuthFlow) -> Self {
         use v03::o_auth_flows::Flow;
         Self {
@@ -236,7 +236,7 @@ impl From<AgentCard> for v1::AgentCard {
 }
 
 impl From<AgentCard> for v03::AgentCard {
-    /// As the JSON card of 0.3 has it. Signatures are over the members of 1.0 and say nothing here.
+    /// Like the JSON card of 0.3. Signatures are left out, because they are over the members of 1.0.
     fn from(card: AgentCard) -> Self {
         let schemes = card.security_schemes.into_iter();
         let requirements = card.security_requirements.into_iter();
@@ -274,7 +274,7 @@ impl From<AgentCard> for v03::AgentCard {
     }
 }
 
-/// The interfaces of 0.3, and the one that stands for all.
+/// The interfaces of 0.3, and the main one.
 fn legacy(all: Vec<AgentInterface>) -> (AgentInterface, Vec<AgentInterface>) {
     let old: Vec<_> = all.iter().filter(|one| one.is_legacy()).cloned().collect();
     let known = if old.is_empty() { all } else { old };

@@ -1,4 +1,4 @@
-//! Errors as gRPC carries them: `google.rpc.Status` with the same details as on REST.
+//! Errors on gRPC: `google.rpc.Status` with the same details as on REST.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// `google.rpc.Status`.
 #[derive(Clone, PartialEq, Message)]
-pub struct Status {
+pub struct RpcStatus {
     /// The gRPC status.
     #[prost(int32, tag = "1")]
     pub code: i32,
@@ -76,7 +76,7 @@ impl prost::Name for BadRequest {
     }
 }
 
-impl From<&Error> for Status {
+impl From<&Error> for RpcStatus {
     fn from(error: &Error) -> Self {
         let codes = error.kind.codes();
         let detail = error.detail.as_deref();
@@ -105,7 +105,7 @@ fn any<M: Message + prost::Name>(message: &M) -> Any {
     Any { type_url: M::type_url(), value: message.encode_to_vec() }
 }
 
-impl Status {
+impl RpcStatus {
     /// Reads the value of the `grpc-status-details-bin` trailer.
     pub fn from_details_bin(text: &str) -> Option<Self> {
         Self::decode(&*decode_base64(text.trim()).ok()?).ok()

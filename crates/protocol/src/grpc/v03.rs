@@ -1,5 +1,5 @@
-//! A2A 0.3 in protobuf: conversions to and from our types. Fields that the messages lack travel in
-//! metadata, as on REST, whose JSON has the same messages.
+//! A2A 0.3 in protobuf: conversions to and from our types. Values without a field are in the metadata, as
+//! on REST, whose JSON has the same messages.
 
 use prost::Message as _;
 
@@ -116,7 +116,7 @@ fn required_task(name: &str, field: &'static str, at: &mut Violations<'_>) -> Ta
         at.add(field, "is required");
         return TaskId::default();
     }
-    // A name of another form is noted, and so is one without a task in it.
+    // A name of another form is a violation, and so is a name without a task.
     if let Some(task) = task_of(Some(name), field, at) {
         at.required_id(field, task);
         return task.into();
@@ -196,7 +196,7 @@ impl wire::SendMessageConfiguration {
 }
 
 impl wire::Message {
-    /// The message of a send, with what 0.3 requires of it.
+    /// The message of a send, with the checks of 0.3.
     fn checked(self, at: &mut Violations<'_>) -> Message {
         if self.role() == wire::Role::Unspecified {
             at.add("role", "is required");
@@ -314,7 +314,7 @@ impl wire::Artifact {
 }
 
 impl wire::PushNotificationConfig {
-    /// A webhook of a request, with what is required of it.
+    /// A webhook of a request, with its checks.
     fn checked(self, at: &mut Violations<'_>) -> PushConfig {
         if self.url.is_empty() {
             at.add("url", "is required");
@@ -486,7 +486,7 @@ impl From<Part> for wire::Part {
         let content = match part.content {
             Content::Text(text) => part::Part::Text(text),
             Content::Raw(bytes) => {
-                // As text, since that is all that some SDKs can read here.
+                // As text, because some SDKs read nothing else here.
                 let bytes = encode_base64(&bytes).into_bytes();
                 let bytes = file_part::File::FileWithBytes(bytes);
                 file(bytes, part.filename, part.media_type)

@@ -114,7 +114,7 @@ pub(super) fn decode(operation: Operation, bytes: &[u8]) -> Result<Request, Erro
     }
 }
 
-/// Reads parameters and checks them as those of JSON are.
+/// Reads parameters and checks them like those of JSON.
 fn checked<T: Validate>(read: impl FnOnce(&mut Violations<'_>) -> T) -> Result<T, Error> {
     Violations::collect(|at| {
         let params = read(at);

@@ -16,7 +16,7 @@ use prost::{
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::{
-    open::{Json, Metadata, Writer},
+    open::{Json, JsonWriter, Metadata},
     time::Timestamp,
     validate::Violations,
 };
@@ -29,9 +29,9 @@ const MAX_LEVELS: usize = 128;
 
 /// A `google.protobuf.Struct` or a `google.protobuf.Value` in its encoded form.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Open(Vec<u8>);
+pub struct ValueBytes(Vec<u8>);
 
-/// Reason why an open value is refused.
+/// Errors of open values.
 #[derive(Debug, Clone, Copy)]
 enum WireError {
     Number,
@@ -55,8 +55,8 @@ impl From<DecodeError> for WireError {
     }
 }
 
-/// Keeps every field as it came, so that the next reader sees what the sender wrote.
-impl prost::Message for Open {
+/// Keeps every field unchanged, so that unknown ones are not lost.
+impl prost::Message for ValueBytes {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         buf.put_slice(&self.0);
     }
@@ -101,15 +101,19 @@ impl prost::Message for Open {
     }
 }
 
-/// Reads an open object; a fault is noted under `field`.
-pub(super) fn open(object: Option<Open>, field: &str, at: &mut Violations<'_>) -> Option<Metadata> {
+/// Reads an open object; an error is reported under `field`.
+pub(super) fn open(
+    object: Option<ValueBytes>,
+    field: &str,
+    at: &mut Violations<'_>,
+) -> Option<Metadata> {
     let object = object?;
     let read = transcode(&object.0, field, at, read_struct);
     Some(read.into_object().unwrap_or_default())
 }
 
-/// Reads any JSON value. One without content is `null`; a fault is noted under `field`.
-pub(super) fn value(value: &Open, field: &str, at: &mut Violations<'_>) -> Json {
+/// Reads any JSON value. An empty one is `null`; an error is reported under `field`.
+pub(super) fn value(value: &ValueBytes, field: &str, at: &mut Violations<'_>) -> Json {
     transcode(&value.0, field, at, read_value)
 }
 
@@ -117,9 +121,9 @@ fn transcode(
     bytes: &[u8],
     field: &str,
     at: &mut Violations<'_>,
-    read: fn(&[u8], &mut Writer, usize) -> Result<(), WireError>,
+    read: fn(&[u8], &mut JsonWriter, usize) -> Result<(), WireError>,
 ) -> Json {
-    let mut writer = Writer::with_capacity(bytes.len());
+    let mut writer = JsonWriter::with_capacity(bytes.len());
     match read(bytes, &mut writer, MAX_LEVELS) {
         Ok(()) => writer.finish(),
         Err(fault) => {
@@ -129,7 +133,7 @@ fn transcode(
     }
 }
 
-fn read_value(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), WireError> {
+fn read_value(mut bytes: &[u8], writer: &mut JsonWriter, levels: usize) -> Result<(), WireError> {
     let mut last = None;
     while !bytes.is_empty() {
         let (tag, wire_type) = decode_key(&mut bytes)?;
@@ -149,7 +153,7 @@ fn read_value(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<()
     Ok(())
 }
 
-fn read_struct(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), WireError> {
+fn read_struct(mut bytes: &[u8], writer: &mut JsonWriter, levels: usize) -> Result<(), WireError> {
     let levels = levels.checked_sub(1).ok_or(WireError::Depth)?;
     let object = writer.begin_object();
     while !bytes.is_empty() {
@@ -173,7 +177,7 @@ fn read_struct(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(
     Ok(())
 }
 
-fn read_list(mut bytes: &[u8], writer: &mut Writer, levels: usize) -> Result<(), WireError> {
+fn read_list(mut bytes: &[u8], writer: &mut JsonWriter, levels: usize) -> Result<(), WireError> {
     let levels = levels.checked_sub(1).ok_or(WireError::Depth)?;
     let array = writer.begin_array();
     while !bytes.is_empty() {
@@ -215,8 +219,8 @@ fn field<'a>(tag: u32, wire_type: WireType, bytes: &mut &'a [u8]) -> Result<Fiel
     }
 }
 
-/// A double as JSON writes it: without a fraction where it has none.
-fn write_number(number: f64, writer: &mut Writer) -> Result<(), WireError> {
+/// A double in JSON, without a fraction if it is an integer.
+fn write_number(number: f64, writer: &mut JsonWriter) -> Result<(), WireError> {
     if number.fract() == 0.0 && number.abs() <= EXACT {
         writer.number(number as i64);
     } else {
@@ -226,30 +230,30 @@ fn write_number(number: f64, writer: &mut Writer) -> Result<(), WireError> {
 }
 
 /// Writes an open object.
-pub(super) fn object(metadata: &Metadata) -> Open {
+pub(super) fn object(metadata: &Metadata) -> ValueBytes {
     let mut out = Vec::with_capacity(metadata.as_str().len() * 2);
     let mut json = serde_json::Deserializer::from_str(metadata.as_str());
     json.deserialize_map(StructFields(&mut out)).expect("canonical JSON can be read");
-    Open(out)
+    ValueBytes(out)
 }
 
 /// Writes any JSON value.
-pub(super) fn wire(value: &Json) -> Open {
+pub(super) fn wire(value: &Json) -> ValueBytes {
     let mut out = Vec::with_capacity(value.as_str().len() * 2);
     let mut json = serde_json::Deserializer::from_str(value.as_str());
     Encode(&mut out).deserialize(&mut json).expect("canonical JSON can be read");
-    Open(out)
+    ValueBytes(out)
 }
 
-/// Begins a message inside another one. One byte is kept for its length.
+/// Begins a nested message, with one byte for its length.
 fn begin(tag: u32, out: &mut Vec<u8>) -> usize {
     encode_key(tag, WireType::LengthDelimited, out);
     out.push(0);
     out.len()
 }
 
-/// Writes the length of the message that began at `start`. Long ones are moved by a few bytes, which
-/// is cheaper than to know all lengths beforehand: nesting is bounded.
+/// Writes the length of the message that began at `start`. A long message is moved by a few bytes, which
+/// is cheaper than to compute all lengths first, because nesting is bounded.
 fn end(start: usize, out: &mut Vec<u8>) {
     let length = out.len() - start;
     if let Ok(short @ 0..=0x7f) = u8::try_from(length) {
@@ -355,7 +359,7 @@ impl<'de> Visitor<'de> for StructFields<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         loop {
-            // The entry begins before its name is read, and is taken back if there is none.
+            // The entry begins before its name is read, and is removed if there is no name.
             let before = self.0.len();
             let entry = begin(1, self.0);
             if members.next_key_seed(FieldName(&mut *self.0))?.is_none() {
@@ -391,7 +395,7 @@ impl Visitor<'_> for FieldName<'_> {
     }
 }
 
-/// Reads a moment; one that the calendar does not have is noted under `field`.
+/// Reads a timestamp; one outside the calendar is reported under `field`.
 pub(super) fn moment(
     wire: Option<prost_types::Timestamp>,
     field: &str,
@@ -407,7 +411,7 @@ pub(super) fn moment(
     Some(Timestamp::from_millis(seconds * 1000 + millis))
 }
 
-/// Writes a moment.
+/// Writes a timestamp.
 pub(super) fn timestamp(moment: Timestamp) -> prost_types::Timestamp {
     let millis = moment.as_millis();
     let nanos = i32::try_from(millis.rem_euclid(1000)).unwrap_or_default() * 1_000_000;

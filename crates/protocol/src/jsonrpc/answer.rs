@@ -17,7 +17,7 @@ use crate::{
 pub enum NoResult {
     /// The agent refused the call.
     Refused(Error),
-    /// It is no answer to the call at all.
+    /// It is not a response to the call.
     Malformed(Error),
 }
 
@@ -42,9 +42,8 @@ pub fn call(id: u64, method: &str, params: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Writes a call for a connection that lasts. What stands in headers over HTTP comes beside its
-/// parameters.
-pub fn lasting_call(
+/// Writes a call for a session, with its headers as service parameters.
+pub fn session_call(
     id: u64,
     method: &str,
     params: &[u8],
@@ -58,8 +57,8 @@ pub fn lasting_call(
     out
 }
 
-/// Writes the notification that a call is given up.
-pub fn give_up(id: u64) -> Vec<u8> {
+/// Writes the notification that cancels a call.
+pub fn cancel_call(id: u64) -> Vec<u8> {
     format!(r#"{{"jsonrpc":"2.0","method":"{CANCEL_REQUEST}","params":{{"id":{id}}}}}"#)
         .into_bytes()
 }
@@ -91,8 +90,8 @@ pub fn incoming(message: &[u8]) -> Option<Incoming> {
     }
 }
 
-/// The encoded result in the answer to the call `id`. An answer without one is `null`, since that is
-/// how some servers confirm a deletion.
+/// The encoded result in the response to the call `id`. A missing result reads as `null`, because some
+/// servers confirm a deletion so.
 pub fn result_of(dialect: Dialect, id: u64, body: &[u8]) -> Result<&[u8], NoResult> {
     #[derive(Deserialize)]
     struct ResponseMembers<'a> {
@@ -108,7 +107,7 @@ pub fn result_of(dialect: Dialect, id: u64, body: &[u8]) -> Result<&[u8], NoResu
     let malformed =
         |text: &str| NoResult::Malformed(Error::new(ErrorKind::InvalidAgentResponse, text));
     let wire: ResponseMembers<'_> =
-        json::object(body).map_err(|_| malformed("expected a JSON-RPC answer"))?;
+        json::object(body).map_err(|_| malformed("expected a JSON-RPC response"))?;
     if let Some(error) = wire.error {
         return Err(match failure::rpc(dialect, error.get().as_bytes()) {
             Some(error) => NoResult::Refused(error),
@@ -116,12 +115,12 @@ pub fn result_of(dialect: Dialect, id: u64, body: &[u8]) -> Result<&[u8], NoResu
         });
     }
     if wire.jsonrpc.is_none() && wire.result.is_none() {
-        return Err(malformed("expected a JSON-RPC answer"));
+        return Err(malformed("expected a JSON-RPC response"));
     }
     let ours = id.to_string();
-    // Some servers turn numbers into text.
+    // Some servers return the number as a string.
     if wire.id.is_some_and(|id| id.get().trim_matches('"') != ours) {
-        return Err(malformed("the answer belongs to another call"));
+        return Err(malformed("the response belongs to another call"));
     }
     Ok(wire.result.map_or(b"null", |result| result.get().as_bytes()))
 }
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_writes_a_server_reads() {
+    fn a_server_reads_the_calls_of_a_client() {
         let bytes = call(7, "GetTask", br#"{"id":"t"}"#);
         let read = super::super::parse(&bytes).unwrap();
         assert_eq!((read.id.as_json(), &*read.method), ("7", "GetTask"));
@@ -143,18 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_a_connection_that_lasts_carries_its_headers() {
-        let bytes = lasting_call(7, "GetTask", b"{}", &[("a2a-version", "1.0")].into());
+    fn a_call_of_a_session_carries_its_headers() {
+        let bytes = session_call(7, "GetTask", b"{}", &[("a2a-version", "1.0")].into());
         let read = super::super::parse(&bytes).unwrap();
         assert_eq!(read.service_parameters.unwrap().get(), r#"{"a2a-version":"1.0"}"#);
-        let read = give_up(7);
+        let read = cancel_call(7);
         let read = super::super::parse(&read).unwrap();
         assert_eq!((&*read.method, read.params.unwrap().get()), (CANCEL_REQUEST, r#"{"id":7}"#));
         assert!(read.is_notification);
     }
 
     #[test]
-    fn a_message_says_which_call_it_is_about() {
+    fn a_message_is_matched_to_its_call() {
         let about = |call, event_id: Option<&str>, is_end| {
             Some(Incoming { call, event_id: event_id.map(str::to_owned), is_end })
         };
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_taken_only_from_an_answer_to_this_call() {
+    fn a_result_is_read_only_from_the_response_to_this_call() {
         assert_eq!(result(r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#), Ok(&br#"{"a":1}"#[..]));
         assert_eq!(result(r#"{"jsonrpc":"2.0","id":"7","result":1}"#), Ok(&b"1"[..]));
         for deleted in [r#"{"jsonrpc":"2.0","id":7,"result":null}"#, r#"{"jsonrpc":"2.0","id":7}"#]

@@ -5,10 +5,10 @@ use std::{borrow::Cow, fmt};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::writer::{Array, Object, Writer};
+use super::writer::{Array, JsonWriter, Object};
 
 /// Copies one value into a writer while it is read.
-pub(super) struct Transcode<'w, E: Edit>(pub(super) &'w mut Writer, pub(super) &'w mut E);
+pub(super) struct Transcode<'w, E: Edit>(pub(super) &'w mut JsonWriter, pub(super) &'w mut E);
 
 /// A change to every text on the way, member names included.
 pub(super) trait Edit {

@@ -8,7 +8,7 @@ use super::{Json, read};
 
 /// Writes one canonical value.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
+pub(crate) struct JsonWriter {
     text: Vec<u8>,
     /// The members of the objects that are open, the innermost object's last.
     members: Vec<ObjectMember>,
@@ -21,7 +21,7 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 pub(crate) struct Object {
     start: usize,
-    /// Its first entry in [`Writer::members`].
+    /// Its first entry in [`JsonWriter::members`].
     first: usize,
 }
 
@@ -39,7 +39,7 @@ struct ObjectMember {
     name_end: u32,
 }
 
-impl Writer {
+impl JsonWriter {
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         Self { text: Vec::with_capacity(bytes), ..Self::default() }
     }

@@ -10,7 +10,7 @@ use crate::{
 
 /// An HTTP request of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct RestCall {
     /// The HTTP method.
     pub method: &'static str,
     /// The path below the interface's URL, with its query.
@@ -21,9 +21,9 @@ pub struct Call {
 
 /// Writes a request. `None` where the dialect has no such operation on REST.
 ///
-/// The tenant goes into the path, as the official clients do it. Following a task is a POST, which
-/// the text of the specification says and most servers take; its protobuf says GET.
-pub fn call(dialect: Dialect, mut request: Request) -> Option<Call> {
+/// The tenant goes into the path, as in the official clients. To subscribe is a POST, as in the text of the
+/// specification and in most servers; its protobuf says GET.
+pub fn call(dialect: Dialect, mut request: Request) -> Option<RestCall> {
     let (table, tenant) = match dialect {
         Dialect::V1 => (V1, request.take_tenant()),
         Dialect::V03Rest => (V03, None),
@@ -43,7 +43,7 @@ pub fn call(dialect: Dialect, mut request: Request) -> Option<Call> {
     push_path(&mut path, entry, &request);
     push_query(&mut path, &request);
     let body = (method == "POST").then(|| dialect.encode_request(&request));
-    Some(Call { method, path, body })
+    Some(RestCall { method, path, body })
 }
 
 fn push_path(out: &mut String, entry: &RouteEntry, request: &Request) {

@@ -163,7 +163,7 @@ fn the_page_about_errors_has_the_one_table() {
         })
     });
     let table = ErrorKind::ALL.iter().map(|kind| {
-        let Codes { json_rpc, json_rpc_v03, json_rpc_v01, http, grpc, reason } = kind.codes();
+        let Codes { json_rpc, json_rpc_v03, json_rpc_v01, http, grpc, reason, .. } = kind.codes();
         format!("{reason} {json_rpc} {json_rpc_v03} {json_rpc_v01} {http} {}", grpc.name())
     });
     assert_eq!(rows.collect::<Vec<_>>(), table.collect::<Vec<_>>());

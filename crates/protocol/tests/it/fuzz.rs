@@ -13,7 +13,7 @@ use bolero::check;
 use herald_protocol::{
     Dialect, Metadata, MissingVersion, Operation, Request, StreamEvent, TraceContext, Version,
     card,
-    dialect::{Entry, StreamWriter, resolve},
+    dialect::{EntryPoint, StreamWriter, resolve},
     failure,
     grpc::Service,
     jsonrpc, rest,
@@ -393,7 +393,7 @@ fn json_rpc_envelope() {
                     let answer: Value = serde_json::from_slice(&answer).unwrap();
                     let id: Value = serde_json::from_str(call.id.as_json()).unwrap();
                     assert_eq!(answer["id"], id);
-                    let _ = resolve(Entry::V01, &call.method, None, MissingVersion::Lenient);
+                    let _ = resolve(EntryPoint::V01, &call.method, None, MissingVersion::Lenient);
                 }
                 Err((id, error)) => {
                     let answer = Dialect::V1.encode_error(&id, &error);
@@ -527,7 +527,7 @@ fn sse_parser() {
                     &mut framed,
                     event.id.as_deref(),
                     event.event.as_deref(),
-                    event.data.as_bytes(),
+                    &[event.data.as_bytes()],
                 );
                 let (mut parser, mut again) = (Parser::new(1 << 16), Vec::new());
                 parser.push(&framed, &mut again).unwrap();
@@ -606,7 +606,7 @@ fn version_header() {
                 let _ = dialect.check_version(Some(text), MissingVersion::Lenient);
             }
             version::extensions([text]);
-            let _ = resolve(Entry::Main, text, Some(text), MissingVersion::Strict);
+            let _ = resolve(EntryPoint::Main, text, Some(text), MissingVersion::Strict);
         }
     });
 }

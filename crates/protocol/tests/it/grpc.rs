@@ -6,9 +6,9 @@ use herald_protocol::{
     Artifact, Content, Dialect, Error, ErrorKind, Json, Message, Metadata, Operation, Part,
     Request, SendResult, StreamEvent, Task, TaskPage, TaskStatus, Violation, failure,
     grpc::{
-        Open, Service,
+        Service, ValueBytes,
         generated::{v1, v03},
-        status::{BadRequest, ErrorInfo, Status},
+        status::{BadRequest, ErrorInfo, RpcStatus},
     },
     push::{PushConfig, PushConfigPage},
     request::ListTasks,
@@ -244,7 +244,7 @@ fn each_service_has_its_methods() {
 fn an_error_is_a_status_with_the_details_of_rest() {
     for kind in ErrorKind::ALL {
         let codes = kind.codes();
-        let status = Status::from(&Error::new(*kind, "näher: 100 %\n").with("limit", 7));
+        let status = RpcStatus::from(&Error::new(*kind, "näher: 100 %\n").with("limit", 7));
         assert_eq!(status.code, codes.grpc as i32);
         assert_eq!(status.message_header(), "n%C3%A4her: 100 %25%0A");
         let info = ErrorInfo::decode(&*status.details[0].value).unwrap();
@@ -253,15 +253,15 @@ fn an_error_is_a_status_with_the_details_of_rest() {
         assert_eq!(status.details.len(), 1);
         assert!(!status.details_bin().contains('='));
     }
-    let status = Status::from(&Error::field("message.parts", "must hold at least one part"));
+    let status = RpcStatus::from(&Error::field("message.parts", "must hold at least one part"));
     assert_eq!(status.details[1].type_url, "type.googleapis.com/google.rpc.BadRequest");
     let bad = BadRequest::decode(&*status.details[1].value).unwrap();
     assert_eq!(bad.field_violations[0].field, "message.parts");
 }
 
 /// A message of the crate of well-known types, in the encoded form that our messages hold.
-fn as_open(message: &impl prost::Message) -> Open {
-    Open::decode(&*message.encode_to_vec()).unwrap()
+fn as_open(message: &impl prost::Message) -> ValueBytes {
+    ValueBytes::decode(&*message.encode_to_vec()).unwrap()
 }
 
 /// The same value as a tree of the crate of well-known types.
@@ -326,7 +326,7 @@ fn open_values_that_nest_too_deeply_are_refused() {
         outer
     };
     let bytes = (0..5_000).fold(Vec::new(), |inner, _| nested(6, &nested(1, &inner)));
-    let data = Open::decode(&*bytes).unwrap();
+    let data = ValueBytes::decode(&*bytes).unwrap();
     let part = v1::Part { content: Some(v1::part::Content::Data(data)), ..v1::Part::default() };
     let message = v1::Message {
         message_id: "m".to_owned(),
@@ -478,7 +478,7 @@ fn an_error_is_read_as_it_was_written() {
         description: "is required, 100 %".to_owned(),
     }])
     .with("hint", "ä");
-    let (status, get) = (Status::from(&written), Operation::GetTask);
+    let (status, get) = (RpcStatus::from(&written), Operation::GetTask);
     let (message, details) = (status.message_header(), status.details_bin());
     assert_eq!(failure::grpc(get, status.code, Some(&message), Some(&details)), written);
     assert_eq!(failure::grpc(get, status.code, None, Some(&details)), written);

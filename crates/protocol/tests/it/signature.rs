@@ -4,13 +4,15 @@ use herald_protocol::{
     AgentCard,
     card::{
         self, AgentCardSignature,
-        signature::{Check, Form, MAX_SIGNATURES, ProtectedHeader, Verdict, payload, verdict},
+        signature::{
+            Check, MAX_SIGNATURES, ProtectedHeader, SignedForm, Verdict, payload, verdict,
+        },
     },
 };
 
 use crate::card::full;
 
-fn text(json: &str, form: Form) -> String {
+fn text(json: &str, form: SignedForm) -> String {
     let card: AgentCard = serde_json::from_str(json).unwrap();
     String::from_utf8(payload(&card, form)).unwrap()
 }
@@ -34,10 +36,10 @@ fn the_specifications_example_becomes_what_the_specification_says() {
     }"#;
     // The example leaves out members that are required; here they are, and empty.
     let expected = r#"{"capabilities":{"pushNotifications":false,"streaming":false},"defaultInputModes":[],"defaultOutputModes":[],"description":"","name":"Example Agent","skills":[],"supportedInterfaces":[],"version":""}"#;
-    assert_eq!(text(json, Form::Specified), expected);
+    assert_eq!(text(json, SignedForm::Specified), expected);
     let expected =
         r#"{"capabilities":{"pushNotifications":false,"streaming":false},"name":"Example Agent"}"#;
-    assert_eq!(text(json, Form::WithoutEmpty), expected);
+    assert_eq!(text(json, SignedForm::WithoutEmpty), expected);
 }
 
 // proves: SIG-003, SIG-006
@@ -70,7 +72,7 @@ fn what_cannot_be_told_from_absent_is_left_out_at_every_depth() {
         r#""skills":[],"supportedInterfaces":[{"protocolBinding":"","protocolVersion":"","url":"u"}],"#,
         r#""version":""}"#
     );
-    assert_eq!(text(json, Form::Specified), expected);
+    assert_eq!(text(json, SignedForm::Specified), expected);
 }
 
 // proves: SIG-001, SIG-013
@@ -83,7 +85,7 @@ fn keys_are_ordered_by_utf_16_and_numbers_and_texts_are_canonical() {
         "\u00f6": "Latin Small Letter O With Diaeresis",
         "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001, -0.0, 1e21, 1e20]
     } }] } }"#;
-    let form = text(json, Form::Specified);
+    let form = text(json, SignedForm::Specified);
     let order = [
         "\"\\r\"",
         "\"1\"",
@@ -105,7 +107,7 @@ fn keys_are_ordered_by_utf_16_and_numbers_and_texts_are_canonical() {
 // proves: SIG-002
 #[test]
 fn every_reading_of_a_card_and_every_further_signature_leave_what_is_signed_as_it_is() {
-    for form in [Form::Specified, Form::WithoutEmpty] {
+    for form in [SignedForm::Specified, SignedForm::WithoutEmpty] {
         let expected = payload(&full(), form);
         assert_eq!(payload(&signed(&["a", "b"]), form), expected);
         let read = card::read(&card::hybrid(&full())).unwrap();
@@ -146,7 +148,7 @@ fn one_good_signature_is_enough_and_a_bad_one_is_worse_than_an_unknown_one() {
     let unknown = Verdict::UnknownKey { keys: vec!["a".into(), "b".into()] };
     assert_eq!(judge(&["a", "b"]), unknown);
     let found = judge(&["a", "bad", "good"]);
-    assert_eq!(found, Verdict::Verified { key: "good".into(), form: Form::Specified });
+    assert_eq!(found, Verdict::Verified { key: "good".into(), form: SignedForm::Specified });
     assert_eq!(found.to_string(), "verified by \"good\"");
     assert!(matches!(judge(&["a", "bad"]), Verdict::Invalid { reason } if reason.contains("bad")));
     let many = vec!["a"; MAX_SIGNATURES];

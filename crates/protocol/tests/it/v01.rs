@@ -3,7 +3,7 @@
 use herald_protocol::{
     Artifact, ArtifactUpdate, Content, Dialect, ErrorKind, Message, MissingVersion, Operation,
     Part, Request, Role, SendResult, StreamEvent, Task, TaskState,
-    dialect::{Entry, StreamItem, StreamWriter, resolve},
+    dialect::{EntryPoint, StreamItem, StreamWriter, resolve},
 };
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::support::{
 
 const V01: Dialect = Dialect::V01;
 
-fn find(entry: Entry, method: &str) -> (Dialect, Operation) {
+fn find(entry: EntryPoint, method: &str) -> (Dialect, Operation) {
     resolve(entry, method, None, MissingVersion::Strict).unwrap()
 }
 
@@ -38,13 +38,14 @@ fn the_seven_methods_of_0_1() {
         ("tasks/pushNotification/get", Operation::GetTaskPushNotificationConfig),
     ];
     for (name, operation) in names {
-        assert_eq!(find(Entry::V01, name), (V01, operation));
+        assert_eq!(find(EntryPoint::V01, name), (V01, operation));
         assert_eq!(V01.method(operation), Some(name));
         for version in ["0.1", "0.2", "0.3", ""] {
-            let found = resolve(Entry::V01, name, Some(version), MissingVersion::Strict);
+            let found = resolve(EntryPoint::V01, name, Some(version), MissingVersion::Strict);
             assert_eq!(found, Ok((V01, operation)), "{name} {version}");
         }
-        let error = resolve(Entry::V01, name, Some("1.0"), MissingVersion::Lenient).unwrap_err();
+        let error =
+            resolve(EntryPoint::V01, name, Some("1.0"), MissingVersion::Lenient).unwrap_err();
         assert_eq!(error.kind, ErrorKind::MethodNotFound);
         assert!(error.message.contains(operation.name()), "{}", error.message);
     }
@@ -53,26 +54,26 @@ fn the_seven_methods_of_0_1() {
 #[test]
 fn a_name_that_two_generations_share_belongs_to_the_place_it_is_called_at() {
     for name in ["tasks/get", "tasks/cancel", "tasks/resubscribe"] {
-        assert_eq!(find(Entry::Main, name).0, Dialect::V03);
-        assert_eq!(find(Entry::V01, name).0, V01);
+        assert_eq!(find(EntryPoint::Main, name).0, Dialect::V03);
+        assert_eq!(find(EntryPoint::V01, name).0, V01);
     }
     for name in ["tasks/send", "tasks/sendSubscribe", "tasks/pushNotification/get"] {
-        assert_eq!(find(Entry::Main, name).0, V01);
+        assert_eq!(find(EntryPoint::Main, name).0, V01);
     }
     for name in ["message/send", "message/stream", "message/sendStream"] {
-        assert_eq!(find(Entry::V01, name).0, Dialect::V03);
+        assert_eq!(find(EntryPoint::V01, name).0, Dialect::V03);
     }
-    assert_eq!(find(Entry::V01, "tasks/pushNotificationConfig/set").0, Dialect::V03);
-    let modern = resolve(Entry::V01, "GetTask", Some("1.0"), MissingVersion::Strict);
+    assert_eq!(find(EntryPoint::V01, "tasks/pushNotificationConfig/set").0, Dialect::V03);
+    let modern = resolve(EntryPoint::V01, "GetTask", Some("1.0"), MissingVersion::Strict);
     assert_eq!(modern, Ok((Dialect::V1, Operation::GetTask)));
-    let mixed = resolve(Entry::V01, "GetTask", None, MissingVersion::Strict).unwrap_err();
+    let mixed = resolve(EntryPoint::V01, "GetTask", None, MissingVersion::Strict).unwrap_err();
     assert_eq!(mixed.kind, ErrorKind::VersionNotSupported);
 }
 
 #[test]
 fn a_send_returns_at_once_only_where_servers_of_0_1_are() {
     let text = r#"{"message":{"role":"user","parts":[{"type":"text","text":"x"}]}}"#;
-    for (entry, at_once) in [(Entry::V01, true), (Entry::Main, false)] {
+    for (entry, at_once) in [(EntryPoint::V01, true), (EntryPoint::Main, false)] {
         let mut request = decode(V01, Operation::SendMessage, text);
         entry.complete(V01, &mut request);
         assert_eq!(send_of(request).configuration.return_immediately, at_once);

@@ -3,7 +3,7 @@
 use herald_protocol::{
     Content, Dialect, Error, ErrorKind, Message, MissingVersion, Operation, Request, Role,
     SendResult, StreamEvent, Task, TaskState,
-    dialect::{Entry, resolve},
+    dialect::{EntryPoint, resolve},
     push::PushConfigPage,
     request::{ListPushConfigs, PushConfigRef},
 };
@@ -42,13 +42,14 @@ fn the_ten_methods_of_0_3_and_an_old_alias() {
     ];
     for (name, operation) in names {
         for version in [None, Some(""), Some("0.3"), Some("0.3.0"), Some("0.2.6")] {
-            let found = resolve(Entry::Main, name, version, MissingVersion::Strict);
+            let found = resolve(EntryPoint::Main, name, version, MissingVersion::Strict);
             assert_eq!(found, Ok((Dialect::V03, operation)), "{name} {version:?}");
         }
         assert_eq!(Dialect::V03.method(operation), Some(name));
     }
     assert_eq!(Dialect::V03.method(Operation::ListTasks), None);
-    let alias = resolve(Entry::Main, "message/sendStream", None, MissingVersion::Strict).unwrap();
+    let alias =
+        resolve(EntryPoint::Main, "message/sendStream", None, MissingVersion::Strict).unwrap();
     assert_eq!(alias, (Dialect::V03, Operation::SendStreamingMessage));
 }
 
@@ -527,7 +528,8 @@ fn the_frames_of_the_second_seed_are_read() {
 fn a_method_of_0_3_does_not_exist_in_1_0() {
     for &operation in Operation::ALL {
         let Some(method) = Dialect::V03.method(operation) else { continue };
-        let error = resolve(Entry::Main, method, Some("1.0"), MissingVersion::Lenient).unwrap_err();
+        let error =
+            resolve(EntryPoint::Main, method, Some("1.0"), MissingVersion::Lenient).unwrap_err();
         assert_eq!(error.kind.codes().json_rpc, -32601);
         assert!(error.message.contains(operation.name()), "{}", error.message);
         assert!(hint(&error).contains(operation.name()));
@@ -557,7 +559,8 @@ fn an_unknown_method_is_refused_before_anything_else() {
     ];
     for (method, expected) in cases {
         for version in [None, Some("1.0"), Some("0.3"), Some("99.0")] {
-            let error = resolve(Entry::Main, method, version, MissingVersion::Strict).unwrap_err();
+            let error =
+                resolve(EntryPoint::Main, method, version, MissingVersion::Strict).unwrap_err();
             assert_eq!(error.kind.codes().json_rpc, -32601, "{method}");
             assert!(hint(&error).contains(expected), "{}", hint(&error));
         }
@@ -569,25 +572,28 @@ fn an_unknown_method_is_refused_before_anything_else() {
 #[test]
 fn the_version_must_be_the_methods_own() {
     for version in ["1.0", "1.0.0", "1.0.7", " 1.0 "] {
-        let found = resolve(Entry::Main, "GetTask", Some(version), MissingVersion::Strict).unwrap();
+        let found =
+            resolve(EntryPoint::Main, "GetTask", Some(version), MissingVersion::Strict).unwrap();
         assert_eq!(found, (Dialect::V1, Operation::GetTask));
     }
     for version in [None, Some(""), Some("  ")] {
-        let error = resolve(Entry::Main, "GetTask", version, MissingVersion::Strict).unwrap_err();
+        let error =
+            resolve(EntryPoint::Main, "GetTask", version, MissingVersion::Strict).unwrap_err();
         assert_eq!(error.kind.codes().json_rpc, -32009);
         assert!(error.message.contains("A2A-Version: 1.0"), "{}", error.message);
         assert_eq!(error.detail.as_ref().unwrap().metadata["supportedVersions"], "1.0, 0.3");
         assert!(hint(&error).contains("A2A-Version"));
-        let lenient = resolve(Entry::Main, "GetTask", version, MissingVersion::Lenient).unwrap();
+        let lenient =
+            resolve(EntryPoint::Main, "GetTask", version, MissingVersion::Lenient).unwrap();
         assert_eq!(lenient, (Dialect::V1, Operation::GetTask));
     }
     for policy in [MissingVersion::Strict, MissingVersion::Lenient] {
         for version in ["0.3", "0.3.0", "0.5", "1.1", "2.0", "99.0", "garbage", "1", "1.0-rc"] {
-            let error = resolve(Entry::Main, "GetTask", Some(version), policy).unwrap_err();
+            let error = resolve(EntryPoint::Main, "GetTask", Some(version), policy).unwrap_err();
             assert_eq!(error.kind.codes().json_rpc, -32009, "{version}");
         }
         for version in ["0.4", "99.0", "garbage"] {
-            let error = resolve(Entry::Main, "tasks/get", Some(version), policy).unwrap_err();
+            let error = resolve(EntryPoint::Main, "tasks/get", Some(version), policy).unwrap_err();
             assert_eq!(error.kind.codes().json_rpc, -32009, "{version}");
         }
     }

@@ -3,7 +3,7 @@
 use herald_protocol::{
     Content, Dialect, Message, MissingVersion, Operation, Part, Request, Role, SendResult,
     StreamEvent, Task, TaskState, TaskStatus,
-    dialect::{Entry, resolve},
+    dialect::{EntryPoint, resolve},
     request::GetExtendedAgentCard,
 };
 use serde_json::Value;
@@ -279,7 +279,7 @@ fn the_eleven_methods_of_1_0_are_those_of_grpc() {
     assert_eq!(Operation::ALL.len(), names.len());
     for name in names {
         let (dialect, operation) =
-            resolve(Entry::Main, name, Some("1.0"), MissingVersion::Strict).unwrap();
+            resolve(EntryPoint::Main, name, Some("1.0"), MissingVersion::Strict).unwrap();
         assert_eq!((dialect, operation.name()), (V1, name));
         assert_eq!(V1.method(operation), Some(name));
     }

@@ -22,7 +22,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Takes these tokens.
+    /// Hashes these tokens.
     pub fn new(tokens: &[Token]) -> Self {
         let known = tokens.iter().map(|token| {
             let principal = token.principal.as_str();
@@ -32,8 +32,8 @@ impl Tokens {
         Self { known: known.collect() }
     }
 
-    /// The caller a token stands for. Every known token is looked at, and the hashes are compared
-    /// in constant time, so that the time taken tells nothing about any of them.
+    /// The caller of a token. All known tokens are compared, in constant time, so that the duration
+    /// reveals nothing about any of them.
     fn find(&self, token: &[u8]) -> Option<&Caller> {
         let hash = blake3::hash(token);
         let mut found = None;
@@ -51,11 +51,11 @@ impl Authenticate for Tokens {
     async fn caller(&self, parts: &Parts, tenant: Option<&TenantId>) -> Result<Caller, Error> {
         let refused = |text| Err(Error::new(ErrorKind::Unauthenticated, text));
         let Some(token) = bearer(&parts.headers) else {
-            return refused("send a token: Authorization: Bearer …");
+            return refused("credentials are missing: send Authorization: Bearer TOKEN");
         };
-        let Some(caller) = self.find(token) else { return refused("the token is not known") };
+        let Some(caller) = self.find(token) else { return refused("the bearer token is unknown") };
         if tenant.is_some_and(|tenant| *tenant != caller.owner().tenant) {
-            let text = "these credentials do not belong to that tenant";
+            let text = "permission denied: the credentials belong to another tenant";
             return Err(Error::new(ErrorKind::Forbidden, text));
         }
         Ok(caller.clone())
@@ -71,7 +71,7 @@ impl Authenticate for Tokens {
     }
 }
 
-/// The token of a request that has exactly one.
+/// The bearer token, if the request has exactly one `Authorization` header.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = values.next().filter(|_| values.next().is_none())?.as_bytes();

@@ -1,6 +1,7 @@
-//! `GET /events`: everything that happens to the caller's tasks, as one stream of server-sent
-//! events. Each is a JSON-RPC notification, and its `id:` is its place among all events, so that the
-//! stream is taken up again across tasks.
+//! `GET /events`: the feed of all events of the caller's tasks, as server-sent events.
+//!
+//! Each event is a JSON-RPC notification. Its `id:` is its position among all events, so that the feed
+//! resumes across tasks.
 
 use std::borrow::Cow;
 
@@ -8,34 +9,35 @@ use herald_engine::{
     AgentRoute, Feed,
     store::{Owner, Position},
 };
-use herald_protocol::{
-    Dialect, Error, Operation, TaskId, TenantId, Version,
-    jsonrpc::{self, RequestId},
-    percent, sse,
-};
+use herald_protocol::{Dialect, Error, Operation, TaskId, TenantId, Version, percent};
 use http::{Response, request::Parts};
-use uuid::Uuid;
 
 use crate::{
-    bind::{self, Exchange, query, rest, stream::Out, too_many, translate::Translators},
+    bind::{
+        Exchange,
+        frames::FrameStream,
+        query, rest,
+        sse::{self, FrameEnvelope},
+        too_many,
+    },
     body::Body,
     limits::KeyedPermit,
 };
 
-/// The shape of events for a caller who names no version: that of the servers that had this path.
-const UNNAMED: Dialect = Dialect::V01;
+/// The dialect for a caller without a version: that of the servers that introduced this path.
+const DEFAULT_DIALECT: Dialect = Dialect::V01;
 
 /// The method of every notification.
 const METHOD: &str = "tasks/event";
 
-/// Tasks that one request may name.
-const MOST_TASKS: usize = 100;
+/// The maximum number of tasks in one request.
+const MAX_TASKS: usize = 100;
 
-/// Answers a request for the caller's events.
+/// Opens the feed of the caller's events.
 pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     let dialect = match dialect(exchange) {
         Ok(dialect) => dialect,
-        Err(error) => return rest::refuse(exchange, UNNAMED, error),
+        Err(error) => return rest::refuse(exchange, DEFAULT_DIALECT, error),
     };
     let opened = match exchange.serves(dialect, Operation::SubscribeToTask) {
         Ok(()) => open(exchange).await,
@@ -43,8 +45,11 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     };
     match opened {
         Ok((feed, permit)) => {
-            let (request, every) = (exchange.id, exchange.shared.config.timeouts.keep_alive);
-            bind::sse::carry(|out| follow(feed, dialect, request, out), every, Some(permit))
+            let start = Some(feed.position().to_string());
+            let frames = FrameStream::of_feed(feed, dialect, exchange.id);
+            let keep_alive = exchange.shared.config.timeouts.keep_alive;
+            let envelope = FrameEnvelope::Notification(METHOD);
+            sse::response(frames, dialect, envelope, start, keep_alive, Some(permit))
         }
         Err(error) => rest::refuse(exchange, dialect, error),
     }
@@ -53,13 +58,14 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
 fn dialect(exchange: &Exchange<'_>) -> Result<Dialect, Error> {
     let version = exchange.version();
     let version = version.as_deref().map(str::trim).filter(|version| !version.is_empty());
-    let Some(version) = version else { return Ok(UNNAMED) };
+    let Some(version) = version else { return Ok(DEFAULT_DIALECT) };
     Ok(if Version::negotiate(Some(version))? == Version::V1_0 { Dialect::V1 } else { Dialect::V03 })
 }
 
 async fn open(exchange: &Exchange<'_>) -> Result<(Feed, KeyedPermit<Owner>), Error> {
     let tenant = query(exchange.parts, "tenant").filter(|tenant| !tenant.is_empty());
-    let tenant = tenant.map(|text| decoded("tenant", text)).transpose()?.map(TenantId::from);
+    let tenant =
+        tenant.map(|text| percent_decoded("tenant", text)).transpose()?.map(TenantId::from);
     let caller = exchange.caller(tenant.as_ref()).await?;
     let (tasks, after) = (tasks(exchange.parts)?, position(exchange.parts)?);
     let permit =
@@ -69,22 +75,22 @@ async fn open(exchange: &Exchange<'_>) -> Result<(Feed, KeyedPermit<Owner>), Err
     Ok((feed.within(exchange.response_quota(&caller)), permit))
 }
 
-/// The tasks that are named, as `task_ids=a,b` or `task_ids=a&task_ids=b`.
+/// The tasks of the query, as `task_ids=a,b` or `task_ids=a&task_ids=b`.
 fn tasks(parts: &Parts) -> Result<Vec<TaskId>, Error> {
     const FIELD: &str = "task_ids";
     let pairs = parts.uri.query().unwrap_or_default().split('&');
     let values = pairs.filter_map(|pair| pair.split_once('=')).filter(|(name, _)| *name == FIELD);
     let names = values.flat_map(|(_, value)| value.split(',')).filter(|name| !name.is_empty());
-    let tasks = names.map(|name| decoded(FIELD, name).map(TaskId::from));
+    let tasks = names.map(|name| percent_decoded(FIELD, name).map(TaskId::from));
     let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
-    if tasks.len() > MOST_TASKS {
-        Err(Error::field(FIELD, format!("at most {MOST_TASKS} tasks can be named")))
+    if tasks.len() > MAX_TASKS {
+        Err(Error::field(FIELD, format!("at most {MAX_TASKS} tasks are allowed")))
     } else {
         Ok(tasks)
     }
 }
 
-/// The last event that the caller has seen.
+/// The position of the last event that the caller has.
 fn position(parts: &Parts) -> Result<Option<Position>, Error> {
     let text = match parts.headers.get("last-event-id") {
         Some(value) => value.to_str().unwrap_or("?"),
@@ -99,42 +105,7 @@ fn position(parts: &Parts) -> Result<Option<Position>, Error> {
     position.map(Some).ok_or_else(malformed)
 }
 
-fn decoded(field: &str, text: &str) -> Result<String, Error> {
-    let decoded = percent::decode(text).map(Cow::into_owned);
-    decoded.ok_or_else(|| Error::field(field, "is not percent-encoded UTF-8"))
-}
-
-/// Writes events until the server shuts down.
-async fn follow(mut feed: Feed, dialect: Dialect, request: Uuid, out: Out) {
-    // One who hears of nothing before the connection breaks can still go on from here.
-    sse::mark(&mut out.lock(), &feed.position().to_string());
-    let mut translators = Translators::new(dialect);
-    loop {
-        let told = match feed.next().await {
-            Ok(Some(item)) => translators.items(&feed, &item).await.map(|items| (item, items)),
-            Ok(None) => return,
-            Err(error) => Err(error),
-        };
-        let (item, items) = match told {
-            Ok(told) => told,
-            Err(error) => return fail(&out, dialect, request, error),
-        };
-        // Who has seen the id has seen the whole event.
-        let (id, last) = (item.position.to_string(), items.len().saturating_sub(1));
-        for (index, (_, params)) in items.iter().enumerate() {
-            let id = Some(id.as_str()).filter(|_| index == last);
-            let notification = jsonrpc::notification(METHOD, params);
-            sse::frame(&mut out.lock(), id, None, &notification);
-        }
-        out.ready(item.reservation).await;
-    }
-}
-
-/// The last event of a stream that broke. It has no id, so that a client goes on after the last real
-/// one.
-fn fail(out: &Out, dialect: Dialect, request: Uuid, error: Error) {
-    tracing::warn!(%error, "a feed broke off");
-    let error = error.with("requestId", request);
-    let body = dialect.encode_error(&RequestId::null(), &error);
-    sse::frame(&mut out.lock(), None, Some("error"), &body);
+fn percent_decoded(field: &str, text: &str) -> Result<String, Error> {
+    let percent_decoded = percent::decode(text).map(Cow::into_owned);
+    percent_decoded.ok_or_else(|| Error::field(field, "is not percent-encoded UTF-8"))
 }

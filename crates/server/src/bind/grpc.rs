@@ -1,23 +1,19 @@
 //! gRPC: both services, health and reflection, on the same listener as everything else.
 //!
-//! A call has one message, which is read whole within the limits of every other body, and its
-//! answer is one message or a stream that follows the log as server-sent events do. The framing is
-//! five bytes before each message and a status after the last one.
+//! A call has one message, which is read whole within the limits of every other body. Its reply is one
+//! message or a stream of the log, like server-sent events. The framing is five bytes before each
+//! message and a status after the last one.
 
 mod health;
 mod reflection;
 
-use std::{
-    future::Future,
-    pin::{Pin, pin},
-    time::Duration,
-};
+use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
-use herald_engine::{Caller, Engine, Reply, Subscription, budget::Reservation, store::Owner};
+use herald_engine::{Caller, Subscription, budget::Reservation, store::Owner};
 use herald_protocol::{
-    AgentName, Dialect, Error, ErrorKind, Operation, Request, TenantId,
-    grpc::{Service, status::Status},
+    AgentName, Error, ErrorKind, Request, TenantId,
+    grpc::{Service, status::RpcStatus},
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header,
@@ -28,12 +24,15 @@ use uuid::Uuid;
 
 use crate::{
     bind::{
-        Binding, Exchange, cursor,
-        stream::{Events, Out},
+        Binding, Exchange,
+        call::EncodedReply,
+        cursor,
+        frames::{FrameStream, FrameWriter, StreamFrame},
+        stream::{EventBody, FrameBuffer},
     },
     body::Body,
     guard::Ingress,
-    limits::{self, KeyedPermit, Unread},
+    limits::{KeyedPermit, UnreadBody},
     refusal::Refusal,
     server::Shared,
     trace,
@@ -51,29 +50,42 @@ const NOT_FOUND: i32 = 5;
 const UNIMPLEMENTED: i32 = 12;
 const UNAVAILABLE: i32 = 14;
 
-/// Bytes before each message: whether it is compressed, and its length.
+/// Bytes before each message: the compression flag and the length.
 const PREFIX: usize = 5;
-/// What begins the tenant of a call to a named agent, since gRPC has no paths to name it with.
+/// Prefix of a tenant that names an agent, because gRPC has no paths for that.
 pub(crate) const AGENTS: &str = "agents/";
 
 /// Why a call failed.
-enum Failure {
-    /// In the protocol's terms.
+enum GrpcFailure {
+    /// An error of the protocol.
     Error(Error),
-    /// In gRPC's own.
+    /// A status of gRPC that is no error of the protocol.
     Plain(i32, &'static str),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for GrpcFailure {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-const TOO_LATE: Failure = Failure::Plain(DEADLINE_EXCEEDED, "the deadline has passed");
-const STOPPING: Failure = Failure::Plain(UNAVAILABLE, "the server is shutting down");
+impl From<UnreadBody> for GrpcFailure {
+    fn from(unread: UnreadBody) -> Self {
+        match unread {
+            UnreadBody::TooSlow => {
+                Self::Plain(DEADLINE_EXCEEDED, "the message did not arrive in time")
+            }
+            UnreadBody::TooLarge { .. } | UnreadBody::Broken | UnreadBody::NoMemory => {
+                Self::Error(unread.into())
+            }
+        }
+    }
+}
 
-/// Whether a request means to be a call, by its content type.
+const TOO_LATE: GrpcFailure = GrpcFailure::Plain(DEADLINE_EXCEEDED, "the deadline has passed");
+const STOPPING: GrpcFailure = GrpcFailure::Plain(UNAVAILABLE, "the server is shutting down");
+
+/// True if the content type is that of gRPC.
 pub(crate) fn is_call(headers: &HeaderMap) -> bool {
     let content = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     content.is_some_and(|content| content.starts_with(b"application/grpc"))
@@ -93,47 +105,50 @@ where
     check_transport(parts, ingress)?;
     let (service, method) = parts.uri.path()[1..].rsplit_once('/').unwrap_or_default();
     let mut exchange = Exchange::new(shared, parts, None, Binding::Grpc, id, ingress);
-    // Probes come by whatever name their prober has for us.
+    // Before the check of the host: probes use any name.
     if service == health::SERVICE {
-        return Ok(answered(&exchange, health::answer(&exchange, method, body).await));
+        return Ok(response_to(&exchange, health::answer(&exchange, method, body).await));
     }
     let host = shared.guard.host(parts, ingress)?;
     shared.guard.origin(&parts.headers, host.as_ref())?;
     if shared.config.grpc_reflection && reflection::SERVICES.contains(&service) {
-        return Ok(answered(&exchange, reflection::answer(&exchange, service, body).await));
+        return Ok(response_to(&exchange, reflection::answer(&exchange, service, body).await));
     }
-    exchange.join(trace::of(&parts.headers));
+    exchange.join_trace(trace::of(&parts.headers));
     let called = match Service::ALL.into_iter().find(|known| known.name() == service) {
         Some(service) => {
             let called = call(&mut exchange, service, method, body).await;
             called.map_err(|failure| match failure {
-                Failure::Error(error) => Failure::Error(exchange.explain(error)),
-                plain @ Failure::Plain(..) => plain,
+                GrpcFailure::Error(error) => GrpcFailure::Error(exchange.explain(error)),
+                plain @ GrpcFailure::Plain(..) => plain,
             })
         }
-        None => Err(unknown(format_args!("there is no service {service:?} here"))),
+        None => Err(unknown(format_args!("unknown service {service:?}"))),
     };
-    let mut response = answered(&exchange, called);
-    exchange.answer_extensions(response.headers_mut());
+    let mut response = response_to(&exchange, called);
+    exchange.add_extensions(response.headers_mut());
     Ok(response)
 }
 
-/// The response to a call, whether it came to something or not.
-fn answered(exchange: &Exchange<'_>, called: Result<Response<Body>, Failure>) -> Response<Body> {
+/// The response to a call that succeeded or failed.
+fn response_to(
+    exchange: &Exchange<'_>,
+    called: Result<Response<Body>, GrpcFailure>,
+) -> Response<Body> {
     called.unwrap_or_else(|failure| {
-        // A call that fails at once has its trailers for headers.
+        // A call without messages has its trailers as headers.
         let mut response = respond(Body::empty());
         let headers = response.headers_mut();
         headers.extend(trailers(&failure));
         match failure {
-            Failure::Error(error) => exchange.mark(headers, error.kind),
-            Failure::Plain(..) => {}
+            GrpcFailure::Error(error) => exchange.mark(headers, error.kind),
+            GrpcFailure::Plain(..) => {}
         }
         response
     })
 }
 
-/// What makes a request none that gRPC could answer.
+/// Refuses a request that is not a gRPC call over HTTP/2.
 fn check_transport(parts: &Parts, ingress: Ingress) -> Result<(), Refusal> {
     if parts.method != Method::POST {
         return Err(Refusal::method("POST"));
@@ -141,10 +156,10 @@ fn check_transport(parts: &Parts, ingress: Ingress) -> Result<(), Refusal> {
     let content = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     let content = content.and_then(|content| content.split(|byte| *byte == b';').next());
     if !matches!(content, Some(b"application/grpc" | b"application/grpc+proto")) {
-        let text = "gRPC is spoken in protobuf here: send Content-Type: application/grpc";
+        let text = "gRPC requires protobuf: send Content-Type: application/grpc";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
-    // A status that follows the messages has no place in HTTP/1.
+    // The status is in the trailers, which HTTP/1 does not deliver reliably.
     if parts.version < Version::HTTP_2 && ingress != Ingress::InProcess {
         let text = "gRPC needs HTTP/2";
         return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text));
@@ -152,7 +167,7 @@ fn check_transport(parts: &Parts, ingress: Ingress) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn unknown(text: impl std::fmt::Display) -> Failure {
+fn unknown(text: impl std::fmt::Display) -> GrpcFailure {
     Error::new(ErrorKind::MethodNotFound, text).into()
 }
 
@@ -161,7 +176,7 @@ async fn call<B>(
     service: Service,
     method: &str,
     body: B,
-) -> Result<Response<Body>, Failure>
+) -> Result<Response<Body>, GrpcFailure>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -170,59 +185,44 @@ where
         return Err(unknown(format_args!("{name} has no method {method:?}")));
     };
     let deadline = deadline(&exchange.parts.headers)?;
-    let (caller, reply, permit) = {
-        let performed = pin!(perform(exchange, service, operation, body));
-        until(deadline, performed).await.unwrap_or(Err(TOO_LATE))?
-    };
-    let message = match reply {
-        Reply::Stream(events) => return Ok(stream(exchange, service, events, permit, deadline)),
-        Reply::Sent(sent) => service.encode_send_result(sent.decode()?),
-        Reply::Task(task) => service.encode_task(task.decode()?),
-        Reply::Tasks(page) => service.encode_page(page),
-    };
-    let body = limits::hold(framed(&message), || exchange.response_quota(&caller))?;
-    Ok(respond(Body::trailed(body, success())))
-}
-
-async fn perform<B>(
-    exchange: &mut Exchange<'_>,
-    service: Service,
-    operation: Operation,
-    body: B,
-) -> Result<(Caller, Reply, Option<KeyedPermit<Owner>>), Failure>
-where
-    B: http_body::Body<Data = Bytes>,
-{
-    let caller = exchange.caller(None).await?;
-    let policy = exchange.shared.config.missing_version;
-    service.dialect().check_version(exchange.version().as_deref(), policy)?;
-    let (message, reservation) = read(exchange, &caller, body).await?;
     let dialect = service.dialect();
-    let request = service.decode(operation, &message);
-    drop(message);
-    let request = request.and_then(|mut request| {
-        exchange.agent = agent(exchange.shared, &mut request)?;
-        exchange.serves(dialect, operation)?;
-        Ok(request)
-    });
-    let request = request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
-    let (reply, permit) = exchange.call(&caller, dialect, request, reservation).await?;
-    Ok((caller, reply, permit))
+    let called = async {
+        let caller = exchange.caller(None).await?;
+        let policy = exchange.shared.config.missing_version;
+        dialect.check_version(exchange.version().as_deref(), policy)?;
+        let (message, reservation) = read(exchange, &caller, body).await?;
+        let request = service.decode(operation, &message);
+        drop(message);
+        let request = request.and_then(|mut request| {
+            exchange.agent = agent(exchange.shared, &mut request)?;
+            exchange.serves(dialect, operation)?;
+            Ok(request)
+        });
+        let request =
+            request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
+        let reply = exchange.call(&caller, dialect, request, reservation).await?;
+        Ok(reply.encode_grpc(exchange, &caller, service)?)
+    };
+    match until(deadline, called).await.unwrap_or(Err(TOO_LATE))? {
+        EncodedReply::Whole(body) => Ok(respond(Body::trailed(body, success()))),
+        EncodedReply::Stream(events, _, permit) => {
+            Ok(stream(exchange, service, events, permit, deadline))
+        }
+    }
 }
 
-/// The agent a request is for: that of the server, or the one its tenant names, which then is no
-/// tenant.
+/// The agent of a request: the default, or the one that its tenant names, which is then removed.
 fn agent(shared: &Shared, request: &mut Request) -> Result<Option<AgentName>, Error> {
     let named = request.tenant().and_then(|tenant| tenant.as_str().strip_prefix(AGENTS));
     let Some(agent) = named.map(AgentName::from) else { return Ok(None) };
     if shared.engine.profile(Some(&agent)).is_none() {
-        return Err(Error::field("tenant", "names an agent that is not here"));
+        return Err(Error::field("tenant", "names an unknown agent"));
     }
     request.set_tenant(TenantId::default());
     Ok(Some(agent))
 }
 
-/// When a call is to be over, if its caller says so.
+/// The deadline of a call, from `grpc-timeout`.
 fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Error> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let wait = value.to_str().ok().and_then(wait);
@@ -247,8 +247,8 @@ fn wait(text: &str) -> Option<Duration> {
     })
 }
 
-/// What `future` leads to, unless the deadline comes first.
-async fn until<F: Future>(deadline: Option<Instant>, future: Pin<&mut F>) -> Option<F::Output> {
+/// The output of `future`, or `None` if the deadline comes first.
+async fn until<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     match deadline {
         Some(deadline) => timeout_at(deadline, future).await.ok(),
         None => Some(future.await),
@@ -260,53 +260,42 @@ async fn read<B>(
     exchange: &Exchange<'_>,
     caller: &Caller,
     body: B,
-) -> Result<(Bytes, Option<Reservation>), Failure>
+) -> Result<(Bytes, Option<Reservation>), GrpcFailure>
 where
     B: http_body::Body<Data = Bytes>,
 {
-    let limit = exchange.shared.config.limits.body;
-    let (wait, payer) = (exchange.shared.config.timeouts.body, || exchange.payer(caller));
-    let limit_with_prefix = limit.saturating_add(PREFIX);
-    let uploads = exchange.uploads();
-    let body = limits::read_body(body, limit_with_prefix, wait, uploads, payer).await;
-    match body {
-        Ok((body, reservation)) => Ok((unframe(body)?, reservation)),
-        Err(Unread::TooLarge) => {
-            let text = format!("the message is larger than {limit} bytes");
-            Err(Error::new(ErrorKind::TooLarge, text).with("limit", limit).into())
-        }
-        Err(Unread::TooSlow) => {
-            Err(Failure::Plain(DEADLINE_EXCEEDED, "the message did not arrive in time"))
-        }
-        Err(Unread::NoMemory) => Err(limits::no_memory().into()),
-        Err(Unread::Broken) => Err(broken("the message broke off")),
-    }
+    let (body, reservation) = exchange.read_body(caller, body, PREFIX).await?;
+    Ok((unframe(body)?, reservation))
 }
 
-fn broken(text: &str) -> Failure {
+fn malformed(text: &str) -> GrpcFailure {
     Error::new(ErrorKind::Parse, text).into()
 }
 
-/// Takes the one message out of a body.
-fn unframe(mut body: Bytes) -> Result<Bytes, Failure> {
+/// Removes the frame of the one message of a body.
+fn unframe(mut body: Bytes) -> Result<Bytes, GrpcFailure> {
     let Some((prefix, rest)) = body.split_first_chunk::<PREFIX>() else {
-        return Err(broken("a message begins with five bytes, and there are fewer"));
+        return Err(malformed("the message is shorter than its prefix of five bytes"));
     };
     let [flag, length @ ..] = *prefix;
     let length = u64::from(u32::from_be_bytes(length));
     match flag {
         0 => {}
-        1 => return Err(Failure::Plain(UNIMPLEMENTED, "compressed messages are not taken")),
-        _ => return Err(broken("the first byte of a message says whether it is compressed")),
+        1 => {
+            return Err(GrpcFailure::Plain(UNIMPLEMENTED, "compressed messages are not supported"));
+        }
+        _ => return Err(malformed("the compression flag of the message must be 0 or 1")),
     }
     match length.cmp(&(rest.len() as u64)) {
         std::cmp::Ordering::Equal => Ok(body.split_off(PREFIX)),
-        std::cmp::Ordering::Greater => Err(broken("the message is shorter than it says")),
-        std::cmp::Ordering::Less => Err(broken("more than one message was sent")),
+        std::cmp::Ordering::Greater => {
+            Err(malformed("the message is shorter than its declared length"))
+        }
+        std::cmp::Ordering::Less => Err(malformed("more than one message was sent")),
     }
 }
 
-/// Puts a message into a body. Nothing we send comes near what the prefix can say.
+/// Appends a message with its prefix. No message comes near the largest length of the prefix.
 fn frame(out: &mut Vec<u8>, message: &[u8]) {
     out.reserve(PREFIX + message.len());
     out.push(0);
@@ -314,10 +303,10 @@ fn frame(out: &mut Vec<u8>, message: &[u8]) {
     out.extend_from_slice(message);
 }
 
-/// The body of an answer of one message.
-fn framed(message: &[u8]) -> Bytes {
+/// The body of a response with one message.
+pub(crate) fn framed(message: Vec<u8>) -> Bytes {
     let mut body = Vec::new();
-    frame(&mut body, message);
+    frame(&mut body, &message);
     body.into()
 }
 
@@ -333,12 +322,12 @@ fn success() -> HeaderMap {
     HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))])
 }
 
-/// How a call that failed ends.
-fn trailers(failure: &Failure) -> HeaderMap {
+/// The trailers of a call that failed.
+fn trailers(failure: &GrpcFailure) -> HeaderMap {
     let status = match failure {
-        Failure::Error(error) => Status::from(error),
-        Failure::Plain(code, message) => {
-            Status { code: *code, message: (*message).to_owned(), details: Vec::new() }
+        GrpcFailure::Error(error) => RpcStatus::from(error),
+        GrpcFailure::Plain(code, message) => {
+            RpcStatus { code: *code, message: (*message).to_owned(), details: Vec::new() }
         }
     };
     let mut trailers = HeaderMap::from_iter([(STATUS, HeaderValue::from(status.code))]);
@@ -358,50 +347,31 @@ fn stream(
     deadline: Option<Instant>,
 ) -> Response<Body> {
     let first = format!("{}{}", cursor::prefix(events.task_id()), events.next_seq());
-    let (engine, id) = (exchange.shared.engine.clone(), exchange.id);
-    let follow = move |out| async move {
-        let followed = pin!(follow(events, &engine, service, id, out));
-        let ended = until(deadline, followed).await;
-        Some(match ended.unwrap_or(Err(TOO_LATE)) {
-            Ok(()) => success(),
-            Err(failure) => trailers(&failure),
+    let engine = exchange.shared.engine.clone();
+    let mut frames = FrameStream::of_grpc(events, service, exchange.id);
+    let read = move |buffer| async move {
+        let copied = until(deadline, frames.copy(&mut GrpcWriter(buffer))).await;
+        Some(match copied {
+            // A stream that ends before its last event is to be resumed.
+            Some(Ok(())) if !frames.is_over() && engine.is_draining() => trailers(&STOPPING),
+            Some(Ok(())) => success(),
+            Some(Err(error)) => trailers(&error.into()),
+            None => trailers(&TOO_LATE),
         })
     };
-    let mut response = respond(Body::events(Events::new(follow, permit)));
+    let mut response = respond(Body::events(EventBody::new(read, permit)));
     let first = HeaderValue::try_from(first).expect("ids of events are printable ASCII");
     response.headers_mut().insert(FIRST_EVENT, first);
     response
 }
 
-/// Writes events until there are no more.
-async fn follow(
-    mut events: Subscription,
-    engine: &Engine,
-    service: Service,
-    id: Uuid,
-    out: Out,
-) -> Result<(), Failure> {
-    let mut whole = false;
-    loop {
-        let written = match events.next().await {
-            // What ends without its last event is to be taken up again.
-            Ok(None) if !whole && engine.is_draining() => return Err(STOPPING),
-            Ok(None) => return Ok(()),
-            // The log holds the JSON of 1.0.
-            Ok(Some(item)) => Dialect::V1.decode_event(&item.body).map(|event| {
-                frame(&mut out.lock(), &service.encode_event(event, item.closing));
-                whole = item.closing;
-                item.reservation
-            }),
-            Err(error) => Err(error),
-        };
-        match written {
-            Ok(reservation) => out.ready(reservation).await,
-            Err(error) => {
-                tracing::warn!(task = %events.task_id(), %error, "a stream broke off");
-                return Err(error.with("requestId", id).into());
-            }
-        }
+/// Writes frames as gRPC messages.
+struct GrpcWriter(FrameBuffer);
+
+impl FrameWriter for GrpcWriter {
+    async fn write(&mut self, message: StreamFrame<'_>) {
+        frame(&mut self.0.lock().bytes, message.body);
+        self.0.ready(message.reservation).await;
     }
 }
 
@@ -433,13 +403,13 @@ mod tests {
         assert_eq!(unframe(body.clone().into()).ok().unwrap(), "hello");
         for length in 0..body.len() {
             let cut = unframe(body[..length].to_vec().into());
-            assert!(matches!(cut, Err(Failure::Error(_))), "{length}");
+            assert!(matches!(cut, Err(GrpcFailure::Error(_))), "{length}");
         }
         let twice = [body.clone(), body.clone()].concat();
-        assert!(matches!(unframe(twice.into()), Err(Failure::Error(_))));
+        assert!(matches!(unframe(twice.into()), Err(GrpcFailure::Error(_))));
         body[0] = 1;
-        assert!(matches!(unframe(body.clone().into()), Err(Failure::Plain(UNIMPLEMENTED, _))));
+        assert!(matches!(unframe(body.clone().into()), Err(GrpcFailure::Plain(UNIMPLEMENTED, _))));
         body[0] = 2;
-        assert!(matches!(unframe(body.into()), Err(Failure::Error(_))));
+        assert!(matches!(unframe(body.into()), Err(GrpcFailure::Error(_))));
     }
 }

@@ -9,10 +9,16 @@ use herald_protocol::{
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
-    bind::{Exchange, Outcome, jsonrpc, respond, sse},
+    bind::{
+        Exchange,
+        call::EncodedReply,
+        frames::FrameStream,
+        jsonrpc, respond,
+        sse::{self, FrameEnvelope},
+    },
     body::Body,
     guard,
-    limits::{self, Unread},
+    limits::UnreadBody,
     refusal::Refusal,
     routes::Mount,
 };
@@ -39,76 +45,71 @@ where
     if mount == Mount::Shared && is_old(&route, version.as_deref()) {
         route.dialect = Dialect::V03Rest;
     }
-    let policy = exchange.shared.config.missing_version;
-    let served = exchange.serves(route.dialect, route.operation);
-    let served = served.and_then(|()| route.dialect.check_version(version.as_deref(), policy));
-    let answered = match served {
-        Ok(()) => perform(exchange, &route, body).await,
-        Err(error) => {
-            exchange.count(route.dialect, route.operation, Some(&error));
-            Err(error.into())
-        }
+    let Route { dialect, operation, .. } = route;
+    let replied = async {
+        let policy = exchange.shared.config.missing_version;
+        let served = exchange.serves(dialect, operation);
+        let served = served.and_then(|()| dialect.check_version(version.as_deref(), policy));
+        served.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
+        let caller = exchange.caller(None).await?;
+        let (body, reservation) = read(exchange, &caller, body).await?;
+        let request = rest::request(&route, exchange.parts.uri.query(), &body);
+        drop(body);
+        let request =
+            request.inspect_err(|error| exchange.count(dialect, operation, Some(error)))?;
+        let reply = exchange.call(&caller, dialect, request, reservation).await?;
+        Ok(reply.encode(exchange, &caller, None)?)
     };
-    match answered {
-        Ok(response) => response,
-        Err(Failure::Error(error)) => refuse(exchange, route.dialect, error),
-        Err(Failure::TooSlow) => jsonrpc::too_slow(),
+    match replied.await {
+        Ok(EncodedReply::Whole(body)) => respond(StatusCode::OK, content_type(dialect), body),
+        Ok(EncodedReply::Stream(events, dialect, permit)) => {
+            let frames = FrameStream::of_task(events, dialect, exchange.id);
+            let keep_alive = exchange.shared.config.timeouts.keep_alive;
+            sse::response(frames, dialect, FrameEnvelope::Bare, None, keep_alive, permit)
+        }
+        Err(RestFailure::Error(error)) => refuse(exchange, dialect, error),
+        Err(RestFailure::TooSlow) => jsonrpc::too_slow(),
     }
 }
 
-enum Failure {
+/// Why a request has no reply.
+enum RestFailure {
     Error(Error),
+    /// The body did not arrive in time, for which HTTP has a status.
     TooSlow,
 }
 
-impl From<Error> for Failure {
+impl From<Error> for RestFailure {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-/// Whether a request below `/a2a/rest` is one of 0.3: it names no version, or that one, and asks
-/// for something 0.3 has.
+impl From<UnreadBody> for RestFailure {
+    fn from(unread: UnreadBody) -> Self {
+        match unread {
+            UnreadBody::TooSlow => Self::TooSlow,
+            UnreadBody::TooLarge { .. } | UnreadBody::Broken | UnreadBody::NoMemory => {
+                Self::Error(unread.into())
+            }
+        }
+    }
+}
+
+/// True if a request below `/a2a/rest` is one of 0.3: it names that version or none, and 0.3 has the
+/// operation.
 fn is_old(route: &Route, version: Option<&str>) -> bool {
     let version = version.map(str::trim).unwrap_or_default();
     let named = version.is_empty() || version == "0.3" || version.starts_with("0.3.");
     named && route.tenant.is_none() && route.operation != Operation::ListTasks
 }
 
-async fn perform<B>(
-    exchange: &Exchange<'_>,
-    route: &Route,
-    body: B,
-) -> Result<Response<Body>, Failure>
-where
-    B: http_body::Body<Data = Bytes>,
-{
-    let caller = exchange.caller(None).await?;
-    let (body, reservation) = read(exchange, &caller, body).await?;
-    let request = rest::request(route, exchange.parts.uri.query(), &body);
-    drop(body);
-    let request = request.inspect_err(|error| {
-        exchange.count(route.dialect, route.operation, Some(error));
-    })?;
-    match exchange.perform(&caller, route.dialect, request, reservation, None).await? {
-        Outcome::Result(result) => {
-            let body = limits::hold(result, || exchange.response_quota(&caller))?;
-            Ok(respond(StatusCode::OK, content_type(route.dialect), body))
-        }
-        Outcome::Stream(events, permit) => {
-            let framing = sse::Framing { dialect: route.dialect, call: None, id: exchange.id };
-            let every = exchange.shared.config.timeouts.keep_alive;
-            Ok(sse::response(events, framing, every, permit))
-        }
-    }
-}
-
-/// The body of a request that may have one. What comes with a GET or a DELETE means nothing.
+/// The body of a request. GET and DELETE have none; bytes that come with them are ignored.
 async fn read<B>(
     exchange: &Exchange<'_>,
     caller: &Caller,
     body: B,
-) -> Result<(Bytes, Option<Reservation>), Failure>
+) -> Result<(Bytes, Option<Reservation>), RestFailure>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -118,26 +119,14 @@ where
     if let Some(text) = guard::refuse_content(&exchange.parts.headers) {
         return Err(Error::new(ErrorKind::ContentTypeNotSupported, text).into());
     }
-    let limit = exchange.shared.config.limits.body;
-    let wait = exchange.shared.config.timeouts.body;
-    let read =
-        limits::read_body(body, limit, wait, exchange.uploads(), || exchange.payer(caller)).await;
-    read.map_err(|unread| match unread {
-        Unread::TooLarge => {
-            let text = format!("the body is larger than {limit} bytes");
-            Error::new(ErrorKind::TooLarge, text).with("limit", limit).into()
-        }
-        Unread::TooSlow => Failure::TooSlow,
-        Unread::NoMemory => limits::no_memory().into(),
-        Unread::Broken => Error::new(ErrorKind::Parse, "the body broke off").into(),
-    })
+    Ok(exchange.read_body(caller, body, 0).await?)
 }
 
 /// An error under its own HTTP status.
 pub(crate) fn refuse(exchange: &Exchange<'_>, dialect: Dialect, error: Error) -> Response<Body> {
     let error = exchange.explain(error);
     let status = StatusCode::from_u16(error.kind.codes().http);
-    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = status.expect("the error table has statuses of HTTP");
     let mut response = respond(status, content_type(dialect), dialect.encode_status(&error));
     exchange.mark(response.headers_mut(), error.kind);
     if error.kind == ErrorKind::TooLarge {

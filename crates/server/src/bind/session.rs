@@ -1,26 +1,22 @@
-//! A JSON-RPC session: a connection that lasts, with calls that come one after the other and are
-//! answered as they are done. WebSocket and standard input differ only in how they frame messages.
+//! JSON-RPC session: many calls over one long-lived connection, with responses in the order in which they
+//! are ready. WebSocket and standard input differ only in how they frame messages.
 //!
-//! Nothing is dropped for a peer that does not keep up. What waits to be written is bounded; a
-//! stream takes the next event from the log only once the last one has a place there, and nothing is
-//! read while too many calls wait for others to be answered.
+//! Backpressure instead of dropped messages: the output buffer is bounded, a stream reads its next event
+//! only when the last one is in the buffer, and no input is read while too many calls wait.
 
 use std::{
     borrow::Cow,
     collections::{HashMap, hash_map},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
-use herald_engine::{
-    Subscription,
-    budget::{BYTES_PER_REQUEST_BYTE, Payer, Quota, Reservation},
-    store::Owner,
-};
+use herald_engine::budget::{BYTES_PER_REQUEST_BYTE, Payer, Quota, Reservation};
 use herald_protocol::{
-    AgentName, Dialect, Error, ErrorKind, MissingVersion,
-    dialect::Entry,
+    AgentName, Error, ErrorKind, MissingVersion,
+    dialect::EntryPoint,
     jsonrpc::{self, RequestId},
+    locks::lock,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
 };
 use http::{HeaderName, HeaderValue, Uri, header, request::Parts};
@@ -36,31 +32,31 @@ use uuid::Uuid;
 
 use crate::{
     bind::{
-        Binding, Exchange, IDEMPOTENCY_KEY, cursor,
-        jsonrpc::{Answer, Failure, decode, perform},
+        Binding, Exchange, IDEMPOTENCY_KEY,
+        call::EncodedReply,
+        frames::{FrameStream, FrameWriter, StreamFrame},
+        jsonrpc::{JsonRpcFailure, decode},
         query,
-        translate::Translator,
     },
     guard::Ingress,
-    limits::KeyedPermit,
     server::Server,
     trace,
 };
 
-/// Bytes and messages that may wait to be written. A message that is larger waits alone.
-const WAITING_BYTES: usize = 64 << 10;
-const WAITING_MESSAGES: usize = 32;
+/// Bytes and messages of the output buffer. A message that is larger is buffered alone.
+const BUFFER_BYTES: usize = 64 << 10;
+const BUFFER_MESSAGES: usize = 32;
 
-/// Calls that may wait for their turn, if they are small. All together they have as many bytes as one
-/// message may have.
+/// Calls that may wait for a permit, if they are small. Together they have at most the bytes of one
+/// message of the largest size.
 const QUEUE_CALLS: usize = 256;
 
-/// Servers of 0.1 had these connections, so the methods it shares with 0.3 are its own here.
-const ENTRY: Entry = Entry::V01;
+/// Sessions come from 0.1, so methods that 0.1 and 0.3 share are read as 0.1.
+const ENTRY: EntryPoint = EntryPoint::V01;
 
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// What one call may say about itself beside its parameters, and over HTTP says in headers.
+/// Service parameters of a call: the headers that a call over HTTP can have.
 const PARAMETERS: [&str; 7] = [
     VERSION_HEADER,
     EXTENSIONS_HEADER,
@@ -71,195 +67,201 @@ const PARAMETERS: [&str; 7] = [
     "tracestate",
 ];
 
-/// The calls of one session. Dropping it gives all of them up; their tasks go on.
+/// The calls of one session. Dropping it cancels the calls; their tasks go on.
 #[derive(Debug)]
 pub(crate) struct Session {
-    talk: Arc<Talk>,
+    state: Arc<SessionShared>,
     calls: JoinSet<()>,
 }
 
-/// What there is to write.
+/// The output of a session.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
-    messages: mpsc::Receiver<Waiting>,
-    open: Arc<Mutex<Open>>,
+pub(crate) struct SessionOutput {
+    messages: mpsc::Receiver<OutputMessage>,
+    open: Arc<Mutex<OpenCalls>>,
 }
 
-/// A message that counts against the buffer until it is written.
+/// A message in the output buffer. It counts against the buffer until it is written.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct OutputMessage {
     pub(crate) text: Bytes,
     _buffered: OwnedSemaphorePermit,
-    /// The reservation of its memory, if it is a large event.
+    /// The reservation of a large event.
     _reservation: Option<Reservation>,
 }
 
-/// What all calls of a session have in common.
+/// The state that all calls of a session share.
 #[derive(Debug)]
-struct Talk {
+struct SessionShared {
     server: Server,
-    /// What the connection began with: who is calling, and in which version.
+    /// The head of the request that opened the session, with credentials and version.
     parts: Parts,
     agent: Option<AgentName>,
     binding: Binding,
     ingress: Ingress,
-    /// How many calls may be under way, streams apart: those are counted by caller.
+    /// Permits of calls in progress. Streams have a limit per caller instead.
     calls: Arc<Semaphore>,
-    /// How many bytes of calls may wait for that.
+    /// Permits of bytes of calls that wait for a permit.
     queue: Arc<Semaphore>,
-    /// What the smallest of them counts as.
-    least: usize,
-    open: Arc<Mutex<Open>>,
-    messages: mpsc::Sender<Waiting>,
+    /// The number of bytes that a smaller call counts as.
+    min_queued: usize,
+    open: Arc<Mutex<OpenCalls>>,
+    messages: mpsc::Sender<OutputMessage>,
     buffer: Arc<Semaphore>,
-    /// What calls may take up until they are stored.
-    uploads: Arc<Quota>,
+    /// Memory quota of calls until they are stored.
+    requests: Arc<Quota>,
 }
 
-/// The calls that have not been answered.
+/// The calls without a response.
 #[derive(Debug)]
-struct Open {
+struct OpenCalls {
     calls: HashMap<RequestId, CancellationToken>,
-    /// Since when it was so.
+    /// The time of the last change.
     since: Instant,
 }
 
-/// A call as it was read.
+/// A call that was read.
 #[derive(Debug)]
-struct Asked {
-    /// `None` if it is not to be answered.
+struct SessionCall {
+    /// `None` for a notification, which has no response.
     id: Option<RequestId>,
     method: String,
     params: Option<Bytes>,
     parameters: Option<Box<RawValue>>,
-    /// Bytes of the message.
+    /// Size of the message in bytes.
     size: usize,
 }
 
 impl Session {
-    /// A session that began with this request, at this agent's endpoint.
+    /// A session that was opened by this request, at this agent's endpoint.
     pub(crate) fn new(
         server: Server,
         parts: Parts,
         agent: Option<AgentName>,
         binding: Binding,
         ingress: Ingress,
-    ) -> (Self, Outgoing) {
-        let (messages, waiting) = mpsc::channel(WAITING_MESSAGES);
+    ) -> (Self, SessionOutput) {
+        let (messages, waiting) = mpsc::channel(BUFFER_MESSAGES);
         let at_once = server.shared.config.limits.requests_per_connection as usize;
-        let open = Open { calls: HashMap::new(), since: Instant::now() };
+        let open = OpenCalls { calls: HashMap::new(), since: Instant::now() };
         let open = Arc::new(Mutex::new(open));
-        let least = server.shared.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
-        let least = least.max(1);
-        let uploads = Payer::Connection(ingress.connection());
-        let uploads = server.shared.engine.requests().quota(uploads);
-        let talk = Talk {
+        let min_queued = server.shared.config.limits.body.min(u32::MAX as usize) / QUEUE_CALLS;
+        let min_queued = min_queued.max(1);
+        let requests = Payer::Connection(ingress.connection());
+        let requests = server.shared.engine.requests().quota(requests);
+        let state = SessionShared {
             server,
-            parts: lasting(parts),
+            parts: without_call_headers(parts),
             agent,
             binding,
             ingress,
             calls: Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS))),
-            queue: Arc::new(Semaphore::new(least * QUEUE_CALLS)),
-            least,
+            queue: Arc::new(Semaphore::new(min_queued * QUEUE_CALLS)),
+            min_queued,
             open: Arc::clone(&open),
             messages,
-            buffer: Arc::new(Semaphore::new(WAITING_BYTES)),
-            uploads,
+            buffer: Arc::new(Semaphore::new(BUFFER_BYTES)),
+            requests,
         };
-        let session = Self { talk: Arc::new(talk), calls: JoinSet::new() };
-        (session, Outgoing { messages: waiting, open })
+        let session = Self { state: Arc::new(state), calls: JoinSet::new() };
+        (session, SessionOutput { messages: waiting, open })
     }
 
-    /// Takes one message. A call waits for its turn while too many are under way; only when too
-    /// many wait already is there nothing more to be taken, and until then a call can be given up.
-    pub(crate) async fn take(&mut self, text: Bytes) {
+    /// Receives one message. A call waits for a permit while too many are in progress, and can be
+    /// cancelled meanwhile. This method itself waits while too many calls wait.
+    pub(crate) async fn receive(&mut self, text: Bytes) {
         while self.calls.try_join_next().is_some() {}
         let call = match jsonrpc::parse(&text) {
             Ok(call) => call,
-            Err((id, error)) => return self.talk.refuse(&id, error).await,
+            Err((id, error)) => return self.state.refuse(&id, error).await,
         };
         if call.method == jsonrpc::CANCEL_REQUEST {
-            return self.talk.cancel(&call).await;
+            return self.state.cancel(&call).await;
         }
-        let asked = Asked {
+        let call = SessionCall {
             id: (!call.is_notification).then_some(call.id),
             method: call.method.into_owned(),
             params: call.params.map(|params| text.slice_ref(params.get().as_bytes())),
             parameters: call.service_parameters.map(ToOwned::to_owned),
             size: text.len(),
         };
-        let given_up = CancellationToken::new();
-        if let Some(id) = &asked.id
-            && !self.talk.begin(id, &given_up)
+        let cancelled = CancellationToken::new();
+        if let Some(id) = &call.id
+            && !self.state.begin(id, &cancelled)
         {
-            // Not to that id: it would look like the answer to the call that has it.
-            let text = format!("the id {} belongs to a call that is under way", id.as_json());
+            // Not to that id: the response would belong to the call in progress.
+            let text = format!("the id {} belongs to a call in progress", id.as_json());
             let error = Error::new(ErrorKind::InvalidRequest, text);
-            return self.talk.refuse(&RequestId::null(), error).await;
+            return self.state.refuse(&RequestId::null(), error).await;
         }
-        let queued = self.talk.queue(text.len()).await;
-        self.calls.spawn(Arc::clone(&self.talk).answer(asked, queued, given_up));
+        let queued = self.state.queue(text.len()).await;
+        self.calls.spawn(Arc::clone(&self.state).answer(call, queued, cancelled));
     }
 
-    /// Answers a message that could not even be read.
+    /// Sends an error for a message that could not be read.
     pub(crate) async fn refuse(&self, error: Error) {
-        self.talk.refuse(&RequestId::null(), error).await;
+        self.state.refuse(&RequestId::null(), error).await;
     }
 
-    /// Waits until every call is answered.
+    /// Waits until every call has its response.
     pub(crate) async fn finish(&mut self) {
         while self.calls.join_next().await.is_some() {}
     }
 }
 
-impl Outgoing {
+impl SessionOutput {
     /// The next message, or `None` once the session is gone.
-    pub(crate) async fn next(&mut self) -> Option<Waiting> {
+    pub(crate) async fn next(&mut self) -> Option<OutputMessage> {
         self.messages.recv().await
     }
 
-    /// The next message, if it is there.
-    pub(crate) fn next_now(&mut self) -> Option<Waiting> {
+    /// The next message, if there is one now.
+    pub(crate) fn next_now(&mut self) -> Option<OutputMessage> {
         self.messages.try_recv().ok()
     }
 
-    /// Since when no call has been under way, if none is.
+    /// The time since which no call has been in progress; `None` if one is.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let open = lock(&self.open);
         open.calls.is_empty().then_some(open.since)
     }
 }
 
-impl Talk {
+impl SessionShared {
     async fn answer(
         self: Arc<Self>,
-        asked: Asked,
+        call: SessionCall,
         queued: OwnedSemaphorePermit,
-        given_up: CancellationToken,
+        cancelled: CancellationToken,
     ) {
         let request = Uuid::new_v4();
         let span = self.server.span(&self.parts, &request.to_string());
-        let id = asked.id.clone();
+        let id = call.id.clone();
         let answered = async {
-            let turn = Arc::clone(&self.calls).acquire_owned().await;
-            let turn = turn.expect("the semaphore is never closed");
-            let size = asked.size.saturating_mul(BYTES_PER_REQUEST_BYTE);
-            let reservation = self.uploads.reserve(size).await;
+            let permit = Arc::clone(&self.calls).acquire_owned().await;
+            let permit = permit.expect("the semaphore is never closed");
+            let size = call.size.saturating_mul(BYTES_PER_REQUEST_BYTE);
+            let reservation = self.requests.reserve(size).await;
             drop(queued);
-            // What performing takes is not kept for as long as a stream lasts.
-            let performed = Box::pin(self.perform(asked, Some(reservation), request)).await;
+            // Boxed, so that its memory is returned before a stream begins.
+            let replied = Box::pin(self.call(call, Some(reservation), request)).await;
             let Some(id) = &id else { return };
-            match performed {
-                Ok(Answer::Whole(body)) => self.end(id, body).await,
-                Ok(Answer::Stream(events, permit, dialect)) => {
-                    drop(turn);
-                    self.follow(request, id, events, permit, dialect).await;
+            match replied {
+                Ok(EncodedReply::Whole(body)) => self.end(id, body).await,
+                Ok(EncodedReply::Stream(events, dialect, _permit)) => {
+                    drop(permit);
+                    let mut frames = FrameStream::of_task(events, dialect, request);
+                    match frames.copy(&mut SessionWriter { session: &self, id }).await {
+                        Ok(()) if frames.is_over() => self.end(id, jsonrpc::stream_end(id)).await,
+                        // The connection is about to end too, and the stream resumes on the next.
+                        Ok(()) => self.done(id),
+                        Err(error) => self.end(id, dialect.encode_error(id, &error)).await,
+                    }
                 }
                 Err(refusal) => self.end(id, refusal).await,
             }
         };
-        let answered = given_up.run_until_cancelled(answered.instrument(span)).await;
+        let answered = cancelled.run_until_cancelled(answered.instrument(span)).await;
         if let (None, Some(id)) = (answered, &id) {
             self.end(id, jsonrpc::cancelled(id)).await;
         }
@@ -270,125 +272,85 @@ impl Talk {
         Exchange::new(shared, parts, agent, self.binding, id, self.ingress)
     }
 
-    /// Performs a call. An error is the message that says so.
-    async fn perform(
+    /// Passes a call to the engine. The error is the encoded response.
+    async fn call(
         &self,
-        asked: Asked,
+        call: SessionCall,
         reservation: Option<Reservation>,
         request: Uuid,
-    ) -> Result<Answer, Vec<u8>> {
-        let parts = self.parts_of(asked.parameters.as_deref());
+    ) -> Result<EncodedReply, Vec<u8>> {
+        let parts = self.parts_of(call.parameters.as_deref());
         let mut exchange = self.exchange(parts.as_deref().unwrap_or(&self.parts), request);
-        exchange.join(trace::of(&exchange.parts.headers));
-        let id = asked.id.unwrap_or_else(RequestId::null);
-        let performed = async {
+        exchange.join_trace(trace::of(&exchange.parts.headers));
+        let id = call.id.unwrap_or_else(RequestId::null);
+        let replied = async {
             let _ = parts.as_ref().map_err(Error::clone)?;
-            // With every call: credentials may have been withdrawn since the last one.
+            // With every call, because credentials can be withdrawn between two calls.
             let caller = exchange.caller(None).await?;
-            // The method's name tells the version well enough.
-            let (policy, params) = (MissingVersion::Lenient, asked.params.as_deref());
-            let decoded = decode(&exchange, ENTRY, policy, &asked.method, params)?;
-            drop(asked.params);
-            perform(&exchange, &caller, &id, decoded, reservation).await
+            // The name of the method is enough to tell the version.
+            let (policy, params) = (MissingVersion::Lenient, call.params.as_deref());
+            let (dialect, request) = decode(&exchange, ENTRY, policy, &call.method, params)?;
+            drop(call.params);
+            let operation = request.operation();
+            let reply = exchange.call(&caller, dialect, request, reservation).await;
+            reply
+                .and_then(|reply| reply.encode(&exchange, &caller, Some(&id)))
+                .map_err(|error| JsonRpcFailure::of(dialect, operation, error))
         };
-        let performed: Result<Answer, Failure> = performed.await;
-        performed.map_err(|failure| failure.encode(&exchange, ENTRY, &id).0)
-    }
-
-    /// Sends the events of a stream, each as an answer to the call.
-    async fn follow(
-        &self,
-        request: Uuid,
-        id: &RequestId,
-        mut events: Subscription,
-        _permit: Option<KeyedPermit<Owner>>,
-        dialect: Dialect,
-    ) {
-        let Err(error) = self.tell(id, &mut events, dialect).await else { return };
-        tracing::warn!(task = %events.task_id(), %error, "a stream broke off");
-        let error = error.with("requestId", request);
-        self.end(id, dialect.encode_error(id, &error)).await;
-    }
-
-    async fn tell(
-        &self,
-        id: &RequestId,
-        events: &mut Subscription,
-        dialect: Dialect,
-    ) -> Result<(), Error> {
-        let prefix = cursor::prefix(events.task_id());
-        let mut translator = Translator::new(dialect, events).await?;
-        while let Some(item) = events.next().await? {
-            let items = translator.items(&item)?;
-            // Who has seen the id has seen the whole event.
-            let (event, last) = (format!("{prefix}{}", item.seq), items.len().saturating_sub(1));
-            let mut reservation = item.reservation;
-            for (index, (_, body)) in items.iter().enumerate() {
-                if index == last {
-                    self.put(jsonrpc::event(id, &event, body), reservation.take()).await;
-                } else {
-                    self.send(jsonrpc::result(id, body)).await;
-                }
-            }
-        }
-        if events.is_over() {
-            self.end(id, jsonrpc::stream_end(id)).await;
-        } else {
-            // The connection is about to end too, and the stream is to be taken up on the next.
-            self.done(id);
-        }
-        Ok(())
+        let replied: Result<_, JsonRpcFailure> = replied.await;
+        replied.map_err(|failure| failure.encode(&exchange, ENTRY, &id).0)
     }
 
     async fn refuse(&self, id: &RequestId, error: Error) {
         let exchange = self.exchange(&self.parts, Uuid::new_v4());
-        self.send(Failure::from(error).encode(&exchange, ENTRY, id).0).await;
+        self.send(JsonRpcFailure::from(error).encode(&exchange, ENTRY, id).0).await;
     }
 
-    /// Gives up the call that is named, if it is still under way.
-    async fn cancel(&self, call: &jsonrpc::Call<'_>) {
+    /// Cancels the call with the given id, if it is in progress.
+    async fn cancel(&self, call: &jsonrpc::JsonRpcCall<'_>) {
         match jsonrpc::read_cancel(call.params) {
             Ok(id) => {
-                if let Some(given_up) = lock(&self.open).calls.get(&id) {
-                    given_up.cancel();
+                if let Some(cancelled) = lock(&self.open).calls.get(&id) {
+                    cancelled.cancel();
                 }
                 if !call.is_notification {
                     self.send(jsonrpc::result(&call.id, b"null")).await;
                 }
             }
             Err(error) if !call.is_notification => self.refuse(&call.id, error).await,
-            Err(error) => tracing::debug!(%error, "a cancellation names no call"),
+            Err(error) => tracing::debug!(%error, "a cancel request has no valid id"),
         }
     }
 
-    /// Waits until a call of so many bytes may wait for its turn.
+    /// Waits for space in the queue for a call of so many bytes.
     async fn queue(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let most = self.least * QUEUE_CALLS;
-        let size = u32::try_from(bytes.clamp(self.least, most)).unwrap_or(u32::MAX);
+        let most = self.min_queued * QUEUE_CALLS;
+        let size = u32::try_from(bytes.clamp(self.min_queued, most)).unwrap_or(u32::MAX);
         let queued = Arc::clone(&self.queue).acquire_many_owned(size).await;
         queued.expect("the semaphore is never closed")
     }
 
-    /// Notes a call, unless its id is taken.
-    fn begin(&self, id: &RequestId, given_up: &CancellationToken) -> bool {
+    /// Registers a call. Returns false if its id is in use.
+    fn begin(&self, id: &RequestId, cancelled: &CancellationToken) -> bool {
         let mut open = lock(&self.open);
         match open.calls.entry(id.clone()) {
             hash_map::Entry::Occupied(_) => false,
             hash_map::Entry::Vacant(free) => {
-                free.insert(given_up.clone());
+                free.insert(cancelled.clone());
                 true
             }
         }
     }
 
-    /// Frees the id of a call. Before its last message goes out: the peer may use it again at once.
+    /// Frees the id of a call. It is called before the last message, because the peer may then use the id
+    /// again.
     fn done(&self, id: &RequestId) {
         let mut open = lock(&self.open);
         open.calls.remove(id);
         open.since = Instant::now();
     }
 
-    /// The last message of a call.
+    /// Sends the last message of a call.
     async fn end(&self, id: &RequestId, text: impl Into<Bytes>) {
         self.done(id);
         self.send(text).await;
@@ -398,29 +360,29 @@ impl Talk {
         self.put(text, None).await;
     }
 
-    /// Waits until a message can be written soon.
+    /// Waits for space in the output buffer and puts a message there.
     async fn put(&self, text: impl Into<Bytes>, reservation: Option<Reservation>) {
         let text = text.into();
-        let size = u32::try_from(text.len().min(WAITING_BYTES)).unwrap_or(u32::MAX);
+        let size = u32::try_from(text.len().min(BUFFER_BYTES)).unwrap_or(u32::MAX);
         let buffered = Arc::clone(&self.buffer).acquire_many_owned(size).await;
         let buffered = buffered.expect("the semaphore is never closed");
-        // Nobody writes any more: the connection has ended, and this call with it.
+        // An error means that the connection has ended, and this call with it.
         let _ = self
             .messages
-            .send(Waiting { text, _buffered: buffered, _reservation: reservation })
+            .send(OutputMessage { text, _buffered: buffered, _reservation: reservation })
             .await;
     }
 
-    /// The headers of one call: those of the session, and over them what the call says itself.
+    /// The head of one call: that of the session, overridden by the service parameters of the call.
     fn parts_of(&self, parameters: Option<&RawValue>) -> Result<Cow<'_, Parts>, Error> {
         let Some(parameters) = parameters else { return Ok(Cow::Borrowed(&self.parts)) };
         let refuse = |text: &str| Error::field("serviceParameters", text);
         let mut parts = self.parts.clone();
         for (name, value) in jsonrpc::read_service_parameters(parameters)? {
             if name.eq_ignore_ascii_case(header::AUTHORIZATION.as_str()) {
-                return Err(refuse("cannot carry credentials: the connection has its own"));
+                return Err(refuse("must not contain credentials; those of the connection apply"));
             }
-            // Others may mean something to somebody else, as unknown headers do.
+            // Unknown ones are ignored, like unknown headers.
             let known = PARAMETERS.into_iter().find(|known| name.eq_ignore_ascii_case(known));
             let Some(known) = known else { continue };
             let value = HeaderValue::try_from(value);
@@ -431,12 +393,24 @@ impl Talk {
     }
 }
 
-fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
-    open.lock().expect("nothing panics while it holds this lock")
+/// Writes frames as responses to one call.
+struct SessionWriter<'a> {
+    session: &'a SessionShared,
+    id: &'a RequestId,
 }
 
-/// What holds for every call of a session: not what is said about one, such as where it goes on.
-fn lasting(mut parts: Parts) -> Parts {
+impl FrameWriter for SessionWriter<'_> {
+    async fn write(&mut self, frame: StreamFrame<'_>) {
+        let text = match frame.id {
+            Some(event) => jsonrpc::event(self.id, event, frame.body),
+            None => jsonrpc::result(self.id, frame.body),
+        };
+        self.session.put(text, frame.reservation).await;
+    }
+}
+
+/// The head without what belongs to one call, such as the cursor of a stream.
+fn without_call_headers(mut parts: Parts) -> Parts {
     let version = query(&parts, VERSION_HEADER).map(HeaderValue::try_from);
     if let Some(Ok(version)) = version
         && !parts.headers.contains_key(VERSION_HEADER)

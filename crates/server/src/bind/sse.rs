@@ -1,61 +1,69 @@
-//! Streams as server-sent events. The reader is pulled by the connection: there is no task and no
-//! channel between the log and the socket, so a slow peer slows only its own reader.
+//! Server-sent events: streams as response bodies that the connection pulls from the log.
 
 use std::time::Duration;
 
-use herald_engine::{Item, Subscription, store::Owner};
-use herald_protocol::{Dialect, Error, TaskId, jsonrpc::RequestId, sse};
+use herald_engine::store::Owner;
+use herald_protocol::{
+    Dialect, Error,
+    jsonrpc::{self, RequestId},
+    sse,
+};
 use http::{HeaderValue, Response, StatusCode, header};
-use uuid::Uuid;
 
 use crate::{
     bind::{
-        cursor, respond,
-        stream::{Events, Out},
-        translate::Translator,
+        frames::{FrameStream, FrameWriter, StreamFrame},
+        respond,
+        stream::{EventBody, FrameBuffer},
     },
     body::Body,
     limits::KeyedPermit,
 };
 
-/// How an event looks on its binding.
+/// The JSON document that each frame stands in.
 #[derive(Debug)]
-pub(crate) struct Framing {
-    pub(crate) dialect: Dialect,
-    /// The call each event answers; `None` on REST.
-    pub(crate) call: Option<RequestId>,
-    /// Names the request to its caller if something goes wrong.
-    pub(crate) id: Uuid,
+pub(crate) enum FrameEnvelope {
+    /// The event itself, on REST.
+    Bare,
+    /// The result of this JSON-RPC call.
+    Result(RequestId),
+    /// The parameters of a JSON-RPC notification of this method.
+    Notification(&'static str),
 }
 
-/// The response that carries the stream of one task.
+/// Writes frames as server-sent events.
+struct SseWriter<'a> {
+    buffer: &'a FrameBuffer,
+    /// The envelope before and after each body.
+    before: Vec<u8>,
+    after: &'static [u8],
+    /// False for notifications, which have no `event:`.
+    named: bool,
+}
+
+/// The response that carries a stream. A stream that resumes begins with the id in `start`, so that a
+/// reader who gets no event before the connection breaks can resume too.
 pub(crate) fn response(
-    events: Subscription,
-    framing: Framing,
-    every: Duration,
+    mut frames: FrameStream,
+    dialect: Dialect,
+    envelope: FrameEnvelope,
+    start: Option<String>,
+    keep_alive: Duration,
     permit: Option<KeyedPermit<Owner>>,
 ) -> Response<Body> {
-    carry(|out| follow(events, framing, out), every, permit)
-}
-
-/// The response that carries what `read` writes until it ends.
-pub(crate) fn carry<F>(
-    read: impl FnOnce(Out) -> F,
-    every: Duration,
-    permit: Option<KeyedPermit<Owner>>,
-) -> Response<Body>
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let read = |out| {
-        let written = read(out);
-        async {
-            written.await;
-            None
+    let read = |buffer: FrameBuffer| async move {
+        if let Some(id) = start {
+            sse::mark(&mut buffer.lock().bytes, &id);
         }
+        if let Err(error) = frames.copy(&mut envelope.writer(&buffer)).await {
+            // Without an id, so that a client resumes after the last event.
+            let body = envelope.error(dialect, &error);
+            sse::frame(&mut buffer.lock().bytes, None, Some("error"), &[&body]);
+        }
+        None
     };
-    let stream = Events::new(read, permit);
-    let mut response = Response::new(Body::events(stream.beating(sse::KEEP_ALIVE, every)));
+    let body = EventBody::new(read, permit).with_keep_alive(sse::KEEP_ALIVE, keep_alive);
+    let mut response = Response::new(Body::events(body));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -63,76 +71,50 @@ where
     response
 }
 
-/// A stream that holds nothing but an error.
+/// A stream whose only event is an error.
 pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> Response<Body> {
     let mut out = Vec::new();
-    sse::frame(&mut out, None, None, body);
+    sse::frame(&mut out, None, None, &[body]);
     let mut response = respond(status, "text/event-stream", out);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
 
-/// Writes events until there are no more.
-async fn follow(mut events: Subscription, framing: Framing, out: Out) {
-    let prefix = cursor::prefix(events.task_id());
-    let mut translator = match Translator::new(framing.dialect, &events).await {
-        Ok(translator) => translator,
-        Err(error) => return framing.failure(&mut out.lock(), events.task_id(), error),
-    };
-    loop {
-        let framed = match events.next().await {
-            Ok(Some(item)) => {
-                let framed = framing.item(&mut out.lock(), &mut translator, &prefix, &item);
-                framed.map(|()| item.reservation)
+impl FrameEnvelope {
+    fn writer<'a>(&self, buffer: &'a FrameBuffer) -> SseWriter<'a> {
+        let mut before = Vec::new();
+        let after: &[u8] = match self {
+            Self::Bare => b"",
+            Self::Result(call) => {
+                jsonrpc::begin_result(&mut before, call);
+                b"}"
             }
-            Ok(None) => return,
-            Err(error) => Err(error),
+            Self::Notification(method) => {
+                jsonrpc::begin_notification(&mut before, method);
+                b"}"
+            }
         };
-        match framed {
-            Ok(reservation) => out.ready(reservation).await,
-            Err(error) => {
-                framing.failure(&mut out.lock(), events.task_id(), error);
-                return;
-            }
+        let named = !matches!(self, Self::Notification(_));
+        SseWriter { buffer, before, after, named }
+    }
+
+    fn error(&self, dialect: Dialect, error: &Error) -> Vec<u8> {
+        match self {
+            Self::Bare => dialect.encode_status(error),
+            Self::Result(call) => dialect.encode_error(call, error),
+            Self::Notification(_) => dialect.encode_error(&RequestId::null(), error),
         }
     }
 }
 
-impl Framing {
-    fn item(
-        &self,
-        out: &mut Vec<u8>,
-        translator: &mut Translator,
-        prefix: &str,
-        item: &Item,
-    ) -> Result<(), Error> {
-        let id = format!("{prefix}{}", item.seq);
-        let items = translator.items(item)?;
-        // Who has seen the id has seen the whole event.
-        let last = items.len().saturating_sub(1);
-        for (index, (name, body)) in items.iter().enumerate() {
-            let id = Some(id.as_str()).filter(|_| index == last);
-            self.frame(out, id, *name, body);
+impl FrameWriter for SseWriter<'_> {
+    async fn write(&mut self, frame: StreamFrame<'_>) {
+        let document = [&self.before, frame.body, self.after];
+        let name = frame.name.filter(|_| self.named);
+        sse::frame(&mut self.buffer.lock().bytes, frame.id, name, &document);
+        // The frames of one event go out together, under its reservation.
+        if frame.id.is_some() {
+            self.buffer.ready(frame.reservation).await;
         }
-        Ok(())
-    }
-
-    fn frame(&self, out: &mut Vec<u8>, id: Option<&str>, name: Option<&str>, body: &[u8]) {
-        match &self.call {
-            Some(call) => sse::frame(out, id, name, &herald_protocol::jsonrpc::result(call, body)),
-            None => sse::frame(out, id, name, body),
-        }
-    }
-
-    /// The last event of a stream that broke. It has no id, so that a client resumes after the last
-    /// real one.
-    fn failure(&self, out: &mut Vec<u8>, task: &TaskId, error: Error) {
-        tracing::warn!(%task, %error, "a stream broke off");
-        let error = error.with("requestId", self.id);
-        let body = match &self.call {
-            Some(call) => self.dialect.encode_error(call, &error),
-            None => self.dialect.encode_status(&error),
-        };
-        sse::frame(out, None, Some("error"), &body);
     }
 }

@@ -13,34 +13,34 @@ use tokio::{
 use crate::{
     bind::{
         Binding,
-        session::{Outgoing, Session},
+        session::{Session, SessionOutput},
     },
     guard::Ingress,
     serve::ServeError,
     server::Server,
 };
 
-/// How long the last answers may take to be written once the time to stop is over.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The time to write the last responses after the stop timeout.
+const FINAL_WRITE: Duration = Duration::from_secs(1);
 
-/// Why nothing more is read.
-enum End {
+/// The reason why no more input is read.
+enum InputEnd {
     /// The input has ended.
     Input,
-    /// Nobody reads the output any more.
+    /// The output is closed.
     Output,
-    /// It is told to stop.
+    /// The signal to stop.
     Stop,
 }
 
 /// One line of the input.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+enum InputLine {
     Whole(Bytes),
     TooLong,
 }
 
-struct Lines<R> {
+struct InputLines<R> {
     input: BufReader<R>,
     limit: usize,
 }
@@ -49,9 +49,9 @@ impl Server {
     /// Serves one peer over lines of JSON, each a whole message, until its input ends or `stop`
     /// resolves.
     ///
-    /// It has the engine take up its work first. When the input ends, what was asked is answered; on
-    /// `stop`, streams end where they are. Either way the engine then shuts down, and what is left
-    /// after the stop timeout is cut off.
+    /// The engine starts its work first. When the input ends, all calls get their responses; on `stop`,
+    /// streams end where they are. Then the engine shuts down, and calls that are left after the stop
+    /// timeout are aborted.
     pub async fn serve_lines(
         self,
         input: impl AsyncRead + Send + Unpin,
@@ -60,25 +60,25 @@ impl Server {
     ) -> Result<(), ServeError> {
         let engine = self.shared.engine.clone();
         engine.start_work().await.map_err(ServeError::Engine)?;
-        let patience = self.shared.config.timeouts.stop;
+        let stop_timeout = self.shared.config.timeouts.stop;
         let mut lines =
-            Lines { input: BufReader::new(input), limit: self.shared.config.limits.body };
-        // The endpoint that programs of this kind had from the beginning.
+            InputLines { input: BufReader::new(input), limit: self.shared.config.limits.body };
+        // The endpoint of JSON-RPC in 0.1, from which this binding comes.
         let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
         let (mut session, outgoing) =
             Session::new(self, parts, None, Binding::Stdio, Ingress::InProcess);
         let mut stop = pin!(stop);
         let mut writing = pin!(write(output, outgoing));
         let end = tokio::select! {
-            () = read(&mut lines, &mut session) => End::Input,
-            _ = writing.as_mut() => End::Output,
-            () = stop.as_mut() => End::Stop,
+            () = read(&mut lines, &mut session) => InputEnd::Input,
+            _ = writing.as_mut() => InputEnd::Output,
+            () = stop.as_mut() => InputEnd::Stop,
         };
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + stop_timeout;
         let written = match end {
-            End::Output => true,
-            End::Stop => false,
-            End::Input => tokio::select! {
+            InputEnd::Output => true,
+            InputEnd::Stop => false,
+            InputEnd::Input => tokio::select! {
                 _ = timeout_at(deadline, session.finish()) => false,
                 _ = writing.as_mut() => true,
                 () = stop => false,
@@ -94,8 +94,8 @@ impl Server {
                 drop(session);
             };
             let rest = async { tokio::join!(answered, writing) };
-            if timeout_at(deadline.max(Instant::now() + LAST_WORDS), rest).await.is_err() {
-                tracing::warn!("some answers could not be written in time");
+            if timeout_at(deadline.max(Instant::now() + FINAL_WRITE), rest).await.is_err() {
+                tracing::warn!("some responses could not be written in time");
             }
         };
         tokio::join!(engine.drain(left), rest);
@@ -103,27 +103,27 @@ impl Server {
     }
 }
 
-/// Has the session take line after line until there are no more.
-async fn read(lines: &mut Lines<impl AsyncRead + Unpin>, session: &mut Session) {
+/// Passes each line to the session.
+async fn read(lines: &mut InputLines<impl AsyncRead + Unpin>, session: &mut Session) {
     loop {
         match lines.next().await {
-            Ok(Some(Line::Whole(text))) => session.take(text).await,
-            Ok(Some(Line::TooLong)) => {
+            Ok(Some(InputLine::Whole(text))) => session.receive(text).await,
+            Ok(Some(InputLine::TooLong)) => {
                 let text = format!("the line is larger than {} bytes", lines.limit);
                 let error = Error::new(ErrorKind::TooLarge, text).with("limit", lines.limit);
                 session.refuse(error).await;
             }
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(%error, "the input cannot be read");
+                tracing::warn!(%error, "cannot read the input");
                 return;
             }
         }
     }
 }
 
-/// Writes what the session has to say until it is gone.
-async fn write(output: impl AsyncWrite + Unpin, mut outgoing: Outgoing) -> io::Result<()> {
+/// Writes the output of the session.
+async fn write(output: impl AsyncWrite + Unpin, mut outgoing: SessionOutput) -> io::Result<()> {
     let mut output = BufWriter::new(output);
     while let Some(first) = outgoing.next().await {
         let mut next = Some(first);
@@ -137,9 +137,9 @@ async fn write(output: impl AsyncWrite + Unpin, mut outgoing: Outgoing) -> io::R
     Ok(())
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
-    /// The next line that holds anything. What is over the limit is passed over as it comes.
-    async fn next(&mut self) -> io::Result<Option<Line>> {
+impl<R: AsyncRead + Unpin> InputLines<R> {
+    /// The next line that is not blank. A line over the limit is skipped without being buffered.
+    async fn next(&mut self) -> io::Result<Option<InputLine>> {
         let (mut line, mut skipping) = (Vec::new(), false);
         loop {
             let available = self.input.fill_buf().await?;
@@ -158,10 +158,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 continue;
             }
             if std::mem::take(&mut skipping) {
-                return Ok(Some(Line::TooLong));
+                return Ok(Some(InputLine::TooLong));
             }
             if !line.trim_ascii().is_empty() {
-                return Ok(Some(Line::Whole(line.into())));
+                return Ok(Some(InputLine::Whole(line.into())));
             }
             if over {
                 return Ok(None);
@@ -177,11 +177,11 @@ mod tests {
 
     async fn lines(input: &[u8], buffer: usize) -> Vec<Option<String>> {
         let input = BufReader::with_capacity(buffer, input);
-        let (mut lines, mut found) = (Lines { input, limit: 5 }, Vec::new());
+        let (mut lines, mut found) = (InputLines { input, limit: 5 }, Vec::new());
         while let Some(line) = lines.next().await.unwrap() {
             found.push(match line {
-                Line::Whole(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
-                Line::TooLong => None,
+                InputLine::Whole(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
+                InputLine::TooLong => None,
             });
         }
         found

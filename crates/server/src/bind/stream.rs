@@ -1,7 +1,7 @@
-//! Event stream as a response body. A reader writes into a buffer, the connection drains it.
+//! Event stream as a response body. A reader writes frames into a buffer, the connection drains it.
 //!
-//! Nothing is queued: when the connection has taken what the reader wrote, the reader goes on. A
-//! slow reader therefore slows only itself.
+//! The reader goes on when the connection has taken the buffer, so a slow peer slows only its own
+//! reader, and no queue grows.
 
 use std::{
     fmt,
@@ -14,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use herald_engine::{budget::Reservation, store::Owner};
+use herald_protocol::locks::lock;
 use http::HeaderMap;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep};
@@ -21,69 +22,72 @@ use tracing::Span;
 
 use crate::limits::{self, KeyedPermit, Pieces};
 
-/// Events that are ready at the same time go out together, up to about so many bytes.
+/// Frames that are ready at the same time are sent together, up to about so many bytes.
 const BATCH: usize = 8 << 10;
 
-/// The events of one stream, as bytes.
-pub(crate) struct Events {
+/// The body of a streaming response.
+pub(crate) struct EventBody {
     reader: Pin<Box<dyn Future<Output = Option<HeaderMap>> + Send>>,
-    out: Out,
-    /// What was taken from there and is on its way.
+    buffer: FrameBuffer,
+    /// Bytes that were taken from the buffer and are not sent yet.
     sending: Pieces,
-    /// Whether the reader has come to the end.
-    over: bool,
-    /// What follows the last event.
+    /// True once the reader has ended.
+    ended: bool,
+    /// Trailers after the last frame.
     trailers: Option<HeaderMap>,
-    beat: Option<Beat>,
+    keep_alive: Option<KeepAlive>,
     opened: Instant,
     span: Span,
     _permit: Option<KeyedPermit<Owner>>,
 }
 
-/// What the reader has written and the connection has not taken.
+/// Frames that the reader has written and the connection has not taken.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Out(Arc<Written>);
+pub(crate) struct FrameBuffer(Arc<Mutex<BufferedFrames>>);
 
 #[derive(Debug, Default)]
-struct Written {
-    bytes: Mutex<Vec<u8>>,
-    /// The reservation of the last item, if that is large.
-    reservation: Mutex<Option<Reservation>>,
+pub(crate) struct BufferedFrames {
+    pub(crate) bytes: Vec<u8>,
+    /// The reservation of the last event, if that is large.
+    reservation: Option<Reservation>,
 }
 
-/// A sign of life for a peer that would otherwise hear nothing.
+/// Keep-alive bytes for a stream without events, so that no proxy closes the connection.
 #[derive(Debug)]
-struct Beat {
-    sign: &'static [u8],
-    every: Duration,
+struct KeepAlive {
+    bytes: &'static [u8],
+    interval: Duration,
     timer: Pin<Box<Sleep>>,
     last: Instant,
 }
 
-impl Events {
-    /// What `read` writes, until it ends. What it returns follows as trailers.
-    pub(crate) fn new<F>(read: impl FnOnce(Out) -> F, permit: Option<KeyedPermit<Owner>>) -> Self
+impl EventBody {
+    /// The frames that `read` writes until it ends. The trailers that it returns follow them.
+    pub(crate) fn new<F>(
+        read: impl FnOnce(FrameBuffer) -> F,
+        permit: Option<KeyedPermit<Owner>>,
+    ) -> Self
     where
         F: Future<Output = Option<HeaderMap>> + Send + 'static,
     {
-        let out = Out::default();
+        let buffer = FrameBuffer::default();
         Self {
-            reader: Box::pin(read(out.clone())),
-            out,
+            reader: Box::pin(read(buffer.clone())),
+            buffer,
             sending: Pieces::default(),
-            over: false,
+            ended: false,
             trailers: None,
-            beat: None,
+            keep_alive: None,
             opened: Instant::now(),
             span: Span::current(),
             _permit: permit,
         }
     }
 
-    /// Sends `sign` whenever nothing else was sent for so long.
-    pub(crate) fn beating(mut self, sign: &'static [u8], every: Duration) -> Self {
-        let (timer, last) = (Box::pin(sleep(every)), Instant::now());
-        self.beat = Some(Beat { sign, every, timer, last });
+    /// Sends `bytes` after each `interval` without a frame.
+    pub(crate) fn with_keep_alive(mut self, bytes: &'static [u8], interval: Duration) -> Self {
+        let (timer, last) = (Box::pin(sleep(interval)), Instant::now());
+        self.keep_alive = Some(KeepAlive { bytes, interval, timer, last });
         self
     }
 
@@ -92,89 +96,86 @@ impl Events {
         if let Some(piece) = self.sending.next() {
             return Poll::Ready(Some(Frame::data(piece)));
         }
-        let _inside = self.span.enter();
-        if !self.over
+        let _entered = self.span.enter();
+        if !self.ended
             && let Poll::Ready(trailers) = self.reader.as_mut().poll(cx)
         {
-            self.over = true;
+            self.ended = true;
             self.trailers = trailers;
         }
-        self.sending = Pieces::new(self.out.take());
+        self.sending = Pieces::new(self.buffer.take());
         if let Some(piece) = self.sending.next() {
-            if let Some(beat) = &mut self.beat {
-                beat.last = Instant::now();
+            if let Some(keep_alive) = &mut self.keep_alive {
+                keep_alive.last = Instant::now();
             }
             return Poll::Ready(Some(Frame::data(piece)));
         }
-        if self.over {
+        if self.ended {
             return Poll::Ready(self.trailers.take().map(Frame::trailers));
         }
-        match &mut self.beat {
-            Some(beat) => beat.poll(cx).map(|sign| Some(Frame::data(sign))),
+        match &mut self.keep_alive {
+            Some(keep_alive) => keep_alive.poll(cx).map(|bytes| Some(Frame::data(bytes))),
             None => Poll::Pending,
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        let taken = self.sending.len() == 0 && self.out.lock().is_empty();
-        self.over && self.trailers.is_none() && taken
+        let sent = self.sending.len() == 0 && self.buffer.lock().bytes.is_empty();
+        self.ended && self.trailers.is_none() && sent
     }
 }
 
-impl Beat {
+impl KeepAlive {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
         loop {
             std::task::ready!(self.timer.as_mut().poll(cx));
-            // The timer is only wound up again when it goes off, not with every event.
-            let due = self.last + self.every;
+            // The timer is reset when it fires, not with every frame: resets cost more.
+            let due = self.last + self.interval;
             let now = Instant::now();
             if due <= now {
                 self.last = now;
-                self.timer.as_mut().reset(now + self.every);
-                return Poll::Ready(Bytes::from_static(self.sign));
+                self.timer.as_mut().reset(now + self.interval);
+                return Poll::Ready(Bytes::from_static(self.bytes));
             }
             self.timer.as_mut().reset(due);
         }
     }
 }
 
-impl Drop for Events {
+impl Drop for EventBody {
     fn drop(&mut self) {
-        let _inside = self.span.enter();
-        tracing::debug!(elapsed = ?self.opened.elapsed(), whole = self.over, "stream closed");
+        let _entered = self.span.enter();
+        tracing::debug!(elapsed = ?self.opened.elapsed(), whole = self.ended, "stream closed");
     }
 }
 
-impl fmt::Debug for Events {
+impl fmt::Debug for EventBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("over", &self.over).finish_non_exhaustive()
+        f.debug_struct("EventBody").field("ended", &self.ended).finish_non_exhaustive()
     }
 }
 
-impl Out {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.bytes.lock().expect("nothing panics while it holds this lock")
+impl FrameBuffer {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BufferedFrames> {
+        lock(&self.0)
     }
 
-    fn reservation(&self) -> MutexGuard<'_, Option<Reservation>> {
-        self.0.reservation.lock().expect("nothing panics while it holds this lock")
-    }
-
-    /// What was written since.
+    /// Takes the frames that were written since the last call.
     fn take(&self) -> Bytes {
-        let bytes = Bytes::from(std::mem::take(&mut *self.lock()));
-        match self.reservation().take() {
-            Some(reservation) => limits::held(bytes, reservation),
-            None => bytes,
+        let BufferedFrames { bytes, reservation } = std::mem::take(&mut *self.lock());
+        match reservation {
+            Some(reservation) => limits::held(bytes.into(), reservation),
+            None => bytes.into(),
         }
     }
 
-    /// Attaches a reservation to the written bytes and waits until the buffer takes more. Nothing wakes
-    /// the reader for that: the connection polls it after taking the bytes.
+    /// Attaches a reservation to the written frames and waits until there is space for more. No waker
+    /// is needed: the connection polls the reader after it has taken the frames.
     pub(crate) async fn ready(&self, reservation: Option<Reservation>) {
         if reservation.is_some() {
-            *self.reservation() = reservation;
+            self.lock().reservation = reservation;
         }
-        poll_fn(|_| if self.lock().len() < BATCH { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|_| if self.lock().bytes.len() < BATCH { Poll::Ready(()) } else { Poll::Pending })
+            .await;
     }
 }

@@ -5,19 +5,19 @@ use herald_protocol::{ContextId, Dialect, Error, Operation, Request, TaskId, Tra
 use http::header;
 use tracing::Span;
 
-use crate::{bind::Exchange, metrics::Call, trace};
+use crate::{bind::Exchange, metrics::AnsweredCall, trace};
 
 impl Exchange<'_> {
     /// Makes the request part of its caller's trace or, without one, the root of its own.
-    pub(crate) fn join(&mut self, parent: Option<TraceContext>) {
+    pub(crate) fn join_trace(&mut self, parent: Option<TraceContext>) {
         self.span = self.shared.engine.span_below(parent.as_ref());
         record_ids(parent.as_ref(), self.span.as_ref());
         self.parent = parent;
     }
 
-    /// The span of the request, once its parameters are known: without a trace header, they may name
+    /// The span of the request, once its parameters are known: without a trace header, they may contain
     /// the caller's span.
-    pub(super) fn joined(&self, request: &Request) -> Option<TraceContext> {
+    pub(super) fn request_span(&self, request: &Request) -> Option<TraceContext> {
         let named = match self.parent {
             Some(_) => None,
             None => trace::in_metadata(request),
@@ -50,23 +50,23 @@ impl Exchange<'_> {
         }
     }
 
-    /// Counts an answered call. The first call of a day in an old version of the agent is logged.
+    /// Counts a call. The first call of each day in an old version is logged, per agent.
     pub(crate) fn count(&self, dialect: Dialect, operation: Operation, error: Option<&Error>) {
         let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
         let (agent, version, binding) = (&profile.name, dialect.version(), self.binding);
-        let took = self.begun.elapsed();
-        let call = Call { agent, operation, version, binding, took };
+        let took = self.started.elapsed();
+        let call = AnsweredCall { agent, operation, version, binding, took };
         let first = self.shared.metrics.called(&call, error);
         if first {
             let client = self.parts.headers.get(header::USER_AGENT);
             let client = client.and_then(|client| client.to_str().ok()).unwrap_or("unknown");
             let (client, binding) = (client.get(..80).unwrap_or(client), binding.name());
-            tracing::info!(%agent, binding, client, "a caller still speaks A2A {version}");
+            tracing::info!(%agent, binding, client, "a client still uses A2A {version}");
         }
     }
 }
 
-/// The task and the context that a request names.
+/// The ids of the task and the context in a request.
 fn names(request: &Request) -> (Option<&TaskId>, Option<&ContextId>) {
     match request {
         Request::SendMessage(send) | Request::SendStreamingMessage(send) => {

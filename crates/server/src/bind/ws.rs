@@ -13,7 +13,7 @@ use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
-use herald_protocol::{AgentName, Dialect};
+use herald_protocol::{AgentName, Dialect, locks::lock};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header, request::Parts};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     bind::{
         Binding, Exchange, rest,
-        session::{Outgoing, Session, Waiting},
+        session::{OutputMessage, Session, SessionOutput},
     },
     body::Body,
     config::Timeouts,
@@ -55,17 +55,16 @@ const PROTOCOL: &str = "a2a.jsonrpc";
 /// Bytes read at once, and bytes written at once.
 const READ: usize = 4 << 10;
 const WRITE: usize = 8 << 10;
-/// Larger messages go out in pieces, so that no connection keeps a buffer of the largest it ever
-/// sent.
+/// Larger messages are sent in pieces, because a connection keeps a buffer of its largest piece.
 const PIECE: usize = 64 << 10;
 /// Bytes of one message that are accepted without a reservation.
 const SMALL: usize = 64 << 10;
 /// Pings that a peer may leave unanswered.
 const PINGS: u32 = 2;
-/// How long a peer may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// The time for the closing handshake.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection that is to go on as a WebSocket once its response is out.
+/// A connection that becomes a WebSocket after the response to its handshake.
 #[derive(Debug, Clone)]
 pub(crate) struct Upgrade {
     upgraded: OnUpgrade,
@@ -74,18 +73,18 @@ pub(crate) struct Upgrade {
     ingress: Ingress,
 }
 
-/// How a socket came to its end.
+/// The end of a WebSocket.
 #[derive(Debug)]
-enum End {
-    /// The peer has closed it, or is not there any more.
+enum SocketEnd {
+    /// The peer closed the connection or is unreachable.
     Gone,
-    /// Everything is written.
+    /// All output is written.
     Written,
-    /// We close it, and say why.
+    /// The server closes it, for this reason.
     Close(CloseCode, &'static str),
 }
 
-type Stream = Metered<TokioIo<hyper::upgrade::Upgraded>>;
+type MeteredStream = Metered<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// Answers the handshake.
 pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
@@ -101,14 +100,14 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
             return response;
         }
     };
-    // Before anything is switched: credentials that are refused are refused as over HTTP.
+    // Before the switch, so that bad credentials are refused as over HTTP.
     if let Err(error) = exchange.caller(None).await {
         return rest::refuse(exchange, Dialect::V1, error);
     }
     let upgraded = exchange.parts.extensions.get::<OnUpgrade>().cloned();
-    // A host application's connections are not ours to go on with.
+    // The connections of a host application cannot be taken over.
     let Some(upgraded) = upgraded.filter(|_| exchange.ingress != Ingress::InProcess) else {
-        let text = "WebSockets are served on the server's own port only";
+        let text = "WebSockets are available on the server's own port only";
         return Refusal::new(StatusCode::NOT_IMPLEMENTED, text).into_response();
     };
     let mut parts = exchange.parts.clone();
@@ -129,39 +128,39 @@ pub(crate) async fn answer(exchange: &Exchange<'_>) -> Response<Body> {
     response
 }
 
-/// The answer to the peer's key, if it asks for a WebSocket as it should.
+/// The value of `Sec-WebSocket-Accept`, if the handshake is valid.
 fn accept(parts: &Parts) -> Result<HeaderValue, Refusal> {
     if parts.version != Version::HTTP_11 {
-        let text = "WebSockets are served over HTTP/1.1 only";
+        let text = "WebSockets require HTTP/1.1";
         return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text));
     }
     let headers = &parts.headers;
     let asks = |name, word: &str| words(headers, name).any(|one| one.eq_ignore_ascii_case(word));
     let current = headers.get(header::SEC_WEBSOCKET_VERSION).is_some_and(|one| one == "13");
     if !asks(&header::CONNECTION, "upgrade") || !asks(&header::UPGRADE, "websocket") || !current {
-        let text = "this is a WebSocket: send Upgrade: websocket, Connection: upgrade and \
+        let text = "this path is a WebSocket: send Upgrade: websocket, Connection: upgrade and \
                     Sec-WebSocket-Version: 13";
         return Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, text));
     }
     let key = headers.get(header::SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes);
-    // Sixteen bytes in base64.
+    // The key is sixteen bytes in base64.
     let Some(key) = key.filter(|key| key.len() == 24 && key.ends_with(b"==")) else {
         let text = "Sec-WebSocket-Key is missing or malformed";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, text));
     };
     let accepted = HeaderValue::try_from(derive_accept_key(key));
-    Ok(accepted.expect("base64 can stand in a header"))
+    Ok(accepted.expect("base64 is valid in a header"))
 }
 
-/// The words in all headers of this name.
+/// The comma-separated words in all headers of this name.
 fn words<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
 impl Upgrade {
-    /// Serves the socket to its end: until the peer leaves, it idles, or `finish` fires and what is
-    /// under way has been answered.
+    /// Serves the socket until the peer closes it, it is idle for too long, or `finish` fires and all calls
+    /// in progress have their responses.
     pub(crate) async fn serve(
         self,
         server: &Server,
@@ -170,7 +169,7 @@ impl Upgrade {
     ) {
         let Ok(upgraded) = self.upgraded.await else { return };
         let config = &server.shared.config;
-        let meter = Arc::new(Meter::new(server.clone()));
+        let meter = Arc::new(UploadMeter::new(server.clone()));
         let stream = Metered { stream: TokioIo::new(upgraded), meter: Arc::clone(&meter) };
         let limit = Some(config.limits.body);
         let framing = WebSocketConfig::default()
@@ -199,19 +198,21 @@ impl Upgrade {
                     };
                     let ((), end) = tokio::join!(answered, writing);
                     match end {
-                        End::Written => End::Close(CloseCode::Away, "the server is shutting down"),
-                        End::Gone | End::Close(..) => end,
+                        SocketEnd::Written => {
+                            SocketEnd::Close(CloseCode::Away, "the server is shutting down")
+                        }
+                        SocketEnd::Gone | SocketEnd::Close(..) => end,
                     }
                 }
             }
         };
-        tracing::debug!(?end, "a WebSocket ends");
-        if let End::Close(code, reason) = end {
+        tracing::debug!(?end, "WebSocket closed");
+        if let SocketEnd::Close(code, reason) = end {
             if code == CloseCode::Size {
                 state.leave_unread();
             }
-            // Whether or not the peer answers, this is the end.
-            let _ = timeout(GOODBYE, close(&mut sink, &mut stream, code, reason)).await;
+            // The connection ends even if the peer does not answer.
+            let _ = timeout(CLOSE_TIMEOUT, close(&mut sink, &mut stream, code, reason)).await;
         }
         if let Ok(mut socket) = stream.reunite(sink) {
             let _ = socket.get_mut().shutdown().await;
@@ -219,16 +220,16 @@ impl Upgrade {
     }
 }
 
-/// Has the session take what the peer sends.
+/// Passes the messages of the peer to the session.
 async fn read(
-    stream: &mut SplitStream<WebSocketStream<Stream>>,
+    stream: &mut SplitStream<WebSocketStream<MeteredStream>>,
     session: &mut Session,
-    meter: &Meter,
-) -> End {
+    meter: &UploadMeter,
+) -> SocketEnd {
     while let Some(message) = stream.next().await {
         let text = match message {
             Ok(Message::Text(text)) => Bytes::from(text),
-            // Some clients send all their bytes this way.
+            // Some clients send text in binary messages.
             Ok(Message::Binary(bytes)) => bytes,
             Ok(Message::Ping(data) | Message::Pong(data)) => {
                 meter.control(data.len());
@@ -238,48 +239,48 @@ async fn read(
             Err(error) => return meter.fault(&error),
         };
         meter.message();
-        session.take(text).await;
+        session.receive(text).await;
         meter.resume();
     }
-    End::Gone
+    SocketEnd::Gone
 }
 
-/// Writes what the session has to say, and shows that we live.
+/// Writes the output of the session, and pings.
 async fn write(
-    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
-    mut outgoing: Outgoing,
-    meter: &Meter,
+    sink: &mut SplitSink<WebSocketStream<MeteredStream>, Message>,
+    mut outgoing: SessionOutput,
+    meter: &UploadMeter,
     timeouts: &Timeouts,
-) -> End {
+) -> SocketEnd {
     let mut beat = interval_at(Instant::now() + timeouts.keep_alive, timeouts.keep_alive);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let written = tokio::select! {
             waiting = outgoing.next() => match waiting {
                 Some(waiting) => write_all(sink, waiting, &mut outgoing).await,
-                None => return End::Written,
+                None => return SocketEnd::Written,
             },
             _ = beat.tick() => {
                 if let Some(end) = meter.overdue(timeouts) {
                     return end;
                 }
                 if outgoing.idle_since().is_some_and(|since| since.elapsed() >= timeouts.idle) {
-                    return End::Close(CloseCode::Normal, "nothing was asked for a long time");
+                    return SocketEnd::Close(CloseCode::Normal, "idle timeout: no call for too long");
                 }
                 sink.send(Message::Ping(Bytes::new())).await
             }
         };
         if written.is_err() {
-            return End::Gone;
+            return SocketEnd::Gone;
         }
     }
 }
 
-/// Writes one message and those that are there as well, and flushes once.
+/// Writes one message and all others that are ready, and flushes once.
 async fn write_all(
-    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
-    first: Waiting,
-    outgoing: &mut Outgoing,
+    sink: &mut SplitSink<WebSocketStream<MeteredStream>, Message>,
+    first: OutputMessage,
+    outgoing: &mut SessionOutput,
 ) -> tungstenite::Result<()> {
     let mut next = Some(first);
     while let Some(waiting) = next {
@@ -299,10 +300,10 @@ async fn write_all(
     sink.flush().await
 }
 
-/// Says goodbye, and waits until the peer has.
+/// Makes the closing handshake.
 async fn close(
-    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
-    stream: &mut SplitStream<WebSocketStream<Stream>>,
+    sink: &mut SplitSink<WebSocketStream<MeteredStream>, Message>,
+    stream: &mut SplitStream<WebSocketStream<MeteredStream>>,
     code: CloseCode,
     reason: &'static str,
 ) {
@@ -312,46 +313,45 @@ async fn close(
     }
 }
 
-/// A stream whose bytes are counted as they come.
+/// A stream that counts the bytes it reads.
 #[derive(Debug)]
 struct Metered<S> {
     stream: S,
-    meter: Arc<Meter>,
+    meter: Arc<UploadMeter>,
 }
 
-/// What a peer is sending, which has a place among all bodies on their way in and takes only so
-/// long, and when it was last heard of.
+/// Limits of a message that is being received: its memory, its time, and the liveness of the peer.
 #[derive(Debug)]
-struct Meter {
+struct UploadMeter {
     server: Server,
-    arriving: Mutex<Arriving>,
+    arriving: Mutex<UploadState>,
 }
 
 #[derive(Debug)]
-struct Arriving {
-    /// Bytes of the message that is arriving, and those of them that are reserved.
+struct UploadState {
+    /// Bytes of the message so far, and those of them that are reserved.
     bytes: usize,
     reserved: usize,
-    /// Since when it has been arriving.
+    /// The time of its first byte.
     since: Option<Instant>,
     /// True if there was no memory for it.
     refused: bool,
-    /// Pings sent since the peer was last heard of.
+    /// Pings since the last byte from the peer.
     unanswered: u32,
-    /// Whether nobody is listening now, so that silence means nothing.
+    /// True while nothing is read, so that silence of the peer means nothing.
     paused: bool,
 }
 
-impl Meter {
+impl UploadMeter {
     fn new(server: Server) -> Self {
         let (bytes, reserved, since) = (0, 0, None);
         let (refused, unanswered, paused) = (false, 0, false);
-        let arriving = Arriving { bytes, reserved, since, refused, unanswered, paused };
+        let arriving = UploadState { bytes, reserved, since, refused, unanswered, paused };
         Self { server, arriving: Mutex::new(arriving) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arriving> {
-        self.arriving.lock().expect("nothing panics while it holds this lock")
+    fn lock(&self) -> MutexGuard<'_, UploadState> {
+        lock(&self.arriving)
     }
 
     fn arrived(&self, bytes: usize) -> io::Result<()> {
@@ -363,7 +363,7 @@ impl Meter {
         if arriving.bytes <= SMALL {
             return Ok(());
         }
-        // A message in pieces that carry less than their headers take is an attempt on the room of
+        // A message in pieces that are smaller than their headers is an attack on the memory of
         // others.
         let most = self.server.shared.config.limits.body.saturating_mul(2).saturating_add(SMALL);
         let wanted = u32::try_from(unreserved).ok().filter(|_| arriving.bytes <= most);
@@ -375,22 +375,22 @@ impl Meter {
             }
             None => {
                 arriving.refused = true;
-                Err(io::Error::other("no memory for this message"))
+                Err(io::Error::other("the memory limit for messages is reached"))
             }
         }
     }
 
-    /// A whole message has arrived, and is not read past until it is taken.
+    /// Ends a message: it was received whole. Nothing is read until the session has accepted it.
     fn message(&self) {
         let mut arriving = self.lock();
         self.server.shared.bodies.add_permits(std::mem::take(&mut arriving.reserved));
         (arriving.bytes, arriving.since, arriving.paused) = (0, None, true);
     }
 
-    /// A ping or a pong has arrived, perhaps between two pieces of a message.
+    /// Subtracts a ping or pong, which may stand between two pieces of a message.
     fn control(&self, payload: usize) {
         let mut arriving = self.lock();
-        // Its two bytes of header and four of mask belong to no message either.
+        // Its header has two bytes and its mask four.
         arriving.bytes = arriving.bytes.saturating_sub(payload + 6).max(arriving.reserved);
         if arriving.bytes == 0 {
             arriving.since = None;
@@ -406,33 +406,38 @@ impl Meter {
         (arriving.paused, arriving.unanswered) = (false, 0);
     }
 
-    /// Whether the peer has been silent or slow for too long. It is asked before each ping.
-    fn overdue(&self, timeouts: &Timeouts) -> Option<End> {
+    /// The end for a peer that was silent or slow for too long. Call it before each ping.
+    fn overdue(&self, timeouts: &Timeouts) -> Option<SocketEnd> {
         let mut arriving = self.lock();
         if arriving.paused {
             return None;
         }
         if arriving.unanswered >= PINGS {
-            return Some(End::Gone);
+            return Some(SocketEnd::Gone);
         }
         arriving.unanswered += 1;
         let slow = arriving.since.is_some_and(|since| since.elapsed() > timeouts.body);
-        slow.then_some(End::Close(CloseCode::Policy, "the message did not arrive in time"))
+        slow.then_some(SocketEnd::Close(CloseCode::Policy, "the message did not arrive in time"))
     }
 
-    /// What a failed read means for the peer.
-    fn fault(&self, error: &tungstenite::Error) -> End {
+    /// The end after a failed read.
+    fn fault(&self, error: &tungstenite::Error) -> SocketEnd {
         use tungstenite::Error;
         if self.lock().refused {
-            return End::Close(CloseCode::Again, "too much is being sent to this server right now");
+            return SocketEnd::Close(
+                CloseCode::Again,
+                "the memory limit for messages is reached; try again later",
+            );
         }
         match error {
-            Error::Capacity(_) => End::Close(CloseCode::Size, "the message is too large"),
-            Error::Utf8(_) => End::Close(CloseCode::Invalid, "text must be UTF-8"),
+            Error::Capacity(_) => SocketEnd::Close(CloseCode::Size, "the message is too large"),
+            Error::Utf8(_) => SocketEnd::Close(CloseCode::Invalid, "text must be UTF-8"),
             Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => {
-                End::Gone
+                SocketEnd::Gone
             }
-            Error::Protocol(_) => End::Close(CloseCode::Protocol, "that is no WebSocket frame"),
+            Error::Protocol(_) => {
+                SocketEnd::Close(CloseCode::Protocol, "malformed WebSocket frame")
+            }
             Error::ConnectionClosed
             | Error::AlreadyClosed
             | Error::Io(_)
@@ -441,12 +446,12 @@ impl Meter {
             | Error::AttackAttempt
             | Error::Url(_)
             | Error::Http(_)
-            | Error::HttpFormat(_) => End::Gone,
+            | Error::HttpFormat(_) => SocketEnd::Gone,
         }
     }
 }
 
-impl Drop for Meter {
+impl Drop for UploadMeter {
     fn drop(&mut self) {
         let reserved = self.lock().reserved;
         self.server.shared.bodies.add_permits(reserved);

@@ -2,7 +2,7 @@
 
 use herald_engine::Scopes;
 use herald_protocol::TenantId;
-use herald_server::{BuildError, CardInterface, Config, Server, Token};
+use herald_server::{CardInterface, Config, Server, ServerBuildError, Token};
 use serde_json::{Value, json};
 
 use crate::{
@@ -216,39 +216,39 @@ async fn mistakes_in_the_configuration_are_found_when_the_server_is_built() {
     for (config, expected) in [
         (
             Config { public_url: Some("agents.example.com".into()), ..config() },
-            BuildError::PublicUrl("agents.example.com".into()),
+            ServerBuildError::PublicUrl("agents.example.com".into()),
         ),
         (
             Config { allowed_hosts: vec!["http://x".into()], ..config() },
-            BuildError::AllowedHost("http://x".into()),
+            ServerBuildError::AllowedHost("http://x".into()),
         ),
         (
             Config { allowed_origins: vec!["x.example".into()], ..config() },
-            BuildError::AllowedOrigin("x.example".into()),
+            ServerBuildError::AllowedOrigin("x.example".into()),
         ),
         (
             Config { allowed_origins: vec!["https://x.example/".into()], ..config() },
-            BuildError::AllowedOrigin("https://x.example/".into()),
+            ServerBuildError::AllowedOrigin("https://x.example/".into()),
         ),
         (
             Config { tokens: vec![token("", "t", "p", Scopes::ALL)], ..config() },
-            BuildError::Token("p".into()),
+            ServerBuildError::Token("p".into()),
         ),
         (
             Config {
                 tokens: vec![token("s", "t", "p", Scopes::ALL), token("s", "t", "q", Scopes::ALL)],
                 ..config()
             },
-            BuildError::SameToken("p".into(), "q".into()),
+            ServerBuildError::SameToken("p".into(), "q".into()),
         ),
-        (Config { card_interfaces: Vec::new(), ..config() }, BuildError::NoInterface),
+        (Config { card_interfaces: Vec::new(), ..config() }, ServerBuildError::NoInterface),
         (
             Config {
                 public_url: Some("https://a.example/herald".into()),
                 card_interfaces: vec![CardInterface::Grpc],
                 ..config()
             },
-            BuildError::NoInterface,
+            ServerBuildError::NoInterface,
         ),
     ] {
         assert_eq!(build(config).unwrap_err(), expected);

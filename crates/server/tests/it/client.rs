@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use herald_protocol::sse::{Event, Parser};
+use herald_protocol::sse::{Parser, SseEvent};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -50,7 +50,7 @@ pub(crate) struct Stream {
     pub(crate) head: Head,
     pub(crate) client: Client,
     parser: Parser,
-    events: std::collections::VecDeque<Event>,
+    events: std::collections::VecDeque<SseEvent>,
     /// Everything that came, without the chunks' framing.
     pub(crate) raw: Vec<u8>,
 }
@@ -325,7 +325,7 @@ fn reason(details: &Value) -> String {
 
 impl Stream {
     /// The next event, or `None` at the end of the stream.
-    pub(crate) async fn next(&mut self) -> Option<Event> {
+    pub(crate) async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
@@ -348,7 +348,7 @@ impl Stream {
     }
 
     /// Everything up to the proper end.
-    pub(crate) async fn rest(&mut self) -> Vec<Event> {
+    pub(crate) async fn rest(&mut self) -> Vec<SseEvent> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
             events.push(event);
@@ -366,6 +366,6 @@ impl Stream {
 }
 
 /// The data of each event.
-pub(crate) fn data(events: &[Event]) -> Vec<Value> {
+pub(crate) fn data(events: &[SseEvent]) -> Vec<Value> {
     events.iter().map(|event| serde_json::from_str(&event.data).unwrap()).collect()
 }

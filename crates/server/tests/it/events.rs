@@ -6,7 +6,7 @@ use herald_engine::{
     Engine, Profile, Scopes,
     store::{flaky::Flaky, sqlite::Sqlite},
 };
-use herald_protocol::sse::Event;
+use herald_protocol::sse::SseEvent;
 use herald_server::{Config, Limits, Timeouts, Token};
 use serde_json::{Value, json};
 
@@ -27,29 +27,29 @@ async fn run(hub: &Hub, text: &str) -> String {
     sent["task"]["id"].as_str().unwrap().to_owned()
 }
 
-fn params(event: &Event) -> Value {
+fn params(event: &SseEvent) -> Value {
     let json: Value = serde_json::from_str(&event.data).unwrap();
     assert_eq!((&json["jsonrpc"], &json["method"]), (&json!("2.0"), &json!("tasks/event")));
     assert!(json.get("id").is_none(), "{json}");
     json["params"].clone()
 }
 
-fn task(event: &Event) -> String {
+fn task(event: &SseEvent) -> String {
     let params = params(event);
     let update = params.as_object().unwrap().values().next().unwrap();
     update["taskId"].as_str().unwrap_or_else(|| panic!("{params}")).to_owned()
 }
 
-fn position(event: &Event) -> u64 {
+fn position(event: &SseEvent) -> u64 {
     event.id.as_ref().expect("every event has an id").parse().unwrap()
 }
 
-fn ends(event: &Event) -> bool {
+fn ends(event: &SseEvent) -> bool {
     params(event)["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
 }
 
 /// The events up to the end of so many tasks.
-async fn until(stream: &mut Stream, mut tasks: usize) -> Vec<Event> {
+async fn until(stream: &mut Stream, mut tasks: usize) -> Vec<SseEvent> {
     let mut events = Vec::new();
     while tasks > 0 {
         let event = tokio::time::timeout(SOON, stream.next()).await.expect("in time").unwrap();
@@ -121,7 +121,7 @@ async fn cut_at_any_event_it_goes_on_after_it_across_tasks() {
     for (index, last) in all.iter().enumerate() {
         let id = last.id.as_deref().unwrap();
         let call = match index % 2 {
-            0 => Call::get("/events").v1().header("Last-Event-ID", id),
+            0 => Call::get("/events").v1().header("Last-SseEvent-ID", id),
             _ => Call::get(format!("/events?lastEventId={id}")).v1(),
         };
         let left = all[index + 1..].iter().filter(|one| ends(one)).count();
@@ -140,7 +140,7 @@ async fn one_who_heard_of_nothing_can_still_go_on() {
     let id = raw.strip_prefix("id: ").unwrap().trim().to_owned();
     drop(quiet);
     let meanwhile = run(&hub, "meanwhile").await;
-    let call = Call::get("/events").v1().header("Last-Event-ID", &id);
+    let call = Call::get("/events").v1().header("Last-SseEvent-ID", &id);
     let events = until(&mut hub.client().await.open(call).await, 1).await;
     assert!(events.iter().all(|one| task(one) == meanwhile), "{events:#?}");
 }
@@ -171,7 +171,7 @@ async fn it_goes_on_across_a_restart() {
     drop(hub);
     let hub = start().await;
     let last = seen.last().unwrap().id.as_deref().unwrap();
-    let call = Call::get("/events").v1().header("Last-Event-ID", last);
+    let call = Call::get("/events").v1().header("Last-SseEvent-ID", last);
     let mut stream = hub.client().await.open(call).await;
     let events = until(&mut stream, 1).await;
     assert_eq!(events, expected);
@@ -266,7 +266,7 @@ async fn nobody_sees_what_is_anothers() {
     let call = Call::get(format!("/events?task_ids={}", tasks[0])).v1();
     assert_eq!(hub.call(by(call, "bob")).await.status(), 404);
     // From the beginning of everything it is the same.
-    let call = by(Call::get("/events").v1().header("Last-Event-ID", "0"), "bob");
+    let call = by(Call::get("/events").v1().header("Last-SseEvent-ID", "0"), "bob");
     let events = until(&mut hub.client().await.open(call).await, 2).await;
     assert!(events.iter().all(|one| [&tasks[1], &tasks[3]].contains(&&task(one))));
 }
@@ -277,7 +277,7 @@ async fn one_that_breaks_off_says_so_and_can_be_taken_up() {
     let hub = errors::over(&store).await;
     run(&hub, "chunks 100").await;
     store.fail_reads_after(3);
-    let call = Call::get("/events").v1().header("Last-Event-ID", "0");
+    let call = Call::get("/events").v1().header("Last-SseEvent-ID", "0");
     let seen = hub.client().await.open(call).await.rest().await;
     let (last, seen) = seen.split_last().unwrap();
     assert_eq!(last.event.as_deref(), Some("error"));
@@ -285,7 +285,7 @@ async fn one_that_breaks_off_says_so_and_can_be_taken_up() {
     assert!(seen.len() > 10, "{}", seen.len());
     store.fail_reads_after(usize::MAX);
     let id = seen.last().unwrap().id.as_deref().unwrap();
-    let call = Call::get("/events").v1().header("Last-Event-ID", id);
+    let call = Call::get("/events").v1().header("Last-SseEvent-ID", id);
     let rest = until(&mut hub.client().await.open(call).await, 1).await;
     assert_eq!(seen.len() + rest.len(), 103, "nothing is lost and nothing comes twice");
 }
@@ -295,7 +295,7 @@ async fn a_cursor_that_is_none_or_has_not_been_yet_is_refused() {
     let hub = Hub::start().await;
     run(&hub, "hello").await;
     for cursor in ["999999", "x", "-1", "+1", "1.5", "task:3", "99999999999999999999"] {
-        let answer = hub.call(Call::get("/events").v1().header("Last-Event-ID", cursor)).await;
+        let answer = hub.call(Call::get("/events").v1().header("Last-SseEvent-ID", cursor)).await;
         let refused = (answer.status(), answer.reason());
         assert_eq!(refused, (400, "INVALID_PARAMS".into()), "{cursor}");
     }

@@ -8,7 +8,7 @@ mod streams;
 
 use herald_protocol::grpc::{
     generated::{v1, v03},
-    status::{ErrorInfo, Status as Rich},
+    status::{ErrorInfo, RpcStatus as Rich},
 };
 use prost::Message;
 use tokio::time::timeout;

@@ -2,7 +2,7 @@
 //! promised by no card.
 
 use herald_protocol::Version;
-use herald_server::{BuildError, Config, Server, SwitchedOff};
+use herald_server::{Config, Server, ServerBuildError, SwitchedOff};
 use serde_json::{Value, json};
 
 use crate::{
@@ -104,7 +104,10 @@ async fn only_older_versions_can_be_switched_off() {
     for version in [Version::V1_0, Version { major: 0, minor: 9 }] {
         let refused =
             Server::builder(engine.clone()).config(off(None, version)).build().unwrap_err();
-        assert!(matches!(refused, BuildError::SwitchedOff(one, _) if one == version), "{refused}");
+        assert!(
+            matches!(refused, ServerBuildError::SwitchedOff(one, _) if one == version),
+            "{refused}"
+        );
     }
 }
 

@@ -261,7 +261,7 @@ async fn a_reader_takes_up_where_it_left_off() {
         query,
     ] {
         let rest = hub.client().await.open(call).await.rest().await;
-        let ids = |events: &[herald_protocol::sse::Event]| {
+        let ids = |events: &[herald_protocol::sse::SseEvent]| {
             events.iter().map(|event| event.id.clone()).collect::<Vec<_>>()
         };
         assert_eq!(ids(&rest), ids(&all[cut..]));

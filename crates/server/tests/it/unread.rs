@@ -21,7 +21,7 @@ use crate::{
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// Room for one answer of a megabyte for each of four.
+/// A budget for one response of a megabyte for each of four callers.
 fn narrow(stall: Duration) -> Config {
     let limits = Limits { responses: 6 << 20, ..Limits::default() };
     let timeouts = Timeouts { stall, ..Timeouts::default() };

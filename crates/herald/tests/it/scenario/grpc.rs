@@ -6,7 +6,7 @@ use std::{net::SocketAddr, pin::Pin};
 use futures_util::{Stream, StreamExt};
 use herald_protocol::grpc::{
     generated,
-    status::{ErrorInfo, Status as Rich},
+    status::{ErrorInfo, RpcStatus as Rich},
 };
 use prost::Message;
 use serde_json::{Value, json};

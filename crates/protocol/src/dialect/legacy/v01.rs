@@ -109,7 +109,7 @@ pub(in crate::dialect) fn send(params: &[u8]) -> Result<SendMessage, Error> {
             message,
             configuration,
             metadata: send.metadata,
-            // Who names a new task does not mean another.
+            // A caller that names a new task does not mean another one.
             infer_task: own_task.is_none(),
             own_task,
             task_only: true,
@@ -195,7 +195,7 @@ pub(in crate::dialect) fn piece(update: &ArtifactUpdate, index: usize) -> Vec<u8
     })
 }
 
-/// A task that is nothing but a direct answer, which 0.1 does not have.
+/// A task that stands for a direct answer, which 0.1 does not have.
 pub(in crate::dialect) fn answered(message: &Message) -> Task {
     let named = message.task_id.clone();
     Task {

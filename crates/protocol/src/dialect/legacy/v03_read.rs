@@ -1,7 +1,7 @@
 //! Reader of objects before 1.0, in any of their JSON shapes.
 //!
-//! The shapes' member names hardly overlap, so one tolerant reader serves both. What is wrong
-//! beyond the reach of serde is noted under the path the caller wrote.
+//! The member names of the shapes hardly overlap, so one tolerant reader is enough. Errors that serde does
+//! not detect are reported under the path in the JSON of the caller.
 
 use std::fmt;
 
@@ -44,8 +44,8 @@ pub(in crate::dialect) struct LegacyMessage {
 }
 
 impl LegacyMessage {
-    /// What 0.3 requires of a message that says it is one of 0.3, by its `kind` or by the name the
-    /// protobuf has for its parts. Others are older and may leave both to the server.
+    /// Checks the fields that 0.3 requires of a message with its `kind` or with the name that its protobuf has
+    /// for parts. Other messages are older and may leave both to the server.
     pub(in crate::dialect) fn require(&self, at: &mut Violations<'_>) {
         if self.kind.is_none() && self.content.is_none() {
             return;
@@ -59,7 +59,7 @@ impl LegacyMessage {
     }
 }
 
-/// A part of any generation: tagged by `kind` or `type`, or told by its only member.
+/// A part of any version: tagged by `kind` or `type`, or recognised by its only member.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[serde(remote = "Self")]
@@ -174,7 +174,7 @@ struct LegacyArtifactUpdate {
     metadata: Option<Metadata>,
 }
 
-/// Anything a send or a stream answers with: a wrapper, or the members of any bare object.
+/// Any reply to a send or item of a stream: a wrapper, or the members of any bare object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::dialect) struct LegacyItem {
@@ -283,7 +283,7 @@ fn read_parts(
     parts.into_iter().enumerate().map(read).collect()
 }
 
-/// What a part turned out to be; the tag is gone.
+/// A part without its tag.
 enum PartContent {
     Text(String),
     File(LegacyFile),
@@ -296,7 +296,7 @@ impl LegacyPart {
     fn read(mut self, shape: LegacyShape, at: &mut Violations<'_>) -> message::Part {
         let metadata = self.metadata.take();
         let (filename, media_type) = (self.filename.take(), self.media_type.take());
-        // A part at fault stands in as an empty text; the fault keeps anyone from seeing it.
+        // An invalid part becomes an empty text; the violation keeps the message from being used.
         let Some(found) = self.find(shape, at) else { return message::Part::text("") };
         let mut part = message::Part::new(Content::Text(String::new()));
         part.metadata = metadata;
@@ -391,7 +391,7 @@ impl LegacyFile {
             (None, None) => None,
         };
         match (bytes, self.uri) {
-            // Writers that cannot leave a member out leave it empty.
+            // Writers that cannot omit a member send it empty.
             (Some((_, text)), Some(uri)) if text.is_empty() => Content::Url(uri),
             (Some(_), Some(uri)) if !uri.is_empty() => one_of_two(at),
             (Some(("fileWithBytes", text)), _) if shape == LegacyShape::Rest => {
@@ -417,8 +417,8 @@ fn read_bytes(base64: &str, member: &str, at: &mut Violations<'_>) -> Vec<u8> {
     })
 }
 
-/// Text and data have no name or media type in 0.3, so ours travel in the metadata. The keys
-/// are ours: whatever stands there is taken out.
+/// Text and data have no name or media type in 0.3, so the metadata carries them. The keys are our own,
+/// and all values under them are removed.
 pub(crate) fn lift_names(part: &mut message::Part) {
     for (key, member) in
         [(FILENAME_COMPAT, &mut part.filename), (MEDIA_TYPE_COMPAT, &mut part.media_type)]
@@ -429,7 +429,7 @@ pub(crate) fn lift_names(part: &mut message::Part) {
     }
 }
 
-/// Data that is no object travels inside one, with a mark in the metadata.
+/// Data that is not an object is wrapped in one, with a mark in the metadata.
 pub(crate) fn lift_value(data: Json, metadata: &mut Option<Metadata>) -> Json {
     let object = match data.into_object() {
         Ok(object) => object,
@@ -448,7 +448,7 @@ pub(crate) fn lift_value(data: Json, metadata: &mut Option<Metadata>) -> Json {
     }
 }
 
-/// Takes a member out, and the metadata with it when it was the only one.
+/// Removes a member, and the metadata with it when it was the only one.
 fn take(metadata: &mut Option<Metadata>, key: &str) -> Option<Json> {
     let value = metadata.as_mut()?.remove(key)?;
     if metadata.as_ref().is_some_and(Metadata::is_empty) {
@@ -543,7 +543,7 @@ impl LegacyItem {
         shape: LegacyShape,
         at: &mut Violations<'_>,
     ) -> Option<SendResult> {
-        // In 0.1 the answer is a task, however little of it there is.
+        // In 0.1 the reply is a task, even if it has few members.
         if shape == LegacyShape::V01 && self.status.is_some() {
             return Some(SendResult::Task(self.into_task().read(shape, at)));
         }
@@ -595,7 +595,7 @@ impl LegacyItem {
         }
     }
 
-    /// The kind of a bare object that does not say it.
+    /// The kind of a bare object without a `kind`.
     fn guess(&self, shape: LegacyShape) -> Option<&'static str> {
         if self.artifact.is_some() {
             Some("artifact-update")

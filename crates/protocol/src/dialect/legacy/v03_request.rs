@@ -44,7 +44,7 @@ pub(in crate::dialect) struct Configuration {
     blocking: Option<bool>,
 }
 
-/// What names a task, and for some operations one of its webhooks.
+/// The ids of a task and, for some operations, of one of its webhooks.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct TargetBody {
@@ -133,7 +133,7 @@ pub(in crate::dialect) fn decode(
         Operation::ListTasks => operation.decode(params),
         Operation::CancelTask => target(params, |mut target, at| {
             let id = target.task(path, at);
-            // Servers that spell it so take a cancel of a task that has ended for done.
+            // Servers with this spelling accept a cancel of a task that has ended.
             let return_ended = path.is_none() && target.task_id.is_some();
             let metadata = target.metadata.take();
             Request::CancelTask(CancelTask { tenant: None, id, metadata, return_ended })
@@ -168,7 +168,7 @@ pub(in crate::dialect) fn decode(
         }),
         Operation::ListTaskPushNotificationConfigs => target(params, |mut target, at| {
             let task_id = target.task(path, at);
-            // The answer on JSON-RPC is a bare array, which cannot say that there is more.
+            // The reply on JSON-RPC is a bare array, which has no page token.
             if shape != LegacyShape::Rest {
                 return Request::ListTaskPushNotificationConfigs(ListPushConfigs {
                     task_id,
@@ -202,7 +202,7 @@ fn send(shape: LegacyShape, params: &[u8]) -> Result<SendMessage, Error> {
     })
 }
 
-/// The message of a send, which must be there and hold something.
+/// The message of a send, which is required and must not be empty.
 pub(in crate::dialect) fn sent(
     shape: LegacyShape,
     message: Option<read::LegacyMessage>,
@@ -247,7 +247,7 @@ impl Configuration {
         let push = self.push_notification_config.map(|push| push.read(None, shape.push(), at));
         let blocking = self.blocking.unwrap_or(match shape {
             LegacyShape::Rpc | LegacyShape::V01 => true,
-            // The protobuf's plain boolean cannot tell unset from false, and false means now.
+            // The boolean of the protobuf does not distinguish unset from false, and false means now.
             LegacyShape::Rest => false,
         });
         SendConfiguration {
@@ -276,7 +276,7 @@ impl TargetBody {
         task.unwrap_or_default().into()
     }
 
-    /// Without an id it means the only webhook there is, which the server knows.
+    /// Without an id it means the only webhook of the task.
     fn config(&self, path: Option<&str>, at: &mut Violations<'_>) -> PushConfigRef {
         let named = self.name.as_deref().and_then(config_of).map(PushConfigId::from);
         let id = self.push_notification_config_id.clone().or(named).unwrap_or_default();
@@ -369,7 +369,7 @@ impl PushResourceBody {
 }
 
 impl Push {
-    /// The webhook, without its task. Its own id goes before the one that stands around it.
+    /// The webhook, without its task. Its own id has precedence over the outer one.
     pub(in crate::dialect) fn read(
         self,
         outer_id: Option<PushConfigId>,

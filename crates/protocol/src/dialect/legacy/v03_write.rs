@@ -35,7 +35,7 @@ pub(in crate::dialect) trait FlatMembers: SerializeMap {
         }
     }
 
-    /// Only parts say in 0.1 what they are.
+    /// In 0.1 only parts have a tag.
     fn part_kind(&mut self, shape: LegacyShape, kind: &'static str) -> Result<(), Self::Error> {
         match shape {
             LegacyShape::Rpc | LegacyShape::Rest => self.kind(shape, kind),
@@ -117,7 +117,7 @@ impl Serialize for LegacyForm<'_, TaskStatus> {
 fn state_name(shape: LegacyShape, state: TaskState) -> &'static str {
     match (shape, state) {
         (LegacyShape::Rpc, state) => state.kebab_name(),
-        // What 0.1 has no word for is told by what it means to the caller.
+        // States that 0.1 does not have are replaced by the nearest one for the caller.
         (LegacyShape::V01, TaskState::Rejected) => TaskState::Failed.kebab_name(),
         (LegacyShape::V01, TaskState::AuthRequired) => TaskState::InputRequired.kebab_name(),
         (LegacyShape::V01, state) => state.kebab_name(),
@@ -132,7 +132,7 @@ impl Serialize for LegacyForm<'_, Message> {
         let Self(shape, message) = *self;
         let mut map = serializer.serialize_map(None)?;
         map.kind(shape, "message")?;
-        // Messages had no names in 0.1.
+        // Messages have no ids in 0.1.
         if shape != LegacyShape::V01 {
             map.serialize_entry("messageId", &message.message_id)?;
             map.some("contextId", message.context_id.as_ref())?;
@@ -266,7 +266,7 @@ struct DataPartForm<'a> {
     data: Struct<'a>,
 }
 
-/// A value as an object, which is all that 0.3 takes.
+/// A value as an object, the only form that 0.3 accepts.
 struct Struct<'a>(&'a Json);
 
 impl Serialize for Struct<'_> {
@@ -279,7 +279,7 @@ impl Serialize for Struct<'_> {
     }
 }
 
-/// The part's metadata, with what has no other place in 0.3.
+/// The metadata of the part, with the values that have no field in 0.3.
 pub(crate) fn part_metadata(part: &Part) -> Option<Cow<'_, Metadata>> {
     let names = match &part.content {
         Content::Text(_) | Content::Data(_) => [
@@ -352,7 +352,7 @@ impl Serialize for ConfigurationForm<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(shape, configuration) = *self;
         let mut map = serializer.serialize_map(None)?;
-        // Also where it is empty, which means any: servers of 0.2 refuse a configuration without it.
+        // Even if it is empty, which means any: servers of 0.2 refuse a configuration without it.
         map.serialize_entry("acceptedOutputModes", &configuration.accepted_output_modes)?;
         let push = configuration.task_push_notification_config.as_ref().map(PushForm);
         map.some(shape.push(), push.as_ref())?;

@@ -20,7 +20,7 @@ use crate::{
     version::Version,
 };
 
-/// Reads what the two generations have under the same names.
+/// Readers of messages that both versions have under the same names.
 macro_rules! common {
     ($wire:ident, $requirement:ident, $security:ident) => {
         impl From<$wire::AgentProvider> for AgentProvider {

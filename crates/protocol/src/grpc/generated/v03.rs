@@ -12,7 +12,7 @@ pub struct Task {
     #[prost(message, repeated, tag = "5")]
     pub history: ::prost::alloc::vec::Vec<Message>,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskStatus {
@@ -34,7 +34,7 @@ pub struct Artifact {
     #[prost(message, repeated, tag = "5")]
     pub parts: ::prost::alloc::vec::Vec<Part>,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
     #[prost(string, repeated, tag = "7")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -49,7 +49,7 @@ pub struct TaskStatusUpdateEvent {
     #[prost(bool, tag = "4")]
     pub r#final: bool,
     #[prost(message, optional, tag = "5")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskArtifactUpdateEvent {
@@ -64,7 +64,7 @@ pub struct TaskArtifactUpdateEvent {
     #[prost(bool, tag = "5")]
     pub last_chunk: bool,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Message {
@@ -79,14 +79,14 @@ pub struct Message {
     #[prost(message, repeated, tag = "5")]
     pub content: ::prost::alloc::vec::Vec<Part>,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
     #[prost(string, repeated, tag = "7")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Part {
     #[prost(message, optional, tag = "4")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
     #[prost(oneof = "part::Part", tags = "1, 2, 3")]
     pub part: ::core::option::Option<part::Part>,
 }
@@ -124,7 +124,7 @@ pub mod file_part {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DataPart {
     #[prost(message, optional, tag = "1")]
-    pub data: ::core::option::Option<crate::grpc::value::Open>,
+    pub data: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AgentCard {
@@ -200,7 +200,7 @@ pub struct AgentExtension {
     #[prost(bool, tag = "3")]
     pub required: bool,
     #[prost(message, optional, tag = "4")]
-    pub params: ::core::option::Option<crate::grpc::value::Open>,
+    pub params: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AgentSkill {
@@ -228,7 +228,7 @@ pub struct AgentCardSignature {
     #[prost(string, tag = "2")]
     pub signature: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
-    pub header: ::core::option::Option<crate::grpc::value::Open>,
+    pub header: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Security {
@@ -404,7 +404,7 @@ pub struct SendMessageRequest {
     #[prost(message, optional, tag = "2")]
     pub configuration: ::core::option::Option<SendMessageConfiguration>,
     #[prost(message, optional, tag = "3")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SendMessageConfiguration {

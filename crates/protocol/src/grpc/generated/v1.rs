@@ -12,7 +12,7 @@ pub struct Task {
     #[prost(message, repeated, tag = "5")]
     pub history: ::prost::alloc::vec::Vec<Message>,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskStatus {
@@ -34,7 +34,7 @@ pub struct Artifact {
     #[prost(message, repeated, tag = "4")]
     pub parts: ::prost::alloc::vec::Vec<Part>,
     #[prost(message, optional, tag = "5")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
     #[prost(string, repeated, tag = "6")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -47,7 +47,7 @@ pub struct TaskStatusUpdateEvent {
     #[prost(message, optional, tag = "3")]
     pub status: ::core::option::Option<TaskStatus>,
     #[prost(message, optional, tag = "4")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskArtifactUpdateEvent {
@@ -62,7 +62,7 @@ pub struct TaskArtifactUpdateEvent {
     #[prost(bool, tag = "5")]
     pub last_chunk: bool,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Message {
@@ -77,7 +77,7 @@ pub struct Message {
     #[prost(message, repeated, tag = "5")]
     pub parts: ::prost::alloc::vec::Vec<Part>,
     #[prost(message, optional, tag = "6")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
     #[prost(string, repeated, tag = "7")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "8")]
@@ -86,7 +86,7 @@ pub struct Message {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Part {
     #[prost(message, optional, tag = "5")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
     #[prost(string, tag = "6")]
     pub filename: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
@@ -105,7 +105,7 @@ pub mod part {
         #[prost(string, tag = "3")]
         Url(::prost::alloc::string::String),
         #[prost(message, tag = "4")]
-        Data(crate::grpc::value::Open),
+        Data(crate::grpc::value::ValueBytes),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -180,7 +180,7 @@ pub struct AgentExtension {
     #[prost(bool, tag = "3")]
     pub required: bool,
     #[prost(message, optional, tag = "4")]
-    pub params: ::core::option::Option<crate::grpc::value::Open>,
+    pub params: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AgentSkill {
@@ -208,7 +208,7 @@ pub struct AgentCardSignature {
     #[prost(string, tag = "2")]
     pub signature: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
-    pub header: ::core::option::Option<crate::grpc::value::Open>,
+    pub header: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SecurityRequirement {
@@ -403,7 +403,7 @@ pub struct SendMessageRequest {
     #[prost(message, optional, tag = "3")]
     pub configuration: ::core::option::Option<SendMessageConfiguration>,
     #[prost(message, optional, tag = "4")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SendMessageConfiguration {
@@ -498,7 +498,7 @@ pub struct CancelTaskRequest {
     #[prost(string, tag = "2")]
     pub id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
-    pub metadata: ::core::option::Option<crate::grpc::value::Open>,
+    pub metadata: ::core::option::Option<crate::grpc::value::ValueBytes>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SubscribeToTaskRequest {

@@ -9,32 +9,32 @@ use http::Response;
 use prost::Message;
 
 use super::{
-    Failure, NOT_FOUND, STOPPING, frame, framed, read, respond, success, trailers, unknown,
+    GrpcFailure, NOT_FOUND, STOPPING, frame, framed, read, respond, success, trailers, unknown,
 };
 use crate::{
     bind::{
         Exchange,
-        stream::{Events, Out},
+        stream::{EventBody, FrameBuffer},
         too_many,
     },
     body::Body,
     health::ReadinessCache,
 };
 
-/// Its name.
+/// The name of the service.
 pub(super) const SERVICE: &str = "grpc.health.v1.Health";
 
-/// How often a watched server is looked at. Each look is a write.
-const EVERY: Duration = Duration::from_secs(5);
+/// The interval of a watch. Each check is a write.
+const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Request {
+struct HealthRequest {
     #[prost(string, tag = "1")]
     service: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-struct Answer {
+struct HealthResponse {
     #[prost(enumeration = "Serving", tag = "1")]
     status: i32,
 }
@@ -54,7 +54,7 @@ impl Serving {
     }
 
     fn encode(self) -> Vec<u8> {
-        Answer { status: self as i32 }.encode_to_vec()
+        HealthResponse { status: self as i32 }.encode_to_vec()
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn answer<B>(
     exchange: &Exchange<'_>,
     method: &str,
     body: B,
-) -> Result<Response<Body>, Failure>
+) -> Result<Response<Body>, GrpcFailure>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -71,16 +71,16 @@ where
     }
     let shared = exchange.shared;
     let anybody = Caller::anonymous(TenantId::default());
-    let request = Request::decode(read(exchange, &anybody, body).await?.0);
+    let request = HealthRequest::decode(read(exchange, &anybody, body).await?.0);
     let request = request.map_err(|fault| Error::new(ErrorKind::Parse, fault))?;
     let name = request.service.as_str();
     let known = name.is_empty() || Service::ALL.into_iter().any(|service| service.name() == name);
     match (method, known) {
         ("Check", true) => {
             let serving = Serving::now(&shared.readiness, &shared.engine).await;
-            Ok(respond(Body::trailed(framed(&serving.encode()), success())))
+            Ok(respond(Body::trailed(framed(serving.encode()), success())))
         }
-        ("Check", false) => Err(Failure::Plain(NOT_FOUND, "there is no service of that name")),
+        ("Check", false) => Err(GrpcFailure::Plain(NOT_FOUND, "unknown service")),
         (_, known) => {
             let permit =
                 shared.streams.try_acquire(anybody.owner().clone()).ok_or_else(too_many)?;
@@ -89,19 +89,19 @@ where
                 watch(&readiness, &engine, known, &out).await;
                 Some(trailers(&STOPPING))
             };
-            Ok(respond(Body::events(Events::new(watch, Some(permit)))))
+            Ok(respond(Body::events(EventBody::new(watch, Some(permit)))))
         }
     }
 }
 
-/// Writes how the server is, and again when that changes, until it stops.
-async fn watch(readiness: &ReadinessCache, engine: &Engine, known: bool, out: &Out) {
+/// Writes the status of the server, and again after each change, until it stops.
+async fn watch(readiness: &ReadinessCache, engine: &Engine, known: bool, out: &FrameBuffer) {
     let mut last = None;
     loop {
         let now =
             if known { Serving::now(readiness, engine).await } else { Serving::NoSuchService };
         if last != Some(now) {
-            frame(&mut out.lock(), &now.encode());
+            frame(&mut out.lock().bytes, &now.encode());
             last = Some(now);
         }
         if engine.is_draining() {
@@ -109,7 +109,7 @@ async fn watch(readiness: &ReadinessCache, engine: &Engine, known: bool, out: &O
         }
         out.ready(None).await;
         tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
+            () = tokio::time::sleep(WATCH_INTERVAL) => {}
             () = engine.draining() => {}
         }
     }

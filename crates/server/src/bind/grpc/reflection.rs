@@ -1,4 +1,4 @@
-//! gRPC reflection service, so that tools need no protobuf files.
+//! gRPC reflection service, for tools without the protobuf files.
 
 use std::io;
 
@@ -9,38 +9,40 @@ use http_body_util::BodyExt;
 use tonic_reflection::server::Builder;
 use tower::ServiceExt;
 
-use super::Failure;
+use super::GrpcFailure;
 use crate::{
     bind::{Exchange, too_many},
     body::Body,
 };
 
-/// Both of its names; many tools know the old one only.
+/// The names of the service; many tools know the old one only.
 pub(super) const SERVICES: [&str; 2] =
     ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"];
 
-/// Answers a stream of questions, each when it comes.
+/// Serves a stream of requests.
 pub(super) async fn answer<B>(
     exchange: &Exchange<'_>,
     service: &str,
     body: B,
-) -> Result<Response<Body>, Failure>
+) -> Result<Response<Body>, GrpcFailure>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {
     let caller = exchange.caller(None).await?;
     let permit =
         exchange.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?;
-    let body = tonic::body::Body::new(body.map_err(|_| io::Error::other("the body broke off")));
+    let body = tonic::body::Body::new(
+        body.map_err(|_| io::Error::other("the body ended before it was complete")),
+    );
     let request = Request::from_parts(exchange.parts.clone(), body);
     let builder = Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET);
-    let whole = "the descriptors were compiled together";
+    let valid = "the descriptors were compiled together";
     let answered = if service == SERVICES[0] {
-        builder.build_v1().expect(whole).oneshot(request).await
+        builder.build_v1().expect(valid).oneshot(request).await
     } else {
-        builder.build_v1alpha().expect(whole).oneshot(request).await
+        builder.build_v1alpha().expect(valid).oneshot(request).await
     };
     let Ok(response) = answered;
     Ok(response.map(|body| Body::foreign(body, permit)))

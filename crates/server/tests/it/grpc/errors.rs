@@ -7,7 +7,7 @@ use herald_protocol::{
     MissingVersion, TenantId,
     grpc::{
         generated::{v1, v03},
-        status::{BadRequest, ErrorInfo, Status as Rich},
+        status::{BadRequest, ErrorInfo, RpcStatus as Rich},
     },
 };
 use herald_server::{Config, Token};

@@ -1,0 +1,185 @@
+//! One call: from the decoded request through the engine to the encoded reply.
+
+use bytes::Bytes;
+use herald_engine::{AgentRoute, Caller, Reply, Subscription, budget::Reservation, store::Owner};
+use herald_protocol::{
+    Dialect, Error, ErrorKind, MessageId, Operation, Request,
+    grpc::Service,
+    jsonrpc::{self, RequestId},
+    request::SendMessage,
+};
+
+use crate::{
+    bind::{Exchange, IDEMPOTENCY_KEY, cursor, grpc, too_many},
+    limits::KeyedPermit,
+};
+
+/// The reply to a call, not yet encoded.
+#[derive(Debug)]
+pub(crate) struct CallReply {
+    reply: Reply,
+    dialect: Dialect,
+    /// The permit of a stream.
+    permit: Option<KeyedPermit<Owner>>,
+}
+
+/// The reply to a call as its binding sends it.
+#[derive(Debug)]
+pub(crate) enum EncodedReply {
+    /// The complete body, with its reservation if it is large.
+    Whole(Bytes),
+    /// A stream, to be written in the dialect of the call, and its permit.
+    Stream(Subscription, Dialect, Option<KeyedPermit<Owner>>),
+}
+
+impl Exchange<'_> {
+    /// Passes a request to the engine and counts the call. The reservation of the request is returned
+    /// once the request is stored.
+    pub(crate) async fn call(
+        &self,
+        caller: &Caller,
+        dialect: Dialect,
+        mut request: Request,
+        reservation: Option<Reservation>,
+    ) -> Result<CallReply, Error> {
+        let operation = request.operation();
+        let replied = async {
+            let named;
+            let caller = match request.tenant().filter(|tenant| !tenant.is_empty()) {
+                Some(tenant) => {
+                    named = self.caller(Some(tenant)).await?;
+                    &named
+                }
+                None => caller,
+            };
+            self.complete(dialect, &mut request)?;
+            self.record_request(dialect, caller, &request);
+            let permit = if operation.is_streaming() {
+                Some(self.shared.streams.try_acquire(caller.owner().clone()).ok_or_else(too_many)?)
+            } else {
+                None
+            };
+            let route = AgentRoute { agent: self.agent.clone(), extensions: self.extensions() };
+            let engine = &self.shared.engine;
+            // On the heap: it is the largest part of a request, and everything above would be moved
+            // with it.
+            let reply =
+                Box::pin(engine.call_with_reservation(caller, &route, request, reservation))
+                    .await?;
+            let reply = match reply {
+                Reply::Stream(events) => Reply::Stream(events.within(self.response_quota(caller))),
+                whole @ (Reply::Sent(_) | Reply::Task(_) | Reply::Tasks(_)) => whole,
+            };
+            Ok(CallReply { reply, dialect, permit })
+        };
+        let replied = replied.await.map_err(|error| for_dialect(dialect, operation, error));
+        self.count(dialect, operation, replied.as_ref().err());
+        replied
+    }
+
+    /// Adds to a request what the binding carries outside its parameters.
+    fn complete(&self, dialect: Dialect, request: &mut Request) -> Result<(), Error> {
+        let span = self.request_span(request);
+        if let Request::SendMessage(send) | Request::SendStreamingMessage(send) = request {
+            send.trace = span;
+        }
+        match request {
+            Request::SendMessage(send) => self.complete_send(dialect, send),
+            Request::SendStreamingMessage(send) => {
+                self.complete_send(dialect, send)?;
+                send.after = cursor::of(self.parts)?;
+                match &send.message.task_id {
+                    Some(task) => cursor::check(send.after.as_ref(), task),
+                    None => Ok(()),
+                }
+            }
+            Request::SubscribeToTask(subscribe) => {
+                let cursor = cursor::of(self.parts)?;
+                cursor::check(cursor.as_ref(), &subscribe.id)?;
+                subscribe.after = cursor.map(|cursor| cursor.seq);
+                Ok(())
+            }
+            Request::GetTask(_)
+            | Request::ListTasks(_)
+            | Request::CancelTask(_)
+            | Request::CreateTaskPushNotificationConfig(_)
+            | Request::GetTaskPushNotificationConfig(_)
+            | Request::ListTaskPushNotificationConfigs(_)
+            | Request::DeleteTaskPushNotificationConfig(_)
+            | Request::GetExtendedAgentCard(_) => Ok(()),
+        }
+    }
+
+    fn complete_send(&self, dialect: Dialect, send: &mut SendMessage) -> Result<(), Error> {
+        if let Some(key) = self.parts.headers.get(&IDEMPOTENCY_KEY) {
+            let key = key.to_str();
+            let key = key.map_err(|_| Error::field("Idempotency-Key", "must be plain text"))?;
+            send.idempotency_key = Some(key.to_owned());
+        }
+        if send.message.message_id.is_empty() && dialect.mints_message_id() {
+            // A repeated message must be equal to the first, so its id comes from the key.
+            let key = send.idempotency_key.clone();
+            send.message.message_id = MessageId::new(key.unwrap_or_else(|| self.id.to_string()));
+        }
+        Ok(())
+    }
+}
+
+impl CallReply {
+    /// The reply as JSON; for JSON-RPC as the result of the call `id`.
+    pub(crate) fn encode(
+        self,
+        exchange: &Exchange<'_>,
+        caller: &Caller,
+        id: Option<&RequestId>,
+    ) -> Result<EncodedReply, Error> {
+        let dialect = self.dialect;
+        // Most replies fit; a larger one makes it grow once.
+        let mut out = Vec::with_capacity(1024);
+        if let Some(id) = id {
+            jsonrpc::begin_result(&mut out, id);
+        }
+        match (self.reply, dialect) {
+            (Reply::Stream(events), _) => {
+                return Ok(EncodedReply::Stream(events, dialect, self.permit));
+            }
+            (Reply::Sent(sent), Dialect::V1) => sent.write(&mut out),
+            (Reply::Task(task), Dialect::V1) => task.write(&mut out),
+            (Reply::Sent(sent), _) => out.extend(dialect.encode_send_result(&sent.decode()?)),
+            (Reply::Task(task), _) => out.extend(dialect.encode_task(&task.decode()?)),
+            (Reply::Tasks(page), _) => out.extend(dialect.encode_page(&page)),
+        }
+        if id.is_some() {
+            out.push(b'}');
+        }
+        exchange.hold(out.into(), caller).map(EncodedReply::Whole)
+    }
+
+    /// The reply as the message of a gRPC service, in its frame.
+    pub(crate) fn encode_grpc(
+        self,
+        exchange: &Exchange<'_>,
+        caller: &Caller,
+        service: Service,
+    ) -> Result<EncodedReply, Error> {
+        let message = match self.reply {
+            Reply::Stream(events) => {
+                return Ok(EncodedReply::Stream(events, self.dialect, self.permit));
+            }
+            Reply::Sent(sent) => service.encode_send_result(sent.decode()?),
+            Reply::Task(task) => service.encode_task(task.decode()?),
+            Reply::Tasks(page) => service.encode_page(page),
+        };
+        exchange.hold(grpc::framed(message), caller).map(EncodedReply::Whole)
+    }
+}
+
+/// The error in the terms of a dialect: before 1.0 an agent without an extended card has none
+/// configured, because there is no capability that it could lack.
+fn for_dialect(dialect: Dialect, operation: Operation, mut error: Error) -> Error {
+    let card = operation == Operation::GetExtendedAgentCard;
+    if dialect != Dialect::V1 && card && error.kind == ErrorKind::UnsupportedOperation {
+        error.kind = ErrorKind::ExtendedAgentCardNotConfigured;
+    }
+    error
+}
