@@ -19,14 +19,12 @@ use herald_client::{
         request::{CancelTask, SendConfiguration},
     },
 };
-use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
+use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
 use herald_protocol::{AgentName, Metadata, Task};
 use tokio::time::{sleep, timeout};
 
-use self::{
-    loop_guard::LoopGuard, relay::Relay, upstream_error::UpstreamError, upstream_ref::UpstreamRef,
-};
-use crate::{ErrorDetail, failure::Failure};
+use self::{loop_guard::LoopGuard, relay::Relay, upstream_ref::UpstreamRef};
+use crate::{ErrorDetail, ended::Ended, failure::Failure};
 
 /// Retries of a call or a stream before the agent counts as unavailable: with backoff about 15 seconds.
 const RETRIES: usize = 6;
@@ -135,9 +133,9 @@ impl Upstream {
 
     /// Classifies a failed call. The client is dropped, so that the next turn fetches the card again: an
     /// outdated card may be why the call failed.
-    fn failed(&self, error: &Error) -> UpstreamError {
+    fn failed(&self, error: &Error) -> Ended {
         *self.kept() = None;
-        UpstreamError::of(error)
+        upstream_error::classify(error)
     }
 
     /// Runs a turn at the agent.
@@ -152,14 +150,14 @@ impl Upstream {
         };
         let client = tokio::select! {
             client = self.client() => client.map_err(|error| self.failed(&error)),
-            () = turn.cancelled().cancelled() => Err(UpstreamError::Turn(Stop::Over)),
+            () = turn.cancelled().cancelled() => Err(Ended::Turn(AgentError::Stopped)),
         };
         let client = client.map_err(|ended| self.report(turn, ended))?;
         let mut relay = Relay::new(&self.name, &self.secrets, turn);
         let result = self.converse(turn, &client, hop.metadata(), &mut relay).await;
         let Err(ended) = result else { return Ok(()) };
         if let Some(task) =
-            relay.unfinished().filter(|_| !matches!(ended, UpstreamError::Suspended))
+            relay.unfinished().filter(|_| !matches!(ended, Ended::Turn(AgentError::Suspended)))
         {
             self.dismiss(&client, turn.task_id(), task, turn.cancel_metadata()).await;
         }
@@ -173,16 +171,16 @@ impl Upstream {
         client: &Client,
         metadata: Metadata,
         relay: &mut Relay<'_>,
-    ) -> Result<(), UpstreamError> {
+    ) -> Result<(), Ended> {
         let mut events = self.open(turn, client, metadata, relay).await?;
         loop {
             let event = tokio::select! {
                 biased;
                 // Before the agent has sent the id of its task, there is nothing to cancel.
                 () = turn.cancelled().cancelled(), if relay.unfinished().is_some() => {
-                    return Err(UpstreamError::Turn(Stop::Over));
+                    return Err(Ended::Turn(AgentError::Stopped));
                 }
-                () = turn.leaving(), if relay.can_be_suspended() => return Err(UpstreamError::Suspended),
+                () = turn.leaving(), if relay.can_be_suspended() => return Err(Ended::Turn(AgentError::Suspended)),
                 event = events.next() => event,
                 // Credentials may also come out of band, and the agent then continues by itself.
                 _ = turn.answered(), if relay.awaits_credentials() => return Ok(()),
@@ -208,7 +206,7 @@ impl Upstream {
         client: &Client,
         metadata: Metadata,
         relay: &mut Relay<'_>,
-    ) -> Result<Events, UpstreamError> {
+    ) -> Result<Events, Ended> {
         let upstream =
             UpstreamRef::of(turn.task()).unwrap_or_else(|| UpstreamRef::in_conversation(turn));
         let (context, task) = upstream.next();
@@ -218,7 +216,7 @@ impl Upstream {
                 Some(task) => return Ok(relay.resume(client, task.clone())),
                 None if self.idempotent => {}
                 None => {
-                    return Err(UpstreamError::Failed(Failure::new(
+                    return Err(Ended::Failed(Failure::new(
                         "may have got the message before the server stopped, and is not asked to do \
                      it twice",
                     )));
@@ -252,7 +250,7 @@ impl Upstream {
         client: &Client,
         error: Error,
         relay: &mut Relay<'_>,
-    ) -> Result<Events, UpstreamError> {
+    ) -> Result<Events, Ended> {
         if let (Some(task), true) = (relay.continued(), error.protocol().is_some())
             && let Ok(found) = client.get(task.clone()).await
             && !found.status.state.is_interrupted()
@@ -287,30 +285,15 @@ impl Upstream {
     }
 
     /// Logs why a turn ended early, and returns the error for the caller.
-    fn report(&self, turn: &Turn, ended: UpstreamError) -> AgentError {
-        let redact = |failure: Failure| Failure {
-            message: failure.message.map(|message| self.secrets.redact_sentence(&message)),
-            ..failure
-        };
-        match ended {
-            UpstreamError::Turn(Stop::Over) => AgentError::Stopped,
-            UpstreamError::Turn(Stop::Refused(reason)) => {
-                AgentError::Failed(format!("agent {} was cut off: {reason}", self.name))
-            }
-            UpstreamError::Suspended => AgentError::Suspended,
-            UpstreamError::Failed(failure) => {
-                redact(failure).report(turn, &self.name, self.error_detail)
-            }
-            UpstreamError::Unavailable(failure) => {
-                redact(failure).report_unavailable(turn, &self.name, self.error_detail)
-            }
-            UpstreamError::ProtocolViolation(what) => {
-                let what = self.secrets.redact_sentence(&what);
-                let (task, agent) = (turn.task_id(), &self.name);
-                tracing::warn!(%task, %agent, what, "the agent broke the protocol");
-                AgentError::ProtocolViolation(format!("agent {} {what}", self.name))
-            }
-        }
+    fn report(&self, turn: &Turn, ended: Ended) -> AgentError {
+        let redact = |text: String| self.secrets.redact_sentence(&text);
+        let redacted = ended.map_failure(|failure| Failure {
+            // A protocol violation quotes the agent here.
+            kind: redact(failure.kind),
+            message: failure.message.map(redact),
+            full: failure.full.map(redact),
+        });
+        redacted.report(turn, &self.name, self.error_detail)
     }
 }
 

@@ -7,10 +7,10 @@ use herald_protocol::{Artifact, ArtifactId, Metadata, Part};
 use tokio::time::{Instant, timeout_at};
 
 /// Buffered bytes at which the writer appends without waiting.
-const MAX_CHUNK: usize = 16 << 10;
+const MAX_CHUNK: usize = 64 << 10;
 
-/// Longest time that text stays in the buffer. A model that emits single words then makes twenty events
-/// a second instead of thousands.
+/// Longest time that text stays in the buffer. A model that emits single words, or a program that prints
+/// slowly, then makes twenty events a second instead of thousands; one that answers at once makes one.
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
 /// Writes the text of one artifact of a turn.

@@ -32,6 +32,7 @@ use self::{
 use crate::{
     ErrorDetail, Input,
     artifact_writer::ArtifactWriter,
+    ended::Ended,
     exec::input::PreparedInput,
     failure::Failure,
     process::{Processes, Program, STUCK, environment},
@@ -105,12 +106,12 @@ pub struct Coding {
     pub processes: Processes,
 }
 
-/// Reason why a turn ended before its work was done.
-enum CodingError {
-    /// The engine stopped the turn, or refused a write.
-    Turn(AgentError),
-    /// The agent failed, or exceeded a limit.
-    Failed(Failure),
+/// Outcome of one attempt at a message.
+enum Outcome {
+    /// The agent has done its work.
+    Done(Done),
+    /// The agent exited in the middle of its work.
+    Exited,
     /// The agent's session does not exist any more.
     SessionLost,
     /// The turn ends while its question is open; a later answer starts a new turn.
@@ -182,8 +183,9 @@ impl Coding {
         profile
     }
 
-    /// One attempt at a message, with or without the agent's earlier session.
-    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<(), CodingError> {
+    /// One attempt at a message, with or without the agent's earlier session. Returns `false` if that
+    /// session does not exist any more.
+    async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<bool, Ended> {
         let given = Input::Text.give(turn.message(), &self.processes).await.map_err(unstarted)?;
         let images = images(turn.message(), &given);
         let ask = CodingRequest {
@@ -215,50 +217,56 @@ impl Coding {
                 self.begin(&mut conversation).await?;
                 self.relay_events(turn, &mut conversation).await
             } => outcome,
-            () = turn.cancelled().cancelled() => Err(CodingError::Turn(AgentError::Stopped)),
+            () = turn.cancelled().cancelled() => Err(Ended::Turn(AgentError::Stopped)),
         };
         match outcome {
             // The caller gets the result before the process has exited; the next turn has to wait.
-            Ok(Some(done)) => {
+            Ok(Outcome::Done(done)) => {
                 let ended = conversation.finish(self.program.grace);
-                Ok(tokio::join!(done.complete(turn), ended).0?)
+                tokio::join!(done.complete(turn), ended).0?;
+                Ok(true)
             }
-            Ok(None) => Err(CodingError::Failed(conversation.broken_off(self.program.grace).await)),
-            Err(CodingError::Failed(failure)) => {
-                let error = failure.report(turn, &self.name, self.error_detail);
-                turn.fail_while(&error, conversation.end()).await;
-                Err(CodingError::Turn(error))
+            Ok(Outcome::Exited) => {
+                Err(Ended::Failed(conversation.exit_failure(self.program.grace).await))
             }
-            Err(
-                ended @ (CodingError::Turn(_) | CodingError::SessionLost | CodingError::Unanswered),
-            ) => {
+            Ok(Outcome::SessionLost) => {
                 conversation.end().await;
-                Err(ended)
+                Ok(false)
+            }
+            // The question stays open, and its answer resumes the agent's session.
+            Ok(Outcome::Unanswered) => {
+                conversation.end().await;
+                Ok(true)
+            }
+            Err(ended) => {
+                let error = ended.report(turn, &self.name, self.error_detail);
+                turn.fail_while(&error, conversation.end()).await;
+                Err(Ended::Turn(error))
             }
         }
     }
 
     /// Waits for the agent's first event, up to the start timeout: a program with another protocol may
     /// never produce one.
-    async fn begin(&self, conversation: &mut CliConversation) -> Result<(), CodingError> {
+    async fn begin(&self, conversation: &mut CliConversation) -> Result<(), Ended> {
         let Some(limit) = self.start_timeout else { return Ok(()) };
         match timeout(limit, conversation.next()).await {
             Ok(Ok(first)) => conversation.put_back(first.into_iter().collect()),
-            Ok(Err(failure)) => return Err(CodingError::Failed(failure)),
+            Ok(Err(failure)) => return Err(failure.into()),
             Err(_) => {
                 let kind = format!("did not begin within {limit:?}");
-                return Err(CodingError::Failed(Failure::new(kind)));
+                return Err(Failure::new(kind).into());
             }
         }
         Ok(())
     }
 
-    /// Writes the agent's events to the task until it is done; `None` if it exits before.
+    /// Writes the agent's events to the task until the attempt ends.
     async fn relay_events(
         &self,
         turn: &Turn,
         conversation: &mut CliConversation,
-    ) -> Result<Option<Done>, CodingError> {
+    ) -> Result<Outcome, Ended> {
         let mut answer = ArtifactWriter::new(turn, ANSWER, ANSWER);
         let mut retried = None;
         loop {
@@ -272,7 +280,7 @@ impl Coding {
                 Ok(event) => event,
                 Err(failure) => {
                     answer.flush().await?;
-                    return Err(CodingError::Failed(failure));
+                    return Err(failure.into());
                 }
             };
             match event {
@@ -289,7 +297,7 @@ impl Coding {
                 Some(AgentEvent::Init { model, session }) => {
                     self.report_start(turn, model, session).await?;
                 }
-                Some(AgentEvent::SessionLost) => return Err(CodingError::SessionLost),
+                Some(AgentEvent::SessionLost) => return Ok(Outcome::SessionLost),
                 Some(AgentEvent::Text(_)) => {}
                 Some(AgentEvent::ToolUse { name }) => {
                     turn.progress(format!("Using tool: {}", truncate(&name, SHOWN))).await?;
@@ -304,20 +312,22 @@ impl Coding {
                     turn.progress(text).await?;
                 }
                 Some(AgentEvent::Approval(approval)) => {
-                    self.resolve_approval(turn, conversation, &approval).await?;
+                    if !self.resolve_approval(turn, conversation, &approval).await? {
+                        return Ok(Outcome::Unanswered);
+                    }
                 }
                 Some(AgentEvent::Background(tasks)) => {
                     let tasks = format!("Background work goes on: {}", tasks.join(", "));
                     turn.progress(truncate(&tasks, SHOWN)).await?;
                 }
                 Some(AgentEvent::Done { summary, stats }) => {
-                    return Ok(Some(Done { summary, stats }));
+                    return Ok(Outcome::Done(Done { summary, stats }));
                 }
                 Some(AgentEvent::Error(text)) => {
                     let failure = Failure { message: Some(text), ..Failure::new("failed") };
-                    return Err(CodingError::Failed(failure));
+                    return Err(failure.into());
                 }
-                None => return Ok(None),
+                None => return Ok(Outcome::Exited),
             }
         }
     }
@@ -343,13 +353,14 @@ impl Coding {
         turn.artifact(artifact(METADATA, Content::Data(data.into()))).await
     }
 
-    /// Asks the caller for an approval, until it answers or the timeout denies it.
+    /// Asks the caller for an approval, until it answers or the timeout denies it. Returns `false` if the
+    /// turn has to end without an answer.
     async fn resolve_approval(
         &self,
         turn: &Turn,
         conversation: &mut CliConversation,
         approval: &Approval,
-    ) -> Result<(), CodingError> {
+    ) -> Result<bool, Ended> {
         let deadline = Instant::now() + self.approval_timeout;
         let mut question = approval.question();
         let mut early = VecDeque::new();
@@ -357,11 +368,11 @@ impl Coding {
             turn.ask_within_turn(question).await?;
             let answered = tokio::select! {
                 answered = turn.answered() => answered,
-                gone = buffer_events(conversation, &mut early) => return Err(CodingError::Failed(gone)),
+                failure = buffer_events(conversation, &mut early) => return Err(failure.into()),
                 () = tokio::time::sleep_until(deadline) => break self.deny(turn, approval).await?,
             };
             if !answered {
-                return Err(CodingError::Unanswered);
+                return Ok(false);
             }
             let answer = turn.take_answer().await?;
             if let Some(choice) = approval.chosen(&answer) {
@@ -371,14 +382,14 @@ impl Coding {
         };
         conversation.put_back(early);
         conversation.answer(approval, &choice);
-        Ok(())
+        Ok(true)
     }
 
     /// Denies an approval that was not answered in time.
-    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<ApprovalChoice, CodingError> {
+    async fn deny(&self, turn: &Turn, approval: &Approval) -> Result<ApprovalChoice, Ended> {
         turn.progress("Denied: nobody answered in time").await?;
-        let unable = || CodingError::Failed(Failure::new("asked for what can only be allowed"));
-        approval.denial().cloned().ok_or_else(unable)
+        let denial = approval.denial().cloned();
+        denial.ok_or_else(|| Failure::new("asked for an approval that cannot be denied").into())
     }
 }
 
@@ -386,25 +397,18 @@ impl Coding {
 impl Agent for Coding {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         let session = self.session(turn);
-        let done = match self.attempt(turn, session.clone()).await {
-            Err(CodingError::SessionLost) if session.is_some() => {
-                tracing::info!(agent = %self.name, "a session is gone: the agent starts a new one");
-                self.attempt(turn, None).await
-            }
-            done => done,
-        };
+        let has_session = session.is_some();
+        let mut done = self.attempt(turn, session).await;
+        if has_session && matches!(done, Ok(false)) {
+            let (task, agent) = (turn.task_id(), &self.name);
+            tracing::info!(%task, %agent, "the agent's session does not exist any more; starting a new one");
+            done = self.attempt(turn, None).await;
+        }
+        let report = |ended: Ended| ended.report(turn, &self.name, self.error_detail);
         match done {
-            Ok(()) => Ok(()),
-            // The question stays open, and its answer resumes the agent's session.
-            Err(CodingError::Unanswered) => Ok(()),
-            Err(CodingError::SessionLost) => {
-                let failure = Failure::new("lost its session");
-                Err(failure.report(turn, &self.name, self.error_detail))
-            }
-            Err(CodingError::Failed(failure)) => {
-                Err(failure.report(turn, &self.name, self.error_detail))
-            }
-            Err(CodingError::Turn(error)) => Err(error),
+            Ok(true) => Ok(()),
+            Ok(false) => Err(report(Failure::new("lost its session").into())),
+            Err(ended) => Err(report(ended)),
         }
     }
 }
@@ -475,12 +479,6 @@ impl Preset {
     }
 }
 
-impl From<Stop> for CodingError {
-    fn from(stop: Stop) -> Self {
-        Self::Turn(stop.into())
-    }
-}
-
 /// Buffers events that the agent sends while it waits for an answer, until it exits.
 async fn buffer_events(
     conversation: &mut CliConversation,
@@ -507,9 +505,9 @@ fn images(message: &Message, given: &PreparedInput) -> Vec<Image> {
     images.collect()
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is what errors are mapped with")]
-fn unstarted(fault: io::Error) -> CodingError {
-    CodingError::Failed(Failure::unstarted(&fault))
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes errors by value")]
+fn unstarted(fault: io::Error) -> Ended {
+    Ended::Failed(Failure::unstarted(&fault))
 }
 
 fn artifact(name: &str, content: Content) -> Artifact {

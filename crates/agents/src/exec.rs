@@ -5,19 +5,21 @@ pub(crate) mod input;
 use std::{io, pin::pin, process::ExitStatus, time::Duration};
 
 use async_trait::async_trait;
-use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
-use herald_protocol::{AgentName, Artifact, Part};
+use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
+use herald_protocol::AgentName;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{ChildStdin, ChildStdout},
-    time::{Instant, error::Elapsed, timeout, timeout_at},
+    time::{error::Elapsed, timeout},
 };
 
 use crate::{
     ErrorDetail,
+    artifact_writer::ArtifactWriter,
+    ended::Ended,
     failure::{Failure, STDERR_TAIL},
     process::{Pipes, Process, Processes, Program, STUCK, environment},
-    text::{self, Decoder},
+    text::{self, Utf8Decoder},
 };
 
 pub use input::Input;
@@ -25,12 +27,8 @@ pub use input::Input;
 /// Default limit of a program's output in one turn, in bytes.
 const MAX_OUTPUT: u64 = 16 << 20;
 
-/// Bytes of one chunk of the artifact.
+/// Bytes of one read of the output: what a pipe holds.
 const PIECE: usize = 64 << 10;
-
-/// Time to wait for the rest of a chunk after its first byte. Most programs that answer at once then make
-/// one event, and one that prints slowly makes twenty a second instead of thousands.
-const GATHER: Duration = Duration::from_millis(50);
 
 /// Agent that runs a program for each turn.
 #[derive(Debug, Clone)]
@@ -47,14 +45,6 @@ pub struct Exec {
     pub error_detail: ErrorDetail,
     /// The server's processes, which this one joins.
     pub processes: Processes,
-}
-
-/// Reason why a turn ended before its program did.
-enum ExecError {
-    /// The engine stopped the turn, or refused a write.
-    Turn(AgentError),
-    /// The program exceeded a limit, or could not be waited for.
-    Failed(Failure),
 }
 
 /// Exit of a program, with the tail of its standard error.
@@ -99,7 +89,7 @@ impl Exec {
         process: &mut Process,
         pipes: &mut Pipes,
         stdin: &[u8],
-    ) -> Result<Exit, ExecError> {
+    ) -> Result<Exit, Ended> {
         let input = feed(pipes.stdin.take(), stdin);
         let stderr = text::tail(&mut pipes.stderr, STDERR_TAIL);
         let rest = async {
@@ -117,7 +107,7 @@ impl Exec {
             }
         };
         let status = status.map_err(|fault| {
-            ExecError::Failed(Failure::new(format!("cannot be waited for: {fault}")))
+            Ended::Failed(Failure::new(format!("cannot be waited for: {fault}")))
         })?;
         // Its children may still write to the pipes; they get the grace period, no more.
         if stderr.is_none() {
@@ -131,24 +121,28 @@ impl Exec {
     }
 
     /// Appends the program's output to one artifact.
-    async fn publish(&self, turn: &Turn, output: &mut ChildStdout) -> Result<(), ExecError> {
-        let (mut decoder, mut piece) = (Decoder::default(), Vec::new());
-        let (mut printed, mut is_begun) = (0, false);
+    async fn publish(&self, turn: &Turn, output: &mut ChildStdout) -> Result<(), Ended> {
+        let mut artifact = ArtifactWriter::new(turn, "output", "output");
+        let (mut decoder, mut piece) = (Utf8Decoder::default(), Vec::with_capacity(PIECE));
+        let mut printed = 0;
         loop {
-            // A pipe that cannot be read has come to its end.
-            let is_last = gather(output, &mut piece).await.unwrap_or(true);
+            let read = output.read_buf(&mut piece);
+            let Some(read) = artifact.next_or_flush(read).await? else { continue };
+            // A read error counts as the end of the output.
+            let is_last = matches!(read, Ok(0) | Err(_));
             printed += piece.len() as u64;
             if printed > self.max_output {
+                artifact.flush().await?;
                 let kind = format!("printed more than {} bytes", self.max_output);
-                return Err(ExecError::Failed(Failure::new(kind)));
+                return Err(Ended::Failed(Failure::new(kind)));
             }
             let text = decoder.push(&piece, is_last);
-            if !text.is_empty() || (is_last && is_begun) {
-                is_begun = true;
-                turn.append(artifact(text), is_last).await?;
+            piece.clear();
+            if !text.is_empty() {
+                artifact.push(&text).await?;
             }
             if is_last {
-                return Ok(());
+                return Ok(artifact.finish(None).await?);
             }
         }
     }
@@ -157,8 +151,8 @@ impl Exec {
 #[async_trait]
 impl Agent for Exec {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        let report = |failure: Failure| failure.report(turn, &self.name, self.error_detail);
-        let unstarted = |fault: io::Error| report(Failure::unstarted(&fault));
+        let report = |ended: Ended| ended.report(turn, &self.name, self.error_detail);
+        let unstarted = |fault: io::Error| report(Failure::unstarted(&fault).into());
         let environment = environment(turn);
         let started = async {
             let given = self.input.give(turn.message(), &self.processes).await?;
@@ -171,13 +165,12 @@ impl Agent for Exec {
         let (given, (mut process, mut pipes)) = started.map_err(unstarted)?;
         let ended = tokio::select! {
             ended = self.converse(turn, &mut process, &mut pipes, &given.stdin) => ended,
-            () = turn.cancelled().cancelled() => Err(ExecError::Turn(AgentError::Stopped)),
+            () = turn.cancelled().cancelled() => Err(Ended::Turn(AgentError::Stopped)),
         };
         let result = match ended {
-            Ok(ended) if ended.status.success() => Ok(()),
-            Ok(ended) => Err(report(Failure::ended(ended.status, &ended.stderr))),
-            Err(ExecError::Failed(failure)) => Err(report(failure)),
-            Err(ExecError::Turn(error)) => Err(error),
+            Ok(exit) if exit.status.success() => Ok(()),
+            Ok(exit) => Err(report(Failure::ended(exit.status, &exit.stderr).into())),
+            Err(ended) => Err(report(ended)),
         };
         let cleanup = async {
             tokio::select! {
@@ -193,14 +186,8 @@ impl Agent for Exec {
     }
 }
 
-impl From<Stop> for ExecError {
-    fn from(stop: Stop) -> Self {
-        Self::Turn(stop.into())
-    }
-}
-
 /// The result, or `None` if the time was over first.
-fn finished<T>(result: Result<Result<T, ExecError>, Elapsed>) -> Result<Option<T>, ExecError> {
+fn finished<T>(result: Result<Result<T, Ended>, Elapsed>) -> Result<Option<T>, Ended> {
     result.ok().transpose()
 }
 
@@ -208,35 +195,5 @@ fn finished<T>(result: Result<Result<T, ExecError>, Elapsed>) -> Result<Option<T
 async fn feed(input: Option<ChildStdin>, bytes: &[u8]) {
     if let Some(mut input) = input {
         let _ = input.write_all(bytes).await;
-    }
-}
-
-/// Reads the next chunk, and returns whether it is the last.
-async fn gather(output: &mut ChildStdout, piece: &mut Vec<u8>) -> io::Result<bool> {
-    piece.clear();
-    let mut until = None;
-    while piece.len() < PIECE {
-        let mut rest = output.take((PIECE - piece.len()) as u64);
-        let read = match until {
-            None => rest.read_buf(piece).await?,
-            Some(until) => match timeout_at(until, rest.read_buf(piece)).await {
-                Ok(read) => read?,
-                Err(_) => return Ok(false),
-            },
-        };
-        if read == 0 {
-            return Ok(true);
-        }
-        until.get_or_insert_with(|| Instant::now() + GATHER);
-    }
-    Ok(false)
-}
-
-fn artifact(text: String) -> Artifact {
-    Artifact {
-        artifact_id: "output".into(),
-        name: Some("output".to_owned()),
-        parts: vec![Part::text(text)],
-        ..Artifact::default()
     }
 }

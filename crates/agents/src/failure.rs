@@ -2,7 +2,7 @@
 
 use std::{fmt, io, process::ExitStatus};
 
-use herald_engine::{AgentError, Turn};
+use herald_engine::Turn;
 use herald_protocol::AgentName;
 
 use crate::{
@@ -68,36 +68,12 @@ impl Failure {
         Self { kind: describe(status), message, full }
     }
 
-    /// Logs the whole failure, and returns the error for the caller.
-    pub(crate) fn report(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> AgentError {
-        AgentError::Failed(self.describe_for(turn, agent, detail))
-    }
-
-    /// Like [`Self::report`], for a backend that is unavailable.
-    pub(crate) fn report_unavailable(
-        self,
-        turn: &Turn,
-        agent: &AgentName,
-        detail: ErrorDetail,
-    ) -> AgentError {
-        AgentError::Unavailable(self.describe_for(turn, agent, detail))
-    }
-
-    /// Like [`Self::report`], for a backend that violated its protocol.
-    pub(crate) fn report_violation(
-        self,
-        turn: &Turn,
-        agent: &AgentName,
-        detail: ErrorDetail,
-    ) -> AgentError {
-        AgentError::ProtocolViolation(self.describe_for(turn, agent, detail))
-    }
-
-    fn describe_for(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> String {
+    /// Logs the whole failure, and returns the part of it that callers see.
+    pub(crate) fn log(self, turn: &Turn, agent: &AgentName, detail: ErrorDetail) -> String {
         let full = self.full.as_deref().or(self.message.as_deref());
         // In the line itself: the span of a turn exists only where it is exported or debugged.
         let task = turn.task_id();
-        tracing::warn!(%task, %agent, kind = self.kind, said = full, "the agent failed");
+        tracing::warn!(%task, %agent, kind = self.kind, detail = full, "the agent failed");
         let shown = match detail {
             ErrorDetail::Kind => None,
             ErrorDetail::Message => self.message.as_deref().map(|text| truncate(text, MESSAGE)),
@@ -116,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_found_no_file_descriptors_is_told_so() {
+    fn a_start_without_free_file_descriptors_names_the_limit() {
         let failure = Failure::unstarted(&io::Error::from_raw_os_error(24));
         assert!(failure.kind.contains("file descriptors"), "{failure:?}");
         assert!(failure.full.unwrap().contains("ulimit -n"));

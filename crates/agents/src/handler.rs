@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
+use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
 use herald_protocol::AgentName;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -20,6 +20,7 @@ use self::{
 };
 use crate::{
     ErrorDetail,
+    ended::Ended,
     failure::Failure,
     process::{Processes, Program, STUCK},
 };
@@ -45,14 +46,10 @@ pub struct Handler {
     tasks: TaskTracker,
 }
 
-/// Reason why a turn ended before its task did.
-enum HandlerError {
-    /// The engine stopped the turn, or refused a write.
-    Turn(AgentError),
-    /// The handler reported a failure, or exceeded a limit.
-    Failed(Failure),
-    /// The handler violated the line protocol.
-    ProtocolViolation(Failure),
+/// Outcome of one attempt at a turn.
+enum Attempt {
+    /// The handler ended the turn.
+    Done,
     /// The handler's process died; the turn can be tried again.
     Died(Failure),
 }
@@ -104,11 +101,11 @@ impl Handler {
     }
 
     /// One attempt at a turn.
-    async fn attempt(&self, turn: &Turn, attempt: u32) -> Result<(), HandlerError> {
+    async fn attempt(&self, turn: &Turn, attempt: u32) -> Result<Attempt, Ended> {
         let mut handle = self.open_turn();
         let result = tokio::select! {
             result = self.converse(turn, &mut handle, attempt) => result,
-            () = turn.cancelled().cancelled() => Err(HandlerError::Turn(AgentError::Stopped)),
+            () = turn.cancelled().cancelled() => Err(Ended::Turn(AgentError::Stopped)),
         };
         if handle.is_over {
             return result;
@@ -116,23 +113,14 @@ impl Handler {
         let result = result.map_err(|ended| self.report(turn, ended));
         let cleanup = self.cancel(turn, &mut handle);
         match &result {
-            Ok(()) => cleanup.await,
+            Ok(_) => cleanup.await,
             Err(error) => turn.fail_while(error, cleanup).await,
         }
-        Ok(result?)
+        result.map_err(Ended::Turn)
     }
 
-    /// Logs why the turn ended, and returns the error for the caller.
-    fn report(&self, turn: &Turn, ended: HandlerError) -> AgentError {
-        match ended {
-            HandlerError::Died(failure) | HandlerError::Failed(failure) => {
-                failure.report(turn, &self.name, self.error_detail)
-            }
-            HandlerError::ProtocolViolation(failure) => {
-                failure.report_violation(turn, &self.name, self.error_detail)
-            }
-            HandlerError::Turn(error) => error,
-        }
+    fn report(&self, turn: &Turn, ended: Ended) -> AgentError {
+        ended.report(turn, &self.name, self.error_detail)
     }
 
     async fn converse(
@@ -140,29 +128,29 @@ impl Handler {
         turn: &Turn,
         handle: &mut TurnHandle,
         attempt: u32,
-    ) -> Result<(), HandlerError> {
+    ) -> Result<Attempt, Ended> {
         handle.send(ToHandler::begin(&handle.name(), turn, attempt).encode()).await;
         let mut bytes = 0;
         while let Some(inbound) = handle.next().await {
             bytes += inbound.bytes as u64;
             if bytes > self.max_output {
                 let kind = format!("wrote more than {} bytes", self.max_output);
-                return Err(HandlerError::Failed(Failure::new(kind)));
+                return Err(Ended::Failed(Failure::new(kind)));
             }
             match inbound.event {
                 TurnEvent::Status(state, parts) => turn.report(state, parts).await?,
                 TurnEvent::Artifact(artifact, true, last) => turn.append(artifact, last).await?,
                 TurnEvent::Artifact(artifact, false, last) => turn.replace(artifact, last).await?,
-                TurnEvent::Failed(failure) => return Err(HandlerError::Failed(failure)),
+                TurnEvent::Failed(failure) => return Err(Ended::Failed(failure)),
                 TurnEvent::ProtocolViolation(failure) => {
-                    return Err(HandlerError::ProtocolViolation(failure));
+                    return Err(Ended::ProtocolViolation(failure));
                 }
             }
             if handle.is_over {
-                return Ok(());
+                return Ok(Attempt::Done);
             }
         }
-        Err(HandlerError::Died(handle.failure()))
+        Ok(Attempt::Died(handle.failure()))
     }
 
     /// Tells the handler to cancel a turn, and waits until it has ended it or the grace is over.
@@ -176,7 +164,7 @@ impl Handler {
         };
         if timeout(self.program.grace, gone).await.is_err() {
             let (agent, task) = (&self.name, turn.task_id());
-            tracing::warn!(%agent, %task, "the handler does not let go of a turn that is over");
+            tracing::warn!(%agent, %task, "the handler did not end a cancelled turn in time");
         }
     }
 }
@@ -187,26 +175,16 @@ impl Agent for Handler {
         let mut attempt = turn.attempt();
         loop {
             match self.attempt(turn, attempt).await {
-                Ok(()) => return Ok(()),
-                Err(HandlerError::Died(failure)) if attempt < self.attempts => {
-                    tracing::info!(task = %turn.task_id(), kind = failure.kind, "begins again");
+                Ok(Attempt::Done) => return Ok(()),
+                Ok(Attempt::Died(failure)) if attempt < self.attempts => {
+                    let (task, kind) = (turn.task_id(), failure.kind);
+                    tracing::info!(%task, kind, "trying the turn again with a new process");
                     attempt += 1;
                     turn.start_over();
                 }
+                Ok(Attempt::Died(failure)) => return Err(self.report(turn, failure.into())),
                 Err(ended) => return Err(self.report(turn, ended)),
             }
         }
-    }
-}
-
-impl From<Stop> for HandlerError {
-    fn from(stop: Stop) -> Self {
-        Self::Turn(stop.into())
-    }
-}
-
-impl From<AgentError> for HandlerError {
-    fn from(error: AgentError) -> Self {
-        Self::Turn(error)
     }
 }

@@ -5,6 +5,7 @@ mod artifact_writer;
 mod coding;
 mod conformance;
 mod echo;
+mod ended;
 mod exec;
 mod failure;
 mod handler;

@@ -8,11 +8,11 @@ mod prompt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use herald_engine::{Agent, AgentError, Profile, Recovery, Stop, Turn};
+use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
 use herald_protocol::{AgentName, Metadata, Role};
 use serde_json::{Map, Value};
 
-use crate::{ErrorDetail, artifact_writer::ArtifactWriter, failure::Failure};
+use crate::{ErrorDetail, artifact_writer::ArtifactWriter, ended::Ended, failure::Failure};
 
 pub use chat::Parameters;
 pub use endpoint::{Endpoint, EndpointError, Patience};
@@ -50,16 +50,6 @@ pub struct Llm {
     pub max_output: u64,
     /// The part of a failure that callers see.
     pub error_detail: ErrorDetail,
-}
-
-/// Reason why an answer was not completed.
-enum LlmError {
-    /// The engine stopped the turn, or refused a write.
-    Turn(AgentError),
-    /// The model failed.
-    Failed(Failure),
-    /// The endpoint is unavailable; a later attempt may succeed.
-    Unavailable(Failure),
 }
 
 impl Llm {
@@ -100,7 +90,7 @@ impl Llm {
         Failure { message: failure.message.and_then(redact), ..failure }
     }
 
-    async fn answer(&self, turn: &Turn) -> Result<(), LlmError> {
+    async fn answer(&self, turn: &Turn) -> Result<(), Ended> {
         let messages = prompt::messages(turn, self.system.as_deref(), self.images);
         let body = self.parameters.request(&messages);
         let (first, mut answer) = self.endpoint.ask(body, turn.trace()).await?;
@@ -117,15 +107,15 @@ impl Llm {
         artifact.finish(about(&finish)).await?;
         if !refused.is_empty() {
             let kind = "was refused an answer by its model";
-            return Err(LlmError::Failed(Failure { message: Some(refused), ..Failure::new(kind) }));
+            return Err(Ended::Failed(Failure { message: Some(refused), ..Failure::new(kind) }));
         }
         match finish.reason.as_deref() {
-            Some("content_filter") => Err(LlmError::Failed(Failure::new(
-                "was cut off by the content filter of its model",
-            ))),
-            Some("tool_calls" | "function_call") => Err(LlmError::Failed(Failure::new(
-                "was asked by its model for a tool, and has none",
-            ))),
+            Some("content_filter") => {
+                Err(Ended::Failed(Failure::new("was cut off by the content filter of its model")))
+            }
+            Some("tool_calls" | "function_call") => {
+                Err(Ended::Failed(Failure::new("was asked by its model for a tool, and has none")))
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -136,7 +126,7 @@ impl Llm {
         first: AnswerEvent,
         answer: &mut AnswerStream,
         artifact: &mut ArtifactWriter<'_>,
-    ) -> Result<(Finish, String), LlmError> {
+    ) -> Result<(Finish, String), Ended> {
         let (mut received, mut refused) = (0, String::new());
         let mut next = Some(first);
         loop {
@@ -153,7 +143,7 @@ impl Llm {
                     if received > self.max_output {
                         let most = self.max_output;
                         let kind = format!("got more than {most} bytes from its model");
-                        return Err(LlmError::Failed(Failure::new(kind)));
+                        return Err(Ended::Failed(Failure::new(kind)));
                     }
                     artifact.push(&text).await?;
                 }
@@ -175,14 +165,9 @@ impl Agent for Llm {
             answered = self.answer(turn) => answered,
             () = turn.cancelled().cancelled() => return Err(AgentError::Stopped),
         };
-        answered.map_err(|ended| match ended {
-            LlmError::Turn(error) => error,
-            LlmError::Failed(failure) => {
-                self.redact(failure).report(turn, &self.name, self.error_detail)
-            }
-            LlmError::Unavailable(failure) => {
-                self.redact(failure).report_unavailable(turn, &self.name, self.error_detail)
-            }
+        answered.map_err(|ended| {
+            let ended = ended.map_failure(|failure| self.redact(failure));
+            ended.report(turn, &self.name, self.error_detail)
         })
     }
 }
@@ -233,23 +218,11 @@ fn is_word(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-impl From<Stop> for LlmError {
-    fn from(stop: Stop) -> Self {
-        Self::Turn(stop.into())
-    }
-}
-
-impl From<RequestFailure> for LlmError {
-    fn from(unanswered: RequestFailure) -> Self {
-        match unanswered.again {
-            Some(_) => Self::Unavailable(unanswered.failure),
-            None => Self::Failed(unanswered.failure),
+impl From<RequestFailure> for Ended {
+    fn from(failed: RequestFailure) -> Self {
+        match failed.again {
+            Some(_) => Self::Unavailable(failed.failure),
+            None => Self::Failed(failed.failure),
         }
-    }
-}
-
-impl From<Failure> for LlmError {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
     }
 }

@@ -6,7 +6,7 @@ mod program;
 mod record;
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     env, fs,
     future::ready,
     io,
@@ -60,13 +60,15 @@ pub struct Processes {
 #[derive(Debug)]
 struct ProcessesInner {
     /// Id of this server run: prefix of the marks of all its programs.
-    life: String,
+    run: String,
     /// Directory of the records of running programs, with a subdirectory per server run.
     records: Option<Records>,
-    /// The processes that were started here and are waited for.
-    children: Mutex<HashSet<i32>>,
+    /// The processes that were started here and are waited for, by id.
+    children: Mutex<Children>,
     closing: AtomicBool,
 }
+
+type Children = HashMap<i32, Option<Identity>>;
 
 #[derive(Debug)]
 struct Records {
@@ -105,8 +107,8 @@ impl Pipes {
     /// block on a full pipe nor die of a closed one.
     pub async fn drain(&mut self) {
         let (mut nowhere, mut void) = (sink(), sink());
-        let words = copy(&mut self.stdout, &mut nowhere);
-        let _ = tokio::join!(words, copy(&mut self.stderr, &mut void));
+        let output = copy(&mut self.stdout, &mut nowhere);
+        let _ = tokio::join!(output, copy(&mut self.stderr, &mut void));
         std::future::pending::<()>().await;
     }
 }
@@ -114,27 +116,27 @@ impl Pipes {
 impl Processes {
     /// Processes of a new server run. With a `records` directory they are found again after a crash.
     pub fn new(records: Option<PathBuf>) -> Self {
-        let life = Uuid::new_v4().simple().to_string();
+        let run = Uuid::new_v4().simple().to_string();
         let records = records.and_then(|all| {
-            let own = ServerRun::own(&life)?.path(&all);
+            let own = ServerRun::own(&run)?.path(&all);
             Some(Records { all, own })
         });
         let (children, closing) = (Mutex::default(), AtomicBool::new(false));
-        Self { inner: Arc::new(ProcessesInner { life, records, children, closing }) }
+        Self { inner: Arc::new(ProcessesInner { run, records, children, closing }) }
     }
 
     /// Ends the programs that earlier server runs left behind. Only the owner of the records
     /// directory may call this.
     pub async fn clear(&self, grace: Duration) -> io::Result<()> {
         let Some(records) = &self.inner.records else { return Ok(()) };
-        for (life, path) in ServerRun::earlier(&records.all)? {
-            let mut tree = ProcessTree::of_run(&life.id, life.left(&path));
+        for (run, path) in ServerRun::earlier(&records.all)? {
+            let mut tree = ProcessTree::of_run(&run.id, run.survivors(&path));
             let left = tree.find_alive().len();
             if left > 0 {
-                tracing::warn!(left, "ends programs that an earlier start left behind");
+                tracing::warn!(left, "ending programs that an earlier server run left behind");
                 tree.end(grace).await;
             }
-            remove_files(&life.id);
+            remove_files(&run.id);
             fs::remove_dir_all(path)?;
         }
         Ok(())
@@ -143,8 +145,9 @@ impl Processes {
     /// Ends all programs. Their exit is not reported, since it is the server that ends them.
     pub async fn close(&self, grace: Duration) {
         self.inner.closing.store(true, Ordering::SeqCst);
-        let gone = ProcessTree::of_run(&self.inner.life, []).end(grace).await;
-        remove_files(&self.inner.life);
+        let known: Vec<_> = self.children().values().copied().flatten().collect();
+        let gone = ProcessTree::of_run(&self.inner.run, known).end(grace).await;
+        remove_files(&self.inner.run);
         if let (true, Some(records)) = (gone, &self.inner.records) {
             // If the directory stays, the next start finds no running program in it.
             let _ = fs::remove_dir_all(&records.own);
@@ -153,7 +156,7 @@ impl Processes {
 
     /// Prefix of the names of this run's directories with callers' files; a later start finds them by it.
     pub(crate) fn file_prefix(&self) -> String {
-        format!("{FILES}{}-", self.inner.life)
+        format!("{FILES}{}-", self.inner.run)
     }
 
     /// Starts a program in a process group of its own, with `more` in its environment. Where no file
@@ -164,7 +167,7 @@ impl Processes {
         more: &[(&str, String)],
     ) -> io::Result<(Process, Pipes)> {
         self.unless_closing().await;
-        let mark = format!("{}-{}", self.inner.life, Uuid::new_v4().simple());
+        let mark = format!("{}-{}", self.inner.run, Uuid::new_v4().simple());
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).current_dir(program.directory.resolve()?).process_group(0);
         for (name, _) in env::vars_os() {
@@ -178,12 +181,11 @@ impl Processes {
             .env(MARK, &mark);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let start = || ready(self.start(&mut command));
-        let (mut child, pid) = wait_for_descriptors(DESCRIPTOR_WAIT, start).await?;
-        let leader = Identity::of(pid);
+        let (mut child, pid, leader) = wait_for_descriptors(DESCRIPTOR_WAIT, start).await?;
         let pipes = Pipes {
             stdin: child.stdin.take(),
-            stdout: child.stdout.take().expect("it was terminated for"),
-            stderr: child.stderr.take().expect("it was terminated for"),
+            stdout: child.stdout.take().expect("it was configured as a pipe"),
+            stderr: child.stderr.take().expect("it was configured as a pipe"),
         };
         let process = Process {
             child,
@@ -201,18 +203,19 @@ impl Processes {
 
     /// Spawns it under the lock of the children, so that it is not reaped as an orphan before it is
     /// registered.
-    fn start(&self, command: &mut Command) -> io::Result<(Child, i32)> {
+    fn start(&self, command: &mut Command) -> io::Result<(Child, i32, Option<Identity>)> {
         let mut children = self.children();
         // One at a time: otherwise several would count the same spare descriptors.
         descriptors::check_spare()?;
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let pid = pid.expect("a process that was not waited for has an id");
-        children.insert(pid);
-        Ok((child, pid))
+        let leader = Identity::of(pid);
+        children.insert(pid, leader);
+        Ok((child, pid, leader))
     }
 
-    fn children(&self) -> MutexGuard<'_, HashSet<i32>> {
+    fn children(&self) -> MutexGuard<'_, Children> {
         self.inner.children.lock().expect("nothing panics while it holds this lock")
     }
 
@@ -266,7 +269,7 @@ impl Process {
         }
         let mut children = self.processes.children();
         children.remove(&self.pid);
-        process_tree::reap(&children);
+        process_tree::reap(|pid| children.contains_key(&pid));
     }
 }
 
@@ -280,8 +283,8 @@ impl Drop for Process {
 }
 
 /// Removes callers' files that a server run left behind: their names contain the id of the run.
-fn remove_files(life: &str) {
-    let prefix = format!("{FILES}{life}-");
+fn remove_files(run: &str) {
+    let prefix = format!("{FILES}{run}-");
     for entry in fs::read_dir(env::temp_dir()).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
             // Files that stay are readable for this user only.

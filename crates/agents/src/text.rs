@@ -2,17 +2,17 @@
 
 use std::borrow::Cow;
 
+use herald_protocol::lines::{BoundedLine, LineSplitter};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
-/// Reads text from pieces that may end in the middle of a character. What is no UTF-8 becomes
-/// U+FFFD.
+/// UTF-8 decoder for pieces that may end in the middle of a character. Invalid bytes become U+FFFD.
 #[derive(Debug, Default)]
-pub(crate) struct Decoder {
-    /// The beginning of a character that is not there yet.
+pub(crate) struct Utf8Decoder {
+    /// The first bytes of a character that is not complete yet.
     held: Vec<u8>,
 }
 
-impl Decoder {
+impl Utf8Decoder {
     /// The text of the next piece, as far as it is complete.
     pub(crate) fn push(&mut self, piece: &[u8], is_last: bool) -> String {
         let mut bytes = std::mem::take(&mut self.held);
@@ -33,9 +33,9 @@ impl Decoder {
     }
 }
 
-/// The same JSON with U+FFFD for each escape that stands for half a character. JSON has a way to write
-/// such halves and UTF-8 has none; whoever counts in UTF-16, as JavaScript does, cuts emojis in two.
-pub(crate) fn whole_characters(json: &[u8]) -> Cow<'_, [u8]> {
+/// Replaces the escapes of unpaired surrogates in JSON by U+FFFD. UTF-8 cannot represent them, and programs
+/// that count in UTF-16, such as those in JavaScript, split emojis into two of them.
+pub(crate) fn replace_unpaired_surrogates(json: &[u8]) -> Cow<'_, [u8]> {
     const REPLACEMENT: &[u8] = br"\ufffd";
     let (mut mended, mut done, mut at) = (Vec::new(), 0, 0);
     while let Some(next) = json.get(at..).and_then(|rest| rest.iter().position(|b| *b == b'\\')) {
@@ -48,7 +48,7 @@ pub(crate) fn whole_characters(json: &[u8]) -> Cow<'_, [u8]> {
                 done = at + REPLACEMENT.len();
                 REPLACEMENT.len()
             }
-            // The backslash and what it is for, which may be a backslash.
+            // The backslash and the escaped character, which may be a backslash.
             (Some(_) | None, _) => 2,
         };
     }
@@ -59,7 +59,7 @@ pub(crate) fn whole_characters(json: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(mended)
 }
 
-/// The number in an escape such as `\ud83e`, if there is one here.
+/// The code unit of an escape such as `\ud83e` at this position.
 fn escaped(json: &[u8], at: usize) -> Option<u16> {
     let digits = json.get(at..at + 6)?.strip_prefix(br"\u")?;
     let digits = str::from_utf8(digits).ok()?;
@@ -67,7 +67,7 @@ fn escaped(json: &[u8], at: usize) -> Option<u16> {
     is_number.then(|| u16::from_str_radix(digits, 16).ok())?
 }
 
-/// At most so many characters of a text; the last one says if there are more.
+/// The first `most` characters of a text; the last of them is `…` if there are more.
 pub(crate) fn truncate(text: &str, most: usize) -> Cow<'_, str> {
     match text.chars().nth(most) {
         None => Cow::Borrowed(text),
@@ -75,14 +75,14 @@ pub(crate) fn truncate(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// Reads a stream to its end, and keeps the last so many bytes.
+/// Reads a stream to its end, and returns its last `most` bytes.
 pub(crate) async fn tail(stream: impl AsyncRead + Unpin, most: usize) -> Vec<u8> {
     let mut tail = StreamTail::new(stream, most);
     tail.read_all().await;
     tail.kept().to_vec()
 }
 
-/// The last so many bytes of a stream that is read as it comes.
+/// The last `most` bytes of a stream that is read as it arrives.
 #[derive(Debug)]
 pub(crate) struct StreamTail<R> {
     stream: R,
@@ -96,13 +96,12 @@ impl<R: AsyncRead + Unpin> StreamTail<R> {
         Self { stream, most, kept: Vec::new(), is_over: false }
     }
 
-    /// Reads on. Never returns once there is nothing more to read. Nothing is lost if this is dropped
-    /// before it returns.
+    /// Reads once more; after the end of the stream it never returns. Cancel safe.
     pub(crate) async fn read(&mut self) {
         if self.is_over {
             std::future::pending::<()>().await;
         }
-        // A stream that cannot be read has come to its end.
+        // A read error counts as the end of the stream.
         self.is_over = matches!(self.stream.read_buf(&mut self.kept).await, Ok(0) | Err(_));
         if self.kept.len() > 2 * self.most {
             self.kept.drain(..self.kept.len() - self.most);
@@ -116,62 +115,38 @@ impl<R: AsyncRead + Unpin> StreamTail<R> {
         }
     }
 
-    /// What was read last.
+    /// The bytes that were read last.
     pub(crate) fn kept(&self) -> &[u8] {
         &self.kept[self.kept.len().saturating_sub(self.most)..]
     }
 }
 
-/// Reads lines of a bounded length.
+/// Reads lines of bounded length from a stream.
 #[derive(Debug)]
 pub(crate) struct LineReader<R> {
     stream: BufReader<R>,
-    most: usize,
-    line: Vec<u8>,
-    is_too_long: bool,
-}
-
-/// One of them, without its end.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum BoundedLine {
-    Whole(Vec<u8>),
-    /// The beginning of one that is longer than allowed. The rest was thrown away.
-    Truncated(Vec<u8>),
+    lines: LineSplitter,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    pub(crate) fn new(stream: R, most: usize) -> Self {
+    pub(crate) fn new(stream: R, limit: usize) -> Self {
         let stream = BufReader::with_capacity(64 << 10, stream);
-        Self { stream, most, line: Vec::new(), is_too_long: false }
+        Self { stream, lines: LineSplitter::new(limit) }
     }
 
-    /// The next line; `None` at the end. Nothing is lost if this is dropped before it returns.
+    /// The next line; `None` at the end. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<BoundedLine> {
         loop {
-            // A stream that cannot be read has come to its end.
+            // A read error counts as the end of the stream.
             let buffer = self.stream.fill_buf().await.unwrap_or_default();
             if buffer.is_empty() {
-                return (!self.line.is_empty()).then(|| self.take());
+                return self.lines.finish();
             }
-            let end = buffer.iter().position(|byte| *byte == b'\n');
-            let piece = &buffer[..end.unwrap_or(buffer.len())];
-            let room = self.most - self.line.len();
-            self.is_too_long |= piece.len() > room;
-            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
-            let read = piece.len() + usize::from(end.is_some());
-            self.stream.consume(read);
-            if end.is_some() {
-                return Some(self.take());
+            let (taken, line) = self.lines.push(buffer);
+            self.stream.consume(taken);
+            if line.is_some() {
+                return line;
             }
-        }
-    }
-
-    fn take(&mut self) -> BoundedLine {
-        let line = std::mem::take(&mut self.line);
-        if std::mem::take(&mut self.is_too_long) {
-            BoundedLine::Truncated(line)
-        } else {
-            BoundedLine::Whole(line)
         }
     }
 }
@@ -181,11 +156,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_the_same_however_it_is_cut() {
+    fn text_is_the_same_for_pieces_of_any_size() {
         let whole = [b"a \xc3\xa4 \xf0\x9f\xa6\x80 ".as_slice(), b"\xff\xe2\x82x\xf0\x9f"].concat();
         for cut in 0..=whole.len() {
             for second in cut..=whole.len() {
-                let mut decoder = Decoder::default();
+                let mut decoder = Utf8Decoder::default();
                 let mut text = decoder.push(&whole[..cut], false);
                 text += &decoder.push(&whole[cut..second], false);
                 text += &decoder.push(&whole[second..], true);
@@ -195,26 +170,27 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_in_json_is_replaced_and_nothing_else_is() {
+    fn unpaired_surrogates_in_json_are_replaced_and_nothing_else_is() {
         for (json, expected) in [
             (r#""\ud83e\udd80 \u00e4 \n \\""#, "\u{1f980} ä \n \\"),
             (r#""a\ud83e""#, "a\u{fffd}"),
             (r#""\uDD80a""#, "\u{fffd}a"),
             (r#""\udd80\ud83e\ud83e\udd80""#, "\u{fffd}\u{fffd}\u{1f980}"),
-            // What is escaped here is the backslash.
+            // The backslash is escaped here, not the surrogate.
             (r#""\\ud83e""#, r"\ud83e"),
             (r#""\\\ud83e""#, "\\\u{fffd}"),
         ] {
-            let read: String = serde_json::from_slice(&whole_characters(json.as_bytes())).unwrap();
+            let read: String =
+                serde_json::from_slice(&replace_unpaired_surrogates(json.as_bytes())).unwrap();
             assert_eq!(read, expected, "{json}");
         }
         for broken in [r#""\"#, r#""\ud8"#, r#""\u+d8f"#, "\"\\ä\"", "no JSON"] {
-            assert_eq!(whole_characters(broken.as_bytes()), broken.as_bytes());
+            assert_eq!(replace_unpaired_surrogates(broken.as_bytes()), broken.as_bytes());
         }
     }
 
     #[tokio::test]
-    async fn the_end_of_much_is_kept() {
+    async fn the_tail_of_a_long_stream_is_kept() {
         let much: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
         assert_eq!(tail(&mut &much[..], 1000).await, &much[much.len() - 1000..]);
         assert_eq!(tail(&mut &much[..10], 1000).await, &much[..10]);
@@ -222,13 +198,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_too_long_is_cut_and_the_next_one_is_whole() {
+    async fn a_line_over_the_limit_is_truncated_and_the_next_one_is_whole() {
         let long = "x".repeat(200_000);
-        let text = format!("one\n\n{long}\ntwo\nend");
+        let text = format!("one\n{long}\ntwo\nend");
         let mut lines = LineReader::new(text.as_bytes(), 10);
         let whole = |text: &str| Some(BoundedLine::Whole(text.as_bytes().to_vec()));
         assert_eq!(lines.next().await, whole("one"));
-        assert_eq!(lines.next().await, whole(""));
         assert_eq!(lines.next().await, Some(BoundedLine::Truncated(b"xxxxxxxxxx".to_vec())));
         assert_eq!(lines.next().await, whole("two"));
         assert_eq!(lines.next().await, whole("end"));

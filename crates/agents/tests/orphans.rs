@@ -1,5 +1,6 @@
 //! A process that gets all orphans, as the first one of a container does.
 
+#![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test says what is wrong by panicking")]
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};

@@ -62,7 +62,8 @@ pub struct Timeouts {
     /// For the next sign of life on a stream, keep-alive comments included. The stream is then taken
     /// up again.
     pub idle: Duration,
-    /// Between two looks at a task that cannot be followed.
+    /// First pause between two polls of a task that cannot be followed; further pauses grow to five times
+    /// this.
     pub poll: Duration,
 }
 
@@ -126,6 +127,12 @@ impl Timeouts {
     /// For the answer to an operation, or for its stream to begin.
     pub(crate) fn of(&self, operation: Operation) -> Duration {
         if operation == Operation::SendMessage { self.send } else { self.call }
+    }
+
+    /// The pauses between polls, without end.
+    pub(crate) fn poll_pauses(&self) -> impl Iterator<Item = Duration> + Send + use<> {
+        let (first, longest) = (self.poll, self.poll * 5);
+        std::iter::successors(Some(first), move |pause| Some((*pause * 3 / 2).min(longest)))
     }
 }
 

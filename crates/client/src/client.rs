@@ -165,17 +165,77 @@ impl Client {
         if let Reply::Sent(result) = reply { Ok(result) } else { Err(unexpected()) }
     }
 
-    /// Sends a message and returns the events of its task. An agent that does not stream is polled
-    /// instead.
+    /// Sends a message and returns the events of its task. An agent that does not stream, by its card or by
+    /// its answer, is polled instead.
     pub async fn stream(&self, message: impl Into<SendMessage>) -> Result<Events, Error> {
         let mut send = message.into();
         name(&mut send);
-        if self.agent().found.card.capabilities.streaming == Some(true) {
+        if self.is_streaming() {
             return Events::open(self.clone(), Request::SendStreamingMessage(Box::new(send))).await;
         }
         send.configuration.return_immediately = true;
         let result = self.send(send).await?;
         Ok(Events::polling(self.clone(), result))
+    }
+
+    /// Sends a message and waits until its task has ended or waits for its caller: over a stream if the
+    /// agent has one, and otherwise, or if the stream is lost, by polling. `on_task` is called with the id
+    /// of the task as soon as that is known, so that an interrupted caller can find the task again.
+    pub async fn send_and_wait(
+        &self,
+        message: impl Into<SendMessage>,
+        mut on_task: impl FnMut(&TaskId),
+    ) -> Result<SendResult, Error> {
+        let send = message.into();
+        let id = if self.is_streaming() {
+            let mut events = self.stream(send).await?;
+            let mut task = None;
+            loop {
+                match events.next().await {
+                    Ok(Some(StreamEvent::Message(message))) if task.is_none() => {
+                        return Ok(SendResult::Message(message));
+                    }
+                    Ok(Some(StreamEvent::Task(task))) if is_settled(task.status.state) => {
+                        return Ok(SendResult::Task(task));
+                    }
+                    Ok(Some(event)) => {
+                        if let Some(id) = event.task_id() {
+                            on_task(id);
+                            task = Some(id.clone());
+                        }
+                        if event.state().is_some_and(is_settled) {
+                            break;
+                        }
+                    }
+                    Ok(None) => break,
+                    // The stream is lost, but the task is known.
+                    Err(_) if task.is_some() => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            task.ok_or_else(|| Error::invalid("the stream ended without a task"))?
+        } else {
+            match self.send(send).await? {
+                SendResult::Task(task) if !is_settled(task.status.state) => task.id,
+                done @ (SendResult::Task(_) | SendResult::Message(_)) => return Ok(done),
+            }
+        };
+        on_task(&id);
+        self.wait(id).await.map(SendResult::Task)
+    }
+
+    /// Polls a task until it has ended or waits for its caller, and returns it. The pauses between two
+    /// polls grow to five times [`Timeouts::poll`](crate::Timeouts::poll).
+    pub async fn wait(&self, id: impl Into<TaskId>) -> Result<Task, Error> {
+        let id = id.into();
+        let mut pauses = self.settings().timeouts.poll_pauses();
+        loop {
+            let task = self.get(id.clone()).await?;
+            if is_settled(task.status.state) {
+                return Ok(task);
+            }
+            sleep(pauses.next().unwrap_or_default()).await;
+        }
     }
 
     /// Follows the task in `result` until it is done or waits for its caller, and returns it as it
@@ -372,6 +432,11 @@ impl Client {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.shared.settings
+    }
+
+    /// True if the card says that the agent streams.
+    fn is_streaming(&self) -> bool {
+        self.agent().found.card.capabilities.streaming == Some(true)
     }
 
     fn agent(&self) -> Arc<RemoteAgent> {

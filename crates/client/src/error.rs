@@ -57,6 +57,19 @@ impl Error {
         if let Kind::Status(status) = self.0.kind { Some(status) } else { None }
     }
 
+    /// True if the agent does not know the operation or does not stream: it has not taken the message of a
+    /// streaming send.
+    pub(crate) fn refuses_streaming(&self) -> bool {
+        matches!(
+            self.kind(),
+            Some(
+                ErrorKind::UnsupportedOperation
+                    | ErrorKind::StreamingNotSupported
+                    | ErrorKind::MethodNotFound
+            )
+        )
+    }
+
     /// Whether the agent wants to know who is calling, or does not believe it.
     pub fn is_unauthenticated(&self) -> bool {
         self.kind() == Some(ErrorKind::Unauthenticated) || self.status() == Some(401)

@@ -59,6 +59,8 @@ enum Stage {
     Open(Box<dyn Frames>, Instant),
     /// To be resumed after a delay.
     Cut,
+    /// The agent refused to stream: the message is to be sent in another way.
+    Unstreamed,
     /// The task cannot be subscribed to and is polled.
     Polling,
     /// At its end.
@@ -84,7 +86,7 @@ impl Events {
         }
     }
 
-    /// A stream that begins with a call.
+    /// A stream that begins with a call. If the agent refuses to stream, its task is polled.
     pub(crate) async fn open(client: Client, request: Request) -> Result<Self, Error> {
         let mut events = Self::new(client.clone(), Stage::New);
         if let Request::SendStreamingMessage(send) = &request {
@@ -93,8 +95,13 @@ impl Events {
         } else if let Request::SubscribeToTask(subscribe) = &request {
             events.task = Some(subscribe.id.clone());
         }
-        let answer = client.exchange(request, None, Repeats::Allowed).await?;
-        events.take_answer(answer)?;
+        match client.exchange(request, None, Repeats::Allowed).await {
+            Ok(answer) => events.take_answer(answer)?,
+            Err(error) if events.send.is_some() && error.refuses_streaming() => {
+                events.send_unstreamed().await?;
+            }
+            Err(error) => return Err(error),
+        }
         Ok(events)
     }
 
@@ -161,6 +168,7 @@ impl Events {
                     self.pause().await?;
                     self.take_up().await?;
                 }
+                Stage::Unstreamed => self.send_unstreamed().await?,
                 Stage::Polling => {
                     sleep(self.client.settings().timeouts.poll).await;
                     self.poll().await?;
@@ -187,6 +195,11 @@ impl Events {
             // Servers of 0.3 refuse a subscription within the stream itself.
             Some(error) if self.asked && error.protocol().is_some() && !error.is_temporary() => {
                 self.unfollowed(&error);
+                Ok(())
+            }
+            // Servers of 0.3 refuse a streaming send within the stream, too.
+            Some(error) if self.send.is_some() && error.refuses_streaming() => {
+                self.stage = Stage::Unstreamed;
                 Ok(())
             }
             Some(error) if !may_pass(&error) => Err(error),
@@ -363,6 +376,19 @@ impl Events {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Sends the message without a stream; its task is then polled. The message is taken out first, so that
+    /// a dropped future does not lead to a second send.
+    async fn send_unstreamed(&mut self) -> Result<(), Error> {
+        let Some(mut send) = self.send.take() else {
+            return Err(Error::lost("the send was given up before its answer", None));
+        };
+        send.configuration.return_immediately = true;
+        let result = self.client.send(*send).await?;
+        self.stage = Stage::Polling;
+        self.look(as_event(result));
+        Ok(())
     }
 
     /// Polls the task.

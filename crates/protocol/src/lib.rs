@@ -12,6 +12,7 @@ pub mod grpc;
 pub mod id;
 pub mod json;
 pub mod jsonrpc;
+pub mod lines;
 pub mod locks;
 pub mod message;
 mod object;

@@ -14,11 +14,8 @@ use herald_protocol::{
 };
 use serde::Serialize;
 
-use super::{
-    upstream_error::UpstreamError,
-    upstream_ref::{UPSTREAM, UpstreamRef},
-};
-use crate::failure::Failure;
+use super::upstream_ref::{UPSTREAM, UpstreamRef};
+use crate::{ended::Ended, failure::Failure};
 
 /// Relay of one turn from the agent's task to ours.
 #[derive(Debug)]
@@ -124,7 +121,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Writes the changes that an event brings.
-    pub(super) async fn handle_event(&mut self, event: StreamEvent) -> Result<(), UpstreamError> {
+    pub(super) async fn handle_event(&mut self, event: StreamEvent) -> Result<(), Ended> {
         match event {
             StreamEvent::Task(mut task) => {
                 self.redact(task.metadata.as_mut());
@@ -142,7 +139,7 @@ impl<'a> Relay<'a> {
             StreamEvent::ArtifactUpdate(update) => {
                 if self.end.is_some() {
                     let id = &update.artifact.artifact_id;
-                    return Err(UpstreamError::ProtocolViolation(format!(
+                    return Err(violation(format!(
                         "sent artifact {id:?} after the end of its task"
                     )));
                 }
@@ -203,19 +200,17 @@ impl<'a> Relay<'a> {
     }
 
     /// Writes the final status of the agent's task, once its stream has ended.
-    pub(super) async fn finish(&mut self) -> Result<(), UpstreamError> {
+    pub(super) async fn finish(&mut self) -> Result<(), Ended> {
         let Some((status, metadata)) = self.end.take() else {
             if self.state.is_interrupted() {
                 return Ok(());
             }
-            return Err(UpstreamError::ProtocolViolation(
-                "ended the stream of a task that goes on".to_owned(),
-            ));
+            return Err(violation("ended the stream of an unfinished task"));
         };
         self.upstream.ended = true;
         let message = match status.state {
             TaskState::Canceled => {
-                return Err(UpstreamError::Failed(Failure::new("canceled the task by itself")));
+                return Err(Failure::new("canceled the task by itself").into());
             }
             TaskState::Failed => Some(self.explained(status.message)),
             TaskState::Unspecified
@@ -231,7 +226,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Writes what is new in a snapshot of the agent's task.
-    async fn snapshot(&mut self, task: Task) -> Result<(), UpstreamError> {
+    async fn snapshot(&mut self, task: Task) -> Result<(), Ended> {
         self.remember_ids(task.id, task.context_id);
         let TaskStatus { state, message, .. } = &task.status;
         // A question that our task has already is the one that this turn answers.
@@ -254,7 +249,7 @@ impl<'a> Relay<'a> {
         &mut self,
         mut status: TaskStatus,
         metadata: Option<Metadata>,
-    ) -> Result<(), UpstreamError> {
+    ) -> Result<(), Ended> {
         let metadata = self.changed_metadata(metadata);
         let seen = &self.seen;
         status.message =
@@ -286,13 +281,11 @@ impl<'a> Relay<'a> {
         artifact: Artifact,
         append: bool,
         last: bool,
-    ) -> Result<(), UpstreamError> {
+    ) -> Result<(), Ended> {
         let id = &artifact.artifact_id;
         let known = self.artifacts.entry(id.clone()).or_default();
         if append && known.is_complete {
-            return Err(UpstreamError::ProtocolViolation(format!(
-                "went on with artifact {id:?} after its last piece"
-            )));
+            return Err(violation(format!("continued artifact {id:?} after its last chunk")));
         }
         if last && artifact.parts.is_empty() && !known.parts.is_empty() {
             // An empty last chunk only marks the end of the artifact.
@@ -316,7 +309,7 @@ impl<'a> Relay<'a> {
 
     /// Writes the difference between a whole artifact and what our task has of it. The snapshot wins
     /// even if our task has more: the agent may have started over, and its next chunks append to this.
-    async fn reconcile(&mut self, mut artifact: Artifact, last: bool) -> Result<(), UpstreamError> {
+    async fn reconcile(&mut self, mut artifact: Artifact, last: bool) -> Result<(), Ended> {
         let parts = fingerprints(&artifact.parts);
         let known = self.artifacts.get(&artifact.artifact_id);
         let known = known.map_or([].as_slice(), |written| &written.parts);
@@ -334,7 +327,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Writes the reference to the agent's task, unless the log has it.
-    async fn record(&mut self) -> Result<(), UpstreamError> {
+    async fn record(&mut self) -> Result<(), Ended> {
         if self.is_recorded { Ok(()) } else { self.write(TaskState::Working, None, None).await }
     }
 
@@ -343,7 +336,7 @@ impl<'a> Relay<'a> {
         state: TaskState,
         mut message: Option<Arc<Message>>,
         metadata: Option<Metadata>,
-    ) -> Result<(), UpstreamError> {
+    ) -> Result<(), Ended> {
         let mut metadata = metadata.unwrap_or_default();
         if !self.is_recorded {
             self.upstream.write(&mut metadata);
@@ -402,4 +395,9 @@ fn fingerprint(value: &impl Serialize) -> u64 {
     let mut hasher = DefaultHasher::new();
     serde_json::to_vec(value).expect("protocol types have string keys only").hash(&mut hasher);
     hasher.finish()
+}
+
+/// The end of a turn whose agent violated the protocol.
+fn violation(kind: impl Into<String>) -> Ended {
+    Ended::ProtocolViolation(Failure::new(kind))
 }

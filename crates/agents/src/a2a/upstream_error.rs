@@ -1,84 +1,60 @@
-//! Errors of a turn at an upstream agent, and their classification from client errors.
+//! Classification of failed calls to an upstream agent.
 
 use std::error::Error as _;
 
 use herald_client::{Error, protocol::ErrorKind};
-use herald_engine::Stop;
 
-use crate::failure::Failure;
+use crate::{ended::Ended, failure::Failure};
 
-/// Reason why a turn ended before its task did.
-#[derive(Debug)]
-pub(super) enum UpstreamError {
-    /// The engine stopped the turn, or refused what the agent sent.
-    Turn(Stop),
-    /// The server is about to stop; the next start resumes the agent's task.
-    Suspended,
-    /// The agent refused the message, or cannot be called as it is configured.
-    Failed(Failure),
-    /// The agent cannot be reached, or the connection was lost.
-    Unavailable(Failure),
-    /// The agent violated the protocol.
-    ProtocolViolation(String),
+/// The end of a turn whose call to the agent failed with this error.
+pub(super) fn classify(error: &Error) -> Ended {
+    let failure =
+        |kind: String| Failure { message: Some(with_causes(error)), ..Failure::new(kind) };
+    if let Some(answer) = error.protocol() {
+        let reason = answer.kind.codes().reason;
+        return if answer.kind == ErrorKind::InvalidAgentResponse {
+            // The agent is itself a proxy, and the agent behind it violated the protocol.
+            let cause = &answer.message;
+            violation(format!("got an invalid response from the agent behind it: {cause}"))
+        } else if matches!(answer.kind, ErrorKind::Unauthenticated | ErrorKind::Forbidden) {
+            Ended::Failed(failure(format!("does not accept our credentials ({reason})")))
+        } else if answer.kind == ErrorKind::Internal {
+            Ended::Failed(failure(format!("failed with an internal error ({reason})")))
+        } else if error.is_temporary() {
+            Ended::Unavailable(failure(format!("is not available ({reason})")))
+        } else {
+            Ended::Failed(failure(format!("refused the message ({reason})")))
+        };
+    }
+    if let Some(status @ (401 | 403)) = error.status() {
+        let kind = format!("does not accept our credentials (HTTP status {status})");
+        return Ended::Failed(failure(kind));
+    }
+    if let Some(status) = error.status().filter(|_| !error.is_temporary()) {
+        return Ended::Failed(failure(format!("answered with HTTP {status}")));
+    }
+    if error.is_invalid() || error.is_too_large() {
+        return violation(format!("violated the protocol: {error}"));
+    }
+    if error.is_lost() {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<Error>());
+        return match cause {
+            Some(cause) if cause.is_temporary() => {
+                Ended::Unavailable(failure("was lost in the middle of the task".to_owned()))
+            }
+            // The connection was sound, so the agent itself ended the stream too early.
+            Some(_) | None => violation("ended its stream before its task".to_owned()),
+        };
+    }
+    if error.is_temporary() {
+        let kind = if error.is_timeout() { "did not answer in time" } else { "cannot be reached" };
+        return Ended::Unavailable(failure(kind.to_owned()));
+    }
+    Ended::Failed(failure("cannot be called as it is configured".to_owned()))
 }
 
-impl From<Stop> for UpstreamError {
-    fn from(stop: Stop) -> Self {
-        Self::Turn(stop)
-    }
-}
-
-impl UpstreamError {
-    /// Classifies a failed call to the agent.
-    pub(super) fn of(error: &Error) -> Self {
-        let failure =
-            |kind: String| Failure { message: Some(with_causes(error)), ..Failure::new(kind) };
-        if let Some(refusal) = error.protocol() {
-            let reason = refusal.kind.codes().reason;
-            if refusal.kind == ErrorKind::InvalidAgentResponse {
-                // The agent is itself a proxy, and the agent behind it violated the protocol.
-                return Self::ProtocolViolation(format!(
-                    "was given no sensible answer itself: {}",
-                    refusal.message
-                ));
-            }
-            if matches!(refusal.kind, ErrorKind::Unauthenticated | ErrorKind::Forbidden) {
-                return Self::Failed(failure(format!("does not let us in ({reason})")));
-            }
-            return if error.is_temporary() {
-                Self::Unavailable(failure(format!("is not available ({reason})")))
-            } else {
-                Self::Failed(failure(format!("refused the message ({reason})")))
-            };
-        }
-        if let Some(status @ (401 | 403)) = error.status() {
-            return Self::Failed(failure(format!("does not let us in (HTTP status {status})")));
-        }
-        if let Some(status) = error.status().filter(|_| !error.is_temporary()) {
-            return Self::Failed(failure(format!("answered with HTTP {status}")));
-        }
-        if error.is_invalid() || error.is_too_large() {
-            return Self::ProtocolViolation(format!("broke the protocol: {error}"));
-        }
-        if error.is_lost() {
-            let cause = error.source().and_then(|cause| cause.downcast_ref::<Error>());
-            return match cause {
-                Some(cause) if cause.is_temporary() => {
-                    Self::Unavailable(failure("was lost in the middle of the task".to_owned()))
-                }
-                // The connection was sound, so the agent itself ended the stream too early.
-                Some(_) | None => {
-                    Self::ProtocolViolation("ends its streams before its tasks".to_owned())
-                }
-            };
-        }
-        if error.is_temporary() {
-            let kind =
-                if error.is_timeout() { "did not answer in time" } else { "cannot be reached" };
-            return Self::Unavailable(failure(kind.to_owned()));
-        }
-        Self::Failed(failure("cannot be called as it is configured".to_owned()))
-    }
+fn violation(kind: String) -> Ended {
+    Ended::ProtocolViolation(Failure::new(kind))
 }
 
 /// The text of an error with its causes.

@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, convert::Infallible, io, process::ExitStatus, time::Duration};
 
+use herald_protocol::lines::BoundedLine;
 use tokio::{
     io::AsyncWriteExt,
     process::{ChildStderr, ChildStdin, ChildStdout},
@@ -13,7 +14,7 @@ use crate::{
     exec::input::PreparedInput,
     failure::{Failure, STDERR_TAIL},
     process::{Process, Processes, Program, STUCK},
-    text::{BoundedLine, LineReader, StreamTail, whole_characters},
+    text::{LineReader, StreamTail, replace_unpaired_surrogates},
 };
 
 /// Longest line of a coding agent: lines may contain whole files.
@@ -124,14 +125,14 @@ impl CliConversation {
     }
 
     /// The failure of an agent that exited in the middle of its work.
-    pub(super) async fn broken_off(mut self, grace: Duration) -> Failure {
+    pub(super) async fn exit_failure(mut self, grace: Duration) -> Failure {
         let status = tokio::select! {
             status = timeout(grace, self.process.wait()) => status,
             never = discard_output(&mut self.lines, &mut self.stderr) => match never {},
         };
         let failure = match status {
             Ok(Ok(status)) => self.failure(status).await,
-            Ok(Err(_)) | Err(_) => Failure::new("stopped to out"),
+            Ok(Err(_)) | Err(_) => Failure::new("closed its output in the middle of its work"),
         };
         self.process.end().await;
         failure
@@ -182,7 +183,7 @@ impl CliConversation {
             return Err(Failure::new("wrote more than it may"));
         }
         let mut out = DialectOutput::default();
-        let line = whole_characters(line);
+        let line = replace_unpaired_surrogates(line);
         self.dialect.hear(&String::from_utf8_lossy(&line), &mut out)?;
         self.take(out);
         Ok(())

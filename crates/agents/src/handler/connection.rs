@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use herald_protocol::{AgentName, Artifact, Part, TaskState};
+use herald_protocol::{AgentName, Artifact, Part, TaskState, lines::BoundedLine};
 use tokio::{
     io::AsyncWriteExt,
     process::{ChildStderr, ChildStdin},
@@ -20,7 +20,7 @@ use super::line::{self, Failed, Hello, Pong, ToHandler, TurnOnly};
 use crate::{
     failure::Failure,
     process::{Processes, Program, describe},
-    text::{BoundedLine, LineReader, whole_characters},
+    text::{LineReader, replace_unpaired_surrogates},
 };
 
 /// Bytes in one line of a handler.
@@ -297,7 +297,7 @@ impl HandlerConnection {
                 return Ok(());
             }
         };
-        let json = whole_characters(&line);
+        let json = replace_unpaired_surrogates(&line);
         let read = match line::FromHandler::read(&json) {
             Ok(read) => read,
             Err(why) => {

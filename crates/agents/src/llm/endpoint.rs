@@ -18,7 +18,7 @@ use super::{
     chat::{AnswerEvent, CompletionChunk, Finish},
     error_body,
 };
-use crate::{failure::Failure, text::whole_characters};
+use crate::{failure::Failure, text::replace_unpaired_surrogates};
 
 /// Largest event of a stream, and largest response that is not a stream.
 const EVENT: usize = 1 << 20;
@@ -306,7 +306,9 @@ impl AnswerStream {
     /// The first event of a response that is not a stream, or `None` if its body ended early.
     async fn read_whole(&mut self) -> Result<Option<AnswerEvent>, Failure> {
         let Some(body) = body(&mut self.response, EVENT).await? else { return Ok(None) };
-        match serde_json::from_slice::<CompletionChunk>(&whole_characters(body.as_bytes())) {
+        match serde_json::from_slice::<CompletionChunk>(&replace_unpaired_surrogates(
+            body.as_bytes(),
+        )) {
             Ok(chunk) if !chunk.choices.is_empty() || chunk.error.is_some() => {
                 self.hear(chunk)?;
                 self.end();
@@ -340,7 +342,7 @@ impl AnswerStream {
             if data.is_empty() {
                 continue;
             }
-            let json = whole_characters(data.as_bytes());
+            let json = replace_unpaired_surrogates(data.as_bytes());
             let chunk = serde_json::from_slice(&json).map_err(|_| {
                 let kind = "got an event from its model that cannot be read";
                 Failure { message: error_body::message(data), ..Failure::new(kind) }

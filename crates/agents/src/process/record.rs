@@ -1,52 +1,52 @@
 //! Records of running programs on disk, so that a server that was killed finds them at its next start.
 //!
-//! The marks in their environment would do if programs left that alone; some write over it.
+//! The marks in their environment are not enough: some programs overwrite it.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use super::process_tree::Identity;
+use super::process_tree::{Identity, boot_id};
 
-/// One life of the server, as the name of a directory with an empty file for each of its programs.
+/// One run of the server: the name of a directory with an empty file for each of its programs.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerRun {
-    /// How the marks of its programs begin.
+    /// Prefix of the marks of its programs.
     pub(crate) id: String,
     /// The server's own process.
     server: Identity,
-    /// Which start of the machine it is of; nothing survives another one.
+    /// Id of the machine's boot; no process survives another boot.
     boot: String,
 }
 
 impl ServerRun {
-    /// This one. `None` where the kernel does not tell.
+    /// This run. `None` where the system does not identify processes and boots.
     pub(crate) fn own(id: &str) -> Option<Self> {
-        Some(Self { id: id.to_owned(), server: Identity::own()?, boot: boot()? })
+        Some(Self { id: id.to_owned(), server: Identity::own()?, boot: boot_id()? })
     }
 
-    /// Those that were written down here, and cannot be going on.
+    /// Earlier runs with records here that have ended, and their directories.
     pub(crate) fn earlier(records: &Path) -> io::Result<Vec<(Self, PathBuf)>> {
         let found = match fs::read_dir(records) {
             Err(fault) if fault.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             found => found?,
         };
-        let mut lives = Vec::new();
+        let mut runs = Vec::new();
         for entry in found {
             let entry = entry?;
-            let life = entry.file_name().to_str().and_then(Self::parse);
-            // A directory that was copied may speak of a server that runs elsewhere.
-            if let Some(life) = life.filter(|life| !life.goes_on()) {
-                lives.push((life, entry.path()));
+            let run = entry.file_name().to_str().and_then(Self::parse);
+            // A copied directory may name a server that still runs on the original.
+            if let Some(run) = run.filter(|run| !run.is_alive()) {
+                runs.push((run, entry.path()));
             }
         }
-        Ok(lives)
+        Ok(runs)
     }
 
-    /// Its programs that still run, as far as they were written down.
-    pub(crate) fn left(&self, path: &Path) -> Vec<Identity> {
-        if boot().as_ref() != Some(&self.boot) {
+    /// Recorded programs of this run that are still alive.
+    pub(crate) fn survivors(&self, path: &Path) -> Vec<Identity> {
+        if boot_id().as_ref() != Some(&self.boot) {
             return Vec::new();
         }
         let found = fs::read_dir(path).into_iter().flatten().flatten();
@@ -54,7 +54,7 @@ impl ServerRun {
         programs.filter(|program| program.is_alive()).collect()
     }
 
-    /// Where its programs are written down.
+    /// The directory of its records.
     pub(crate) fn path(&self, records: &Path) -> PathBuf {
         records.join(format!("{}.{}.{}", self.id, name(self.server), self.boot))
     }
@@ -65,12 +65,12 @@ impl ServerRun {
         Some(Self { id: id.to_owned(), server: identity(server)?, boot: boot.to_owned() })
     }
 
-    fn goes_on(&self) -> bool {
-        boot().as_ref() == Some(&self.boot) && self.server.is_alive()
+    fn is_alive(&self) -> bool {
+        boot_id().as_ref() == Some(&self.boot) && self.server.is_alive()
     }
 }
 
-/// The name of a program's file.
+/// The file name of a program's record.
 pub(crate) fn name(identity: Identity) -> String {
     format!("{}-{}", identity.pid, identity.start)
 }
@@ -78,9 +78,4 @@ pub(crate) fn name(identity: Identity) -> String {
 fn identity(text: &str) -> Option<Identity> {
     let (pid, start) = text.split_once('-')?;
     Some(Identity { pid: pid.parse().ok()?, start: start.parse().ok()? })
-}
-
-fn boot() -> Option<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().to_owned())
 }

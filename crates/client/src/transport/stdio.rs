@@ -3,20 +3,18 @@
 use std::{ffi::OsString, fmt, process::Stdio};
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use herald_protocol::lines::{BoundedLine, LineSplitter};
 #[cfg(unix)]
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStdin, ChildStdout, Command},
     time::timeout,
 };
 
 use super::session::{Dial, GOODBYE, MessageReader, MessageWriter};
 use crate::error::Error;
-
-/// Bytes reserved for each read.
-const PIECE: usize = 8 << 10;
 
 /// A program and its arguments.
 #[derive(Clone, PartialEq, Eq)]
@@ -36,10 +34,8 @@ pub(crate) struct Pipe {
 }
 
 struct StdioReader {
-    output: ChildStdout,
-    buffer: BytesMut,
-    /// Bytes of the buffer that are known to contain no line end.
-    searched: usize,
+    output: BufReader<ChildStdout>,
+    lines: LineSplitter,
     limit: usize,
     group: ProcessGroup,
 }
@@ -71,10 +67,10 @@ impl Dial for Pipe {
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(Error::setup("the program has no standard input and output"));
         };
-        let (buffer, limit) = (BytesMut::new(), self.limit);
+        let (limit, lines) = (self.limit, LineSplitter::new(self.limit));
         let group = ProcessGroup { number: process.id(), process };
-        let lines = StdioReader { output, buffer, searched: 0, limit, group };
-        Ok((Box::new(lines), Box::new(StdioWriter { input: Some(input) })))
+        let reader = StdioReader { output: BufReader::new(output), lines, limit, group };
+        Ok((Box::new(reader), Box::new(StdioWriter { input: Some(input) })))
     }
 }
 
@@ -82,22 +78,23 @@ impl Dial for Pipe {
 impl MessageReader for StdioReader {
     async fn next(&mut self) -> Result<Bytes, Error> {
         loop {
-            let rest = &self.buffer[self.searched..];
-            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(self.searched + end + 1).freeze();
-                self.searched = 0;
-                return Ok(line);
-            }
-            self.searched = self.buffer.len();
-            if self.searched > self.limit {
-                return Err(Error::too_large("a line", self.limit));
-            }
-            self.buffer.reserve(PIECE);
-            let read = self.output.read_buf(&mut self.buffer).await;
-            if read.map_err(|fault| Error::broken("the program cannot be heard", fault))? == 0 {
+            let read = self.output.fill_buf().await;
+            let buffer =
+                read.map_err(|fault| Error::broken("the program's output cannot be read", fault))?;
+            if buffer.is_empty() {
                 return Err(self.ended().await);
             }
+            let (taken, line) = self.lines.push(buffer);
+            self.output.consume(taken);
+            match line {
+                Some(BoundedLine::Whole(line)) => return Ok(line.into()),
+                Some(BoundedLine::Truncated(_)) => break,
+                // The end of a line over the limit may never come.
+                None if self.lines.is_too_long() => break,
+                None => {}
+            }
         }
+        Err(Error::too_large("a line", self.limit))
     }
 }
 

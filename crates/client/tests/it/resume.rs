@@ -1,4 +1,4 @@
-//! What a stream does with servers that know no cursors, or do not stream at all.
+//! Streams from servers without cursors, and from servers that do not stream.
 
 use herald_client::{
     Binding, StreamEvent, TaskState,
@@ -311,4 +311,65 @@ async fn an_answer_in_place_of_a_stream_is_its_only_event() {
         matches!(&seen[..], [StreamEvent::Message(message)] if message.text() == "hi"),
         "{seen:?}"
     );
+}
+
+/// Refuses to stream, in an answer or in the stream itself, and takes the message otherwise.
+async fn refusing_streams(in_stream: bool) -> Fake {
+    let polls = std::sync::atomic::AtomicUsize::new(0);
+    calls(move |method, request| match method {
+        "SendStreamingMessage" => {
+            let error = json!({ "code": -32004, "message": "no streams here" });
+            let refusal = json!({ "jsonrpc": "2.0", "id": request.json()["id"], "error": error });
+            if in_stream { Reaction::Answer(events(&[refusal])) } else { answer(200, &refusal) }
+        }
+        "SendMessage" => result(request, &json!({ "task": task("t", "WORKING") })),
+        _ => {
+            let poll = polls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            result(request, &task("t", if poll < 2 { "WORKING" } else { "COMPLETED" }))
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_agent_that_refuses_to_stream_gets_the_same_message_without_a_stream() {
+    for in_stream in [false, true] {
+        let fake = refusing_streams(in_stream).await;
+        let client = quick().connect(&fake.url()).await.unwrap();
+        let seen = all(client.stream("hello").await.unwrap()).await;
+        assert_eq!(states(&seen).last(), Some(&TaskState::Completed), "{seen:?}");
+        let id = |call: &Received| call.json()["params"]["message"]["messageId"].clone();
+        let ids: Vec<_> = fake.calls()[..2].iter().map(id).collect();
+        assert!(ids[0].is_string() && ids[0] == ids[1], "{ids:?}");
+        assert_eq!(methods(&fake)[..2], ["SendStreamingMessage", "SendMessage"]);
+    }
+}
+
+#[tokio::test]
+async fn send_and_wait_returns_the_ended_task_whatever_the_agent_supports() {
+    let done = |result| {
+        let herald_client::SendResult::Task(task) = result else { panic!("{result:?}") };
+        assert_eq!(task.status.state, TaskState::Completed);
+    };
+    // A stream that is lost, with a task that cannot be followed.
+    let lost = calls(|method, request| match method {
+        "SendStreamingMessage" => {
+            Reaction::Answer(stream(request, &[json!({ "task": task("t", "WORKING") })]))
+        }
+        "GetTask" => result(request, &task("t", "COMPLETED")),
+        _ => response(500, &[], "down"),
+    })
+    .await;
+    for fake in [refusing_streams(false).await, refusing_streams(true).await, lost] {
+        let client = quick().connect(&fake.url()).await.unwrap();
+        let mut known = Vec::new();
+        done(soon(client.send_and_wait("hello", |id| known.push(id.clone()))).await.unwrap());
+        assert_eq!(known.first().map(|id: &herald_client::TaskId| id.as_str()), Some("t"));
+    }
+    let hub = Hub::start().await;
+    for agent in ["", "/agents/silent"] {
+        let client = quick().connect(&format!("{}{agent}", hub.url())).await.unwrap();
+        hub.release(1);
+        done(soon(client.send_and_wait("wait for it", |_| ())).await.unwrap());
+    }
 }

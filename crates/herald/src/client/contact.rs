@@ -144,11 +144,6 @@ impl Contact {
         command.trim_end().to_owned()
     }
 
-    /// The pause between two looks at a task.
-    pub(crate) fn poll_interval(&self) -> Duration {
-        self.args.poll_interval.max(SHORTEST_POLL)
-    }
-
     /// The interface that would be called, if there is one.
     pub(crate) fn selected(&self, discovered: &Discovered) -> Option<String> {
         let preferred: Vec<_> = self.args.transport.iter().copied().map(Into::into).collect();

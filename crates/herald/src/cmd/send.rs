@@ -4,8 +4,8 @@ use std::{io::Read, path::Path};
 
 use herald_client::{Client, StreamEvent};
 use herald_protocol::{
-    Content, ErrorKind, Message, MessageId, Part, Role, SendResult, Task, TaskId, TaskState,
-    TaskStatus, request::SendMessage,
+    Content, Message, MessageId, Part, Role, SendResult, Task, TaskId, TaskState, TaskStatus,
+    request::SendMessage,
 };
 use uuid::Uuid;
 
@@ -132,80 +132,19 @@ pub(crate) fn outcome(status: &TaskStatus) {
     }
 }
 
-/// Sends and waits until the task has ended or waits for its caller. A stream tells the task's id at
-/// once, so that it can be come back to; where there is none, or none any more, the task is looked at.
+/// Sends and waits until the task has ended or waits for its caller.
 pub(crate) async fn settled(
     contact: &Contact,
     client: &Client,
     send: SendMessage,
 ) -> Result<SendResult, Fault> {
-    let explain = |error| contact.explain(client, &error);
-    if client.card().capabilities.streaming == Some(true) {
-        match client.stream(send.clone()).await {
-            Ok(mut events) => {
-                let mut task = None;
-                loop {
-                    match events.next().await {
-                        Ok(Some(StreamEvent::Message(message))) if task.is_none() => {
-                            return Ok(SendResult::Message(message));
-                        }
-                        Ok(Some(event)) => {
-                            if let Some(id) = event.task_id() {
-                                contact.remember(id);
-                                task = Some(id.clone());
-                            }
-                            if event.state().is_some_and(is_settled) {
-                                break;
-                            }
-                        }
-                        Ok(None) => break,
-                        // The stream is gone, the task is not.
-                        Err(_) if task.is_some() => break,
-                        Err(error) if is_unsupported(&error) => {
-                            return unstreamed(contact, client, send).await;
-                        }
-                        Err(error) => return Err(explain(error)),
-                    }
-                }
-                let id = task.ok_or_else(|| Fault::internal("the agent named no task"))?;
-                return poll(contact, client, id).await.map(SendResult::Task);
-            }
-            Err(error) if is_unsupported(&error) => {}
-            Err(error) => return Err(explain(error)),
-        }
-    }
-    unstreamed(contact, client, send).await
+    let sent = client.send_and_wait(send, |id| contact.remember(id)).await;
+    sent.map_err(|error| contact.explain(client, &error))
 }
 
-async fn unstreamed(
-    contact: &Contact,
-    client: &Client,
-    send: SendMessage,
-) -> Result<SendResult, Fault> {
-    let result = client.send(send).await.map_err(|error| contact.explain(client, &error))?;
-    match result {
-        SendResult::Task(task) if !is_settled(task.status.state) => {
-            contact.remember(&task.id);
-            poll(contact, client, task.id).await.map(SendResult::Task)
-        }
-        done @ (SendResult::Task(_) | SendResult::Message(_)) => Ok(done),
-    }
-}
-
-/// Looks at a task until it has ended or waits for its caller. The pauses grow, up to five times
-/// what was asked for.
+/// Polls a task until it has ended or waits for its caller.
 pub(crate) async fn poll(contact: &Contact, client: &Client, id: TaskId) -> Result<Task, Fault> {
-    let first = contact.poll_interval();
-    let mut pause = first;
-    loop {
-        let task = client.get(id.clone()).await;
-        let task = task.map_err(|error| contact.explain(client, &error))?;
-        if is_settled(task.status.state) {
-            return Ok(task);
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 3 / 2).min(first * 5);
-    }
+    client.wait(id).await.map_err(|error| contact.explain(client, &error))
 }
 
 /// Prints what happens as it happens, and last of all where the task stands: that is returned.
@@ -214,14 +153,7 @@ pub(crate) async fn follow(
     client: &Client,
     send: SendMessage,
 ) -> Result<StreamEvent, Fault> {
-    let events = match client.stream(send.clone()).await {
-        Ok(events) => events,
-        Err(error) if is_unsupported(&error) => {
-            let event = event(unstreamed(contact, client, send).await?);
-            return finish(contact, &event).map(|()| event);
-        }
-        Err(error) => return Err(contact.explain(client, &error)),
-    };
+    let events = client.stream(send).await.map_err(|error| contact.explain(client, &error))?;
     watch(contact, client, events).await
 }
 
@@ -284,18 +216,6 @@ pub(crate) fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), Fault
 /// Whether nothing more happens by itself.
 pub(crate) fn is_settled(state: TaskState) -> bool {
     state.is_terminal() || state.is_interrupted()
-}
-
-/// Whether the agent does not stream after all.
-fn is_unsupported(error: &herald_client::Error) -> bool {
-    matches!(
-        error.kind(),
-        Some(
-            ErrorKind::UnsupportedOperation
-                | ErrorKind::StreamingNotSupported
-                | ErrorKind::MethodNotFound
-        )
-    )
 }
 
 /// The agent, if it stands before the text, and the parts in their order.

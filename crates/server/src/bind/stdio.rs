@@ -2,11 +2,15 @@
 
 use std::{future::Future, io, pin::pin, time::Duration};
 
-use bytes::Bytes;
-use herald_protocol::{Error, ErrorKind};
+use herald_protocol::{
+    Error, ErrorKind,
+    lines::{BoundedLine, LineSplitter},
+};
 use http::Request;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter},
+    io::{
+        AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter,
+    },
     time::{Instant, timeout_at},
 };
 
@@ -33,18 +37,6 @@ enum InputEnd {
     Stop,
 }
 
-/// One line of the input.
-#[derive(Debug, PartialEq, Eq)]
-enum InputLine {
-    Whole(Bytes),
-    TooLong,
-}
-
-struct InputLines<R> {
-    input: BufReader<R>,
-    limit: usize,
-}
-
 impl Server {
     /// Serves one peer over lines of JSON, each a whole message, until its input ends or `stop`
     /// resolves.
@@ -61,8 +53,7 @@ impl Server {
         let engine = self.shared.engine.clone();
         engine.start_work().await.map_err(ServeError::Engine)?;
         let stop_timeout = self.shared.config.timeouts.stop;
-        let mut lines =
-            InputLines { input: BufReader::new(input), limit: self.shared.config.limits.body };
+        let (mut input, limit) = (BufReader::new(input), self.shared.config.limits.body);
         // The endpoint of JSON-RPC in 0.1, from which this binding comes.
         let (parts, ()) = Request::post("/rpc").body(()).expect("a path is a target").into_parts();
         let (mut session, outgoing) =
@@ -70,7 +61,7 @@ impl Server {
         let mut stop = pin!(stop);
         let mut writing = pin!(write(output, outgoing));
         let end = tokio::select! {
-            () = read(&mut lines, &mut session) => InputEnd::Input,
+            () = read(&mut input, limit, &mut session) => InputEnd::Input,
             _ = writing.as_mut() => InputEnd::Output,
             () = stop.as_mut() => InputEnd::Stop,
         };
@@ -103,21 +94,33 @@ impl Server {
     }
 }
 
-/// Passes each line to the session.
-async fn read(lines: &mut InputLines<impl AsyncRead + Unpin>, session: &mut Session) {
+/// Gives the session line after line until the input ends. Blank lines are skipped.
+async fn read(input: &mut (impl AsyncBufRead + Unpin), limit: usize, session: &mut Session) {
+    let mut lines = LineSplitter::new(limit);
     loop {
-        match lines.next().await {
-            Ok(Some(InputLine::Whole(text))) => session.receive(text).await,
-            Ok(Some(InputLine::TooLong)) => {
-                let text = format!("the line is larger than {} bytes", lines.limit);
-                let error = Error::new(ErrorKind::TooLarge, text).with("limit", lines.limit);
-                session.refuse(error).await;
+        let (line, is_last) = match input.fill_buf().await {
+            Ok([]) => (lines.finish(), true),
+            Ok(bytes) => {
+                let (taken, line) = lines.push(bytes);
+                input.consume(taken);
+                (line, false)
             }
-            Ok(None) => return,
             Err(error) => {
                 tracing::warn!(%error, "cannot read the input");
                 return;
             }
+        };
+        match line {
+            Some(BoundedLine::Whole(text)) if text.trim_ascii().is_empty() => {}
+            Some(BoundedLine::Whole(text)) => session.receive(text.into()).await,
+            Some(BoundedLine::Truncated(_)) => {
+                let text = format!("the line is larger than {limit} bytes");
+                session.refuse(Error::new(ErrorKind::TooLarge, text).with("limit", limit)).await;
+            }
+            None => {}
+        }
+        if is_last {
+            return;
         }
     }
 }
@@ -135,67 +138,4 @@ async fn write(output: impl AsyncWrite + Unpin, mut outgoing: SessionOutput) -> 
         output.flush().await?;
     }
     Ok(())
-}
-
-impl<R: AsyncRead + Unpin> InputLines<R> {
-    /// The next line that is not blank. A line over the limit is skipped without being buffered.
-    async fn next(&mut self) -> io::Result<Option<InputLine>> {
-        let (mut line, mut skipping) = (Vec::new(), false);
-        loop {
-            let available = self.input.fill_buf().await?;
-            let over = available.is_empty();
-            let end = available.iter().position(|byte| *byte == b'\n');
-            let part = &available[..end.unwrap_or(available.len())];
-            if line.len() + part.len() > self.limit {
-                (line, skipping) = (Vec::new(), true);
-            }
-            if !skipping {
-                line.extend_from_slice(part);
-            }
-            let used = part.len() + usize::from(end.is_some());
-            self.input.consume(used);
-            if !over && end.is_none() {
-                continue;
-            }
-            if std::mem::take(&mut skipping) {
-                return Ok(Some(InputLine::TooLong));
-            }
-            if !line.trim_ascii().is_empty() {
-                return Ok(Some(InputLine::Whole(line.into())));
-            }
-            if over {
-                return Ok(None);
-            }
-            line.clear();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn lines(input: &[u8], buffer: usize) -> Vec<Option<String>> {
-        let input = BufReader::with_capacity(buffer, input);
-        let (mut lines, mut found) = (InputLines { input, limit: 5 }, Vec::new());
-        while let Some(line) = lines.next().await.unwrap() {
-            found.push(match line {
-                InputLine::Whole(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
-                InputLine::TooLong => None,
-            });
-        }
-        found
-    }
-
-    #[tokio::test]
-    async fn lines_come_in_any_pieces_and_none_is_larger_than_the_limit() {
-        let input = b"a\n\n \r\n12345\n123456\nb\r\n1234567890123\nlast";
-        let whole = |text: &str| Some(text.to_owned());
-        let expected = [whole("a"), whole("12345"), None, whole("b\r"), None, whole("last")];
-        for buffer in 1..input.len() + 1 {
-            assert_eq!(lines(input, buffer).await, expected, "{buffer} bytes at a time");
-        }
-        assert_eq!(lines(b"123456", 2).await, [None]);
-        assert_eq!(lines(b"", 2).await, []);
-    }
 }

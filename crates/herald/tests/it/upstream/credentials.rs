@@ -69,7 +69,7 @@ async fn is_shown(raw: &Raw, right: &str, wrong: &str) {
     assert_eq!(state(&done), "completed", "{done}\n{}", herald.log());
     let failed = asked(&herald, "wrong").await;
     let (text, reason) = failure(&failed);
-    assert!(text.contains("does not let us in (HTTP status 401): "), "{text}");
+    assert!(text.contains("does not accept our credentials (HTTP status 401): "), "{text}");
     assert!(text.contains("who are you?"), "what it said is told: {text}");
     assert_eq!(reason, "AGENT_FAILED");
     let shown = format!("{done}{failed}{}", herald.log());

@@ -68,11 +68,11 @@ async fn an_agent_that_breaks_the_protocol_fails_its_task_and_no_other() {
     for (text, what) in [
         ("after the end", "sent artifact \"a\" after the end of its task"),
         ("another task", "event of another task"),
-        ("out of order", "went on with artifact \"a\" after its last piece"),
+        ("out of order", "continued artifact \"a\" after its last chunk"),
         ("empty piece", "at least one part"),
         ("no sense", "cannot be read"),
         ("endless frame", "is larger than"),
-        ("half a frame", "ends its streams before its tasks"),
+        ("half a frame", "ended its stream before its task"),
     ] {
         let sent = Wire::Rpc.sent(&herald.call(&Wire::Rpc.send("", &draft(text), false)).await);
         let fault = sent.expect_err(text);
@@ -142,6 +142,34 @@ async fn an_agent_that_answers_with_http_500_has_failed_itself() {
         assert_eq!(failure(&failed), (told_as, "AGENT_FAILED"), "{failed}");
         let agent = format!("answered with HTTP status {}: no such luck", &answered[..3]);
         assert!(herald.log().contains(&agent), "{}", herald.log());
+    }
+}
+
+#[tokio::test]
+async fn an_internal_error_of_an_agent_is_told_as_its_failure_and_not_as_a_refusal() {
+    for (status, code, told_as) in [
+        (
+            "500 Internal Server Error",
+            -32603,
+            "agent up failed with an internal error (INTERNAL_ERROR)",
+        ),
+        ("200 OK", -32603, "agent up failed with an internal error (INTERNAL_ERROR)"),
+        ("400 Bad Request", -32602, "agent up refused the message (INVALID_PARAMS)"),
+    ] {
+        let raw = Raw::start(move |call| {
+            let error = json!({ "code": code, "message": "no such luck" });
+            let body =
+                json!({ "jsonrpc": "2.0", "id": call.body["id"], "error": error }).to_string();
+            let kind = "content-type: application/json";
+            let length = body.len();
+            let head = format!("HTTP/1.1 {status}\r\n{kind}\r\ncontent-length: {length}\r\n\r\n");
+            Reaction::Close([head.as_bytes(), body.as_bytes()].concat())
+        })
+        .await;
+        let herald = Herald::start(Options::config(passing("up", &raw.url(), ""))).await;
+        let failed = told(&herald, "", &draft("hello")).await;
+        assert_eq!(failure(&failed), (told_as, "AGENT_FAILED"), "{status}: {failed}");
+        assert!(herald.log().contains("no such luck"), "{}", herald.log());
     }
 }
 

@@ -71,7 +71,8 @@ async fn every_binding_and_version_shows_the_configured_token() {
     }
     for agent in ["wrong", "without"] {
         let failed = told(&before, &format!("/agents/{agent}"), &draft("hello")).await;
-        let expected = format!("agent {agent} does not let us in (AUTHENTICATION_REQUIRED)");
+        let expected =
+            format!("agent {agent} does not accept our credentials (AUTHENTICATION_REQUIRED)");
         assert_eq!(failure(&failed), (&*expected, "AGENT_FAILED"));
     }
     assert!(!before.log().contains("canary-wrong"), "{}", before.log());
