@@ -1,23 +1,22 @@
-//! Why a client verb failed: one object for programs, one sentence and a hint for people, one exit
-//! status for shells.
+//! Error of a client verb: code, message, hint and exit status.
 
 use std::process::ExitCode;
 
-use herald_client::Secrets;
+use herald_client::{ConnectFailure, Secrets};
 use herald_protocol::ErrorKind;
 use serde::Serialize;
 
 /// A failure of a client verb.
 #[derive(Debug)]
-pub(crate) struct Fault {
-    kind: Kind,
+pub(crate) struct CliError {
+    kind: CliErrorKind,
     message: String,
     hint: Option<String>,
 }
 
-/// What went wrong. The protocol's own refusals keep their names.
+/// The kind of an error. Errors of the protocol keep their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CliErrorKind {
     Usage,
     CardNotFound,
     CardInvalid,
@@ -27,28 +26,28 @@ pub(crate) enum Kind {
     Timeout,
     Internal,
     Interrupted,
-    /// Whoever read the output has gone; there is nobody to tell.
-    Unread,
+    /// Standard output was closed, so nothing is printed.
+    OutputClosed,
     Protocol(ErrorKind),
 }
 
 /// The error object of the A2A CLI specification.
 #[derive(Debug, Serialize)]
 pub(crate) struct Envelope<'a> {
-    error: Body<'a>,
+    error: CliErrorBody<'a>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Body<'a> {
+struct CliErrorBody<'a> {
     code: &'static str,
     message: &'a str,
     hint: Option<&'a str>,
     a2a_code: Option<i32>,
 }
 
-impl Kind {
-    /// The name to branch on.
+impl CliErrorKind {
+    /// The code, for programs.
     pub(crate) const fn code(self) -> &'static str {
         match self {
             Self::Usage => "A2ACLI_ERR_USAGE",
@@ -60,13 +59,13 @@ impl Kind {
             Self::Timeout => "A2ACLI_ERR_TIMEOUT",
             Self::Internal => "A2ACLI_ERR_INTERNAL",
             Self::Interrupted => "HERALD_INTERRUPTED",
-            Self::Unread => "HERALD_OUTPUT_CLOSED",
+            Self::OutputClosed => "HERALD_OUTPUT_CLOSED",
             Self::Protocol(kind) => name(kind),
         }
     }
 
-    /// The exit status, as the specification's appendix D has it. What is not there is what a shell
-    /// expects of a program that a signal ended.
+    /// The exit status, as in appendix D of the specification. The others are those that shells use for a program
+    /// that was ended by a signal.
     pub(crate) const fn status(self) -> u8 {
         match self {
             Self::CardInvalid | Self::Internal | Self::Protocol(_) => 1,
@@ -75,12 +74,12 @@ impl Kind {
             Self::CredentialsMissing | Self::AuthFailed => 4,
             Self::Timeout => 5,
             Self::Interrupted => 130,
-            Self::Unread => 141,
+            Self::OutputClosed => 141,
         }
     }
 }
 
-/// The protocol's name of a refusal. Those that only Herald knows have names of their own.
+/// The protocol's name of an error. Errors that only Herald has begin with `HERALD_`.
 const fn name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Parse => "JSONParseError",
@@ -109,50 +108,50 @@ const fn name(kind: ErrorKind) -> &'static str {
     }
 }
 
-impl Fault {
-    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+impl CliError {
+    pub(crate) fn new(kind: CliErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None }
     }
 
-    /// Arguments that are wrong.
+    /// An error in arguments or settings.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self::new(Kind::Usage, message)
+        Self::new(CliErrorKind::Usage, message)
     }
 
-    /// Something on this machine that did not work.
+    /// A failure on this machine.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        Self::new(Kind::Internal, message)
+        Self::new(CliErrorKind::Internal, message)
     }
 
-    /// What to do about it, unless that was already said.
+    /// Adds a hint, unless there is one.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
         self
     }
 
-    /// The same with more about what happened.
+    /// Appends to the message.
     #[must_use]
     pub(crate) fn adding(mut self, more: &str) -> Self {
         self.message.push_str(more);
         self
     }
 
-    /// The same with other advice.
+    /// Replaces the hint.
     #[must_use]
-    pub(crate) fn advising(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same without what must not be shown.
+    /// Redacts secrets in the message and the hint.
     #[must_use]
-    pub(crate) fn without(self, secrets: &Secrets) -> Self {
+    pub(crate) fn redacted(self, secrets: &Secrets) -> Self {
         let hint = self.hint.map(|hint| secrets.redact_sentence(&hint));
         Self { message: secrets.redact_sentence(&self.message), hint, ..self }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> CliErrorKind {
         self.kind
     }
 
@@ -167,20 +166,22 @@ impl Fault {
     pub(crate) fn envelope(&self) -> Envelope<'_> {
         let a2a_code = match self.kind {
             // The same number over every binding.
-            Kind::Protocol(kind) => Some(kind.codes().json_rpc),
-            Kind::Usage
-            | Kind::CardNotFound
-            | Kind::CardInvalid
-            | Kind::Unreachable
-            | Kind::CredentialsMissing
-            | Kind::AuthFailed
-            | Kind::Timeout
-            | Kind::Internal
-            | Kind::Interrupted
-            | Kind::Unread => None,
+            CliErrorKind::Protocol(kind) => Some(kind.codes().json_rpc),
+            CliErrorKind::Usage
+            | CliErrorKind::CardNotFound
+            | CliErrorKind::CardInvalid
+            | CliErrorKind::Unreachable
+            | CliErrorKind::CredentialsMissing
+            | CliErrorKind::AuthFailed
+            | CliErrorKind::Timeout
+            | CliErrorKind::Internal
+            | CliErrorKind::Interrupted
+            | CliErrorKind::OutputClosed => None,
         };
         let hint = self.hint.as_deref();
-        Envelope { error: Body { code: self.kind.code(), message: &self.message, hint, a2a_code } }
+        Envelope {
+            error: CliErrorBody { code: self.kind.code(), message: &self.message, hint, a2a_code },
+        }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
@@ -188,19 +189,21 @@ impl Fault {
     }
 }
 
-impl Fault {
-    /// A call that failed. Whether credentials were given is for the caller to say.
+impl CliError {
+    /// The error of a failed call. Its caller distinguishes missing from refused credentials.
     pub(crate) fn from_error(error: &herald_client::Error) -> Self {
         let kind = match error.kind() {
-            Some(ErrorKind::Unauthenticated | ErrorKind::Forbidden) => Kind::AuthFailed,
-            Some(kind) => Kind::Protocol(kind),
-            None if matches!(error.status(), Some(401 | 403)) => Kind::AuthFailed,
-            None if error.is_login() => Kind::AuthFailed,
-            None if error.is_timeout() => Kind::Timeout,
-            None if error.is_connect() || error.is_broken() || error.is_lost() => Kind::Unreachable,
-            None if error.is_setup() || error.is_untrusted() => Kind::Usage,
-            // Whatever else the agent answers is not of the protocol.
-            None => Kind::Protocol(ErrorKind::InvalidAgentResponse),
+            Some(ErrorKind::Unauthenticated | ErrorKind::Forbidden) => CliErrorKind::AuthFailed,
+            Some(kind) => CliErrorKind::Protocol(kind),
+            None if matches!(error.status(), Some(401 | 403)) => CliErrorKind::AuthFailed,
+            None if error.is_login() => CliErrorKind::AuthFailed,
+            None if error.is_timeout() => CliErrorKind::Timeout,
+            None if error.is_connect() || error.is_broken() || error.is_lost() => {
+                CliErrorKind::Unreachable
+            }
+            None if error.is_setup() || error.is_untrusted() => CliErrorKind::Usage,
+            // Any other response violates the protocol.
+            None => CliErrorKind::Protocol(ErrorKind::InvalidAgentResponse),
         };
         let said = match error.protocol() {
             Some(refusal) => refusal.message.clone(),
@@ -208,31 +211,31 @@ impl Fault {
         };
         let fault = Self::new(kind, said);
         match kind {
-            Kind::Unreachable => match connection_hint(&sentence(error)) {
+            CliErrorKind::Unreachable => match connection_hint(error) {
                 Some(hint) => fault.hint(hint),
                 None => fault,
             },
-            Kind::Usage
-            | Kind::CardNotFound
-            | Kind::CardInvalid
-            | Kind::CredentialsMissing
-            | Kind::AuthFailed
-            | Kind::Timeout
-            | Kind::Internal
-            | Kind::Interrupted
-            | Kind::Unread
-            | Kind::Protocol(_) => fault,
+            CliErrorKind::Usage
+            | CliErrorKind::CardNotFound
+            | CliErrorKind::CardInvalid
+            | CliErrorKind::CredentialsMissing
+            | CliErrorKind::AuthFailed
+            | CliErrorKind::Timeout
+            | CliErrorKind::Internal
+            | CliErrorKind::Interrupted
+            | CliErrorKind::OutputClosed
+            | CliErrorKind::Protocol(_) => fault,
         }
     }
 }
 
-/// An error and what caused it, in one line that says nothing twice.
+/// An error and its causes in one line, without repetitions.
 pub(crate) fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
     let mut said = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
         let words = cause.to_string();
-        // The words of transports in between say no more than that something failed.
+        // These messages of the transport only say that something failed.
         let empty = ["error sending request", "client error (Connect)", "request or response body"];
         if !said.contains(&words) && !empty.iter().any(|empty| words.starts_with(empty)) {
             said = format!("{said}: {words}");
@@ -242,21 +245,20 @@ pub(crate) fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
     said
 }
 
-/// What may be wrong with a connection, from the words of whoever failed to make it.
-pub(crate) fn connection_hint(words: &str) -> Option<&'static str> {
-    let words = words.to_ascii_lowercase();
-    let any = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
-    if any(&["dns", "lookup address", "name or service", "no such host"]) {
-        Some("no host has that name; check how it is written")
-    } else if any(&["refused"]) {
-        Some("nothing listens there; is the agent running, and is the port right?")
-    } else if any(&["corrupt message", "invalidcontenttype", "wrong version number"]) {
-        Some("the server seems to speak plain HTTP there; write http:// instead of https://")
-    } else if any(&["certificate", "unknownissuer"]) {
-        Some("its certificate is not trusted here; for a test server of your own, use --insecure")
-    } else if any(&["tls", "handshake"]) {
-        Some("it hung up while the connection was being secured; is the port right?")
-    } else {
-        None
+/// Advice for a failed connection.
+pub(crate) fn connection_hint(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    match ConnectFailure::of(error)? {
+        ConnectFailure::UnknownHost => Some("the host name was not found; check its spelling"),
+        ConnectFailure::Refused => {
+            Some("no program listens on that port; is the agent running, and is the port right?")
+        }
+        ConnectFailure::NotTls => {
+            Some("the server does not use TLS on that port; write http:// instead of https://")
+        }
+        ConnectFailure::Certificate => Some(
+            "its certificate is not trusted; give its authority with --ca-cert, or use --insecure for a test server of your own",
+        ),
+        ConnectFailure::Handshake => Some("the TLS handshake failed; is the port right?"),
+        _ => None,
     }
 }
