@@ -94,7 +94,7 @@ fn fold(changelog: &str, changes: &[Change], version: &str, date: &str) -> anyho
     }
     if let Some(entries) = rest.strip_prefix("Unreleased\n") {
         let (entries, older) = entries.split_once("\n## ").unwrap_or((entries, ""));
-        folded += &format!("\n### Before there were fragments\n\n{}\n", entries.trim());
+        folded += &format!("\n### Earlier entries\n\n{}\n", entries.trim());
         if !older.is_empty() {
             folded += &format!("\n## {older}");
         }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(
             first,
             "# Changelog\n\nAbout it.\n\n## 0.1.0 (2026-12-01)\n\n### Added\n\n- Two,\n  and more.\n\n### Fixed\n\n- One.\n\n\
-             ### Before there were fragments\n\n- Old.\n"
+             ### Earlier entries\n\n- Old.\n"
         );
         let second = fold(&first, &parse("removed: It.").unwrap(), "0.2.0", "2027-01-01").unwrap();
         let (new, old) = second.split_once("\n## 0.1.0").unwrap();

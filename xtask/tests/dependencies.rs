@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "herald-client",
         "async-trait aws-lc-rs backon base64 bytes futures-util herald-protocol http \
          http-body http-body-util jsonwebtoken reqwest rustix serde serde_json tokio \
-         tokio-tungstenite tokio-util tower tracing uuid",
+         tokio-rustls tokio-tungstenite tokio-util tower tracing uuid",
     ),
     (
         "herald-conformance",

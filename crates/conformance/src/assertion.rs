@@ -1,9 +1,9 @@
-//! What a value must be like: the assertion language of ACTS.
+//! Assertion language of ACTS: parser, evaluation and mismatch messages.
 //!
 //! A key of a map is an operator if its name and its value have an operator's form, and the name of
-//! a member otherwise; so `{type: string}` speaks of the value, and `{type: {type: string}}` of its
+//! a member otherwise: `{type: string}` applies to the value, `{type: {type: string}}` to its
 //! member `type`. The files of the A2A project use `items`, which their specification does not list:
-//! a map holds for every element, a list for the elements at its positions.
+//! a map applies to every element, a list to the elements at its positions.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use serde_json::{Map, Number, Value};
 
 use herald_protocol::escape::is_active;
 
-/// What a value must be like.
+/// A condition on a JSON value.
 #[derive(Debug, Clone)]
 pub(super) enum Assertion {
     /// Equal to this.
     Equals(Value),
-    /// A list whose elements at these positions are like this.
+    /// A list whose elements fulfil these, position by position.
     Positions(Vec<Self>),
     /// All of these hold.
     Rules(Vec<Rule>),
 }
 
-/// One thing that holds of a value.
+/// One operator of an assertion.
 #[derive(Debug, Clone)]
 pub(super) enum Rule {
-    Type(Kind),
+    Type(JsonType),
     Exists,
     Absent,
     Contains(String),
@@ -45,7 +45,7 @@ pub(super) enum Rule {
 
 /// The types of JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum JsonType {
     String,
     Number,
     Boolean,
@@ -63,23 +63,20 @@ pub(super) enum Comparison {
     Less,
 }
 
-/// Where a value is not as it must be.
+/// A value that does not fulfil its assertion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mismatch {
-    /// The member at fault, from where the assertion starts.
+    /// The path of the member, relative to the value that is checked.
     pub(super) path: String,
-    /// What it must be.
     pub(super) expected: String,
-    /// What it is.
     pub(super) actual: String,
 }
 
-/// Why something is not as it must be.
+/// An assertion that is not fulfilled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unmet {
-    /// It is otherwise.
     Mismatch(Mismatch),
-    /// Nobody can tell, because the suite is at fault.
+    /// The assertion cannot be evaluated, because the suite is invalid.
     Broken(String),
 }
 
@@ -95,10 +92,10 @@ impl From<String> for Unmet {
     }
 }
 
-/// How much memory a pattern may take. One that needs more does not belong into a suite.
+/// The most memory of a compiled pattern, since suites come from other people.
 const LARGEST_PATTERN: usize = 256 << 10;
 
-/// How much of a value is shown.
+/// The most characters of a value in a message.
 const SHOWN: usize = 160;
 
 impl Assertion {
@@ -113,13 +110,13 @@ impl Assertion {
         }
     }
 
-    /// Reads a map of which every entry must hold.
+    /// Reads a map, all of whose entries must be fulfilled.
     fn parse_map(map: &Map<String, Value>) -> Result<Self, String> {
         let rules = map.iter().map(|(key, value)| Rule::parse(key, value));
         rules.collect::<Result<_, _>>().map(Self::Rules)
     }
 
-    /// Whether it holds of a value, which may be absent.
+    /// Checks a value, which may be absent.
     pub(super) fn check(&self, path: &str, value: Option<&Value>) -> Result<(), Mismatch> {
         let fail = |expected: String| Err(Mismatch::new(path, expected, value));
         match self {
@@ -138,13 +135,13 @@ impl Rule {
         let one = || Assertion::parse(value).map(Box::new);
         let all = |list: &[Value]| list.iter().map(Assertion::parse).collect::<Result<_, _>>();
         let whole = |number: &Number| {
-            number.as_u64().ok_or_else(|| format!("{key} counts elements, so {number} is wrong"))
+            number.as_u64().ok_or_else(|| format!("{key} must be a whole number, not {number}"))
         };
         let limit = |number: &Number| number.as_f64().unwrap_or(f64::NAN);
         Ok(match (key, value) {
-            ("type", Value::String(name)) => match Kind::from_name(name) {
+            ("type", Value::String(name)) => match JsonType::from_name(name) {
                 Some(kind) => Self::Type(kind),
-                None => return Err(format!("{name:?} is no type of JSON")),
+                None => return Err(format!("{name:?} is not a type of JSON")),
             },
             ("exists" | "absent", Value::Bool(false)) => {
                 return Err(format!("{key} can only be true"));
@@ -154,7 +151,7 @@ impl Rule {
             ("contains", Value::String(part)) => Self::Contains(part.clone()),
             ("matches", Value::String(pattern)) => match compiled(pattern) {
                 Ok(regex) => Self::Matches(regex),
-                Err(fault) => return Err(format!("{pattern:?} is no pattern: {fault}")),
+                Err(fault) => return Err(format!("{pattern:?} is not a valid pattern: {fault}")),
             },
             ("starts_with", Value::String(start)) => Self::StartsWith(start.clone()),
             ("ends_with", Value::String(end)) => Self::EndsWith(end.clone()),
@@ -226,7 +223,7 @@ fn compiled(pattern: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(pattern).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build()
 }
 
-impl Kind {
+impl JsonType {
     const ALL: [(Self, &str); 6] = [
         (Self::String, "string"),
         (Self::Number, "number"),
@@ -264,7 +261,7 @@ impl Comparison {
     }
 }
 
-/// Equal, where a number is the same however it is written.
+/// Equality of values. Numbers are compared by value, whatever their spelling.
 fn same(left: &Value, right: &Value) -> bool {
     match (left.as_f64(), right.as_f64()) {
         (Some(left), Some(right)) => left == right,
@@ -288,12 +285,12 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A value in one line that fits a terminal and cannot confuse it.
+/// A value in one short line without terminal control characters.
 pub(super) fn shown(value: &Value) -> String {
     short(&value.to_string())
 }
 
-/// A text in one line that fits a terminal and cannot confuse it.
+/// A text in one short line without terminal control characters.
 pub(super) fn short(text: &str) -> String {
     let plain = |c: char| if is_active(c) { ' ' } else { c };
     let mut shown: String = text.chars().map(plain).take(SHOWN).collect();
@@ -317,15 +314,15 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Type(kind) => {
-                let name = Kind::ALL.iter().find(|(known, _)| known == kind);
+                let name = JsonType::ALL.iter().find(|(known, _)| known == kind);
                 write!(f, "type {}", name.map_or("", |(_, name)| name))
             }
-            Self::Exists => f.write_str("something"),
+            Self::Exists => f.write_str("any value"),
             Self::Absent => f.write_str("nothing"),
-            Self::Contains(part) => write!(f, "{part:?} within"),
+            Self::Contains(part) => write!(f, "a value that contains {part:?}"),
             Self::Matches(regex) => write!(f, "/{regex}/"),
-            Self::StartsWith(start) => write!(f, "{start:?} first"),
-            Self::EndsWith(end) => write!(f, "{end:?} last"),
+            Self::StartsWith(start) => write!(f, "a text that begins with {start:?}"),
+            Self::EndsWith(end) => write!(f, "a text that ends with {end:?}"),
             Self::Compare(comparison, limit) => write!(f, "{comparison} {limit}"),
             Self::Count(comparison, limit) => write!(f, "{comparison} {limit} elements"),
             Self::AllOf(list) => f.write_str(&joined(list, " and ")),
@@ -367,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operator_can_hold_and_fail() {
+    fn every_operator_can_succeed_and_fail() {
         let cases = [
             (json!("a"), json!("a"), json!("b")),
             (json!(1), json!(1.0), json!("1")),
@@ -405,11 +402,11 @@ mod tests {
             assert!(verdict(&assertion, Some(&good)), "{assertion} of {good}");
             assert!(!verdict(&assertion, Some(&bad)), "{assertion} of {bad}");
         }
-        assert!(!verdict(&json!({"items": {"a": 1}}), None), "no list is no empty list");
+        assert!(!verdict(&json!({"items": {"a": 1}}), None), "a missing list is not an empty one");
     }
 
     #[test]
-    fn a_mismatch_says_where_what_and_how() {
+    fn a_mismatch_names_the_path_and_both_values() {
         let assertion = Assertion::parse(&json!({"task": {"status": {"state": "done"}}})).unwrap();
         let seen = r#"{"task": {"status": {"state": "bell\u0007"}}}"#;
         let seen: Value = serde_json::from_str(seen).unwrap();
@@ -423,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_value_could_satisfy_is_refused_when_it_is_read() {
+    fn an_invalid_assertion_is_refused_when_it_is_read() {
         for text in [
             json!({"type": "text"}),
             json!({"matches": "("}),

@@ -1,8 +1,8 @@
-//! Names of errors in suites, and how each binding sends those errors.
+//! Error names of suites, and the codes of each binding for them.
 
 use herald_protocol::{ErrorKind, Version, error::GrpcCode};
 
-use super::{operation::Refusal, suite::Binding};
+use super::{operation::ErrorResponse, suite::CheckedBinding};
 
 /// An error as a suite names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,23 +35,33 @@ impl ErrorName {
     }
 
     /// Whether an error is this one.
-    pub(super) fn is(&self, refusal: &Refusal, binding: Binding, version: Version) -> bool {
+    pub(super) fn is(
+        &self,
+        refusal: &ErrorResponse,
+        binding: CheckedBinding,
+        version: Version,
+    ) -> bool {
         self.kinds.iter().any(|kind| said(*kind, refusal, binding, version))
     }
 }
 
-/// Whether an error says that it is of this kind. On REST and gRPC several kinds share a status, so
-/// the reason decides where there is one and the specification has one.
-fn said(kind: ErrorKind, refusal: &Refusal, binding: Binding, version: Version) -> bool {
+/// Whether an error is of this kind. On REST and gRPC several kinds share a status, so
+/// the reason decides if the error has one and the specification defines one.
+fn said(
+    kind: ErrorKind,
+    refusal: &ErrorResponse,
+    binding: CheckedBinding,
+    version: Version,
+) -> bool {
     let codes = kind.codes();
     let old = version != Version::V1_0;
     let statuses = match binding {
-        Binding::JsonRpc => {
+        CheckedBinding::JsonRpc => {
             return refusal.code
                 == i64::from(if old { codes.json_rpc_v03 } else { codes.json_rpc });
         }
-        Binding::Rest => [Some(i64::from(codes.http)), earlier_http(kind)],
-        Binding::Grpc => [Some(codes.grpc as i64), earlier_grpc(kind)],
+        CheckedBinding::Rest => [Some(i64::from(codes.http)), earlier_http(kind)],
+        CheckedBinding::Grpc => [Some(codes.grpc as i64), earlier_grpc(kind)],
     };
     if !statuses.contains(&Some(refusal.code)) {
         return false;
@@ -62,12 +72,12 @@ fn said(kind: ErrorKind, refusal: &Refusal, binding: Binding, version: Version) 
     }
 }
 
-/// Whether the specification gives this kind a reason of its own.
+/// Whether the specification defines a reason for this kind.
 fn has_reason(kind: ErrorKind) -> bool {
     matches!(kind.codes().json_rpc, -32099..=-32001)
 }
 
-/// The HTTP status in 1.0.0, where 1.0.1 changed it. A server of either is right.
+/// The HTTP status in 1.0.0, if 1.0.1 changed it. Both are accepted.
 fn earlier_http(kind: ErrorKind) -> Option<i64> {
     const CHANGED: [(ErrorKind, i64); 3] = [
         (ErrorKind::TaskNotCancelable, 409),
@@ -77,7 +87,7 @@ fn earlier_http(kind: ErrorKind) -> Option<i64> {
     CHANGED.into_iter().find(|(changed, _)| *changed == kind).map(|(_, status)| status)
 }
 
-/// The gRPC status in 1.0.0, where 1.0.1 changed it.
+/// The gRPC status in 1.0.0, if 1.0.1 changed it.
 fn earlier_grpc(kind: ErrorKind) -> Option<i64> {
     const CHANGED: [ErrorKind; 3] = [
         ErrorKind::VersionNotSupported,
@@ -91,29 +101,32 @@ fn earlier_grpc(kind: ErrorKind) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn refusal(code: i64, reason: Option<&str>) -> Refusal {
-        Refusal { code, reason: reason.map(str::to_owned), ..Refusal::default() }
+    fn refusal(code: i64, reason: Option<&str>) -> ErrorResponse {
+        ErrorResponse { code, reason: reason.map(str::to_owned), ..ErrorResponse::default() }
     }
 
     #[test]
-    fn a_reason_tells_errors_of_one_status_apart() {
+    fn a_reason_distinguishes_errors_of_one_status() {
         let name = ErrorName::from_name("UnsupportedOperationError").unwrap();
-        let is = |refusal: &Refusal, binding| name.is(refusal, binding, Version::V1_0);
-        assert!(is(&refusal(400, Some("UNSUPPORTED_OPERATION")), Binding::Rest));
-        assert!(is(&refusal(400, None), Binding::Rest));
-        assert!(!is(&refusal(400, Some("TASK_NOT_CANCELABLE")), Binding::Rest));
-        assert!(!is(&refusal(404, Some("UNSUPPORTED_OPERATION")), Binding::Rest));
-        assert!(is(&refusal(-32004, None), Binding::JsonRpc));
-        assert!(is(&refusal(9, Some("UNSUPPORTED_OPERATION")), Binding::Grpc));
-        assert!(is(&refusal(12, Some("UNSUPPORTED_OPERATION")), Binding::Grpc), "as in 1.0.0");
-        assert!(!is(&refusal(5, None), Binding::Grpc));
+        let is = |refusal: &ErrorResponse, binding| name.is(refusal, binding, Version::V1_0);
+        assert!(is(&refusal(400, Some("UNSUPPORTED_OPERATION")), CheckedBinding::Rest));
+        assert!(is(&refusal(400, None), CheckedBinding::Rest));
+        assert!(!is(&refusal(400, Some("TASK_NOT_CANCELABLE")), CheckedBinding::Rest));
+        assert!(!is(&refusal(404, Some("UNSUPPORTED_OPERATION")), CheckedBinding::Rest));
+        assert!(is(&refusal(-32004, None), CheckedBinding::JsonRpc));
+        assert!(is(&refusal(9, Some("UNSUPPORTED_OPERATION")), CheckedBinding::Grpc));
+        assert!(
+            is(&refusal(12, Some("UNSUPPORTED_OPERATION")), CheckedBinding::Grpc),
+            "as in 1.0.0"
+        );
+        assert!(!is(&refusal(5, None), CheckedBinding::Grpc));
     }
 
     #[test]
-    fn errors_without_a_reason_in_the_specification_are_known_by_their_status() {
+    fn errors_without_a_reason_in_the_specification_are_recognised_by_their_status() {
         let name = ErrorName::from_name("InvalidParamsError").unwrap();
         let own = refusal(400, Some("BAD_INPUT"));
-        assert!(name.is(&own, Binding::Rest, Version::V1_0));
+        assert!(name.is(&own, CheckedBinding::Rest, Version::V1_0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! gRPC: JSON becomes the messages of the protobuf, and the answers JSON again.
+//! gRPC calls: JSON parameters as protobuf messages, and responses as JSON.
 //!
-//! Parameters that this cannot be said with, such as a message without its required fields, are not
-//! sent: a suite has no way to write bytes.
+//! Parameters that the protobuf messages cannot hold, such as a message without its required fields, are not
+//! sent, since a suite cannot write bytes.
 
 use herald_protocol::{
     Dialect, Operation, Version,
@@ -16,20 +16,27 @@ use prost::Message;
 use serde_json::{Map, Value};
 
 use super::{
-    operation::{Call, Lost, Outcome, Refusal, Seen},
+    operation::{CallFailure, CallOutcome, CallRecord, ErrorResponse, OperationCall},
+    raw_http::{RawBody, RawHttp, RawRequest, RawResponse, text_of},
     target::Interface,
-    wire::{Body, Received, Sent, Wire, text_of},
 };
 
 /// Calls an operation.
-pub(super) async fn call(interface: &Interface, wire: &Wire, call: Call<'_>) -> Result<Seen, Lost> {
+pub(super) async fn call(
+    interface: &Interface,
+    http: &RawHttp,
+    call: OperationCall<'_>,
+) -> Result<CallRecord, CallFailure> {
     let service = if interface.version == Version::V1_0 { Service::V1 } else { Service::V03 };
     let operation = call.operation;
-    let method = service.method(operation).ok_or_else(|| interface.unspeakable(operation))?;
+    let method = service.method(operation).ok_or_else(|| interface.unsupported(operation))?;
     let params = Value::Object(call.params).to_string();
     let request =
         service.dialect().decode(operation, Some(params.as_bytes())).map_err(|error| {
-            Lost::Unspeakable(format!("gRPC cannot be asked so: {}", error.message))
+            CallFailure::Unsupported(format!(
+                "the parameters have no gRPC message: {}",
+                error.message
+            ))
         })?;
     let message = service.encode_request(request);
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
@@ -42,46 +49,54 @@ pub(super) async fn call(interface: &Interface, wire: &Wire, call: Call<'_>) -> 
     let mut url = interface.url.clone();
     url.set_path(&format!("/{}/{method}", service.name()));
     let http2 = url.scheme() == "http";
-    let sent = Sent { method: Method::POST, url, headers, body, http2 };
-    let received = wire.exchange(sent, call.patience).await.map_err(Lost::Fault)?;
+    let sent = RawRequest { method: Method::POST, url, headers, body, http2 };
+    let received = http.exchange(sent, call.read_limit).await?;
     read(service, operation, received)
 }
 
-fn read(service: Service, operation: Operation, received: Received) -> Result<Seen, Lost> {
-    let Received { status, headers, trailers, body } = received;
+fn read(
+    service: Service,
+    operation: Operation,
+    received: RawResponse,
+) -> Result<CallRecord, CallFailure> {
+    let RawResponse { status, headers, trailers, body } = received;
     let (pieces, ended) = match body {
-        Body::Pieces { pieces, ended } => (pieces, ended),
-        Body::Whole(_) => {
-            let what = format!("HTTP {status} with no gRPC answer");
-            return Err(Lost::answered(status, what));
+        RawBody::Pieces { pieces, ended } => (pieces, ended),
+        RawBody::Whole(_) => {
+            let what = format!("HTTP {status} without a gRPC response");
+            return Err(CallFailure::answered(status, what));
         }
     };
-    // Without any message the status may stand in the headers.
+    // Without a message the status may be in the headers.
     let last = if trailers.contains_key("grpc-status") { &trailers } else { &headers };
     let code = text_of(last, "grpc-status").and_then(|code| code.parse::<i64>().ok());
     let outcome = match code {
         Some(0) | None if operation.is_streaming() => {
             let events = pieces.iter().map(|piece| read_event(service, piece));
-            Outcome::Events { events: events.collect::<Result<_, _>>()?, ended }
+            CallOutcome::Events { events: events.collect::<Result<_, _>>()?, ended }
         }
         Some(0) => {
-            let message = pieces
-                .first()
-                .ok_or_else(|| Lost::Fault("the call succeeded without an answer".to_owned()))?;
-            Outcome::Answer(read_answer(service, operation, message)?)
+            let message = pieces.first().ok_or_else(|| {
+                CallFailure::Fault("the call succeeded without a message".to_owned())
+            })?;
+            CallOutcome::Answer(read_answer(service, operation, message)?)
         }
-        Some(code) => Outcome::Refused(refusal(code, last)),
-        None => return Err(Lost::Fault("the answer has no gRPC status".to_owned())),
+        Some(code) => CallOutcome::Refused(refusal(code, last)),
+        None => return Err(CallFailure::Fault("the response has no gRPC status".to_owned())),
     };
-    Ok(Seen { status: None, headers, outcome })
+    Ok(CallRecord { status: None, headers, outcome })
 }
 
-fn read_event(service: Service, message: &[u8]) -> Result<Value, Lost> {
+fn read_event(service: Service, message: &[u8]) -> Result<Value, CallFailure> {
     let event = service.decode_event(message).map_err(|error| unreadable(&error))?;
     value(&service.dialect().encode_event(&event, false))
 }
 
-fn read_answer(service: Service, operation: Operation, message: &[u8]) -> Result<Value, Lost> {
+fn read_answer(
+    service: Service,
+    operation: Operation,
+    message: &[u8],
+) -> Result<Value, CallFailure> {
     let dialect = service.dialect();
     let bytes = match operation {
         Operation::SendMessage => {
@@ -104,23 +119,23 @@ fn read_answer(service: Service, operation: Operation, message: &[u8]) -> Result
             service.decode_card(message).map(|card| dialect.encode_card(&card))
         }
         Operation::SendStreamingMessage | Operation::SubscribeToTask => {
-            return Err(Lost::Fault("a stream was answered with one message".to_owned()));
+            return Err(CallFailure::Fault("a stream was answered with one message".to_owned()));
         }
     };
     value(&bytes.map_err(|error| unreadable(&error))?)
 }
 
-fn unreadable(error: &herald_protocol::Error) -> Lost {
-    Lost::Fault(format!("the answer cannot be read: {}", error.message))
+fn unreadable(error: &herald_protocol::Error) -> CallFailure {
+    CallFailure::Fault(format!("the response cannot be read: {}", error.message))
 }
 
-fn value(bytes: &[u8]) -> Result<Value, Lost> {
-    serde_json::from_slice(bytes).map_err(|fault| Lost::Fault(fault.to_string()))
+fn value(bytes: &[u8]) -> Result<Value, CallFailure> {
+    serde_json::from_slice(bytes).map_err(|fault| CallFailure::Fault(fault.to_string()))
 }
 
-/// The error in the trailers, with its typed details as REST would show them. Of those that are no
+/// The error in the trailers, with its typed details in the form of REST. Of details other than
 /// `ErrorInfo` only the type is read.
-fn refusal(code: i64, trailers: &HeaderMap) -> Refusal {
+fn refusal(code: i64, trailers: &HeaderMap) -> ErrorResponse {
     let message = text_of(trailers, "grpc-message").and_then(percent::decode);
     let message = message.map(|text| ("message".to_owned(), Value::from(text)));
     let status = text_of(trailers, "grpc-status-details-bin").and_then(RpcStatus::from_details_bin);
@@ -139,5 +154,5 @@ fn refusal(code: i64, trailers: &HeaderMap) -> Refusal {
         });
         Value::Array(details.collect())
     });
-    Refusal::new(code, &Value::Object(message.into_iter().collect()), details.as_ref())
+    ErrorResponse::new(code, &Value::Object(message.into_iter().collect()), details.as_ref())
 }

@@ -1,9 +1,8 @@
-//! Checks a server against the A2A specification, by suites in the form of ACTS or by the
-//! A2A project's TCK.
+//! Conformance checker: runs suites in the ACTS format, or the A2A project's TCK, against a server.
 //!
-//! A run has three parts: the suites as data (`suite.rs`, `load.rs`), the server and how it is spoken
-//! to (`target.rs`, `operation.rs`, `grpc.rs`, `wire.rs`), and what must be so (`assertion.rs`,
-//! `stream.rs`, `runner.rs`). What was found is in `report.rs`; `tck.rs` runs somebody else's checks.
+//! A run has three parts: the suites as data (`suite.rs`, `load.rs`), the server under test and the calls to
+//! it (`target.rs`, `operation.rs`, `grpc.rs`, `raw_http.rs`), and the checks (`assertion.rs`, `stream.rs`,
+//! `runner.rs`). `report.rs` has the results; `tck.rs` runs the TCK.
 
 mod assertion;
 mod error_name;
@@ -11,6 +10,7 @@ mod grpc;
 mod load;
 mod operation;
 mod path;
+mod raw_http;
 mod report;
 mod runner;
 mod stream;
@@ -18,7 +18,6 @@ mod suite;
 mod target;
 mod tck;
 mod variables;
-mod wire;
 
 use std::{
     collections::BTreeMap,
@@ -33,46 +32,47 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use self::{
-    report::{Agent, Declared, DeclaredInterface, Row},
-    runner::Place,
-    suite::{Document, Test},
-    target::{Interface, Target},
-    wire::Wire,
+    raw_http::RawHttp,
+    report::{AgentInfo, Declared, DeclaredInterface, TestResult},
+    runner::TestLocation,
+    suite::{SuiteFile, Test},
+    target::{Interface, ServerUnderTest},
 };
 
 pub use self::{
+    raw_http::ExchangeError,
     report::Report,
-    suite::{Binding, Level},
+    suite::{CheckedBinding, Level},
     target::WELL_KNOWN,
 };
 
-/// How long all tests may take, whatever they wait for.
+/// The time limit of a whole run.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-/// What to check, and how.
+/// Options of a run.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct CheckOptions {
     /// Where the server's card may be.
     pub cards: Vec<Url>,
-    /// Files to run instead of what ships with this binary.
+    /// Suite files to run instead of the built-in ones.
     pub suites: Vec<PathBuf>,
     /// A checkout of the A2A project's TCK to run instead.
     pub tck: Option<PathBuf>,
-    /// Only tests of which an id or a requirement begins so.
+    /// Only tests whose id or requirement begins with one of these, if there are any.
     pub only: Vec<String>,
     /// Only these bindings, if any.
-    pub bindings: Vec<Binding>,
+    pub bindings: Vec<CheckedBinding>,
     /// Only this version, if any.
     pub version: Option<Version>,
     /// Only tests at least as strict as this.
     pub level: Level,
-    /// How long to wait for an answer, and for the end of a stream.
+    /// The timeout of a response, and of a stream.
     pub timeout: Duration,
     /// The token to send to the server.
     pub bearer: Option<String>,
-    /// Whether the agent obeys the message prefixes of the public suites.
+    /// Whether the agent acts on the message prefixes of the public suites.
     pub prefixes: bool,
-    /// Values for names in suites.
+    /// Values of variables in suites.
     pub variables: BTreeMap<String, String>,
     /// Environment variables that hold credentials. The TCK is started without them.
     pub secret_variables: Vec<String>,
@@ -80,71 +80,85 @@ pub struct Options {
     pub now: Timestamp,
 }
 
-/// Why nothing was checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
-    /// What was asked for cannot be done.
+/// A run that could not begin or finish.
+#[derive(Debug)]
+pub enum CheckError {
+    /// The options, a suite or the TCK cannot be used.
     Usage(String),
-    /// The server cannot be reached.
-    Unreachable(String),
-    /// There is no card where cards are.
+    /// The server at this host cannot be reached.
+    Unreachable(String, ExchangeError),
+    /// There is no card at the well-known paths.
     NoCard(String),
-    /// What is there is no card.
+    /// The document at a well-known path is not a card.
     InvalidCard(String),
-    /// The card asks for credentials, and there are none.
+    /// The card requires credentials, and there are none.
     NoCredentials,
-    /// The server does not take the credentials.
+    /// The server refuses the credentials.
     Denied,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(what) => f.write_str(what),
-            Self::Unreachable(why) => write!(f, "the server cannot be reached: {why}"),
+            Self::Unreachable(host, why) => {
+                write!(f, "the server cannot be reached: {host}: {why}")
+            }
             Self::NoCard(why) => write!(f, "there is no agent card: {why}"),
-            Self::InvalidCard(why) => write!(f, "what was found is no agent card: {why}"),
+            Self::InvalidCard(why) => write!(f, "the document is not an agent card: {why}"),
             Self::NoCredentials => {
-                f.write_str("the card asks for credentials, and none were given")
+                f.write_str("the card requires credentials, and none were given")
             }
             Self::Denied => f.write_str("the server does not accept the token"),
         }
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for CheckError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreachable(_, error) => Some(error),
+            Self::Usage(_)
+            | Self::NoCard(_)
+            | Self::InvalidCard(_)
+            | Self::NoCredentials
+            | Self::Denied => None,
+        }
+    }
+}
 
-/// Runs all checks that apply. `progress` hears what they are about.
-pub async fn run(options: &Options, progress: fn(&str)) -> Result<Report, Trouble> {
+/// Runs all checks that apply. `progress` is called with the name of each suite.
+pub async fn run(options: &CheckOptions, progress: fn(&str)) -> Result<Report, CheckError> {
     let documents = documents(options)?;
     let origin = options.cards.first().map(|url| url.origin().ascii_serialization());
-    let wire = Wire::new(origin.unwrap_or_default(), options.timeout, options.bearer.as_deref());
-    let wire = wire.map_err(Trouble::Usage)?;
-    let target = Target::find(&wire, &options.cards).await?;
+    let http = RawHttp::new(origin.unwrap_or_default(), options.timeout, options.bearer.as_deref());
+    let http = http.map_err(CheckError::Usage)?;
+    let target = ServerUnderTest::find(&http, &options.cards).await?;
     if options.bearer.is_none() && target.capability("authentication") == Value::Bool(true) {
-        return Err(Trouble::NoCredentials);
+        return Err(CheckError::NoCredentials);
     }
     if let (Some(_), Some(interface)) = (&options.bearer, target.interfaces.first())
-        && interface.denies(&wire).await
+        && interface.denies(&http).await
     {
-        return Err(Trouble::Denied);
+        return Err(CheckError::Denied);
     }
     let rows = match &options.tck {
         Some(directory) => Box::pin(tck::run(directory, &target, options)).await?,
         None => {
-            let checked = checked(&documents, &wire, &target, options, progress);
+            let checked = checked(&documents, &http, &target, options, progress);
             timeout(LONGEST, checked).await.map_err(|_| {
-                let text = format!("the tests are not done within {LONGEST:?}; run a part of them");
-                Trouble::Usage(text)
+                let text =
+                    format!("the tests take longer than {LONGEST:?}; select some with --only");
+                CheckError::Usage(text)
             })??
         }
     };
     if rows.is_empty() {
         let said = target.interfaces.iter().map(Interface::to_string).collect::<Vec<_>>();
-        return Err(Trouble::Usage(format!(
-            "there is nothing to check: no test fits what was asked for and what the card \
-             declares ({})",
-            if said.is_empty() { "no interface".to_owned() } else { said.join(", ") },
+        return Err(CheckError::Usage(format!(
+            "there is nothing to check: no test matches both the options and the interfaces of the \
+             card ({})",
+            if said.is_empty() { "none".to_owned() } else { said.join(", ") },
         )));
     }
     Ok(target.report(rows, options.now))
@@ -152,16 +166,16 @@ pub async fn run(options: &Options, progress: fn(&str)) -> Result<Report, Troubl
 
 /// Runs the tests of suites.
 async fn checked(
-    documents: &[Document],
-    wire: &Wire,
-    target: &Target,
-    options: &Options,
+    documents: &[SuiteFile],
+    http: &RawHttp,
+    target: &ServerUnderTest,
+    options: &CheckOptions,
     progress: fn(&str),
-) -> Result<Vec<Row>, Trouble> {
+) -> Result<Vec<TestResult>, CheckError> {
     let mut rows = Vec::new();
     for document in documents {
         let version: Version = document.spec_version.parse().map_err(|_| {
-            Trouble::Usage(format!("spec_version {:?} is no version", document.spec_version))
+            CheckError::Usage(format!("spec_version {:?} is not a version", document.spec_version))
         })?;
         if options.version.is_some_and(|wanted| wanted != version) {
             continue;
@@ -174,10 +188,10 @@ async fn checked(
                     let anonymous = [&suite.tags, &test.tags]
                         .iter()
                         .any(|tags| tags.iter().any(|tag| tag == "auth"));
-                    let place = Place { wire, target, version, interface, anonymous };
+                    let place = TestLocation { http, target, version, interface, anonymous };
                     let started = Instant::now();
                     let verdict = Box::pin(runner::run(place, document, test, options)).await;
-                    rows.push(Row {
+                    rows.push(TestResult {
                         suite: suite.id.clone(),
                         suite_name: suite.name.clone(),
                         test: test.id.clone(),
@@ -196,8 +210,8 @@ async fn checked(
     Ok(rows)
 }
 
-fn documents(options: &Options) -> Result<Vec<Document>, Trouble> {
-    let usage = |fault: load::LoadError| Trouble::Usage(fault.to_string());
+fn documents(options: &CheckOptions) -> Result<Vec<SuiteFile>, CheckError> {
+    let usage = |fault: load::LoadError| CheckError::Usage(fault.to_string());
     if options.suites.is_empty() {
         return load::built_in().map_err(usage);
     }
@@ -206,16 +220,17 @@ fn documents(options: &Options) -> Result<Vec<Document>, Trouble> {
     Ok(loaded.into_iter().flatten().collect())
 }
 
-/// Where to run a test: once if it is about the card, else over each binding that is declared.
+/// The interfaces to run a test over: none in particular for a test of the card, otherwise each declared one
+/// that the test and the options allow.
 fn interfaces<'a>(
-    target: &'a Target,
+    target: &'a ServerUnderTest,
     version: Version,
     test: &Test,
-    options: &Options,
+    options: &CheckOptions,
 ) -> Vec<Option<&'a Interface>> {
     let mut spoken = target.speaking(version);
     if test.is_about_the_card() {
-        // A card that declares nothing is at fault by 1.0, so it is looked at as one of 1.0.
+        // A card without interfaces is invalid in 1.0, so the checks of 1.0 are run on it.
         let fits =
             spoken.next().is_some() || (target.interfaces.is_empty() && version == Version::V1_0);
         return if fits && options.bindings.is_empty() { vec![None] } else { Vec::new() };
@@ -227,7 +242,7 @@ fn interfaces<'a>(
     spoken.filter(wanted).map(Some).collect()
 }
 
-impl Options {
+impl CheckOptions {
     fn wants(&self, test: &Test) -> bool {
         let named = |prefix: &String| {
             test.id.starts_with(prefix.as_str())
@@ -237,8 +252,8 @@ impl Options {
     }
 }
 
-impl Target {
-    fn report(&self, rows: Vec<Row>, now: Timestamp) -> Report {
+impl ServerUnderTest {
+    fn report(&self, rows: Vec<TestResult>, now: Timestamp) -> Report {
         let text = |name: &str| {
             let text = self.card.get(name).and_then(Value::as_str).unwrap_or_default();
             assertion::short(text)
@@ -251,7 +266,7 @@ impl Target {
         let capabilities = self.card.get("capabilities").cloned().unwrap_or(Value::Null);
         Report {
             url: self.base.to_string(),
-            agent: Agent { name: text("name"), version: text("version") },
+            agent: AgentInfo { name: text("name"), version: text("version") },
             declares: Declared { interfaces: interfaces.collect(), capabilities },
             at: now,
             rows,

@@ -1,4 +1,4 @@
-//! Suites from files, and those in this binary.
+//! Loader of suites: built-in ones and files, with limits and checks.
 
 use std::{
     fmt,
@@ -8,9 +8,9 @@ use std::{
 
 use serde_json::Value;
 
-use super::suite::{Action, Document};
+use super::suite::{Action, SuiteFile};
 
-/// What ships with this binary.
+/// The suites in this binary, by file name.
 const BUILT_IN: &[(&str, &str)] = &[
     ("card-1.0.acts.yaml", include_str!("suites/card-1.0.acts.yaml")),
     ("core-1.0.acts.yaml", include_str!("suites/core-1.0.acts.yaml")),
@@ -24,17 +24,17 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("rest-0.3.acts.yaml", include_str!("suites/rest-0.3.acts.yaml")),
 ];
 
-/// No file of a suite is larger.
+/// The most bytes of a file.
 const MAX_BYTES: u64 = 1024 * 1024;
-/// No suite has more files.
+/// The most files of a suite.
 const MAX_FILES: usize = 64;
-/// No file has more tests, and no test more steps.
+/// The most tests of a file, and steps of a test.
 const MAX_TESTS: usize = 2000;
 const MAX_STEPS: usize = 100;
-/// No file has more patterns, as each takes its time and memory.
+/// The most patterns of a file, since each takes time and memory.
 const MAX_PATTERNS: usize = 1000;
 
-/// A file that cannot be used, and why.
+/// A file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoadError {
     file: String,
@@ -50,12 +50,12 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 /// The suites in this binary.
-pub(super) fn built_in() -> Result<Vec<Document>, LoadError> {
+pub(super) fn built_in() -> Result<Vec<SuiteFile>, LoadError> {
     BUILT_IN.iter().map(|(name, text)| read(name, text)).collect()
 }
 
-/// A suite with all that it includes, each file once.
-pub(super) fn file(path: &Path) -> Result<Vec<Document>, LoadError> {
+/// A suite and the files that it includes, each once.
+pub(super) fn file(path: &Path) -> Result<Vec<SuiteFile>, LoadError> {
     let mut seen = Vec::new();
     let mut documents = Vec::new();
     let mut waiting = vec![path.to_owned()];
@@ -71,7 +71,7 @@ pub(super) fn file(path: &Path) -> Result<Vec<Document>, LoadError> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let included = document.include.iter().map(|name| below(folder, name).map_err(fault));
         let included: Vec<_> = included.collect::<Result<_, _>>()?;
-        // The last one waiting is read next, so they are in the order of the file.
+        // The last element is read next, so the files keep their order.
         waiting.extend(included.into_iter().rev());
         seen.push(path);
         documents.push(document);
@@ -79,12 +79,13 @@ pub(super) fn file(path: &Path) -> Result<Vec<Document>, LoadError> {
     Ok(documents)
 }
 
-/// A file that stands beside or below the one that names it.
+/// The path of an included file, which must be beside or below the file that includes it.
 fn below(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let relative = Path::new(name);
-    match relative.components().all(|part| matches!(part, Component::Normal(_))) {
-        true => Ok(folder.join(relative)),
-        false => Err(format!("it includes {name:?}, which is not beside or below it")),
+    if relative.components().all(|part| matches!(part, Component::Normal(_))) {
+        Ok(folder.join(relative))
+    } else {
+        Err(format!("it includes {name:?}, which is not beside or below it"))
     }
 }
 
@@ -93,23 +94,24 @@ fn text(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(fault)?;
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(fault)?;
-    match text.len() as u64 > MAX_BYTES {
-        true => Err(format!("a file of a suite has at most {MAX_BYTES} bytes")),
-        false => Ok(text),
+    if text.len() as u64 > MAX_BYTES {
+        Err(format!("a file of a suite has at most {MAX_BYTES} bytes"))
+    } else {
+        Ok(text)
     }
 }
 
 /// Reads one document and checks what its types cannot.
-fn read(name: &str, text: &str) -> Result<Document, LoadError> {
+fn read(name: &str, text: &str) -> Result<SuiteFile, LoadError> {
     let fault = |why: String| LoadError { file: name.to_owned(), why };
-    // Assertions are made ready while they are read, so how many there are is found out before. What
-    // cannot be read is said below.
+    // Patterns are compiled while the file is read, so they are counted first. Errors in the file are reported
+    // below.
     if serde_saphyr::from_str(text).is_ok_and(|value| patterns(&value) > MAX_PATTERNS) {
         return Err(fault(format!("a file has at most {MAX_PATTERNS} patterns")));
     }
     let mut place = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
-        serde_path_to_error::deserialize::<_, Document>(deserializer).map_err(|error| {
+        serde_path_to_error::deserialize::<_, SuiteFile>(deserializer).map_err(|error| {
             place = error.path().to_string();
             error.into_inner()
         })
@@ -125,7 +127,7 @@ fn read(name: &str, text: &str) -> Result<Document, LoadError> {
     Ok(document)
 }
 
-/// How often a value is to match a pattern.
+/// The number of patterns in a value.
 fn patterns(value: &Value) -> usize {
     match value {
         Value::Array(list) => list.iter().map(patterns).sum(),
@@ -136,11 +138,11 @@ fn patterns(value: &Value) -> usize {
     }
 }
 
-fn check(document: &Document) -> Result<(), String> {
+fn check(document: &SuiteFile) -> Result<(), String> {
     let major = document.acts_version.split('.').next().unwrap_or_default();
     if !matches!(major, "0" | "1") {
         let version = &document.acts_version;
-        return Err(format!("acts_version: this reads versions 0 and 1, not {version:?}"));
+        return Err(format!("acts_version: versions 0 and 1 are supported, not {version:?}"));
     }
     if document.suites.is_empty() && document.include.is_empty() {
         return Err("it has neither suites nor include".to_owned());
@@ -151,14 +153,14 @@ fn check(document: &Document) -> Result<(), String> {
     }
     for (index, test) in tests.clone().enumerate() {
         if tests.clone().take(index).any(|other| other.id == test.id) {
-            return Err(format!("test {}: there are two of this id", test.id));
+            return Err(format!("test {}: the id is used twice", test.id));
         }
         if test.steps.is_empty() || test.steps.len() > MAX_STEPS {
             return Err(format!("test {}: it must have 1 to {MAX_STEPS} steps", test.id));
         }
         for (index, step) in test.steps.iter().enumerate() {
             if test.steps.iter().take(index).any(|other| other.id == step.id) {
-                return Err(format!("test {}: there are two steps {:?}", test.id, step.id));
+                return Err(format!("test {}: the step {:?} exists twice", test.id, step.id));
             }
             if let Action::Raw(raw) = &step.action
                 && !raw.path.starts_with('/')
@@ -196,7 +198,7 @@ suites:
     }
 
     #[test]
-    fn what_ships_can_be_read_and_names_real_requirements_of_no_stricter_level() {
+    fn built_in_suites_are_valid_and_no_stricter_than_the_requirements_they_name() {
         let table = include_str!("../../../docs/requirements.tsv");
         let rows = table.lines().map(|line| line.split('\t').collect::<Vec<_>>());
         let known: HashMap<_, _> = rows.map(|row| (row[0], (row[1], row[3]))).collect();
@@ -207,7 +209,7 @@ suites:
                     let level = match level {
                         "MUST" => Level::Must,
                         "MAY" | "MAY(derived)" => Level::May,
-                        // What follows from the text without standing in it is not held so hard.
+                        // A requirement that only follows from the text is a SHOULD.
                         _ => Level::Should,
                     };
                     assert!(test.level >= level, "{} is stricter than {id}", test.id);
@@ -220,7 +222,7 @@ suites:
     }
 
     #[test]
-    fn a_fault_names_the_file_and_the_place() {
+    fn an_error_names_the_file_and_the_path() {
         assert!(read("it.yaml", LEAST).is_ok());
         for (from, to, place) in [
             ("level: must", "level: strict", "it.yaml: suites[0].tests[0].level: "),
@@ -242,20 +244,22 @@ suites:
     }
 
     #[test]
-    fn a_suite_cannot_have_patterns_without_end() {
+    fn the_number_and_the_size_of_patterns_are_limited() {
         let many = vec!["{matches: x}"; MAX_PATTERNS + 1].join(", ");
         let expect = |rules: &str| format!("params: {{}}, expect: {{body: {{any_of: [{rules}]}}}}");
         assert!(refused(&LEAST.replace("params: {}", &expect(&many))).contains("1000 patterns"));
         let huge = r#"{matches: "\\w{60}\\pL{49}"}"#;
-        assert!(refused(&LEAST.replace("params: {}", &expect(huge))).contains("no pattern"));
+        assert!(
+            refused(&LEAST.replace("params: {}", &expect(huge))).contains("not a valid pattern")
+        );
         assert!(read("it.yaml", &LEAST.replace("params: {}", &expect("{matches: x}"))).is_ok());
     }
 
     #[test]
-    fn what_the_types_cannot_hold_is_checked() {
+    fn rules_beyond_the_types_are_checked() {
         let test = "      - {name: A, level: must, ";
         for (line, why) in [
-            ("id: A-1, steps: [{id: s, operation: get_agent_card, params: {}}]}", "two of this id"),
+            ("id: A-1, steps: [{id: s, operation: get_agent_card, params: {}}]}", "used twice"),
             ("id: A-2, steps: []}", "1 to 100 steps"),
         ] {
             let said = refused(&format!("{LEAST}{test}{line}\n"));
@@ -269,7 +273,7 @@ suites:
     }
 
     #[test]
-    fn a_file_that_unfolds_without_end_is_refused() {
+    fn a_file_with_exponential_aliases_is_refused() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..10 {
             let below = vec![format!("*a{}", level - 1); 10].join(", ");

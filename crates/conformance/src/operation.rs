@@ -1,7 +1,7 @@
-//! An operation over a binding: what is sent, and what the answer means.
+//! Operations over each binding: requests from a suite's parameters, and outcomes from responses.
 //!
-//! Parameters go out and answers come in as the JSON they are; nothing is read into types on the way,
-//! so that no fault is mended. gRPC is the exception, since its messages are no JSON.
+//! Parameters and responses stay plain JSON, because our own types would repair faults. gRPC is the exception,
+//! since its messages are not JSON.
 
 use std::collections::BTreeMap;
 
@@ -13,31 +13,31 @@ use uuid::Uuid;
 use super::{
     assertion::{short, shown},
     grpc,
-    suite::Binding,
+    raw_http::{ExchangeError, RawBody, RawHttp, RawRequest, RawResponse, ReadLimit},
+    suite::CheckedBinding,
     target::Interface,
-    wire::{Body, Patience, Received, Sent, Wire},
 };
 
-/// What came of a step.
+/// The response to the call of a step.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
-    /// The HTTP status; gRPC has one of its own.
+pub(super) struct CallRecord {
+    /// The HTTP status; `None` for gRPC, which has a status of its own.
     pub(super) status: Option<u16>,
     pub(super) headers: HeaderMap,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: CallOutcome,
 }
 
-/// What an answer means.
+/// The meaning of a response.
 #[derive(Debug, Clone)]
-pub(super) enum Outcome {
+pub(super) enum CallOutcome {
     Answer(Value),
-    Refused(Refusal),
+    Refused(ErrorResponse),
     Events { events: Vec<Value>, ended: bool },
 }
 
-/// An error that the server named.
+/// An error of the protocol in a response.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Refusal {
+pub(super) struct ErrorResponse {
     /// The JSON-RPC code, the HTTP status or the gRPC status.
     pub(super) code: i64,
     /// The reason of its `ErrorInfo`.
@@ -47,68 +47,79 @@ pub(super) struct Refusal {
     pub(super) data: Option<Value>,
 }
 
-/// Why there is nothing to look at.
+/// A call without a response that can be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Lost {
-    /// The server did not answer, or not in the binding's form.
+pub(super) enum CallFailure {
+    /// The server did not answer, or not in the format of the binding.
     Fault(String),
-    /// It does not know who is calling, and said so outside of the binding's form.
+    /// The server answered with 401 in another format than that of the binding.
     Denied(String),
-    /// It cannot be said over this binding and version.
-    Unspeakable(String),
-    /// The suite is at fault.
+    /// The binding or the version does not have the operation or the parameters.
+    Unsupported(String),
+    /// The suite is invalid.
     Broken(String),
 }
 
 /// One call.
 #[derive(Debug, Clone)]
-pub(super) struct Call<'a> {
+pub(super) struct OperationCall<'a> {
     pub(super) operation: Operation,
     pub(super) params: Map<String, Value>,
     pub(super) headers: &'a BTreeMap<String, String>,
-    pub(super) patience: Patience,
+    pub(super) read_limit: ReadLimit,
 }
 
 impl Interface {
     /// Calls an operation.
-    pub(super) async fn call(&self, wire: &Wire, call: Call<'_>) -> Result<Seen, Lost> {
-        let call = Call { params: self.prepared(call.operation, call.params), ..call };
+    pub(super) async fn call(
+        &self,
+        http: &RawHttp,
+        call: OperationCall<'_>,
+    ) -> Result<CallRecord, CallFailure> {
+        let call = OperationCall { params: self.prepared(call.operation, call.params), ..call };
         match self.binding {
-            Binding::JsonRpc => self.call_rpc(wire, call).await,
-            Binding::Rest => self.call_rest(wire, call).await,
-            Binding::Grpc => grpc::call(self, wire, call).await,
+            CheckedBinding::JsonRpc => self.call_rpc(http, call).await,
+            CheckedBinding::Rest => self.call_rest(http, call).await,
+            CheckedBinding::Grpc => grpc::call(self, http, call).await,
         }
     }
 
-    /// Whether the server does not take the caller's credentials. What is asked for is not there, so that
-    /// nothing comes of it.
-    pub(super) async fn denies(&self, wire: &Wire) -> bool {
+    /// Whether the server refuses the credentials. The call reads a task that does not exist, so that it has no
+    /// effect.
+    pub(super) async fn denies(&self, http: &RawHttp) -> bool {
         let params = Map::from_iter([("id".to_owned(), Uuid::new_v4().to_string().into())]);
         let headers = self.headers(&BTreeMap::new());
-        let patience = Patience::default();
-        let call = Call { operation: Operation::GetTask, params, headers: &headers, patience };
-        match self.call(wire, call).await {
-            Ok(Seen { status: Some(status), .. }) => status == 401,
-            Ok(Seen { outcome: Outcome::Refused(refusal), .. }) => {
+        let read_limit = ReadLimit::default();
+        let call =
+            OperationCall { operation: Operation::GetTask, params, headers: &headers, read_limit };
+        match self.call(http, call).await {
+            Ok(CallRecord { status: Some(status), .. }) => status == 401,
+            Ok(CallRecord { outcome: CallOutcome::Refused(refusal), .. }) => {
                 refusal.code == GrpcCode::Unauthenticated as i64
             }
-            Ok(Seen { outcome: Outcome::Answer(_) | Outcome::Events { .. }, .. }) => false,
-            Err(Lost::Denied(_)) => true,
-            Err(Lost::Fault(_) | Lost::Unspeakable(_) | Lost::Broken(_)) => false,
+            Ok(CallRecord {
+                outcome: CallOutcome::Answer(_) | CallOutcome::Events { .. }, ..
+            }) => false,
+            Err(CallFailure::Denied(_)) => true,
+            Err(CallFailure::Fault(_) | CallFailure::Unsupported(_) | CallFailure::Broken(_)) => {
+                false
+            }
         }
     }
 
-    /// What a response to a raw request means.
-    pub(super) fn read(&self, received: Received) -> Result<Seen, Lost> {
+    /// The outcome of a raw request.
+    pub(super) fn read(&self, received: RawResponse) -> Result<CallRecord, CallFailure> {
         match self.binding {
-            Binding::JsonRpc => read_rpc(received),
-            Binding::Rest => read_rest(received),
-            Binding::Grpc => Err(Lost::Unspeakable("gRPC has no raw requests".to_owned())),
+            CheckedBinding::JsonRpc => read_rpc(received),
+            CheckedBinding::Rest => read_rest(received),
+            CheckedBinding::Grpc => {
+                Err(CallFailure::Unsupported("gRPC has no raw requests".to_owned()))
+            }
         }
     }
 
-    /// Parameters in the shape of the version. Suites leave out the id of a message, name the task of
-    /// a message outside of it, and nest what 1.0 has flat.
+    /// Parameters in the shape of the version. Suites leave out the id of a message, put its task beside it, and
+    /// nest members that are flat in 1.0.
     fn prepared(&self, operation: Operation, mut params: Map<String, Value>) -> Map<String, Value> {
         let sends = matches!(operation, Operation::SendMessage | Operation::SendStreamingMessage);
         if sends {
@@ -135,10 +146,14 @@ impl Interface {
         params
     }
 
-    async fn call_rpc(&self, wire: &Wire, call: Call<'_>) -> Result<Seen, Lost> {
+    async fn call_rpc(
+        &self,
+        http: &RawHttp,
+        call: OperationCall<'_>,
+    ) -> Result<CallRecord, CallFailure> {
         let dialect = if self.version == Version::V1_0 { Dialect::V1 } else { Dialect::V03 };
         let method =
-            dialect.method(call.operation).ok_or_else(|| self.unspeakable(call.operation))?;
+            dialect.method(call.operation).ok_or_else(|| self.unsupported(call.operation))?;
         let id = Uuid::new_v4().to_string();
         let body = Map::from_iter([
             ("jsonrpc".to_owned(), Value::from("2.0")),
@@ -149,21 +164,25 @@ impl Interface {
         let mut headers = self.headers(call.headers);
         headers.insert("content-type".to_owned(), "application/json".to_owned());
         headers.insert("accept".to_owned(), accept(call.operation).to_owned());
-        let sent = Sent {
+        let sent = RawRequest {
             method: Method::POST,
             url: self.url.clone(),
             headers,
             body: Value::Object(body).to_string().into_bytes(),
             http2: false,
         };
-        let received = wire.exchange(sent, call.patience).await.map_err(Lost::Fault)?;
+        let received = http.exchange(sent, call.read_limit).await?;
         read_rpc(received)
     }
 
-    async fn call_rest(&self, wire: &Wire, call: Call<'_>) -> Result<Seen, Lost> {
+    async fn call_rest(
+        &self,
+        http: &RawHttp,
+        call: OperationCall<'_>,
+    ) -> Result<CallRecord, CallFailure> {
         let operation = call.operation;
         let (method, path) =
-            self.route(operation, &call.params).ok_or_else(|| self.unspeakable(operation))?;
+            self.route(operation, &call.params).ok_or_else(|| self.unsupported(operation))?;
         let mut headers = self.headers(call.headers);
         headers.insert("accept".to_owned(), accept(operation).to_owned());
         let mut params = call.params;
@@ -183,15 +202,15 @@ impl Interface {
                 Vec::new()
             }
         };
-        let mut sent = Sent { method, url, headers, body, http2: false };
-        let received = wire.exchange(sent.clone(), call.patience).await.map_err(Lost::Fault)?;
-        // The protobuf says GET where the text says POST, and some servers know only one.
+        let mut sent = RawRequest { method, url, headers, body, http2: false };
+        let received = http.exchange(sent.clone(), call.read_limit).await?;
+        // The protobuf of the specification has GET, its text POST, and some servers support only one.
         let unknown = matches!(received.status, 404 | 405) && refusal_of(&received).is_none();
         if operation != Operation::SubscribeToTask || !unknown {
             return read_rest(received);
         }
         sent.method = Method::POST;
-        read_rest(wire.exchange(sent, call.patience).await.map_err(Lost::Fault)?)
+        read_rest(http.exchange(sent, call.read_limit).await?)
     }
 
     /// The method and the path of an operation.
@@ -228,7 +247,7 @@ impl Interface {
         Some((method, format!("{prefix}{path}")))
     }
 
-    /// A place below the interface's URL, which stays as it is for `/`.
+    /// A URL below that of the interface. `/` is the interface's URL itself.
     pub(super) fn below(&self, path: &str) -> reqwest::Url {
         let mut url = self.url.clone();
         let (path, query) = path.split_once('?').map_or((path, None), |(p, q)| (p, Some(q)));
@@ -240,16 +259,17 @@ impl Interface {
         url
     }
 
-    pub(super) fn unspeakable(&self, operation: Operation) -> Lost {
-        let name = operation.name();
-        Lost::Unspeakable(format!("{name} is no operation of A2A {} there", self.version))
+    pub(super) fn unsupported(&self, operation: Operation) -> CallFailure {
+        let (name, binding) = (operation.name(), self.binding.name());
+        CallFailure::Unsupported(format!("A2A {} has no {name} over {binding}", self.version))
     }
 }
 
 fn accept(operation: Operation) -> &'static str {
-    match operation.is_streaming() {
-        true => "text/event-stream, application/json;q=0.5",
-        false => "application/json, application/a2a+json",
+    if operation.is_streaming() {
+        "text/event-stream, application/json;q=0.5"
+    } else {
+        "application/json, application/a2a+json"
     }
 }
 
@@ -283,70 +303,75 @@ fn query(params: &Map<String, Value>) -> String {
     query
 }
 
-/// What a JSON-RPC answer means.
-fn read_rpc(received: Received) -> Result<Seen, Lost> {
-    let Received { status, headers, body, .. } = received;
+/// The outcome of a JSON-RPC response.
+fn read_rpc(received: RawResponse) -> Result<CallRecord, CallFailure> {
+    let RawResponse { status, headers, body, .. } = received;
     let outcome = match body {
-        Body::Whole(bytes) => read_envelope(status, &bytes)?,
-        Body::Pieces { pieces, ended } => {
+        RawBody::Whole(bytes) => read_envelope(status, &bytes)?,
+        RawBody::Pieces { pieces, ended } => {
             let mut events = Vec::new();
             let mut refused = None;
             for piece in pieces {
                 match read_envelope(status, &piece)? {
-                    Outcome::Refused(refusal) => refused = Some(refusal),
-                    Outcome::Answer(event) => events.push(event),
-                    Outcome::Events { .. } => {}
+                    CallOutcome::Refused(refusal) => refused = Some(refusal),
+                    CallOutcome::Answer(event) => events.push(event),
+                    CallOutcome::Events { .. } => {}
                 }
             }
-            refused.map_or(Outcome::Events { events, ended }, Outcome::Refused)
+            refused.map_or(CallOutcome::Events { events, ended }, CallOutcome::Refused)
         }
     };
-    Ok(Seen { status: Some(status), headers, outcome })
+    Ok(CallRecord { status: Some(status), headers, outcome })
 }
 
-fn read_envelope(status: u16, bytes: &[u8]) -> Result<Outcome, Lost> {
+fn read_envelope(status: u16, bytes: &[u8]) -> Result<CallOutcome, CallFailure> {
     let mut envelope = read_json(status, bytes)?;
     let taken = |envelope: &mut Value, name| envelope.get_mut(name).map(Value::take);
     if let Some(error) = taken(&mut envelope, "error") {
         let code = error.get("code").and_then(Value::as_i64);
-        let code =
-            code.ok_or_else(|| Lost::Fault(format!("the error has no code: {}", shown(&error))))?;
-        return Ok(Outcome::Refused(Refusal::new(code, &error, error.get("data"))));
+        let code = code.ok_or_else(|| {
+            CallFailure::Fault(format!("the error has no code: {}", shown(&error)))
+        })?;
+        return Ok(CallOutcome::Refused(ErrorResponse::new(code, &error, error.get("data"))));
     }
-    taken(&mut envelope, "result").map(Outcome::Answer).ok_or_else(|| {
+    taken(&mut envelope, "result").map(CallOutcome::Answer).ok_or_else(|| {
         let seen = shown(&envelope);
-        Lost::answered(status, format!("HTTP {status} with no JSON-RPC answer: {seen}"))
+        CallFailure::answered(status, format!("HTTP {status} without a JSON-RPC response: {seen}"))
     })
 }
 
-/// What a REST answer means.
-fn read_rest(received: Received) -> Result<Seen, Lost> {
+/// The outcome of a REST response.
+fn read_rest(received: RawResponse) -> Result<CallRecord, CallFailure> {
     if let Some(refusal) = refusal_of(&received) {
-        let Received { status, headers, .. } = received;
-        return Ok(Seen { status: Some(status), headers, outcome: Outcome::Refused(refusal) });
+        let RawResponse { status, headers, .. } = received;
+        return Ok(CallRecord {
+            status: Some(status),
+            headers,
+            outcome: CallOutcome::Refused(refusal),
+        });
     }
-    let Received { status, headers, body, .. } = received;
+    let RawResponse { status, headers, body, .. } = received;
     let outcome = match body {
-        Body::Whole(bytes) if !(200..300).contains(&status) => {
+        RawBody::Whole(bytes) if !(200..300).contains(&status) => {
             let seen = short(&String::from_utf8_lossy(&bytes));
-            return Err(Lost::Fault(format!("HTTP {status} without an A2A error: {seen}")));
+            return Err(CallFailure::Fault(format!("HTTP {status} without an A2A error: {seen}")));
         }
-        Body::Whole(bytes) if bytes.trim_ascii().is_empty() => Outcome::Answer(Value::Null),
-        Body::Whole(bytes) => Outcome::Answer(read_json(status, &bytes)?),
-        Body::Pieces { pieces, ended } => {
+        RawBody::Whole(bytes) if bytes.trim_ascii().is_empty() => CallOutcome::Answer(Value::Null),
+        RawBody::Whole(bytes) => CallOutcome::Answer(read_json(status, &bytes)?),
+        RawBody::Pieces { pieces, ended } => {
             let events = pieces.iter().map(|piece| read_json(status, piece));
-            Outcome::Events { events: events.collect::<Result<_, _>>()?, ended }
+            CallOutcome::Events { events: events.collect::<Result<_, _>>()?, ended }
         }
     };
-    Ok(Seen { status: Some(status), headers, outcome })
+    Ok(CallRecord { status: Some(status), headers, outcome })
 }
 
-/// The error in a REST answer: the `error` of 1.0, or the bare members that 0.3 has.
-fn refusal_of(received: &Received) -> Option<Refusal> {
+/// The error in a REST response: the `error` of 1.0, or the bare members of 0.3.
+fn refusal_of(received: &RawResponse) -> Option<ErrorResponse> {
     let bytes = match &received.body {
-        Body::Whole(_) if (200..300).contains(&received.status) => return None,
-        Body::Whole(bytes) => bytes,
-        Body::Pieces { pieces, .. } => pieces.iter().find(|piece| {
+        RawBody::Whole(_) if (200..300).contains(&received.status) => return None,
+        RawBody::Whole(bytes) => bytes,
+        RawBody::Pieces { pieces, .. } => pieces.iter().find(|piece| {
             let event = serde_json::from_slice::<Value>(piece);
             event.is_ok_and(|event| event.get("error").is_some())
         })?,
@@ -355,27 +380,33 @@ fn refusal_of(received: &Received) -> Option<Refusal> {
     let error = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
     let said = ["message", "code", "title"].iter().any(|name| error.get(name).is_some());
     let code = match &received.body {
-        Body::Whole(_) => i64::from(received.status),
-        Body::Pieces { .. } => error.get("code").and_then(Value::as_i64).unwrap_or_default(),
+        RawBody::Whole(_) => i64::from(received.status),
+        RawBody::Pieces { .. } => error.get("code").and_then(Value::as_i64).unwrap_or_default(),
     };
-    said.then(|| Refusal::new(code, error, error.get("details").or(error.get("data"))))
+    said.then(|| ErrorResponse::new(code, error, error.get("details").or(error.get("data"))))
 }
 
-fn read_json(status: u16, bytes: &[u8]) -> Result<Value, Lost> {
+fn read_json(status: u16, bytes: &[u8]) -> Result<Value, CallFailure> {
     serde_json::from_slice(bytes).map_err(|_| {
         let seen = short(&String::from_utf8_lossy(bytes));
-        Lost::answered(status, format!("HTTP {status} with something that is no JSON: {seen}"))
+        CallFailure::answered(status, format!("HTTP {status} with a body that is not JSON: {seen}"))
     })
 }
 
-impl Lost {
-    /// An answer that is not in the binding's form.
+impl From<ExchangeError> for CallFailure {
+    fn from(error: ExchangeError) -> Self {
+        Self::Fault(error.to_string())
+    }
+}
+
+impl CallFailure {
+    /// A response in another format than that of the binding.
     pub(super) fn answered(status: u16, what: String) -> Self {
         if status == 401 { Self::Denied(what) } else { Self::Fault(what) }
     }
 }
 
-impl Refusal {
+impl ErrorResponse {
     pub(super) fn new(code: i64, error: &Value, data: Option<&Value>) -> Self {
         let text = |name: &str| error.get(name).and_then(Value::as_str);
         let message = text("message").or(text("detail")).or(text("title")).map(str::to_owned);
@@ -389,7 +420,7 @@ impl Refusal {
         info(self.data.as_ref()?)?.get("metadata")
     }
 
-    /// As a value, for assertions.
+    /// The error as a JSON value, for assertions.
     pub(super) fn as_value(&self) -> Value {
         let mut value = Map::new();
         value.insert("code".to_owned(), self.code.into());
@@ -400,7 +431,7 @@ impl Refusal {
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for ErrorResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "error {}", self.code)?;
         if let Some(reason) = &self.reason {

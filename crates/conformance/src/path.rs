@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// One step of a path.
+/// One segment of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Member(String),
@@ -10,14 +10,14 @@ enum Segment {
     Every,
 }
 
-/// A way down into a document.
+/// A path into a JSON document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path(Vec<Segment>);
 
 impl Path {
     /// Reads a path. The empty one is the document itself.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no path such as task.artifacts[0].parts[*]");
+        let wrong = || format!("{text:?} is not a path; write it as task.artifacts[0].parts[*]");
         let mut segments = Vec::new();
         for piece in text.split('.').filter(|_| !text.is_empty()) {
             let (name, mut brackets) = match piece.find('[') {
@@ -43,7 +43,7 @@ impl Path {
         Ok(Self(segments))
     }
 
-    /// Everything that the path leads to.
+    /// All values at the path.
     pub(super) fn all<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         let mut found = vec![root];
         for segment in &self.0 {
@@ -52,7 +52,7 @@ impl Path {
         found
     }
 
-    /// The first thing that it leads to.
+    /// The first value at the path.
     pub(super) fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         self.all(root).into_iter().next()
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_to_members_positions_and_every_element() {
+    fn a_path_selects_members_positions_and_every_element() {
         let root = json!({"task": {"artifacts": [{"parts": [{"text": "a"}, {"text": "b"}]}]}});
         let all = |path: &str| -> Vec<Value> {
             Path::parse(path).unwrap().all(&root).into_iter().cloned().collect()
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn an_invalid_path_is_refused() {
         for text in ["a..b", "a[", "a[x]", "a[0", ".", "a[0]b"] {
             assert!(Path::parse(text).is_err(), "{text}");
         }

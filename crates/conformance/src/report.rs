@@ -1,6 +1,6 @@
-//! What was found, as a table, as JSON and as JUnit's XML.
+//! Report of a run: text table, JSON and JUnit XML.
 //!
-//! The JSON holds reports in the form that ACTS gives them (its section 13), one for each binding and
+//! The JSON contains reports in the format of ACTS (its section 13), one for each binding and
 //! version, with the requirements of every test beside its id.
 
 use std::{
@@ -14,27 +14,27 @@ use serde_json::Value;
 
 use super::{
     assertion::Mismatch,
-    suite::{Binding, Level},
+    suite::{CheckedBinding, Level},
 };
 
-/// What was found out about a server.
+/// The results of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
     pub(crate) url: String,
-    pub(crate) agent: Agent,
+    pub(crate) agent: AgentInfo,
     pub(crate) declares: Declared,
     pub(crate) at: Timestamp,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<TestResult>,
 }
 
-/// Who was asked.
+/// The agent under test.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Agent {
+pub(crate) struct AgentInfo {
     pub(crate) name: String,
     pub(crate) version: String,
 }
 
-/// What its card declares.
+/// The declarations of its card.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Declared {
     pub(crate) interfaces: Vec<DeclaredInterface>,
@@ -51,7 +51,7 @@ pub(crate) struct DeclaredInterface {
 
 /// One test over one binding in one version.
 #[derive(Debug, Clone)]
-pub(crate) struct Row {
+pub(crate) struct TestResult {
     pub(crate) suite: String,
     pub(crate) suite_name: String,
     pub(crate) test: String,
@@ -59,32 +59,32 @@ pub(crate) struct Row {
     pub(crate) requirements: Vec<String>,
     pub(crate) level: Level,
     /// `None` for tests of the card.
-    pub(crate) binding: Option<Binding>,
+    pub(crate) binding: Option<CheckedBinding>,
     pub(crate) version: Version,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: TestVerdict,
     pub(crate) took: Duration,
 }
 
-/// What came of a test.
+/// The verdict of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum TestVerdict {
     Pass,
-    Fail(Failure),
-    /// It says nothing about this server, and why.
+    Fail(TestFailure),
+    /// The test does not apply, with the reason.
     Skip(String),
-    /// It could not be run, and why. The server is not at fault.
+    /// The test could not be run, with the reason. The server is not at fault.
     Error(String),
 }
 
-/// What was seen instead.
+/// The step and the reason of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct TestFailure {
     step: String,
     said: String,
     mismatch: Option<Mismatch>,
 }
 
-/// How many tests came out how.
+/// Numbers of tests by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
     pub(crate) total: usize,
@@ -94,7 +94,7 @@ pub(crate) struct Tally {
     pub(crate) errors: usize,
 }
 
-impl Failure {
+impl TestFailure {
     pub(super) fn new(step: &str, mismatch: Mismatch) -> Self {
         let said = mismatch.to_string();
         Self { step: step.to_owned(), said, mismatch: Some(mismatch) }
@@ -105,7 +105,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.step.as_str() {
             "" => f.write_str(&self.said),
@@ -114,7 +114,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl Verdict {
+impl TestVerdict {
     const fn name(&self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -124,7 +124,7 @@ impl Verdict {
         }
     }
 
-    /// Why, unless it passed.
+    /// The reason of a verdict other than pass.
     fn reason(&self) -> Option<String> {
         match self {
             Self::Pass => None,
@@ -134,22 +134,22 @@ impl Verdict {
     }
 }
 
-impl Row {
+impl TestResult {
     fn binding(&self) -> &'static str {
-        self.binding.map_or("card", Binding::name)
+        self.binding.map_or("card", CheckedBinding::name)
     }
 }
 
 impl Tally {
-    fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
+    fn of<'a>(rows: impl Iterator<Item = &'a TestResult>) -> Self {
         let mut tally = Self::default();
         for row in rows {
             tally.total += 1;
             match row.verdict {
-                Verdict::Pass => tally.passed += 1,
-                Verdict::Fail(_) => tally.failed += 1,
-                Verdict::Skip(_) => tally.skipped += 1,
-                Verdict::Error(_) => tally.errors += 1,
+                TestVerdict::Pass => tally.passed += 1,
+                TestVerdict::Fail(_) => tally.failed += 1,
+                TestVerdict::Skip(_) => tally.skipped += 1,
+                TestVerdict::Error(_) => tally.errors += 1,
             }
         }
         tally
@@ -157,13 +157,13 @@ impl Tally {
 }
 
 impl Report {
-    /// Whether every requirement that must be met is, as far as it could be checked.
+    /// Whether every MUST that could be checked is met.
     pub fn is_conformant(&self) -> bool {
         let must = self.tally(Level::Must);
         must.failed == 0 && must.errors == 0
     }
 
-    /// How the tests of a level came out.
+    /// Numbers of tests of one level.
     pub(crate) fn tally(&self, level: Level) -> Tally {
         Tally::of(self.rows.iter().filter(|row| row.level == level))
     }
@@ -183,7 +183,7 @@ impl Report {
             writeln!(out, "declares  {binding} {version} {url}")?;
         }
         writeln!(out, "declares  {}", self.declares.capabilities)?;
-        let cells = |row: &Row| {
+        let cells = |row: &TestResult| {
             let seen = row.verdict.reason().unwrap_or_default();
             let seen =
                 if seen.is_empty() { row.name.clone() } else { format!("{}: {seen}", row.name) };
@@ -220,18 +220,19 @@ impl Report {
                 errors => writeln!(out, ", {errors} could not be run")?,
             }
         }
-        match self.is_conformant() {
-            true => writeln!(out, "Every MUST that could be checked is met."),
-            false => writeln!(out, "Not conformant."),
+        if self.is_conformant() {
+            writeln!(out, "Every MUST that could be checked is met.")
+        } else {
+            writeln!(out, "Not conformant.")
         }
     }
 
-    /// JSON for programs; its form is in docs/conformance.md.
+    /// JSON for programs, documented in docs/conformance.md.
     pub fn json(&self) -> String {
-        serde_json::to_string_pretty(&Whole::of(self)).expect("a report is JSON")
+        serde_json::to_string_pretty(&JsonReport::of(self)).expect("a report is JSON")
     }
 
-    /// The XML that CI systems read.
+    /// JUnit XML for CI systems.
     pub fn junit(&self) -> String {
         let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
         for (version, binding) in self.places() {
@@ -253,10 +254,16 @@ impl Report {
                 ));
                 let reason = escaped(&row.verdict.reason().unwrap_or_default());
                 match &row.verdict {
-                    Verdict::Pass => {}
-                    Verdict::Fail(_) => out.push_str(&format!("<failure message=\"{reason}\"/>")),
-                    Verdict::Skip(_) => out.push_str(&format!("<skipped message=\"{reason}\"/>")),
-                    Verdict::Error(_) => out.push_str(&format!("<error message=\"{reason}\"/>")),
+                    TestVerdict::Pass => {}
+                    TestVerdict::Fail(_) => {
+                        out.push_str(&format!("<failure message=\"{reason}\"/>"))
+                    }
+                    TestVerdict::Skip(_) => {
+                        out.push_str(&format!("<skipped message=\"{reason}\"/>"))
+                    }
+                    TestVerdict::Error(_) => {
+                        out.push_str(&format!("<error message=\"{reason}\"/>"))
+                    }
                 }
                 out.push_str("</testcase>\n");
             }
@@ -266,7 +273,7 @@ impl Report {
     }
 
     /// The versions and bindings that were tested, in the order of the tests.
-    fn places(&self) -> Vec<(Version, Binding)> {
+    fn places(&self) -> Vec<(Version, CheckedBinding)> {
         let mut places = Vec::new();
         for place in self.rows.iter().map(|row| self.place(row)) {
             if !places.contains(&place) {
@@ -276,15 +283,15 @@ impl Report {
         places
     }
 
-    /// Where a row is reported: what is about the card belongs to no binding, so the first has it.
-    fn place(&self, row: &Row) -> (Version, Binding) {
-        let same = |other: &&Row| other.version == row.version;
+    /// The report that a result belongs to. Results of the card have no binding and are in the first one.
+    fn place(&self, row: &TestResult) -> (Version, CheckedBinding) {
+        let same = |other: &&TestResult| other.version == row.version;
         let mut others = self.rows.iter().filter(same);
         let binding = row.binding.or_else(|| others.find_map(|other| other.binding));
-        (row.version, binding.unwrap_or(Binding::JsonRpc))
+        (row.version, binding.unwrap_or(CheckedBinding::JsonRpc))
     }
 
-    fn at(&self, version: Version, binding: Binding) -> impl Iterator<Item = &Row> {
+    fn at(&self, version: Version, binding: CheckedBinding) -> impl Iterator<Item = &TestResult> {
         self.rows.iter().filter(move |row| self.place(row) == (version, binding))
     }
 }
@@ -297,7 +304,7 @@ fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // XML has no place for them, not even escaped.
+            // XML does not allow them, not even escaped.
             letter if letter.is_control() => out.push(' '),
             letter => out.push(letter),
         }
@@ -305,11 +312,11 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// All of it.
+/// The whole report as JSON.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct JsonReport<'a> {
     url: &'a str,
-    agent: &'a Agent,
+    agent: &'a AgentInfo,
     declares: &'a Declared,
     conformant: bool,
     summary: Summary,
@@ -331,7 +338,7 @@ struct ByLevel {
     may: Tally,
 }
 
-/// A report as ACTS has it.
+/// A report in the format of ACTS.
 #[derive(Serialize)]
 struct ActsReport<'a> {
     acts_version: &'static str,
@@ -346,8 +353,8 @@ struct ActsReport<'a> {
 #[derive(Serialize)]
 struct Sdk<'a> {
     #[serde(flatten)]
-    agent: &'a Agent,
-    /// A card does not say it.
+    agent: &'a AgentInfo,
+    /// Cards do not contain it, so it is always `unknown`.
     language: &'static str,
 }
 
@@ -385,7 +392,7 @@ struct ActsFailure<'a> {
     assertion_path: Option<&'a str>,
 }
 
-impl<'a> Whole<'a> {
+impl<'a> JsonReport<'a> {
     fn of(report: &'a Report) -> Self {
         let reports = report.places().into_iter().map(|(version, binding)| {
             let rows: Vec<_> = report.at(version, binding).collect();
@@ -412,7 +419,7 @@ impl<'a> Whole<'a> {
 }
 
 impl Summary {
-    fn of(rows: &[&Row]) -> Self {
+    fn of(rows: &[&TestResult]) -> Self {
         let level = |level| Tally::of(rows.iter().copied().filter(|row| row.level == level));
         Self {
             all: Tally::of(rows.iter().copied()),
@@ -426,7 +433,7 @@ impl Summary {
     }
 }
 
-fn suites<'a>(rows: &[&'a Row]) -> Vec<ActsSuite<'a>> {
+fn suites<'a>(rows: &[&'a TestResult]) -> Vec<ActsSuite<'a>> {
     let mut suites: Vec<ActsSuite<'a>> = Vec::new();
     for row in rows {
         let test = ActsTest::of(row);
@@ -441,7 +448,7 @@ fn suites<'a>(rows: &[&'a Row]) -> Vec<ActsSuite<'a>> {
 }
 
 impl<'a> ActsTest<'a> {
-    fn of(row: &'a Row) -> Self {
+    fn of(row: &'a TestResult) -> Self {
         let plain = |message: &'a str| ActsFailure {
             message,
             step_id: None,
@@ -450,10 +457,10 @@ impl<'a> ActsTest<'a> {
             assertion_path: None,
         };
         let (skip_reason, failure) = match &row.verdict {
-            Verdict::Pass => (None, None),
-            Verdict::Skip(why) => (Some(why.as_str()), None),
-            Verdict::Error(why) => (None, Some(plain(why))),
-            Verdict::Fail(failure) => {
+            TestVerdict::Pass => (None, None),
+            TestVerdict::Skip(why) => (Some(why.as_str()), None),
+            TestVerdict::Error(why) => (None, Some(plain(why))),
+            TestVerdict::Fail(failure) => {
                 let mismatch = failure.mismatch.as_ref();
                 let path = mismatch.map(|mismatch| mismatch.path.as_str());
                 let shown = ActsFailure {

@@ -1,4 +1,4 @@
-//! Runs one test and says what came of it.
+//! Runner of one test: steps, captures, assertions and the verdict.
 
 use std::collections::BTreeMap;
 
@@ -7,63 +7,63 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
-    Options,
+    CheckOptions,
     assertion::{Assertion, Mismatch, Unmet},
-    operation::{Call, Lost, Outcome, Refusal, Seen},
-    report::{Failure, Verdict},
+    operation::{CallFailure, CallOutcome, CallRecord, ErrorResponse, OperationCall},
+    raw_http::{RawBody, RawHttp, RawRequest, RawResponse, ReadLimit, text_of},
+    report::{TestFailure, TestVerdict},
     stream,
     suite::{
-        Action, Called, Claim, Collection, Document, Expect, ExpectError, Method, Pattern, Raw,
-        RunnerRequirement, Step, Test,
+        Action, Called, Claim, Collection, Expect, ExpectError, Method, Pattern, Raw,
+        RunnerRequirement, Step, SuiteFile, Test,
     },
-    target::{Interface, Target, get},
+    target::{Interface, ServerUnderTest, get},
     variables::Variables,
-    wire::{Body, Patience, Received, Sent, Wire, text_of},
 };
 
-/// Where a test is run.
+/// The server, version and interface that a test is run against.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) wire: &'a Wire,
-    pub(super) target: &'a Target,
+pub(super) struct TestLocation<'a> {
+    pub(super) http: &'a RawHttp,
+    pub(super) target: &'a ServerUnderTest,
     pub(super) version: Version,
-    /// `None` for tests of the card, which need none.
+    /// `None` for tests of the card.
     pub(super) interface: Option<&'a Interface>,
-    /// Whether raw requests come without the caller's token, because that is what is tested.
+    /// Whether raw requests are sent without the token, because the test is about authentication.
     pub(super) anonymous: bool,
 }
 
-/// Why a test stops before its end.
-enum Stop {
-    Failed(Failure),
+/// The reason why a test ends before its last step.
+enum TestEnd {
+    Failed(TestFailure),
     Skipped(String),
-    /// The suite or this runner is at fault, not the server.
+    /// The suite is invalid; the server is not at fault.
     Broken(String),
 }
 
 /// Runs a test.
 pub(super) async fn run(
-    place: Place<'_>,
-    document: &Document,
+    place: TestLocation<'_>,
+    document: &SuiteFile,
     test: &Test,
-    options: &Options,
-) -> Verdict {
+    options: &CheckOptions,
+) -> TestVerdict {
     if let Some(reason) = inapplicable(place, test, options) {
-        return Verdict::Skip(reason);
+        return TestVerdict::Skip(reason);
     }
     let base = place.target.base.as_str().trim_end_matches('/');
     let mut running =
-        Running { place, variables: Variables::new(&document.variables, &options.variables, base) };
+        TestRun { place, variables: Variables::new(&document.variables, &options.variables, base) };
     match running.all(test).await {
-        Ok(()) => Verdict::Pass,
-        Err(Stop::Failed(failure)) => Verdict::Fail(failure),
-        Err(Stop::Skipped(reason)) => Verdict::Skip(reason),
-        Err(Stop::Broken(why)) => Verdict::Error(why),
+        Ok(()) => TestVerdict::Pass,
+        Err(TestEnd::Failed(failure)) => TestVerdict::Fail(failure),
+        Err(TestEnd::Skipped(reason)) => TestVerdict::Skip(reason),
+        Err(TestEnd::Broken(why)) => TestVerdict::Error(why),
     }
 }
 
-/// Why a test says nothing about this server, if so.
-fn inapplicable(place: Place<'_>, test: &Test, options: &Options) -> Option<String> {
+/// The reason why a test does not apply to this server.
+fn inapplicable(place: TestLocation<'_>, test: &Test, options: &CheckOptions) -> Option<String> {
     let target = place.target;
     for (name, wanted) in &test.preconditions.capabilities {
         let said = target.capability(name);
@@ -78,12 +78,12 @@ fn inapplicable(place: Place<'_>, test: &Test, options: &Options) -> Option<Stri
     };
     for skill in &test.preconditions.skills {
         if !listed(&["skills"], "id", &skill.id) {
-            return Some(format!("the card names no skill {}", skill.id));
+            return Some(format!("the card does not have the skill {}", skill.id));
         }
     }
     for uri in &test.preconditions.extensions {
         if !listed(&["capabilities", "extensions"], "uri", uri) {
-            return Some(format!("the card names no extension {uri}"));
+            return Some(format!("the card does not have the extension {uri}"));
         }
     }
     let required = &test.preconditions.transport;
@@ -94,31 +94,37 @@ fn inapplicable(place: Place<'_>, test: &Test, options: &Options) -> Option<Stri
         }
     }
     if let Some(prefix) = test.requires_behaviors.first().filter(|_| !options.prefixes) {
-        return Some(format!("only an agent that obeys {prefix:?} can be asked; say --sut tck"));
+        return Some(format!(
+            "it needs an agent that acts on {prefix:?}; add --sut tck if yours does"
+        ));
     }
     let missing = test.runner_requirements.iter().find_map(|requirement| match requirement {
         RunnerRequirement::HeaderInspection => None,
         RunnerRequirement::AuthCredentials if options.bearer.is_some() => None,
-        RunnerRequirement::AuthCredentials => Some("no credentials; give some with --bearer"),
-        RunnerRequirement::WebhookEndpoint => Some("no webhook that the server could call"),
-        RunnerRequirement::ConcurrentStreams => Some("no streams side by side"),
-        RunnerRequirement::StreamDisconnect => Some("no way to break a stream off"),
+        RunnerRequirement::AuthCredentials => Some("credentials; give a token with --bearer"),
+        RunnerRequirement::WebhookEndpoint => Some("a webhook, which this runner does not have"),
+        RunnerRequirement::ConcurrentStreams => {
+            Some("concurrent streams, which this runner does not have")
+        }
+        RunnerRequirement::StreamDisconnect => {
+            Some("a stream that breaks off, which this runner does not have")
+        }
     });
     if let Some(missing) = missing {
-        return Some(format!("this runner has {missing}"));
+        return Some(format!("it needs {missing}"));
     }
     let client = test.steps.iter().any(|step| matches!(step.action, Action::Client));
-    client.then(|| "it tests how a client reads an answer".to_owned())
+    client.then(|| "it tests a client, not a server".to_owned())
 }
 
-/// A test at work.
-struct Running<'a> {
-    place: Place<'a>,
+/// A running test.
+struct TestRun<'a> {
+    place: TestLocation<'a>,
     variables: Variables,
 }
 
-impl Running<'_> {
-    async fn all(&mut self, test: &Test) -> Result<(), Stop> {
+impl TestRun<'_> {
+    async fn all(&mut self, test: &Test) -> Result<(), TestEnd> {
         for step in &test.steps {
             if !step.delay.is_zero() {
                 sleep(step.delay).await;
@@ -128,7 +134,7 @@ impl Running<'_> {
         test.assertions.iter().try_for_each(|claim| self.claim(claim)).map_err(stop(""))
     }
 
-    async fn step(&mut self, step: &Step) -> Result<(), Stop> {
+    async fn step(&mut self, step: &Step) -> Result<(), TestEnd> {
         if let Action::Claim(claim) = &step.action {
             return self.claim(claim).map_err(stop(&step.id));
         }
@@ -137,51 +143,51 @@ impl Running<'_> {
         if let Some(require) = &step.require {
             self.expected(require, &seen, step).map_err(|unmet| match unmet {
                 Unmet::Mismatch(mismatch) => {
-                    Stop::Skipped(format!("inconclusive: {}: {mismatch}", step.id))
+                    TestEnd::Skipped(format!("inconclusive: {}: {mismatch}", step.id))
                 }
-                Unmet::Broken(why) => Stop::Broken(why),
+                Unmet::Broken(why) => TestEnd::Broken(why),
             })?;
         }
         self.compare(step, &seen).map_err(stop(&step.id))?;
         self.variables.capture(&step.id, "response", root.clone());
         for (name, path) in &step.capture {
             let value = path.first(&root).ok_or_else(|| {
-                let mismatch = Mismatch::new(name, "something to capture", None);
-                Stop::Failed(Failure::new(&step.id, mismatch))
+                let mismatch = Mismatch::new(name, "a value to capture", None);
+                TestEnd::Failed(TestFailure::new(&step.id, mismatch))
             })?;
             self.variables.capture(&step.id, name, value.clone());
         }
         step.assertions.iter().try_for_each(|claim| self.claim(claim)).map_err(stop(&step.id))
     }
 
-    /// Does a step, again and again if it says so.
-    async fn repeated(&self, step: &Step) -> Result<Seen, Stop> {
+    /// Performs a step, repeatedly if it has a condition to wait for.
+    async fn repeated(&self, step: &Step) -> Result<CallRecord, TestEnd> {
         let mut attempt = 1;
         loop {
             let seen = self.act(step).await.map_err(|lost| match lost {
-                Lost::Fault(what) | Lost::Denied(what) => {
-                    Stop::Failed(Failure::plain(&step.id, what))
+                CallFailure::Fault(what) | CallFailure::Denied(what) => {
+                    TestEnd::Failed(TestFailure::plain(&step.id, what))
                 }
-                Lost::Unspeakable(why) => Stop::Skipped(why),
-                Lost::Broken(why) => Stop::Broken(format!("{}: {why}", step.id)),
+                CallFailure::Unsupported(why) => TestEnd::Skipped(why),
+                CallFailure::Broken(why) => TestEnd::Broken(format!("{}: {why}", step.id)),
             })?;
             let Some(repeat) = &step.repeat else { return Ok(seen) };
             if repeat.until.holds(&seen.root()) {
                 return Ok(seen);
             }
             if attempt == repeat.attempts {
-                let what = format!("it was not as waited for after {attempt} attempts");
-                return Err(Stop::Failed(Failure::plain(&step.id, what)));
+                let what = format!("the condition was not met after {attempt} attempts");
+                return Err(TestEnd::Failed(TestFailure::plain(&step.id, what)));
             }
             sleep(repeat.wait(attempt)).await;
             attempt += 1;
         }
     }
 
-    async fn act(&self, step: &Step) -> Result<Seen, Lost> {
-        let broken = Lost::Broken;
-        let patience = step.expect_stream.as_ref().map_or_else(Patience::default, |expect| {
-            Patience { stop_after: expect.stop_after, timeout: expect.timeout() }
+    async fn act(&self, step: &Step) -> Result<CallRecord, CallFailure> {
+        let broken = CallFailure::Broken;
+        let read_limit = step.expect_stream.as_ref().map_or_else(ReadLimit::default, |expect| {
+            ReadLimit { stop_after: expect.stop_after, timeout: expect.timeout() }
         });
         match &step.action {
             Action::Call { operation: Called::Card, .. } => self.card().await,
@@ -189,50 +195,49 @@ impl Running<'_> {
                 let interface = self.interface()?;
                 let params = self.variables.fill(&Value::Object(params.clone())).map_err(broken)?;
                 let Value::Object(params) = params else {
-                    return Err(broken("the parameters are no object".to_owned()));
+                    return Err(broken("the parameters are not an object".to_owned()));
                 };
                 let headers = self.texts(headers).map_err(broken)?;
-                let call = Call { operation: *operation, params, headers: &headers, patience };
-                interface.call(self.place.wire, call).await
+                let call =
+                    OperationCall { operation: *operation, params, headers: &headers, read_limit };
+                interface.call(self.place.http, call).await
             }
             Action::Raw(raw) => {
-                let received = self.place.wire.exchange(self.raw(raw)?, patience).await;
-                let received = received.map_err(Lost::Fault)?;
+                let received = self.place.http.exchange(self.raw(raw)?, read_limit).await?;
                 match step.expect_error {
                     Some(_) => self.interface()?.read(received),
-                    None => Ok(as_it_stands(received)),
+                    None => Ok(unread(received)),
                 }
             }
-            Action::Claim(_) | Action::Client => {
-                Err(broken("there is nothing to do in this step".to_owned()))
-            }
+            Action::Claim(_) | Action::Client => Err(broken("this step has no request".to_owned())),
         }
     }
 
-    fn interface(&self) -> Result<&Interface, Lost> {
-        let missing = || Lost::Unspeakable("the card declares no interface for it".to_owned());
+    fn interface(&self) -> Result<&Interface, CallFailure> {
+        let missing =
+            || CallFailure::Unsupported("the card declares no interface for it".to_owned());
         self.place.interface.ok_or_else(missing)
     }
 
-    async fn card(&self) -> Result<Seen, Lost> {
+    async fn card(&self) -> Result<CallRecord, CallFailure> {
         let sent = get(&self.place.target.card_url);
-        let received = self.place.wire.exchange(sent, Patience::default()).await;
-        received.map(as_it_stands).map_err(Lost::Fault)
+        let received = self.place.http.exchange(sent, ReadLimit::default()).await?;
+        Ok(unread(received))
     }
 
-    fn raw(&self, raw: &Raw) -> Result<Sent, Lost> {
-        let fill = |text: &str| self.variables.text(text).map_err(Lost::Broken);
+    fn raw(&self, raw: &Raw) -> Result<RawRequest, CallFailure> {
+        let fill = |text: &str| self.variables.text(text).map_err(CallFailure::Broken);
         let path = fill(&raw.path)?;
         let url = match path.strip_prefix("/.well-known/") {
             Some(rest) => {
                 let url = self.place.target.base.join(&format!(".well-known/{rest}"));
-                url.map_err(|_| Lost::Broken(format!("{path:?} is no path")))?
+                url.map_err(|_| CallFailure::Broken(format!("{path:?} is not a path")))?
             }
             None => self.interface()?.below(&path),
         };
         let body = match (&raw.body, &raw.body_raw) {
             (Some(body), _) => {
-                let body = self.variables.fill(body).map_err(Lost::Broken)?;
+                let body = self.variables.fill(body).map_err(CallFailure::Broken)?;
                 body.to_string().into_bytes()
             }
             (None, Some(text)) => fill(text)?.into_bytes(),
@@ -244,7 +249,7 @@ impl Running<'_> {
             Method::Put => http::Method::PUT,
             Method::Delete => http::Method::DELETE,
         };
-        let mut headers = self.texts(&raw.headers).map_err(Lost::Broken)?;
+        let mut headers = self.texts(&raw.headers).map_err(CallFailure::Broken)?;
         let mut usual = self.place.interface.map(Interface::extension_header).unwrap_or_default();
         if self.place.anonymous {
             usual.insert("authorization".to_owned(), String::new());
@@ -254,7 +259,7 @@ impl Running<'_> {
                 headers.insert(name, value);
             }
         }
-        Ok(Sent { method, url, headers, body, http2: false })
+        Ok(RawRequest { method, url, headers, body, http2: false })
     }
 
     fn texts(&self, texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {
@@ -263,8 +268,8 @@ impl Running<'_> {
         filled.collect()
     }
 
-    /// Whether a step's answer is as the step expects.
-    fn compare(&self, step: &Step, seen: &Seen) -> Result<(), Unmet> {
+    /// Compares the response of a step with its expectations.
+    fn compare(&self, step: &Step, seen: &CallRecord) -> Result<(), Unmet> {
         if let Some(expect) = &step.expect_error {
             return self.error(expect, seen);
         }
@@ -273,33 +278,34 @@ impl Running<'_> {
         }
         let mut expected = [&step.expect, &step.require].into_iter().flatten();
         let excused = expected.any(|expect| expect.error.is_some());
-        if let (Outcome::Refused(refusal), false) = (&seen.outcome, excused) {
+        if let (CallOutcome::Refused(refusal), false) = (&seen.outcome, excused) {
             return Err(refused("an answer", refusal).into());
         }
         let Some(expect) = &step.expect_stream else { return Ok(()) };
-        let Outcome::Events { events, ended } = &seen.outcome else {
+        let CallOutcome::Events { events, ended } = &seen.outcome else {
             return Err(Mismatch::new("", "a stream", Some(&seen.root())).into());
         };
         stream::check(expect, events, *ended, &|pattern| self.assertion(pattern))
     }
 
-    fn expected(&self, expect: &Expect, seen: &Seen, step: &Step) -> Result<(), Unmet> {
+    fn expected(&self, expect: &Expect, seen: &CallRecord, step: &Step) -> Result<(), Unmet> {
         let root = seen.root();
         let raw = matches!(step.action, Action::Raw(_));
-        // gRPC has no HTTP status of its own; there a call that succeeds is what 200 means.
+        // A successful gRPC call counts as status 200.
         let status = match (&seen.outcome, seen.status) {
-            (Outcome::Answer(_) | Outcome::Events { .. }, None) => Some(Value::from(200)),
-            (Outcome::Answer(_) | Outcome::Events { .. } | Outcome::Refused(_), status) => {
-                status.map(Value::from)
-            }
+            (CallOutcome::Answer(_) | CallOutcome::Events { .. }, None) => Some(Value::from(200)),
+            (
+                CallOutcome::Answer(_) | CallOutcome::Events { .. } | CallOutcome::Refused(_),
+                status,
+            ) => status.map(Value::from),
         };
         let (body, error) = match &seen.outcome {
-            Outcome::Refused(refusal) if expect.body.is_some() && expect.error.is_none() => {
+            CallOutcome::Refused(refusal) if expect.body.is_some() && expect.error.is_none() => {
                 return Err(refused("an answer", refusal).into());
             }
-            Outcome::Refused(_) => (None, Some(&root)),
-            Outcome::Answer(_) if raw => (Some(&root), root.get("error")),
-            Outcome::Answer(_) | Outcome::Events { .. } => (Some(&root), None),
+            CallOutcome::Refused(_) => (None, Some(&root)),
+            CallOutcome::Answer(_) if raw => (Some(&root), root.get("error")),
+            CallOutcome::Answer(_) | CallOutcome::Events { .. } => (Some(&root), None),
         };
         let headers = expect.headers.as_ref().map(|_| seen.header_values());
         for (pattern, path, value) in [
@@ -313,10 +319,10 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn error(&self, expect: &ExpectError, seen: &Seen) -> Result<(), Unmet> {
+    fn error(&self, expect: &ExpectError, seen: &CallRecord) -> Result<(), Unmet> {
         let names: Vec<_> = expect.names.iter().map(|name| name.name()).collect();
         let wanted = if names.is_empty() { "an error".to_owned() } else { names.join(" or ") };
-        let Outcome::Refused(refusal) = &seen.outcome else {
+        let CallOutcome::Refused(refusal) = &seen.outcome else {
             return Err(Mismatch::new("", wanted, Some(&seen.root())).into());
         };
         let binding = self.place.interface.map(|interface| interface.binding);
@@ -349,11 +355,12 @@ impl Running<'_> {
         }
     }
 
-    /// Whether a claim holds about what was seen so far.
+    /// Checks an assertion about the responses so far.
     fn claim(&self, claim: &Claim) -> Result<(), Unmet> {
-        let source = match claim.source.contains("{{") {
-            true => claim.source.clone(),
-            false => format!("{{{{{}}}}}", claim.source),
+        let source = if claim.source.contains("{{") {
+            claim.source.clone()
+        } else {
+            format!("{{{{{}}}}}", claim.source)
         };
         let source = self.variables.fill(&Value::String(source))?;
         let value = match &claim.path {
@@ -387,13 +394,13 @@ impl Running<'_> {
     }
 }
 
-impl Seen {
-    /// What paths start at: the answer, the error, or the list of events.
+impl CallRecord {
+    /// The value that paths are relative to: the result, the error, or the list of events.
     fn root(&self) -> Value {
         match &self.outcome {
-            Outcome::Answer(answer) => answer.clone(),
-            Outcome::Refused(refusal) => refusal.as_value(),
-            Outcome::Events { events, .. } => Value::Array(events.clone()),
+            CallOutcome::Answer(answer) => answer.clone(),
+            CallOutcome::Refused(refusal) => refusal.as_value(),
+            CallOutcome::Events { events, .. } => Value::Array(events.clone()),
         }
     }
 
@@ -407,27 +414,27 @@ impl Seen {
     }
 }
 
-/// A response whose body is looked at as it is; what is no JSON is null.
-fn as_it_stands(received: Received) -> Seen {
+/// The outcome of a response without the binding's format. A body that is not JSON is null.
+fn unread(received: RawResponse) -> CallRecord {
     let read = |bytes: &[u8]| serde_json::from_slice(bytes).unwrap_or(Value::Null);
     let outcome = match received.body {
-        Body::Whole(bytes) => Outcome::Answer(read(&bytes)),
-        Body::Pieces { pieces, ended } => {
-            Outcome::Events { events: pieces.iter().map(|piece| read(piece)).collect(), ended }
+        RawBody::Whole(bytes) => CallOutcome::Answer(read(&bytes)),
+        RawBody::Pieces { pieces, ended } => {
+            CallOutcome::Events { events: pieces.iter().map(|piece| read(piece)).collect(), ended }
         }
     };
-    Seen { status: Some(received.status), headers: received.headers, outcome }
+    CallRecord { status: Some(received.status), headers: received.headers, outcome }
 }
 
-/// What an unmet assertion means for a test.
-fn stop(step: &str) -> impl Fn(Unmet) -> Stop {
+/// The end of a test by an assertion that is not fulfilled.
+fn stop(step: &str) -> impl Fn(Unmet) -> TestEnd {
     move |unmet| match unmet {
-        Unmet::Mismatch(mismatch) => Stop::Failed(Failure::new(step, mismatch)),
-        Unmet::Broken(why) => Stop::Broken(why),
+        Unmet::Mismatch(mismatch) => TestEnd::Failed(TestFailure::new(step, mismatch)),
+        Unmet::Broken(why) => TestEnd::Broken(why),
     }
 }
 
-fn refused(expected: &str, refusal: &Refusal) -> Mismatch {
+fn refused(expected: &str, refusal: &ErrorResponse) -> Mismatch {
     let (expected, actual) = (expected.to_owned(), refusal.to_string());
     Mismatch { path: String::new(), expected, actual }
 }

@@ -1,4 +1,4 @@
-//! What a stream must be like.
+//! Checks of streams: number, order and content of events.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::{
     suite::{ExpectStream, Ordering, Pattern},
 };
 
-/// The members of a stream's items, and the names that suites have for them.
+/// The members of a stream's items, and their names in suites.
 const ITEMS: [(&str, &str); 4] = [
     ("task", "task"),
     ("message", "message"),
@@ -15,7 +15,7 @@ const ITEMS: [(&str, &str); 4] = [
     ("artifactUpdate", "artifact_update"),
 ];
 
-/// The states after which nothing happens, in 1.0 and before it.
+/// The terminal states of 1.0 and of earlier versions.
 const TERMINAL: [&str; 9] = [
     "TASK_STATE_COMPLETED",
     "TASK_STATE_FAILED",
@@ -28,7 +28,7 @@ const TERMINAL: [&str; 9] = [
     "rejected",
 ];
 
-/// Checks the events of a stream. `fill` puts values in the place of names.
+/// Checks the events of a stream. `fill` replaces variables by their values.
 pub(super) fn check(
     expect: &ExpectStream,
     events: &[Value],
@@ -77,17 +77,18 @@ pub(super) fn check(
 }
 
 fn anywhere(assertion: &Assertion, events: &[Value]) -> Result<(), Mismatch> {
-    match events.iter().any(|event| assertion.check("", Some(&flattened(event))).is_ok()) {
-        true => Ok(()),
-        false => Err(Mismatch {
+    if events.iter().any(|event| assertion.check("", Some(&flattened(event))).is_ok()) {
+        Ok(())
+    } else {
+        Err(Mismatch {
             path: "events".to_owned(),
             expected: format!("one with {assertion}"),
             actual: format!("none among {}", events.len()),
-        }),
+        })
     }
 }
 
-/// An event with what is in it beside its wrapper, since suites speak of either.
+/// An event with the members of its item beside the item itself, since suites refer to both.
 fn flattened(event: &Value) -> Value {
     let mut flat = Map::new();
     for (name, alias) in ITEMS {
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_does_not_end_fails_unless_enough_was_heard() {
+    fn a_stream_that_does_not_end_fails_unless_stop_after_is_reached() {
         let events = [status("TASK_STATE_WORKING")];
         assert!(verdict(&json!({}), &events, false).is_err());
         assert_eq!(verdict(&json!({"stop_after": 1}), &events, false), Ok(()));

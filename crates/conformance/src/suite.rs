@@ -1,10 +1,10 @@
 //! Suites as data: the documents of ACTS, the declarative conformance tests of the A2A project.
 //!
-//! The types follow its specification (0.1.0) and, where they differ, the files of the A2A project as
-//! well: an error may be named by `code`, what is expected of a body may stand beside `status`, and
-//! the operations on webhooks have a second name. Four fields are our own, because the format has no
-//! way to say it: `requirements` of a test, `require` and `headers` of a step, and `stop_after` of a
-//! stream. Any other unknown field is refused: a check that is not understood must not seem to pass.
+//! The types follow its specification (0.1.0) and also the files of the A2A project, where these
+//! differ: an error may be named by `code`, the expected body may be written beside `status`, and
+//! the operations on webhooks have a second name. Four fields are extensions of ours:
+//! `requirements` of a test, `require` and `headers` of a step, and `stop_after` of a
+//! stream. Any other unknown field is refused, since an unknown check must not seem to pass.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{assertion::Assertion, error_name::ErrorName, path::Path};
 /// One file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Document {
+pub(super) struct SuiteFile {
     pub(super) acts_version: String,
     pub(super) spec_version: String,
     #[serde(rename = "spec_ref")]
@@ -61,17 +61,17 @@ pub(super) struct Test {
     pub(super) tags: Vec<String>,
     /// The bindings it applies to; all if there are none.
     #[serde(default)]
-    pub(super) transport: Vec<Binding>,
+    pub(super) transport: Vec<CheckedBinding>,
     #[serde(default)]
     pub(super) preconditions: Preconditions,
-    /// What the agent must do when it is asked so by the beginning of a message.
+    /// The message prefixes that the agent must act on.
     #[serde(default)]
     pub(super) requires_behaviors: Vec<String>,
     #[serde(rename = "origin")]
     _origin: Option<IgnoredAny>,
     #[serde(default)]
     pub(super) runner_requirements: Vec<RunnerRequirement>,
-    /// Ours: the requirements that it checks. Without any its id is the one.
+    /// Ours: the requirements that it checks. The default is its id.
     #[serde(default)]
     pub(super) requirements: Vec<String>,
     pub(super) steps: Vec<Step>,
@@ -83,18 +83,18 @@ pub(super) struct Test {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Without it a server does not conform
+    /// Required for conformance
     Must,
-    /// Good reasons are needed to do otherwise
+    /// Recommended
     Should,
-    /// Free to do or not
+    /// Optional
     May,
 }
 
-/// How a server is spoken to.
+/// The bindings that are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Binding {
+pub enum CheckedBinding {
     /// JSON-RPC 2.0 over HTTP
     JsonRpc,
     /// HTTP and JSON
@@ -103,7 +103,7 @@ pub enum Binding {
     Grpc,
 }
 
-/// What a test needs of whoever runs it.
+/// An ability that a test requires of its runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RunnerRequirement {
@@ -114,16 +114,16 @@ pub(super) enum RunnerRequirement {
     HeaderInspection,
 }
 
-/// What the card must say for a test to apply.
+/// Conditions on the card for a test to apply.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Preconditions {
     #[serde(default)]
     pub(super) capabilities: BTreeMap<String, Value>,
     #[serde(default)]
-    pub(super) skills: Vec<Skill>,
+    pub(super) skills: Vec<RequiredSkill>,
     #[serde(default)]
-    pub(super) transport: Vec<Binding>,
+    pub(super) transport: Vec<CheckedBinding>,
     #[serde(default)]
     pub(super) extensions: Vec<String>,
     #[serde(rename = "description")]
@@ -132,17 +132,17 @@ pub(super) struct Preconditions {
 
 /// A skill that the card must name.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Skill {
+pub(super) struct RequiredSkill {
     pub(super) id: String,
 }
 
-/// One thing to do and what must come of it.
+/// One step of a test: an action and its expected result.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "StepText")]
 pub(super) struct Step {
     pub(super) id: String,
     pub(super) action: Action,
-    /// Ours: what must come of it for the test to say anything. If it does not, it is skipped.
+    /// Ours: a condition on the result. If it is not fulfilled, the test is skipped.
     pub(super) require: Option<Expect>,
     pub(super) expect: Option<Expect>,
     pub(super) expect_error: Option<ExpectError>,
@@ -153,21 +153,21 @@ pub(super) struct Step {
     pub(super) delay: Duration,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone)]
 pub(super) enum Action {
     /// Calls an operation over the binding under test.
     Call {
         operation: Called,
         params: Map<String, Value>,
-        /// Ours: service parameters that differ from the usual ones. An empty one is not sent.
+        /// Ours: service parameters that replace the usual ones. An empty one is not sent.
         headers: BTreeMap<String, String>,
     },
-    /// Sends an HTTP request as it stands.
+    /// Sends an HTTP request unchanged.
     Raw(Raw),
-    /// Looks at what earlier steps saw.
+    /// Checks the responses of earlier steps.
     Claim(Claim),
-    /// Asks a client to read an answer, which says nothing about a server.
+    /// Tests how a client reads a response, which does not apply to a server.
     Client,
 }
 
@@ -200,12 +200,12 @@ pub(super) enum Method {
     Delete,
 }
 
-/// An assertion whose names are not filled in yet.
+/// An assertion whose variables are not replaced yet.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "Value")]
 pub(super) struct Pattern(pub(super) Value);
 
-/// What an answer must be like.
+/// The expected response.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub(super) struct Expect {
@@ -213,11 +213,11 @@ pub(super) struct Expect {
     /// Ours: the headers of the response, by their names in lower case.
     pub(super) headers: Option<Pattern>,
     pub(super) body: Option<Pattern>,
-    /// An error of any kind that is like this.
+    /// An error of any kind that fulfils this.
     pub(super) error: Option<Pattern>,
 }
 
-/// Which error must come.
+/// The expected error.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "ErrorText")]
 pub(super) struct ExpectError {
@@ -229,7 +229,7 @@ pub(super) struct ExpectError {
     pub(super) data: Option<Pattern>,
 }
 
-/// What a stream must be like.
+/// The expected stream.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectStream {
@@ -241,7 +241,7 @@ pub(super) struct ExpectStream {
     pub(super) events: Vec<EventClaim>,
     pub(super) final_event: Option<Pattern>,
     pub(super) each_event: Option<Pattern>,
-    /// Ours: hang up after so many events instead of waiting for the end.
+    /// Ours: close the stream after this many events instead of waiting for its end.
     pub(super) stop_after: Option<usize>,
 }
 
@@ -252,16 +252,16 @@ pub(super) enum Ordering {
     MonotonicState,
 }
 
-/// What one event must be like.
+/// The expected event.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub(super) struct EventClaim {
-    /// Where it is; anywhere if there is none.
+    /// Its position; any position if there is none.
     pub(super) index: Option<usize>,
     pub(super) pattern: Pattern,
 }
 
-/// What must hold of something that an earlier step saw.
+/// An assertion about the response of an earlier step.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Claim {
@@ -278,7 +278,7 @@ pub(super) struct Claim {
     pub(super) none: Option<Collection>,
 }
 
-/// The elements at a path, and what they must be like.
+/// The elements at a path, and the assertion for them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Collection {
@@ -287,19 +287,19 @@ pub(super) struct Collection {
     pub(super) matches: Pattern,
 }
 
-/// A step that is repeated until its answer is as wanted.
+/// The repetition of a step until its response fulfils a condition.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "RepeatText")]
 pub(super) struct Repeat {
-    pub(super) until: Until,
+    pub(super) until: RepeatUntil,
     pub(super) attempts: u32,
     delay: Duration,
     backoff: Backoff,
 }
 
-/// A condition on an answer.
+/// A condition on a response.
 #[derive(Debug, Clone)]
-pub(super) struct Until {
+pub(super) struct RepeatUntil {
     path: Path,
     values: Vec<String>,
     negated: bool,
@@ -315,15 +315,15 @@ enum Backoff {
     Exponential,
 }
 
-/// No wait within a suite is longer, whatever it says.
+/// The longest delay of a step or between attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// No stream is listened to for longer.
+/// The longest timeout of a stream.
 const LONGEST_STREAM: Duration = Duration::from_secs(600);
-/// No step is tried more often.
+/// The most attempts at a step.
 const MOST_ATTEMPTS: u32 = 100;
 
 impl ExpectStream {
-    /// For how long the stream may go on, if not as long as usual.
+    /// The timeout of the stream, if it is not the usual one.
     pub(super) fn timeout(&self) -> Option<Duration> {
         self.timeout_ms.map(|timeout| Duration::from_millis(timeout).min(LONGEST_STREAM))
     }
@@ -341,10 +341,11 @@ impl Repeat {
     }
 }
 
-impl Until {
+impl RepeatUntil {
     fn parse(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("{text:?} is none of: path == value, path != value, path in [value, value]");
+        let wrong = || {
+            format!("{text:?} is not `path == value`, `path != value` or `path in [value, value]`")
+        };
         let (path, operator, rest) = [" == ", " != ", " in "]
             .iter()
             .find_map(|operator| {
@@ -362,7 +363,7 @@ impl Until {
         Ok(Self { path: Path::parse(path.trim())?, values, negated: operator == " != " })
     }
 
-    /// Whether an answer is as wanted.
+    /// Whether a response fulfils the condition.
     pub(super) fn holds(&self, answer: &Value) -> bool {
         let found = self.path.first(answer).is_some_and(|value| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -386,7 +387,7 @@ impl Level {
     }
 }
 
-impl Binding {
+impl CheckedBinding {
     /// Every binding that is checked.
     pub const ALL: [Self; 3] = [Self::JsonRpc, Self::Rest, Self::Grpc];
 
@@ -401,7 +402,7 @@ impl Binding {
 }
 
 impl Test {
-    /// Whether it only looks at the public card, which is the same for every binding.
+    /// Whether it checks the public card only, which is the same for every binding.
     pub(super) fn is_about_the_card(&self) -> bool {
         self.steps.iter().all(|step| match &step.action {
             Action::Call { operation, .. } => *operation == Called::Card,
@@ -413,10 +414,7 @@ impl Test {
 
     /// The requirements it checks.
     pub(super) fn requirements(&self) -> Vec<String> {
-        match self.requirements.is_empty() {
-            true => vec![self.id.clone()],
-            false => self.requirements.clone(),
-        }
+        if self.requirements.is_empty() { vec![self.id.clone()] } else { self.requirements.clone() }
     }
 }
 
@@ -511,7 +509,7 @@ impl Called {
             "delete_push_config" | "delete_push_notification_config" => {
                 Operation::DeleteTaskPushNotificationConfig
             }
-            _ => return Err(format!("there is no operation {name:?}")),
+            _ => return Err(format!("unknown operation {name:?}")),
         }))
     }
 }
@@ -541,13 +539,13 @@ impl TryFrom<Map<String, Value>> for Expect {
             expect.status = None;
             expect.error.get_or_insert_with(any);
         }
-        // Nothing said about an error is still an error.
+        // An empty `error` means an error of any kind.
         let said = |error: &Pattern| error.0.as_object().is_none_or(|map| !map.is_empty());
         expect.error = expect.error.map(|error| if said(&error) { error } else { any() });
         if !map.is_empty() {
             if expect.body.is_some() {
                 let names: Vec<_> = map.keys().map(String::as_str).collect();
-                return Err(format!("{} must stand below body", names.join(", ")));
+                return Err(format!("{} must be below body", names.join(", ")));
             }
             expect.body = Some(Pattern::try_from(Value::Object(map))?);
         }
@@ -560,16 +558,16 @@ impl TryFrom<Map<String, Value>> for Expect {
 #[serde(deny_unknown_fields)]
 struct ErrorText {
     #[serde(alias = "code")]
-    error_type: Option<Names>,
+    error_type: Option<OneOrMany>,
     message: Option<Pattern>,
     details: Option<Pattern>,
     data: Option<Pattern>,
 }
 
-/// One name, or several of which one must be right.
+/// One name, or several alternatives.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Names {
+enum OneOrMany {
     One(String),
     Several { one_of: Vec<String> },
 }
@@ -580,8 +578,8 @@ impl TryFrom<ErrorText> for ExpectError {
     fn try_from(text: ErrorText) -> Result<Self, String> {
         let names = match text.error_type {
             None => Vec::new(),
-            Some(Names::One(name)) => vec![name],
-            Some(Names::Several { one_of }) => one_of,
+            Some(OneOrMany::One(name)) => vec![name],
+            Some(OneOrMany::Several { one_of }) => one_of,
         };
         let names = names.iter().map(|name| ErrorName::from_name(name));
         let ErrorText { message, details, data, .. } = text;
@@ -624,7 +622,7 @@ impl TryFrom<RepeatText> for Repeat {
 
     fn try_from(text: RepeatText) -> Result<Self, String> {
         Ok(Self {
-            until: Until::parse(&text.until)?,
+            until: RepeatUntil::parse(&text.until)?,
             attempts: text.max_attempts.unwrap_or(10).clamp(1, MOST_ATTEMPTS),
             delay: Duration::from_millis(text.delay_ms.unwrap_or(1000)),
             backoff: text.backoff,

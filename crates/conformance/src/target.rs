@@ -1,6 +1,6 @@
-//! The server under test: its card, and the interfaces that the card declares.
+//! Server under test: its card, and the interfaces that the card declares.
 //!
-//! The card is read as loosely as can be, because its faults are for the checks to find.
+//! The card is read leniently, because the checks report its faults.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -13,28 +13,28 @@ use reqwest::Url;
 use serde_json::Value;
 
 use super::{
-    Trouble,
-    suite::Binding,
-    wire::{Body, Patience, Sent, Wire},
+    CheckError,
+    raw_http::{RawBody, RawHttp, RawRequest, ReadLimit},
+    suite::CheckedBinding,
 };
 
-/// Where a card is, since 0.3 and before.
+/// The well-known paths of a card: that of 0.3 and later, and the one before it.
 pub const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
-/// A server and what it says about itself.
+/// A server and its card.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
-    /// What the well-known paths are below.
+pub(super) struct ServerUnderTest {
+    /// The URL that the well-known paths are relative to.
     pub(super) base: Url,
     pub(super) card_url: Url,
     pub(super) card: Value,
     pub(super) interfaces: Vec<Interface>,
 }
 
-/// One declared way to call it.
+/// One declared interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Interface {
-    pub(super) binding: Binding,
+    pub(super) binding: CheckedBinding,
     pub(super) version: Version,
     pub(super) url: Url,
     pub(super) tenant: Option<String>,
@@ -42,24 +42,24 @@ pub(super) struct Interface {
     pub(super) extensions: String,
 }
 
-impl Target {
-    /// Fetches the card, from the first of these places that has one.
-    pub(super) async fn find(wire: &Wire, places: &[Url]) -> Result<Self, Trouble> {
+impl ServerUnderTest {
+    /// Fetches the card from the first of these URLs that has one.
+    pub(super) async fn find(http: &RawHttp, places: &[Url]) -> Result<Self, CheckError> {
         let (mut missing, mut wrong) = (Vec::new(), None);
         for card_url in places {
-            let received = wire.exchange(get(card_url), Patience::default()).await;
-            let received = received
-                .map_err(|why| Trouble::Unreachable(format!("{}: {why}", host_of(card_url))))?;
+            let received = http.exchange(get(card_url), ReadLimit::default()).await;
+            let received =
+                received.map_err(|error| CheckError::Unreachable(host_of(card_url), error))?;
             if received.status != 200 {
                 missing.push(format!("{card_url} answers with {}", received.status));
                 continue;
             }
             let card = match received.body {
-                Body::Whole(bytes) => serde_json::from_slice::<Value>(&bytes).ok(),
-                Body::Pieces { .. } => None,
+                RawBody::Whole(bytes) => serde_json::from_slice::<Value>(&bytes).ok(),
+                RawBody::Pieces { .. } => None,
             };
             let Some(card) = card.filter(Value::is_object) else {
-                wrong.get_or_insert_with(|| format!("{card_url} is no JSON object"));
+                wrong.get_or_insert_with(|| format!("{card_url} is not a JSON object"));
                 continue;
             };
             return Ok(Self {
@@ -70,8 +70,8 @@ impl Target {
             });
         }
         Err(match wrong {
-            Some(wrong) => Trouble::InvalidCard(wrong),
-            None => Trouble::NoCard(missing.join("; ")),
+            Some(wrong) => CheckError::InvalidCard(wrong),
+            None => CheckError::NoCard(missing.join("; ")),
         })
     }
 
@@ -80,12 +80,12 @@ impl Target {
         self.interfaces.iter().filter(move |interface| interface.version == version)
     }
 
-    /// What the card says about a capability; `false` if nothing.
+    /// The value of a capability on the card; `false` if it is absent.
     pub(super) fn capability(&self, name: &str) -> Value {
         let older = match name {
             "extendedAgentCard" => self.card.get("supportsAuthenticatedExtendedCard"),
-            // Suites ask for it by this name; cards say it by naming what they accept. One way in
-            // that needs nothing is no need for anything.
+            // Suites name it so; cards list the accepted schemes. If one of the alternatives needs no
+            // scheme, the server needs no credentials.
             "authentication" => {
                 let lists = [self.card.get("securityRequirements"), self.card.get("security")];
                 let ways = lists.into_iter().flatten().filter_map(Value::as_array).flatten();
@@ -128,19 +128,19 @@ impl fmt::Display for Interface {
     }
 }
 
-/// Whom a URL is about.
+/// The host and the port of a URL.
 fn host_of(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}{port}", url.host_str().unwrap_or_default())
 }
 
 /// A request for a public document.
-pub(super) fn get(url: &Url) -> Sent {
+pub(super) fn get(url: &Url) -> RawRequest {
     let headers = BTreeMap::from([("accept".to_owned(), "application/json".to_owned())]);
-    Sent { method: Method::GET, url: url.clone(), headers, body: Vec::new(), http2: false }
+    RawRequest { method: Method::GET, url: url.clone(), headers, body: Vec::new(), http2: false }
 }
 
-/// What the well-known paths of a server are below.
+/// The URL that the well-known paths of a server are relative to.
 fn base_of(card_url: &Url) -> Url {
     let known = WELL_KNOWN.iter().find_map(|path| card_url.path().strip_suffix(path));
     let mut base = card_url.clone();
@@ -148,7 +148,7 @@ fn base_of(card_url: &Url) -> Url {
     base
 }
 
-/// What a card of either generation, or of both at once, declares; the first of each kind.
+/// The interfaces of a card of 1.0, of 0.3, or of both; the first for each binding and version.
 fn interfaces(card: &Value, card_url: &Url) -> Vec<Interface> {
     let mut found: Vec<Interface> = Vec::new();
     let mut add = |one: &Value, binding: &str, version: &str| {
@@ -161,7 +161,7 @@ fn interfaces(card: &Value, card_url: &Url) -> Vec<Interface> {
         }
     };
     for one in card.get("supportedInterfaces").and_then(Value::as_array).into_iter().flatten() {
-        // A card that does not say it is at fault, and of 1.0 by its shape.
+        // A card without the version is invalid; its shape is that of 1.0.
         let version = one.get("protocolVersion").and_then(Value::as_str).unwrap_or("1.0");
         add(one, one.get("protocolBinding").and_then(Value::as_str).unwrap_or_default(), version);
     }
@@ -186,16 +186,18 @@ fn interface(
     card_url: &Url,
 ) -> Option<Interface> {
     let binding = match binding.to_ascii_uppercase().as_str() {
-        "JSONRPC" => Binding::JsonRpc,
-        "HTTP+JSON" => Binding::Rest,
-        "GRPC" => Binding::Grpc,
+        "JSONRPC" => CheckedBinding::JsonRpc,
+        "HTTP+JSON" => CheckedBinding::Rest,
+        "GRPC" => CheckedBinding::Grpc,
         _ => return None,
     };
     let version: Version = version.parse().ok()?;
     let text = one.get("url")?.as_str()?;
-    // gRPC may be given as host:port, which a parser takes for a scheme.
+    // A gRPC address may be host:port, in which a URL parser sees a scheme.
     let url = match (binding, text.contains("://")) {
-        (Binding::Grpc, false) => Url::parse(&format!("{}://{text}", card_url.scheme())).ok()?,
+        (CheckedBinding::Grpc, false) => {
+            Url::parse(&format!("{}://{text}", card_url.scheme())).ok()?
+        }
         _ => card_url.join(text).ok()?,
     };
     let tenant = one.get("tenant").and_then(Value::as_str).filter(|tenant| !tenant.is_empty());
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_of_both_generations_declare_interfaces() {
+    fn cards_of_1_0_and_of_0_3_declare_interfaces() {
         let new = json!({"supportedInterfaces": [
             {"url": "http://host:1/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
             {"url": "host:2", "protocolBinding": "GRPC", "protocolVersion": "1.0"},

@@ -1,5 +1,4 @@
-//! The TCK of the A2A project, where somebody has it: it is run as it stands, and what it reports is
-//! shown like what our own checks find.
+//! Runner of the A2A project's TCK, from a checkout: its results become those of our own report.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,36 +15,36 @@ use serde::Deserialize;
 use tokio::process::Command;
 
 use super::{
-    Options, Trouble,
-    report::{Failure, Row, Verdict},
-    suite::{Binding, Level},
-    target::{Target, WELL_KNOWN},
+    CheckError, CheckOptions,
+    report::{TestFailure, TestResult, TestVerdict},
+    suite::{CheckedBinding, Level},
+    target::{ServerUnderTest, WELL_KNOWN},
 };
 
-/// Where it writes what it found, below its own directory.
+/// The TCK's report, relative to its directory.
 const REPORT: &str = "reports/compatibility.json";
-/// More than any such report holds.
+/// The most bytes of a report.
 const LARGEST: u64 = 64 << 20;
 
-/// What it reports.
+/// The TCK's report.
 #[derive(Deserialize)]
-struct Report {
+struct TckReport {
     per_requirement: BTreeMap<String, Requirement>,
 }
 
 #[derive(Deserialize)]
 struct Requirement {
-    level: TheirLevel,
-    status: Status,
+    level: TckLevel,
+    status: TckStatus,
     /// By transport, the result of the last test there.
-    transports: BTreeMap<Transport, Status>,
+    transports: BTreeMap<TckTransport, TckStatus>,
     errors: Vec<String>,
     test_ids: Vec<String>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum TheirLevel {
+enum TckLevel {
     Must,
     Should,
     May,
@@ -53,7 +52,7 @@ enum TheirLevel {
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum Status {
+enum TckStatus {
     Pass,
     Fail,
     Skipped,
@@ -63,52 +62,52 @@ enum Status {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Transport {
+enum TckTransport {
     AgentCard,
     Jsonrpc,
     HttpJson,
     Grpc,
 }
 
-/// Runs the TCK of `directory` against the server. What it prints on its way goes to standard error.
+/// Runs the TCK of `directory` against the server. Its output goes to standard error.
 pub(super) async fn run(
     directory: &Path,
-    target: &Target,
-    options: &Options,
-) -> Result<Vec<Row>, Trouble> {
-    // Programs are looked for from their own directory, so that it has to be named from the root.
+    target: &ServerUnderTest,
+    options: &CheckOptions,
+) -> Result<Vec<TestResult>, CheckError> {
+    // The working directory of the process changes, so its path must be absolute.
     let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let report = directory.join(REPORT);
     match fs::remove_file(&report) {
         Err(fault) if fault.kind() != ErrorKind::NotFound => {
-            return Err(Trouble::Usage(format!("cannot replace {}: {fault}", report.display())));
+            return Err(CheckError::Usage(format!("cannot replace {}: {fault}", report.display())));
         }
         Ok(()) | Err(_) => {}
     }
     let mut command = command(directory, base(target)?, options)?;
     let started = Instant::now();
     let ended = command.status().await.map_err(|fault| {
-        Trouble::Usage(format!("Python, which the TCK needs, cannot be run: {fault}"))
+        CheckError::Usage(format!("the TCK needs Python, which cannot be run: {fault}"))
     })?;
     let found = read(&report).map_err(|why| {
         let shown = directory.display();
-        Trouble::Usage(format!("the TCK in {shown} ended ({ended}) without a report: {why}"))
+        CheckError::Usage(format!("the TCK in {shown} ended ({ended}) without a report: {why}"))
     })?;
     let mut rows = rows(found, started.elapsed(), options);
-    // It fails tests that it reports under no requirement.
-    let failed = rows.iter().any(|row| matches!(row.verdict, Verdict::Fail(_)));
+    // The TCK can fail because of a test that belongs to no requirement.
+    let failed = rows.iter().any(|row| matches!(row.verdict, TestVerdict::Fail(_)));
     if !ended.success() && !failed {
-        let said = format!("it ended with {ended} and reports no failure; see its own output");
-        rows.push(row("TCK", Level::Must, None, Verdict::Error(said), "the run as a whole"));
+        let said = format!("the TCK ended with {ended} and reports no failure; see its output");
+        rows.push(row("TCK", Level::Must, None, TestVerdict::Error(said), "the run as a whole"));
     }
     Ok(rows)
 }
 
-fn command(directory: &Path, base: &Url, options: &Options) -> Result<Command, Trouble> {
+fn command(directory: &Path, base: &Url, options: &CheckOptions) -> Result<Command, CheckError> {
     if !directory.join("run_tck.py").is_file() {
         let shown = directory.display();
-        return Err(Trouble::Usage(format!(
-            "{shown} has no run_tck.py; it should be a checkout of github.com/a2aproject/a2a-tck"
+        return Err(CheckError::Usage(format!(
+            "{shown} has no run_tck.py; give a checkout of github.com/a2aproject/a2a-tck"
         )));
     }
     let own = directory.join(".venv/bin/python");
@@ -118,15 +117,15 @@ fn command(directory: &Path, base: &Url, options: &Options) -> Result<Command, T
         command.arg("--level=must");
     }
     if !options.bindings.is_empty() {
-        let name = |binding: &Binding| match binding {
-            Binding::JsonRpc => "jsonrpc",
-            Binding::Rest => "http_json",
-            Binding::Grpc => "grpc",
+        let name = |binding: &CheckedBinding| match binding {
+            CheckedBinding::JsonRpc => "jsonrpc",
+            CheckedBinding::Rest => "http_json",
+            CheckedBinding::Grpc => "grpc",
         };
         let names: Vec<_> = options.bindings.iter().map(name).collect();
         command.arg(format!("--transport={}", names.join(",")));
     }
-    // It has no use for our credentials.
+    // The TCK does not use credentials, so it does not get ours.
     for name in &options.secret_variables {
         command.env_remove(name);
     }
@@ -134,18 +133,19 @@ fn command(directory: &Path, base: &Url, options: &Options) -> Result<Command, T
     Ok(command)
 }
 
-/// What the TCK calls the server: it looks for the card below that by itself.
-fn base(target: &Target) -> Result<&Url, Trouble> {
-    match target.card_url.path().ends_with(WELL_KNOWN[0]) {
-        true => Ok(&target.base),
-        false => Err(Trouble::Usage(format!(
+/// The server's URL for the TCK, which appends the card's path itself.
+fn base(target: &ServerUnderTest) -> Result<&Url, CheckError> {
+    if target.card_url.path().ends_with(WELL_KNOWN[0]) {
+        Ok(&target.base)
+    } else {
+        Err(CheckError::Usage(format!(
             "the TCK looks for the card at {} only, and it is at {}",
             WELL_KNOWN[0], target.card_url
-        ))),
+        )))
     }
 }
 
-fn read(path: &Path) -> Result<Report, String> {
+fn read(path: &Path) -> Result<TckReport, String> {
     let file = File::open(path).map_err(|fault| format!("{}: {fault}", path.display()))?;
     let mut bytes = Vec::new();
     file.take(LARGEST).read_to_end(&mut bytes).map_err(|fault| fault.to_string())?;
@@ -153,7 +153,7 @@ fn read(path: &Path) -> Result<Report, String> {
 }
 
 /// A row for each requirement and transport that was asked for.
-fn rows(report: Report, took: Duration, options: &Options) -> Vec<Row> {
+fn rows(report: TckReport, took: Duration, options: &CheckOptions) -> Vec<TestResult> {
     let mut rows = Vec::new();
     for (id, found) in report.per_requirement {
         let level = found.level.ours();
@@ -168,8 +168,8 @@ fn rows(report: Report, took: Duration, options: &Options) -> Vec<Row> {
         };
         let all = options.bindings.is_empty();
         if found.transports.is_empty() && all {
-            let why = "it only stands in its list".to_owned();
-            rows.push(row(&id, level, None, Verdict::Skip(why), &name));
+            let why = "the TCK has no test for it".to_owned();
+            rows.push(row(&id, level, None, TestVerdict::Skip(why), &name));
         }
         for (transport, status) in &found.transports {
             let binding = transport.binding();
@@ -178,15 +178,21 @@ fn rows(report: Report, took: Duration, options: &Options) -> Vec<Row> {
             }
         }
     }
-    // It measures the whole run and not its tests.
+    // The time of single tests is unknown, so the first row gets that of the whole run.
     if let Some(first) = rows.first_mut() {
         first.took = took;
     }
     rows
 }
 
-fn row(id: &str, level: Level, binding: Option<Binding>, verdict: Verdict, name: &str) -> Row {
-    Row {
+fn row(
+    id: &str,
+    level: Level,
+    binding: Option<CheckedBinding>,
+    verdict: TestVerdict,
+    name: &str,
+) -> TestResult {
+    TestResult {
         suite: "tck".to_owned(),
         suite_name: "TCK of the A2A project".to_owned(),
         test: id.to_owned(),
@@ -201,23 +207,25 @@ fn row(id: &str, level: Level, binding: Option<Binding>, verdict: Verdict, name:
 }
 
 impl Requirement {
-    /// Only the last of several tests over a transport is in the report. A requirement that failed
-    /// and does not say where has failed wherever it was tested.
-    fn verdict(&self, last: Status) -> Verdict {
-        let nowhere = self.transports.values().all(|status| *status != Status::Fail);
+    /// The report has only the last of several tests over a transport. A requirement that failed
+    /// without a failed transport counts as failed over all of them.
+    fn verdict(&self, last: TckStatus) -> TestVerdict {
+        let nowhere = self.transports.values().all(|status| *status != TckStatus::Fail);
         match last {
-            Status::Skipped | Status::NotTested => Verdict::Skip("the TCK skips it".to_owned()),
-            Status::Pass if self.status != Status::Fail || !nowhere => Verdict::Pass,
-            Status::Pass | Status::Fail => {
+            TckStatus::Skipped | TckStatus::NotTested => {
+                TestVerdict::Skip("skipped by the TCK".to_owned())
+            }
+            TckStatus::Pass if self.status != TckStatus::Fail || !nowhere => TestVerdict::Pass,
+            TckStatus::Pass | TckStatus::Fail => {
                 let said: BTreeSet<_> = self.errors.iter().map(String::as_str).collect();
                 let said = said.into_iter().collect::<Vec<_>>().join("; ");
-                Verdict::Fail(Failure::plain("", super::assertion::short(&said)))
+                TestVerdict::Fail(TestFailure::plain("", super::assertion::short(&said)))
             }
         }
     }
 }
 
-impl TheirLevel {
+impl TckLevel {
     const fn ours(self) -> Level {
         match self {
             Self::Must => Level::Must,
@@ -227,13 +235,13 @@ impl TheirLevel {
     }
 }
 
-impl Transport {
-    const fn binding(self) -> Option<Binding> {
+impl TckTransport {
+    const fn binding(self) -> Option<CheckedBinding> {
         match self {
             Self::AgentCard => None,
-            Self::Jsonrpc => Some(Binding::JsonRpc),
-            Self::HttpJson => Some(Binding::Rest),
-            Self::Grpc => Some(Binding::Grpc),
+            Self::Jsonrpc => Some(CheckedBinding::JsonRpc),
+            Self::HttpJson => Some(CheckedBinding::Rest),
+            Self::Grpc => Some(CheckedBinding::Grpc),
         }
     }
 }

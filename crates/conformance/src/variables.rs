@@ -1,30 +1,30 @@
-//! Values with names: `{{taskId}}` in a suite's texts.
+//! Variables of suites: `{{taskId}}` and its value.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 use uuid::Uuid;
 
-/// Only these are handed from the environment to a suite, so that no suite can send a secret of this
-/// machine to the server it tests.
+/// Prefixes of the environment variables that a suite may read, so that no suite can send a secret of this
+/// machine to the server under test.
 const ENVIRONMENT: [&str; 2] = ["A2A_", "ACTS_"];
 
-/// How often a variable may lead to another one.
+/// How deep variables may refer to others.
 const DEPTH: usize = 8;
-/// How much one value may come to, in bytes: every name counts as one and as what it stands for.
+/// The most bytes of one expanded value. Every variable counts one byte and the bytes of its value.
 const LARGEST: usize = 4 << 20;
 
-/// All names that a test can use.
+/// All variables of a test.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Variables {
-    /// What earlier steps took from answers, as `step.name`.
+    /// Captures of earlier steps, as `step.name`.
     captured: HashMap<String, Value>,
-    /// What the caller set, and what the document sets.
+    /// Values of the command line and of the suite file.
     texts: BTreeMap<String, String>,
 }
 
 impl Variables {
-    /// The names of a document. What the caller sets wins.
+    /// The variables of a suite file. Those of the command line override them.
     pub(super) fn new(
         document: &BTreeMap<String, String>,
         given: &BTreeMap<String, String>,
@@ -39,12 +39,12 @@ impl Variables {
         Self { captured: HashMap::new(), texts }
     }
 
-    /// Remembers a value of a step.
+    /// Stores a captured value of a step.
     pub(super) fn capture(&mut self, step: &str, name: &str, value: Value) {
         self.captured.insert(format!("{step}.{name}"), value);
     }
 
-    /// A value with every name in it replaced.
+    /// A value with every variable in it replaced.
     pub(super) fn fill(&self, value: &Value) -> Result<Value, String> {
         self.fill_within(value, &mut { LARGEST })
     }
@@ -62,15 +62,15 @@ impl Variables {
         filled.collect::<Result<_, String>>().map(Value::Object)
     }
 
-    /// A text with every name in it replaced.
+    /// A text with every variable in it replaced.
     pub(super) fn text(&self, text: &str) -> Result<String, String> {
         Ok(plain(&self.fill_text(text, DEPTH, &mut { LARGEST })?))
     }
 
-    /// A text that is one name becomes its value, of whatever type; within a text it becomes text.
+    /// Expands a text. A text that is a single variable becomes its value, of any type.
     fn fill_text(&self, text: &str, depth: usize, room: &mut usize) -> Result<Value, String> {
         if depth == 0 {
-            return Err("the variables lead around in a circle".to_owned());
+            return Err("the variables refer to each other in a cycle".to_owned());
         }
         let mut filled = String::new();
         let mut rest = text;
@@ -80,9 +80,7 @@ impl Variables {
                 .ok_or_else(|| format!("{text:?} does not close its {{{{"))?;
             let value = self.find(name.trim(), depth, room)?;
             *room = room.checked_sub(1 + plain(&value).len()).ok_or_else(|| {
-                format!(
-                    "the variables come to more than {LARGEST} bytes, so {name:?} is not filled in"
-                )
+                format!("the expanded variables are larger than {LARGEST} bytes, at {name:?}")
             })?;
             if before.is_empty() && after.is_empty() && filled.is_empty() {
                 return Ok(value);
@@ -107,13 +105,13 @@ impl Variables {
         let allowed = |name: &str| ENVIRONMENT.iter().any(|start| name.starts_with(start));
         match name.strip_prefix("env.") {
             Some(name) if !allowed(name) => Err(format!(
-                "{{{{env.{name}}}}} is not handed to a suite; only variables that begin with A2A_ \
-                 or ACTS_ are"
+                "a suite may not read {{{{env.{name}}}}}; only variables that begin with A2A_ or \
+                 ACTS_ are allowed"
             )),
             Some(name) => std::env::var(name)
                 .map(Value::String)
                 .map_err(|_| format!("the environment has no variable {name}")),
-            None => Err(format!("nothing has set {{{{{name}}}}}; give it with --set {name}=VALUE")),
+            None => Err(format!("{{{{{name}}}}} has no value; give it with --set {name}=VALUE")),
         }
     }
 }
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mention_of_a_new_id_is_another_one() {
+    fn every_use_of_uuid_is_a_new_id() {
         let text = variables().text("{{$uuid}} {{$uuid}}").unwrap();
         let (left, right) = text.split_once(' ').unwrap();
         assert_ne!(left, right);
@@ -169,8 +167,8 @@ mod tests {
     #[test]
     fn a_name_without_a_value_is_an_error_that_says_what_to_do() {
         let fault = variables().text("{{webhookUrl}}").unwrap_err();
-        assert_eq!(fault, "nothing has set {{webhookUrl}}; give it with --set webhookUrl=VALUE");
-        assert!(variables().text("{{a}}").unwrap_err().contains("circle"));
+        assert_eq!(fault, "{{webhookUrl}} has no value; give it with --set webhookUrl=VALUE");
+        assert!(variables().text("{{a}}").unwrap_err().contains("cycle"));
         assert!(variables().text("{{name").is_err());
     }
 
@@ -183,12 +181,12 @@ mod tests {
                 document.insert(format!("v{level}"), text);
             }
             let variables = Variables::new(&document, &BTreeMap::new(), "http://x");
-            assert!(variables.text("{{v1}}").unwrap_err().contains("more than"), "{leaf:?}");
+            assert!(variables.text("{{v1}}").unwrap_err().contains("larger than"), "{leaf:?}");
         }
     }
 
     #[test]
     fn no_suite_can_read_the_secrets_of_this_machine() {
-        assert!(variables().text("{{env.HOME}}").unwrap_err().contains("not handed"));
+        assert!(variables().text("{{env.HOME}}").unwrap_err().contains("may not read"));
     }
 }

@@ -1,4 +1,4 @@
-//! The command line, as clap reads it: one file per family of verbs.
+//! Arguments of the command line, one file per family of verbs.
 
 mod agent;
 mod auth;
@@ -18,31 +18,33 @@ use clap::{
 
 use crate::{
     client::{
-        fault::Fault,
+        error::CliError,
         layers::{self, Layers, Origin},
     },
     spelling::near,
 };
 
-pub(crate) use agent::{AgentArgs, Binding, Format, Hidden, OutputArgs, TrustArgs, VERSIONS};
+pub(crate) use agent::{
+    AgentArgs, Format, OutputArgs, SecretArg, TransportArg, TrustArgs, VERSIONS,
+};
 pub(crate) use auth::{AuthCommand, AuthLogin, AuthLogout, AuthStatus, LoginArgs};
-pub(crate) use conformance::Conformance;
+pub(crate) use conformance::ConformanceArgs;
 pub(crate) use doctor::Doctor;
-pub(crate) use message::{Content, MessageArgs, Send, Source, Waiting};
-pub(crate) use serve::{A2aServer, Basics, ListFormat, LogFormat, LogLevel, Serve};
+pub(crate) use message::{MessageArgs, PartArgs, PartSource, Send, WaitArgs};
+pub(crate) use serve::{A2aServer, CommonServeArgs, ListFormat, LogFormat, LogLevel, Serve};
 pub(crate) use task::{
     PushCommand, PushCreate, PushList, PushNamed, TaskCancel, TaskCommand, TaskDownload, TaskGet,
     TaskList, TaskSubscribe,
 };
 
-/// Makes anything that can work on a task into an A2A agent, keeps every task it accepts, and calls
+/// Makes anything that can work on a task into an A2A agent, stores every task durably, and calls
 /// any A2A agent.
 #[derive(Debug, Parser)]
 #[command(name = "herald", version, propagate_version = true, arg_required_else_help = true)]
 #[command(disable_version_flag = true, color = ColorChoice::Never, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 
     /// Print the version
     #[arg(short = 'v', short_alias = 'V', long, global = true, action = ArgAction::Version)]
@@ -52,20 +54,20 @@ pub(crate) struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   herald serve                                      serve an echo agent
-  herald card get localhost:8000                    what does that agent do?
+  herald card get localhost:8000                    show that agent's card
   herald send localhost:8000 \"Hello\"                send it a message and wait
-  herald help send                                  everything about one command";
+  herald help send                                  show the help of one command";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Serve agents over A2A 1.0, 0.3 and older, on one port.
     ///
-    /// With no configuration this serves an echo agent on 127.0.0.1:8000 and keeps its data in
-    /// ./herald-data. Flags win over environment variables, those over the configuration file.
+    /// Without a configuration this serves an echo agent on 127.0.0.1:8000 and stores its data in
+    /// ./herald-data. Flags override environment variables, which override the configuration file.
     #[command(after_long_help = serve::EXAMPLES)]
     Serve(Serve),
 
-    /// Look at an agent's card
+    /// Show an agent's card
     #[command(subcommand)]
     Card(CardCommand),
 
@@ -73,19 +75,19 @@ pub(crate) enum Command {
     #[command(after_help = message::EXAMPLES)]
     Send(Send),
 
-    /// Look at tasks, wait for them, end them, save what they produced
+    /// Show tasks, wait for them, cancel them, save their artifacts
     #[command(subcommand)]
     Task(TaskCommand),
 
-    /// Talk with an agent, turn by turn
+    /// Chat with an agent, turn by turn
     #[command(after_help = CHAT_HELP)]
     Chat(Chat),
 
-    /// Receive what agents post to webhooks, on this machine
+    /// Receive push notifications on this machine
     #[command(after_help = LISTEN_EXAMPLES)]
     Listen(Listen),
 
-    /// Serve two agents to try the other commands on; nothing is kept
+    /// Serve two test agents to try the other commands on; nothing is stored
     #[command(after_help = DEMO_EXAMPLES)]
     DemoServer(DemoServer),
 
@@ -93,14 +95,14 @@ pub(crate) enum Command {
     #[command(after_help = COMPLETION_EXAMPLES)]
     Completion(Completion),
 
-    /// Log in to agents that want it, and out again
+    /// Log in to agents and log out again
     #[command(subcommand)]
     Auth(AuthCommand),
-    /// Look at everything a server needs here, and say what is wrong and what to do about it
+    /// Check everything that a server needs, and print a remedy for each fault
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(Doctor),
 
-    /// Look at the settings of the commands that call agents, and at the schema of herald.toml
+    /// Show the settings of the commands that call agents, and the schema of herald.toml
     #[command(subcommand)]
     Config(ConfigCommand),
 
@@ -109,19 +111,19 @@ pub(crate) enum Command {
 
     /// Check a server against the A2A specification
     ///
-    /// Runs every check that applies to what the server's card declares, over each binding and
-    /// version, and prints a table by requirement. Exits with 0 if every MUST that could be checked
-    /// is met, 1 if one is not, 2 if there was nothing to check as asked, 3 if the server cannot be
-    /// reached, 4 if it asks for credentials and there are none, or does not accept the token.
+    /// Runs every applicable check over each binding and version that the server's card declares, and
+    /// prints a table by requirement. Exits with 0 if every MUST that could be checked is met, 1 if
+    /// one is not, 2 if the checks could not begin, 3 if the server cannot be reached, 4 if it
+    /// requires credentials and there are none, or refuses the token.
     #[command(after_help = conformance::EXAMPLES)]
-    Conformance(Conformance),
+    Conformance(ConformanceArgs),
 }
 
 const CHAT_HELP: &str = "\
-Every line is a message, and all of them are in one context; a task that waits for you gets your next
-line. /quit or the end of the input ends it, /help says so, and // sends a line that begins with /.
-Every answer is a result as `herald send` prints it, with -o json one line each; with --stream it is
-every event. Lines from a pipe are taken too:
+Every line is a message, all in one context; a task that waits for input gets the next line. /quit or
+the end of the input ends the chat, /help lists the commands, and // sends a line that begins with /.
+Every result is printed as by `herald send`, with -o json as one line; with --stream every event is
+printed. The lines can also come from a pipe:
   printf 'Hello\\nAnd again\\n' | herald chat localhost:8000";
 
 /// `herald chat`.
@@ -140,7 +142,7 @@ pub(crate) struct Chat {
 
 const LISTEN_EXAMPLES: &str = "\
 Examples:
-  herald listen --port 9100 --token SECRET          print what is posted there
+  herald listen --port 9100 --token SECRET          print notifications with this token
   herald listen --count 1 -o json                   one notification, then end
   herald task push-config create localhost:8000 ID --url http://127.0.0.1:9100/ --token SECRET";
 
@@ -155,11 +157,11 @@ pub(crate) struct Listen {
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(crate) port: u16,
 
-    /// Take only what comes with this token [default: take everything]
+    /// Accept only notifications with this token [default: accept all]
     #[arg(long, value_name = "SECRET")]
-    pub(crate) token: Option<Hidden>,
+    pub(crate) token: Option<SecretArg>,
 
-    /// End after so many notifications [default: go on until interrupted]
+    /// End after this many notifications [default: run until interrupted]
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 
@@ -169,14 +171,14 @@ pub(crate) struct Listen {
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
-  herald demo-server                                an echo at the root, on 127.0.0.1:8000
+  herald demo-server                                an echo agent on 127.0.0.1:8000
   herald send localhost:8000 \"Hello\"                in another terminal
   herald send localhost:8000/agents/demo \"tck-multi-turn\"";
 
 /// `herald demo-server`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoServer {
-    /// Port to listen on, on this machine alone; 0 picks a free one
+    /// Port to listen on, on loopback only; 0 picks a free one
     #[arg(long, value_name = "PORT", default_value_t = 8000)]
     pub(crate) port: u16,
 }
@@ -197,7 +199,7 @@ pub(crate) struct Completion {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print every setting, its value and where that comes from
+    /// Print every setting, its value and its source
     #[command(after_help = CONFIG_HELP, mut_arg("stream", |arg| arg.hide(true)))]
     Show(Box<ConfigShow>),
 
@@ -206,11 +208,11 @@ pub(crate) enum ConfigCommand {
 }
 
 const CONFIG_HELP: &str = "\
-A flag wins over a variable (--agent-card over A2ACLI_AGENT_CARD), a variable over a file, the file
-that --config names or the .env here or above over ~/.config/a2a-cli/.env, and that over the default.
-Files hold one A2ACLI_NAME=value per line; edit them with any editor.";
+In order of precedence: flag (--agent-card), variable (A2ACLI_AGENT_CARD), the file of --config or the
+.env in this directory or above, ~/.config/a2a-cli/.env, default. Files have one A2ACLI_NAME=value per
+line.";
 
-/// Every setting there is, so that each can be shown.
+/// All settings, so that each can be shown.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigShow {
     #[command(flatten)]
@@ -220,7 +222,7 @@ pub(crate) struct ConfigShow {
     message: MessageArgs,
 
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -235,8 +237,8 @@ Examples:
   herald card get localhost:8000                    at a host, under its well-known path
   herald card get https://example.com/agents/echo   at a URL, or under its well-known path
   herald card get ./card.json --validate            in a file, checked against A2A 1.0
-  herald card get catalog.json#reviewer             the entry of a catalog, a file or a URL
-  herald card get example.com --extended            the card for those who sign in";
+  herald card get catalog.json#reviewer             from the entry of a catalog, a file or a URL
+  herald card get example.com --extended            the card for authenticated callers";
 
 #[derive(Debug, Args)]
 pub(crate) struct CardGet {
@@ -244,11 +246,11 @@ pub(crate) struct CardGet {
     #[arg(value_name = "REF", conflicts_with = "agent_card")]
     pub(crate) reference: Option<String>,
 
-    /// Check the card against the schema of A2A 1.0, and name every fault
+    /// Check the card against the schema of A2A 1.0, and list all violations
     #[arg(long)]
     pub(crate) validate: bool,
 
-    /// Ask for the card for authenticated callers
+    /// Fetch the card for authenticated callers
     #[arg(long)]
     pub(crate) extended: bool,
 
@@ -256,7 +258,7 @@ pub(crate) struct CardGet {
     pub(crate) agent: AgentArgs,
 }
 
-/// What `a2a-server` takes beyond the flags of its namesake, and does not list.
+/// Flags of `a2a-server` that the original program does not have, so that they are not in its help.
 pub(crate) const MORE: [&str; 9] = [
     "data",
     "ephemeral",
@@ -269,7 +271,7 @@ pub(crate) const MORE: [&str; 9] = [
     "tls_key",
 ];
 
-/// Settings that must be given on the command line, or are no settings: what a verb acts on.
+/// Flags that cannot be settings, since they select the subject of one call.
 const EXPLICIT: [&str; 20] = [
     "all",
     "artifact",
@@ -293,14 +295,14 @@ const EXPLICIT: [&str; 20] = [
     "version",
 ];
 
-/// What was read, and where the settings of a client verb come from.
+/// The parsed command line, and the settings of a client verb with their sources.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ParsedArgs {
     pub(crate) cli: Cli,
     pub(crate) layers: Layers,
     pub(crate) settings: Vec<Setting>,
-    /// What is written like a setting and is none.
-    pub(crate) strangers: Vec<String>,
+    /// Warnings about names with the prefix of settings that are not settings.
+    pub(crate) unknown_settings: Vec<String>,
 }
 
 /// One setting of a client verb.
@@ -312,18 +314,18 @@ pub(crate) struct Setting {
     pub(crate) origin: Origin,
 }
 
-/// Why nothing was read.
+/// An error in the command line or the settings.
 #[derive(Debug)]
-pub(crate) enum Unread {
-    /// Help and version are here too.
+pub(crate) enum ArgsError {
+    /// Also the output of help and version.
     Clap(clap::Error),
-    Fault(Fault),
+    CliError(CliError),
 }
 
-/// Reads the command line of `herald`. A setting of a client verb that is not on it comes from the
-/// layers below, as if it were the flag's default.
-pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
-    let command = environment::settle(Cli::command(), arguments);
+/// Parses the command line of `herald`. Settings from variables and files become the defaults of their flags in a second
+/// parse, so that every value passes the same parser.
+pub(crate) fn read(arguments: &[OsString]) -> Result<ParsedArgs, ArgsError> {
+    let command = environment::without_inapplicable(Cli::command(), arguments);
     let found = command
         .clone()
         .try_get_matches_from(arguments)
@@ -332,10 +334,10 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
     if leaf.try_contains_id("output").is_err() {
         let cli = Cli::from_arg_matches(&found)?;
         let layers = Layers::default();
-        return Ok(Reading { cli, layers, settings: Vec::new(), strangers: Vec::new() });
+        return Ok(ParsedArgs { cli, layers, settings: Vec::new(), unknown_settings: Vec::new() });
     }
     let layers = Layers::read(leaf.get_one::<PathBuf>("config").map(PathBuf::as_path))?;
-    let strangers = strangers(&command, &layers);
+    let unknown_settings = unknown_settings(&command, &layers);
     let given = |id: &str| leaf.value_source(id) == Some(ValueSource::CommandLine);
     let own_credentials = subcommand(&command, &names).get_arguments().any(|arg| {
         let flag = arg.get_long().unwrap_or_default();
@@ -346,13 +348,13 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
     let mut settings = Vec::new();
     for arg in subcommand(&command, &names).get_arguments() {
         let Some(flag) = arg.get_long().filter(|flag| !EXPLICIT.contains(flag)) else { continue };
-        // Who says --wait does not want what a file says about --async.
+        // --wait overrides a setting of --async.
         let given = given(arg.get_id().as_str()) || flag == "async" && given("wait");
         let found = layers.get(flag).map(|(value, origin)| {
             if let Origin::Found(path) = &origin
                 && let Some(why) = layers::objection(flag, &value, own_credentials)
             {
-                return (None, Origin::PassedOver(path.clone(), why));
+                return (None, Origin::Ignored(path.clone(), why));
             }
             (Some(value), origin)
         });
@@ -365,11 +367,12 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
         settings.push((id.clone(), Setting { flag: flag.to_owned(), value: None, origin }));
         below.extend(value.map(|value| (id, value)));
     }
-    let found = match below.is_empty() {
-        true => found,
-        false => with_defaults(command, &names, &below)
+    let found = if below.is_empty() {
+        found
+    } else {
+        with_defaults(command, &names, &below)
             .try_get_matches_from(arguments)
-            .map_err(|error| named(&error, &settings))?,
+            .map_err(|error| named(&error, &settings))?
     };
     let (_, leaf) = verb(&found);
     let effective = |(id, setting): (String, Setting)| {
@@ -380,12 +383,12 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Reading, Unread> {
     };
     let settings = settings.into_iter().map(effective).collect();
     let cli = Cli::from_arg_matches(&found)?;
-    Ok(Reading { cli, layers, settings, strangers })
+    Ok(ParsedArgs { cli, layers, settings, unknown_settings })
 }
 
-/// Names that are nearly those of settings, or of flags that no setting stands for. Names that are like
-/// nothing here may be those of another program: the prefix is not ours alone.
-fn strangers(command: &clap::Command, layers: &Layers) -> Vec<String> {
+/// Warnings about misspelt settings, and about flags that cannot be settings. Names that resemble no setting may belong
+/// to another program, since the prefix is common to all programs of the CLI specification.
+fn unknown_settings(command: &clap::Command, layers: &Layers) -> Vec<String> {
     let mut flags = BTreeSet::new();
     client_flags(command, &mut flags);
     let (given, settings): (BTreeSet<_>, BTreeSet<_>) =
@@ -396,23 +399,24 @@ fn strangers(command: &clap::Command, layers: &Layers) -> Vec<String> {
         if settings.contains(&name) {
             return None;
         }
-        // A variable is named by its name.
-        let origin = match matches!(origin, Origin::Variable(_)) {
-            true => String::new(),
-            false => format!(" ({origin})"),
+        // The name of a variable is enough to find it.
+        let origin = if matches!(origin, Origin::Variable(_)) {
+            String::new()
+        } else {
+            format!(" ({origin})")
         };
         if given.contains(&name) {
-            return Some(format!("{name}{origin} does not count: it is only taken as a flag"));
+            return Some(format!("{name}{origin} is ignored: it can be given as a flag only"));
         }
-        // What all of them begin with would make all of them alike.
+        // The common prefix would make all names similar.
         let known = settings.iter().filter_map(|name| name.strip_prefix(layers::PREFIX));
         let near = near(name.strip_prefix(layers::PREFIX)?, known)?;
-        Some(format!("{name}{origin} is no setting; did you mean {}{near}?", layers::PREFIX))
+        Some(format!("{name}{origin} is not a setting; did you mean {}{near}?", layers::PREFIX))
     };
     layers.names().into_iter().filter_map(remark).collect()
 }
 
-/// The flags of all verbs that take settings.
+/// The flags of all client verbs.
 fn client_flags(command: &clap::Command, flags: &mut BTreeSet<String>) {
     if command.get_arguments().any(|arg| arg.get_id() == "output") {
         flags.extend(command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)));
@@ -422,9 +426,9 @@ fn client_flags(command: &clap::Command, flags: &mut BTreeSet<String>) {
     }
 }
 
-/// Reads the command line of `a2a-server`.
+/// Parses the command line of `a2a-server`.
 pub(crate) fn read_a2a_server(arguments: &[OsString]) -> Result<A2aServer, clap::Error> {
-    let mut command = environment::settle(A2aServer::command(), arguments);
+    let mut command = environment::without_inapplicable(A2aServer::command(), arguments);
     for name in MORE {
         command = command.mut_arg(name, |arg| arg.hide(true));
     }
@@ -435,7 +439,7 @@ pub(crate) fn read_a2a_server(arguments: &[OsString]) -> Result<A2aServer, clap:
     A2aServer::from_arg_matches(&found)
 }
 
-/// The verb that was called: its names from the outside in, and its arguments.
+/// The names and the arguments of the verb.
 fn verb(found: &ArgMatches) -> (Vec<String>, &ArgMatches) {
     let (mut names, mut leaf) = (Vec::new(), found);
     while let Some((name, inner)) = leaf.subcommand() {
@@ -447,10 +451,10 @@ fn verb(found: &ArgMatches) -> (Vec<String>, &ArgMatches) {
 
 fn subcommand<'a>(command: &'a clap::Command, names: &[String]) -> &'a clap::Command {
     let inner = |command: &'a clap::Command, name| command.find_subcommand(name);
-    names.iter().try_fold(command, inner).expect("a verb that was found is there")
+    names.iter().try_fold(command, inner).expect("clap only matches verbs that exist")
 }
 
-/// The same command whose verb has these values as defaults.
+/// The command with these values as defaults of the verb's flags.
 fn with_defaults(
     command: clap::Command,
     names: &[String],
@@ -472,27 +476,28 @@ fn with_defaults(
     }
 }
 
-/// A fault that names the variable or the file in place of the flag.
-fn named(error: &clap::Error, settings: &[(String, Setting)]) -> Fault {
+/// An error that names the variable or the file in place of the flag.
+fn named(error: &clap::Error, settings: &[(String, Setting)]) -> CliError {
     let argument = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     let flag = argument.trim_start_matches("--").split([' ', '[']).next().unwrap_or_default();
     let set = settings.iter().find(|(_, setting)| setting.flag == flag);
     let origin = set.map(|(_, set)| format!(" (from {})", set.origin)).unwrap_or_default();
-    Fault::usage(format!("{}{origin}", complaint(&error.render().to_string())))
-        .hint(format!("correct it there, or give --{flag} on the command line"))
+    CliError::usage(format!("{}{origin}", complaint(&error.render().to_string())))
+        .hint(format!("correct it there, or override it with --{flag} on the command line"))
 }
 
-/// What clap says about arguments that are wrong, with its tips and without its usage.
-pub(crate) fn wrong(error: &clap::Error) -> Fault {
+/// clap's error message, with its tips as the hint and without its usage.
+pub(crate) fn wrong(error: &clap::Error) -> CliError {
     let said = error.render().to_string();
     let tips: Vec<_> = said.lines().filter_map(|line| line.trim().strip_prefix("tip: ")).collect();
-    Fault::usage(complaint(&said)).hint(match tips.is_empty() {
-        true => "see --help".to_owned(),
-        false => tips.join("; "),
+    CliError::usage(complaint(&said)).hint(if tips.is_empty() {
+        "see --help".to_owned()
+    } else {
+        tips.join("; ")
     })
 }
 
-/// The first paragraph in one line: the argument is in it, and the values that it may have.
+/// The first paragraph of clap's message in one line, with the argument and its possible values.
 fn complaint(said: &str) -> String {
     let lines = said.lines().take_while(|line| !line.is_empty()).map(str::trim);
     let line = lines.collect::<Vec<_>>().join(" ");
@@ -500,25 +505,25 @@ fn complaint(said: &str) -> String {
 }
 
 impl Setting {
-    /// What to know about it where a call did not go as it should.
+    /// A note about a setting in a found file that was ignored, for a failed call.
     pub(crate) fn remark(&self) -> Option<String> {
-        let Origin::PassedOver(path, why) = &self.origin else { return None };
+        let Origin::Ignored(path, why) = &self.origin else { return None };
         let (flag, shown) = (&self.flag, path.display());
         Some(format!(
-            "--{flag} in {shown} is passed over: {why}; give the flag, or name the file with \
-             --config {shown} if it is yours"
+            "--{flag} in {shown} is ignored: {why}; give the flag, or the file with --config {shown} \
+             if it is yours"
         ))
     }
 }
 
-impl From<clap::Error> for Unread {
+impl From<clap::Error> for ArgsError {
     fn from(error: clap::Error) -> Self {
         Self::Clap(error)
     }
 }
 
-impl From<Fault> for Unread {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+impl From<CliError> for ArgsError {
+    fn from(fault: CliError) -> Self {
+        Self::CliError(fault)
     }
 }

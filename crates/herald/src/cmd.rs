@@ -1,4 +1,4 @@
-//! One file per family of verbs.
+//! Verbs of the command line, one file per family.
 
 pub(crate) mod auth;
 pub(crate) mod card;

@@ -1,4 +1,4 @@
-//! The command line of Herald. It is a library only so that two binaries can be made of it.
+//! Command line of Herald, as a library for its two binaries.
 
 mod args;
 mod client;
@@ -20,12 +20,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     args::{
-        CardCommand, Cli, Command, ConfigCommand, Doctor, Format, OutputArgs, Reading, Serve,
-        Setting, Unread,
+        ArgsError, CardCommand, Cli, CliCommand, ConfigCommand, Doctor, Format, OutputArgs,
+        ParsedArgs, Serve, Setting,
     },
-    client::{fault::Fault, layers::Layers},
-    cmd::doctor::Verdict,
-    output::{Detail, Output},
+    client::{error::CliError, layers::Layers},
+    cmd::doctor::CheckVerdict,
+    output::{DetailLevel, Output},
 };
 
 const A2A_SERVER: &str = "a2a-server";
@@ -39,8 +39,8 @@ pub fn main() -> ExitCode {
     }
     match args::read(&arguments) {
         Ok(reading) => run(reading),
-        Err(Unread::Fault(fault)) => unread(&arguments).fail(&fault),
-        Err(Unread::Clap(error)) => refuse(&arguments, &error),
+        Err(ArgsError::CliError(fault)) => unread(&arguments).fail(&fault),
+        Err(ArgsError::Clap(error)) => refuse(&arguments, &error),
     }
 }
 
@@ -53,11 +53,11 @@ pub fn a2a_server() -> ExitCode {
     }
 }
 
-fn run(reading: Reading) -> ExitCode {
-    let Reading { cli, layers, settings, strangers } = reading;
+fn run(reading: ParsedArgs) -> ExitCode {
+    let ParsedArgs { cli, layers, settings, unknown_settings } = reading;
     client::contact::warn_exposed(&layers);
-    for stranger in strangers {
-        output::warn(&output::inline(&stranger));
+    for remark in unknown_settings {
+        output::warn(&output::inline(&remark));
     }
     let code = perform(cli.command, &layers, &settings);
     if code != ExitCode::SUCCESS {
@@ -68,46 +68,46 @@ fn run(reading: Reading) -> ExitCode {
     code
 }
 
-fn perform(command: Command, layers: &Layers, settings: &[Setting]) -> ExitCode {
+fn perform(command: CliCommand, layers: &Layers, settings: &[Setting]) -> ExitCode {
     match command {
-        Command::Serve(args) => serve("herald", args),
-        Command::Card(command) => {
+        CliCommand::Serve(args) => serve("herald", args),
+        CliCommand::Card(command) => {
             let CardCommand::Get(args) = &command;
             client(&args.agent.output, cmd::card::run(&command))
         }
-        Command::Send(args) => client(&args.agent.output, cmd::send::run(&args)),
-        Command::Task(command) => {
+        CliCommand::Send(args) => client(&args.agent.output, cmd::send::run(&args)),
+        CliCommand::Task(command) => {
             client(&command.agent().output, Box::pin(cmd::task::run(&command)))
         }
-        Command::Chat(args) => client(&args.agent.output, cmd::chat::run(&args)),
-        Command::Auth(command) => client(command.output(), Box::pin(cmd::auth::run(&command))),
-        Command::Listen(args) => client(&args.output, cmd::listen::run(&args)),
-        Command::DemoServer(args) => served("herald", Box::pin(cmd::demo::run(args))),
-        Command::Completion(args) => complete(args.shell),
-        Command::Version => printed(concat!("herald ", env!("CARGO_PKG_VERSION"), "\n")),
-        Command::Doctor(args) => doctor(&args),
-        Command::Config(ConfigCommand::Show(args)) => {
+        CliCommand::Chat(args) => client(&args.agent.output, cmd::chat::run(&args)),
+        CliCommand::Auth(command) => client(command.output(), Box::pin(cmd::auth::run(&command))),
+        CliCommand::Listen(args) => client(&args.output, cmd::listen::run(&args)),
+        CliCommand::DemoServer(args) => served("herald", Box::pin(cmd::demo::run(args))),
+        CliCommand::Completion(args) => complete(args.shell),
+        CliCommand::Version => printed(concat!("herald ", env!("CARGO_PKG_VERSION"), "\n")),
+        CliCommand::Doctor(args) => doctor(&args),
+        CliCommand::Config(ConfigCommand::Show(args)) => {
             client(&args.agent.output, async { cmd::config::show(&args, layers, settings) })
         }
-        Command::Config(ConfigCommand::Schema) => printed(&cmd::config::schema()),
-        Command::Conformance(args) => {
+        CliCommand::Config(ConfigCommand::Schema) => printed(&cmd::config::schema()),
+        CliCommand::Conformance(args) => {
             let format = args.output;
-            let out = Output { format, stream: false, detail: Detail::Short, history: false };
+            let out = Output { format, stream: false, detail: DetailLevel::Short, history: false };
             call(out, Box::pin(cmd::conformance::run(args)))
         }
     }
 }
 
 /// Runs a verb that calls an agent.
-fn client(args: &OutputArgs, verb: impl Future<Output = Result<(), Fault>>) -> ExitCode {
+fn client(args: &OutputArgs, verb: impl Future<Output = Result<(), CliError>>) -> ExitCode {
     call(Output::new(args), async { verb.await.map(|()| ExitCode::SUCCESS) })
 }
 
-/// Runs a verb that calls others. One thread is enough for it and quicker to start.
-fn call(out: Output, verb: impl Future<Output = Result<ExitCode, Fault>>) -> ExitCode {
+/// Runs a client verb. A runtime with one thread is enough for it and starts faster.
+fn call(out: Output, verb: impl Future<Output = Result<ExitCode, CliError>>) -> ExitCode {
     let runtime = Builder::new_current_thread().enable_all().build();
     let done = runtime
-        .map_err(|error| Fault::internal(format!("cannot start: {error}")))
+        .map_err(|error| CliError::internal(format!("cannot start: {error}")))
         .and_then(|runtime| finish(runtime, verb));
     done.unwrap_or_else(|fault| out.fail(&fault))
 }
@@ -116,11 +116,11 @@ fn call(out: Output, verb: impl Future<Output = Result<ExitCode, Fault>>) -> Exi
 fn doctor(args: &Doctor) -> ExitCode {
     let runtime = Builder::new_current_thread().enable_all().build();
     let done = runtime
-        .map_err(|error| Fault::internal(format!("cannot start: {error}")))
+        .map_err(|error| CliError::internal(format!("cannot start: {error}")))
         .and_then(|runtime| finish(runtime, cmd::doctor::run(args)));
     match done {
-        Ok(Verdict::Ok | Verdict::Warn) => ExitCode::SUCCESS,
-        Ok(Verdict::Fail) => ExitCode::FAILURE,
+        Ok(CheckVerdict::Ok | CheckVerdict::Warn) => ExitCode::SUCCESS,
+        Ok(CheckVerdict::Fail) => ExitCode::FAILURE,
         Err(fault) => fault.exit_code(),
     }
 }
@@ -129,14 +129,14 @@ fn serve(name: &str, args: Serve) -> ExitCode {
     served(name, Box::pin(cmd::serve::run(args)))
 }
 
-/// Runs a verb that serves.
+/// Runs a server verb.
 fn served(name: &str, verb: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let runtime = Builder::new_multi_thread().enable_all().build();
     let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| finish(runtime, verb));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing can be done about a standard error that is gone.
+            // A closed standard error cannot be reported.
             let _ = writeln!(std::io::stderr(), "{name}: {error:#}");
             ExitCode::FAILURE
         }
@@ -145,7 +145,7 @@ fn served(name: &str, verb: impl Future<Output = anyhow::Result<()>>) -> ExitCod
 
 fn finish<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
     let done = runtime.block_on(work);
-    // What did not stop in time is dropped; a server's claims die with the process.
+    // Tasks that did not stop in time are dropped; a server's claims end with the process.
     runtime.shutdown_background();
     done
 }
@@ -163,18 +163,18 @@ fn printed(text: &str) -> ExitCode {
     }
 }
 
-/// Prints help or a version, or says what is wrong with the arguments.
+/// Prints help, the version, or an error in the arguments.
 fn refuse(arguments: &[OsString], error: &clap::Error) -> ExitCode {
     let out = unread(arguments);
     if error.use_stderr() && out.format == Format::Json {
         return out.fail(&args::wrong(error));
     }
-    // Nothing can be done about standard streams that are gone.
+    // Closed standard streams cannot be reported.
     let _ = error.print();
     u8::try_from(error.exit_code()).unwrap_or(2).into()
 }
 
-/// How to print while the arguments are not understood: as far as they can be.
+/// The output format for an error in the arguments, which is found without parsing them.
 fn unread(arguments: &[OsString]) -> Output {
     let given = |word: &OsString, name: &str| word == OsStr::new(name);
     let mut pairs = arguments.windows(2);
@@ -187,5 +187,5 @@ fn unread(arguments: &[OsString]) -> Output {
         std::env::var(client::layers::variable("output")).is_ok_and(|value| value == "json");
     let format = if json || joined || variable { Format::Json } else { Format::Text };
     let stream = arguments.iter().any(|word| given(word, "--stream"));
-    Output { format, stream, detail: Detail::Short, history: false }
+    Output { format, stream, detail: DetailLevel::Short, history: false }
 }

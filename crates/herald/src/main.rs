@@ -1,4 +1,4 @@
-//! `herald`.
+//! Binary `herald`.
 
 use std::process::ExitCode;
 

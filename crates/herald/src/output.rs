@@ -1,5 +1,4 @@
-//! What a client verb prints: results on standard output in one of two formats, everything else on
-//! standard error.
+//! Output of client verbs: results on standard output as text or JSON, everything else on standard error.
 
 mod json;
 mod page;
@@ -15,11 +14,11 @@ use serde::Serialize;
 
 use crate::{
     args::{Format, OutputArgs},
-    client::fault::{Fault, Kind},
+    client::error::{CliError, CliErrorKind},
 };
 
 pub(crate) use json::pretty;
-pub(crate) use page::{Detail, Page};
+pub(crate) use page::{DetailLevel, TextPage};
 pub(crate) use plain::{inline, is_active, lines, quoted};
 pub(crate) use views::{describe, short};
 
@@ -27,41 +26,42 @@ pub(crate) use views::{describe, short};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     pub(crate) format: Format,
-    /// Whether results come one by one, as they happen.
+    /// Whether events are printed one by one, when they arrive.
     pub(crate) stream: bool,
-    pub(crate) detail: Detail,
+    pub(crate) detail: DetailLevel,
     /// Whether the messages of tasks are shown.
     pub(crate) history: bool,
 }
 
-/// What can be shown in both formats: as itself, and as fields and blocks.
+/// A result that can be printed in both formats: as JSON, and as fields and blocks.
 pub(crate) trait Show: Serialize {
-    fn show(&self, page: &mut Page);
+    fn show(&self, page: &mut TextPage);
 }
 
 impl Output {
     pub(crate) fn new(args: &OutputArgs) -> Self {
-        let detail = if args.verbose == Some(true) { Detail::Full } else { Detail::Short };
-        let history = detail == Detail::Full;
+        let detail =
+            if args.verbose == Some(true) { DetailLevel::Full } else { DetailLevel::Short };
+        let history = detail == DetailLevel::Full;
         Self { format: args.format, stream: args.stream, detail, history }
     }
 
     /// Prints a result.
-    pub(crate) fn show(&self, value: &(impl Show + ?Sized)) -> Result<(), Fault> {
+    pub(crate) fn show(&self, value: &(impl Show + ?Sized)) -> Result<(), CliError> {
         self.show_with(value, |_| {})
     }
 
-    /// Prints a result and, for people, what `more` adds to it.
+    /// Prints a result, in the text format with the fields that `more` adds.
     pub(crate) fn show_with(
         &self,
         value: &(impl Show + ?Sized),
-        more: impl FnOnce(&mut Page),
-    ) -> Result<(), Fault> {
+        more: impl FnOnce(&mut TextPage),
+    ) -> Result<(), CliError> {
         let text = match self.format {
             Format::Json if self.stream => json::line(value),
             Format::Json => json::document(value),
             Format::Text => {
-                let mut page = Page::new(self.detail);
+                let mut page = TextPage::new(self.detail);
                 page.history = self.history;
                 value.show(&mut page);
                 more(&mut page);
@@ -71,15 +71,15 @@ impl Output {
         print(&text)
     }
 
-    /// Says how it ended and returns the exit status.
-    pub(crate) fn fail(&self, fault: &Fault) -> ExitCode {
+    /// Prints an error and returns the exit status.
+    pub(crate) fn fail(&self, fault: &CliError) -> ExitCode {
         match self.format {
-            Format::Json | Format::Text if fault.kind() == Kind::Unread => {}
+            Format::Json | Format::Text if fault.kind() == CliErrorKind::OutputClosed => {}
             Format::Json => {
                 let envelope = fault.envelope();
                 let text =
                     if self.stream { json::line(&envelope) } else { json::document(&envelope) };
-                // Nothing can be done about a standard output that is gone.
+                // A closed standard output cannot be reported.
                 let _ = print(&text);
             }
             Format::Text => {
@@ -95,39 +95,39 @@ impl Output {
 }
 
 /// Writes one JSON document to standard output.
-pub(crate) fn document(value: &impl Serialize) -> Result<(), Fault> {
+pub(crate) fn document(value: &impl Serialize) -> Result<(), CliError> {
     print(&json::document(value))
 }
 
-/// The text of a JSON document, such that a terminal does not act on it.
+/// A JSON document without terminal control characters.
 pub(crate) fn document_of(json: &str) -> String {
     json::finish(json)
 }
 
-/// Writes to standard output at once. A reader who has gone has read enough.
-pub(crate) fn print(text: &str) -> Result<(), Fault> {
+/// Writes to standard output and flushes it. A closed output ends the verb without a message.
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-            Err(Fault::new(Kind::Unread, "nobody reads the output any more"))
+            Err(CliError::new(CliErrorKind::OutputClosed, "standard output was closed"))
         }
-        Err(error) => Err(Fault::internal(format!("cannot write the output: {error}"))),
+        Err(error) => Err(CliError::internal(format!("cannot write the output: {error}"))),
         Ok(()) => Ok(()),
     }
 }
 
-/// A labelled line on standard error, whoever its text is from.
+/// Writes a labelled line to standard error, without terminal control characters.
 pub(crate) fn note(label: &str, text: &str) {
-    // Nothing can be done about a standard error that is gone.
+    // A closed standard error cannot be reported.
     let _ = writeln!(io::stderr().lock(), "{label}: {}", inline(text));
 }
 
-/// Something that the user should know, although the verb goes on.
+/// Writes a warning to standard error.
 pub(crate) fn warn(text: &str) {
     note("Warning", text);
 }
 
-/// A line about what is going on, for somebody who sits and waits.
+/// Writes a progress line to standard error, if that is a terminal.
 pub(crate) fn progress(text: &str) {
     if io::stderr().is_terminal() {
         note("Progress", text);

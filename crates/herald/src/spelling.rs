@@ -1,7 +1,7 @@
-//! Which name was probably meant.
+//! Suggestions for misspelt names.
 
-/// Words that people know from elsewhere, and ours for the same.
-const ELSEWHERE: [(&str, &str); 26] = [
+/// Names from other programs, and our names for the same.
+const SYNONYMS: [(&str, &str); 26] = [
     ("args", "command"),
     ("cmd", "command"),
     ("program", "command"),
@@ -30,7 +30,7 @@ const ELSEWHERE: [(&str, &str); 26] = [
     ("openai", "llm"),
 ];
 
-/// The name that is most like the given one, if it is alike at all or says the same.
+/// The known name for which the given one is a synonym, or else the most similar one, if any is similar.
 pub(crate) fn near<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<_> = known.collect();
     let same = |(word, ours): &(&str, &str)| {
@@ -40,7 +40,7 @@ pub(crate) fn near<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Opt
     let alike = known.iter().map(|name| (strsim::jaro_winkler(given, name), *name));
     let best = alike.max_by(|(one, _), (other, _)| one.total_cmp(other));
     let best = best.filter(|(alike, _)| *alike > 0.8).map(|(_, name)| name);
-    ELSEWHERE.iter().find_map(same).or(best)
+    SYNONYMS.iter().find_map(same).or(best)
 }
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_from_elsewhere_is_understood_where_ours_is_known() {
+    fn a_synonym_is_suggested_only_if_our_name_is_known() {
         let kinds = ["exec", "llm", "claude-code"];
         let keys = ["command", "name"];
         assert_eq!(near("program", kinds.into_iter()), Some("exec"));

@@ -190,9 +190,10 @@ pub(crate) fn warm_up(
 fn memory(bench: &Bench, subject: Subject, scale: &Scale) -> anyhow::Result<Memory> {
     let after = memory_of_tasks(bench, subject, scale.sizes)?;
     let streams = memory_of_streams(bench, subject, scale.streams, Running::stream_url)?;
-    let sockets = match subject.has_every_binding() {
-        true => Some(memory_of_streams(bench, subject, scale.streams, Running::stream_socket_url)?),
-        false => None,
+    let sockets = if subject.has_every_binding() {
+        Some(memory_of_streams(bench, subject, scale.streams, Running::stream_socket_url)?)
+    } else {
+        None
     };
     let lost = sockets.as_ref().map_or(0, |sockets| sockets.lost);
     Ok(Memory {

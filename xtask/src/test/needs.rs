@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn the_first_word_of_a_foreign_test_is_its_need() {
         let of = |test| Need::of(TARGET, test).unwrap();
-        assert_eq!(of("coding_codex::what_is_allowed_is_done"), Some(Need::Coding));
+        assert_eq!(of("coding_codex::an_approved_action_is_performed"), Some(Need::Coding));
         assert_eq!(of("clients::python_1_x"), Some(Need::Clients));
         let error = Need::of(TARGET, "codex::works").unwrap_err().to_string();
         assert!(error.contains("codex::works") && error.contains("coding"), "{error}");

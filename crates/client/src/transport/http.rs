@@ -152,8 +152,8 @@ impl Http {
         let whom = format!("{}{port}", host.unwrap_or("the agent"));
         let sent = self.exchange.clone().oneshot(request).await;
         sent.map_err(|fault| match fault.downcast::<reqwest::Error>() {
-            Ok(fault) if fault.is_connect() => Error::connect(fault).at(&whom),
-            Ok(fault) => Error::broken("the request broke off", fault),
+            Ok(fault) if fault.is_connect() => Error::connect(*fault).at(&whom),
+            Ok(fault) => Error::broken("the request broke off", *fault),
             Err(fault) => Error::broken("the request broke off", fault),
         })
     }

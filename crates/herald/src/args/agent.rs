@@ -1,4 +1,4 @@
-//! What every verb that calls an agent takes.
+//! Arguments of every verb that calls an agent.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -9,47 +9,46 @@ use http::{HeaderName, HeaderValue};
 use super::LoginArgs;
 use crate::output::quoted;
 
-/// Which agent is called, how, and how the answer is shown.
+/// The agent, the way to call it, and the output format.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentArgs {
-    // Before the others, each of which takes its flag away when it is read.
+    // Before the others, since reading a flag removes it from the matches.
     #[command(flatten)]
-    pub(crate) again: Again,
+    pub(crate) again: RepeatFlags,
 
-    /// The agent: a host or an origin, the URL of a card, a file with one, or CATALOG#NAME
+    /// The agent: a host or an origin, the URL of a card, the file of a card, or CATALOG#NAME
     #[arg(short, long, value_name = "REF", help_heading = "Agent")]
     pub(crate) agent_card: Option<String>,
 
-    /// Call over this binding if the agent has it; give it again for a second choice [default: the
-    /// order of the card]
+    /// Prefer this binding; repeat it for a second choice [default: the order of the card]
     #[arg(long, value_name = "BINDING", value_enum, ignore_case = true, value_delimiter = ',')]
     #[arg(help_heading = "Agent")]
-    pub(crate) transport: Vec<Binding>,
+    pub(crate) transport: Vec<TransportArg>,
 
-    /// The version of A2A to speak; older ones than 1.0 are spoken only when asked for [default: the
-    /// highest that both sides know, from 1.0 on]
+    /// The protocol version; versions before 1.0 are used on request only [default: the highest that
+    /// both sides support, at least 1.0]
     #[arg(long, value_name = "VERSION", value_parser = version, help_heading = "Agent")]
     pub(crate) a2a_version: Option<Version>,
 
-    /// A protocol extension to name in every call [default: those the card requires]
+    /// A protocol extension to declare in every call [default: those the card requires]
     #[arg(long, value_name = "URI", help_heading = "Agent")]
     pub(crate) extension: Vec<String>,
 
-    /// A service parameter to send along, as a header or as gRPC metadata; may be given again
+    /// A service parameter, sent as a header or as gRPC metadata; may be repeated
     #[arg(long, value_name = "KEY:VALUE", help_heading = "Agent")]
     pub(crate) svc_param: Vec<ServiceParameter>,
 
-    /// A bearer token. Others on this machine can see the flag in the list of processes and in the
-    /// shell's history; A2ACLI_BEARER is not seen there
+    /// A bearer token. The flag is visible in the process list and in the shell's history;
+    /// A2ACLI_BEARER is not
     #[arg(long, value_name = "TOKEN", help_heading = "Credentials")]
-    pub(crate) bearer: Option<Hidden>,
+    pub(crate) bearer: Option<SecretArg>,
 
-    /// An API key, sent where the card wants it. What is said about --bearer holds here too; the
-    /// variable is A2ACLI_API_KEY
+    /// An API key, sent as the card requires. The flag is visible as --bearer is; A2ACLI_API_KEY is
+    /// not
     #[arg(long, value_name = "KEY", help_heading = "Credentials")]
-    pub(crate) api_key: Option<Hidden>,
+    pub(crate) api_key: Option<SecretArg>,
 
-    /// Send credentials to this origin too: a card may name interfaces elsewhere
+    /// Also send credentials to this origin, if the card has interfaces there
     #[arg(long, value_name = "URL", help_heading = "Credentials")]
     pub(crate) trust_origin: Vec<String>,
 
@@ -62,29 +61,28 @@ pub(crate) struct AgentArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
-    /// How long to wait in all, such as 30s or 2h; 0 is for ever
+    /// The total time limit, such as 30s or 2h; 0 is no limit
     #[arg(long, value_parser = duration, default_value = "10m", help_heading = "Waiting")]
     #[arg(value_name = "DURATION")]
     pub(crate) timeout: Duration,
 
-    /// How often to look at a task that cannot be followed
+    /// The pause between polls of a task that cannot be streamed
     #[arg(long, value_parser = duration, default_value = "2s", help_heading = "Waiting")]
     #[arg(value_name = "DURATION")]
     pub(crate) poll_interval: Duration,
 }
 
-/// The flags of this call that another one to the same agent needs too, as they were written. Secrets
-/// are not among them, nor is what may be one.
+/// The flags of this call that the next call to the same agent needs, without possible secrets.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Again {
-    /// With a space before each.
+pub(crate) struct RepeatFlags {
+    /// The flags, each with a space before it.
     pub(crate) flags: String,
-    /// Whether a flag names the agent, and no setting.
+    /// Whether a flag names the agent, not a setting.
     pub(crate) named: bool,
 }
 
-/// How an agent is reached and believed.
-const WAY: [&str; 14] = [
+/// Flags that decide how an agent is reached and trusted.
+const REPEATED: [&str; 14] = [
     "config",
     "transport",
     "a2a_version",
@@ -101,28 +99,28 @@ const WAY: [&str; 14] = [
     "require_signature",
 ];
 
-/// Whom to believe, and what to show whoever asks for a certificate.
+/// Trusted certificates and keys, and the client certificate.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TrustArgs {
-    /// Do not check the certificate of the server, for servers of your own in development
-    /// [default: false, certificates are checked]
+    /// Do not check the server's certificate; for development only [default: false, certificates are
+    /// checked]
     #[arg(long, value_name = "BOOL", help_heading = "Trust")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) insecure: Option<bool>,
 
-    /// Believe servers that this authority vouches for, too: a file in PEM
+    /// Also trust this certificate authority: a file in PEM
     #[arg(long, value_name = "FILE", help_heading = "Trust")]
     pub(crate) ca_cert: Option<PathBuf>,
 
-    /// The certificate to show, with its chain: a file in PEM
+    /// The client certificate with its chain: a file in PEM
     #[arg(long, value_name = "FILE", help_heading = "Trust")]
     pub(crate) client_cert: Option<PathBuf>,
 
-    /// The key of that certificate: a file in PEM [default: it is in the same file]
+    /// The key of the client certificate: a file in PEM [default: in the same file]
     #[arg(long, value_name = "FILE", requires = "client_cert", help_heading = "Trust")]
     pub(crate) client_key: Option<PathBuf>,
 
-    /// Keys that cards may be signed with: a file with a JSON Web Key Set
+    /// Trusted keys for signatures of cards: a file with a JSON Web Key Set
     #[arg(long, value_name = "FILE", help_heading = "Trust")]
     pub(crate) card_keys: Option<PathBuf>,
 
@@ -130,42 +128,42 @@ pub(crate) struct TrustArgs {
     #[arg(long, value_name = "ORIGIN", help_heading = "Trust")]
     pub(crate) card_keys_from: Vec<String>,
 
-    /// Call no agent whose card is not signed by one of these keys
+    /// Refuse agents whose card is not signed with one of these keys
     #[arg(long, value_name = "BOOL", help_heading = "Trust")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) require_signature: Option<bool>,
 }
 
-/// How a result is shown, and what is said on the way.
+/// The output format and diagnostics.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OutputArgs {
-    /// How to print the result
+    /// Output format
     #[arg(id = "output", short = 'o', long = "output", value_enum, default_value_t)]
     #[arg(value_name = "FORMAT", help_heading = "Output")]
     pub(crate) format: Format,
 
-    /// Follow what happens as it happens; with -o json, one JSON object per line
+    /// Print events when they arrive; with -o json, one JSON object per line
     #[arg(long, help_heading = "Output")]
     pub(crate) stream: bool,
 
-    /// Show every part and member by itself [default: false, a short view]
+    /// Show every part and member separately [default: false, a short view]
     #[arg(long, value_name = "BOOL", help_heading = "Output")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) verbose: Option<bool>,
 
-    /// Say on standard error what goes over the wire, without credentials [default: false]
+    /// Print requests and responses on standard error, without credentials [default: false]
     #[arg(long, value_name = "BOOL", help_heading = "Output")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) debug: Option<bool>,
 
-    /// A file of settings, one A2ACLI_NAME=value per line [default: .env here or above]
+    /// A settings file, one A2ACLI_NAME=value per line [default: .env in this directory or above]
     #[arg(long, value_name = "PATH", help_heading = "Settings")]
     pub(crate) config: Option<PathBuf>,
 }
 
-/// How an agent can be called.
+/// The bindings that an agent can be called over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Binding {
+pub(crate) enum TransportArg {
     /// JSON-RPC over HTTP
     Jsonrpc,
     /// HTTP and JSON
@@ -178,7 +176,7 @@ pub(crate) enum Binding {
     Websocket,
 }
 
-/// How a result is printed.
+/// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
     /// Labelled fields, one per line
@@ -190,7 +188,7 @@ pub(crate) enum Format {
 
 /// A secret of the command line, which is never printed.
 #[derive(Clone)]
-pub(crate) struct Hidden(pub(crate) String);
+pub(crate) struct SecretArg(pub(crate) String);
 
 /// A key and a value beside the payload of a call.
 #[derive(Debug, Clone)]
@@ -199,7 +197,7 @@ pub(crate) struct ServiceParameter {
     pub(crate) value: HeaderValue,
 }
 
-impl Args for Again {
+impl Args for RepeatFlags {
     fn augment_args(command: Command) -> Command {
         command
     }
@@ -209,11 +207,11 @@ impl Args for Again {
     }
 }
 
-impl FromArgMatches for Again {
+impl FromArgMatches for RepeatFlags {
     fn from_arg_matches(found: &ArgMatches) -> Result<Self, clap::Error> {
         let given = |id: &str| found.value_source(id) == Some(ValueSource::CommandLine);
         let mut flags = String::new();
-        for id in WAY.into_iter().filter(|id| given(id)) {
+        for id in REPEATED.into_iter().filter(|id| given(id)) {
             let flag = id.replace('_', "-");
             for value in found.get_raw(id).into_iter().flatten() {
                 let value = quoted(&value.to_string_lossy());
@@ -231,24 +229,24 @@ impl FromArgMatches for Again {
     }
 }
 
-impl From<Binding> for herald_client::Binding {
-    fn from(binding: Binding) -> Self {
+impl From<TransportArg> for herald_client::Binding {
+    fn from(binding: TransportArg) -> Self {
         match binding {
-            Binding::Jsonrpc => Self::JsonRpc,
-            Binding::HttpJson => Self::Rest,
-            Binding::Grpc => Self::Grpc,
-            Binding::Websocket => Self::WebSocket,
+            TransportArg::Jsonrpc => Self::JsonRpc,
+            TransportArg::HttpJson => Self::Rest,
+            TransportArg::Grpc => Self::Grpc,
+            TransportArg::Websocket => Self::WebSocket,
         }
     }
 }
 
-impl From<&str> for Hidden {
+impl From<&str> for SecretArg {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }
 }
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for SecretArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
     }
@@ -259,10 +257,10 @@ impl std::str::FromStr for ServiceParameter {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, value) = text.split_once(':').ok_or("write it as KEY:VALUE")?;
-        let name = name.trim().parse().map_err(|_| "the key cannot be the name of a header")?;
+        let name = name.trim().parse().map_err(|_| "the key is not a valid header name")?;
         let mut value = HeaderValue::from_str(value.trim())
-            .map_err(|_| "the value cannot stand in a header")?;
-        // It may be a credential, whatever its name.
+            .map_err(|_| "the value is not a valid header value")?;
+        // Any service parameter may be a credential.
         value.set_sensitive(true);
         Ok(Self { name, value })
     }
@@ -270,12 +268,12 @@ impl std::str::FromStr for ServiceParameter {
 
 fn version(text: &str) -> Result<Version, String> {
     let known = VERSIONS.map(|version| version.to_string()).join(", ");
-    let wrong = || format!("this program speaks {known}");
+    let wrong = || format!("the supported versions are {known}");
     let version: Version = text.parse().map_err(|()| wrong())?;
     if VERSIONS.contains(&version) { Ok(version) } else { Err(wrong()) }
 }
 
-/// What can be asked for.
+/// The supported versions.
 pub(crate) const VERSIONS: [Version; 4] =
     [Version::V1_0, Version::V0_3, Version::V0_2, Version::V0_1];
 

@@ -1,22 +1,22 @@
-//! `herald auth`, and what every other verb needs for it.
+//! Arguments of `herald auth`, and the OAuth arguments of all client verbs.
 
 use clap::{Args, Subcommand};
 
-use super::{AgentArgs, Hidden, OutputArgs};
+use super::{AgentArgs, OutputArgs, SecretArg};
 
-/// Who calls, to the authorization server that the card names.
+/// The client's identity at the authorization server of the card.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LoginArgs {
-    /// The name that the agent's authorization server knows you by (OAuth, OpenID Connect)
+    /// The client id at the agent's authorization server (OAuth, OpenID Connect)
     #[arg(long, value_name = "ID", help_heading = "Credentials")]
     pub(crate) client_id: Option<String>,
 
-    /// What goes with --client-id, where there is no person to log in. What is said about --bearer holds
-    /// here too; the variable is A2ACLI_CLIENT_SECRET
+    /// The client secret, for programs without a user. The flag is visible as --bearer is;
+    /// A2ACLI_CLIENT_SECRET is not
     #[arg(long, value_name = "SECRET", help_heading = "Credentials")]
-    pub(crate) client_secret: Option<Hidden>,
+    pub(crate) client_secret: Option<SecretArg>,
 
-    /// A scope to ask for; may be given again [default: those the card requires]
+    /// A scope to request; may be repeated [default: those the card requires]
     #[arg(long, value_name = "SCOPE", value_delimiter = ',', help_heading = "Credentials")]
     pub(crate) scope: Vec<String>,
 }
@@ -24,27 +24,27 @@ pub(crate) struct LoginArgs {
 /// `herald auth`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuthCommand {
-    /// Log in where the agent's card says, and keep the login for later calls
+    /// Log in at the authorization server of the agent's card, and store the login for later calls
     #[command(after_help = LOGIN_EXAMPLES, mut_arg("stream", |arg| arg.hide(true)))]
     Login(Box<AuthLogin>),
 
-    /// Show which logins are kept
+    /// Show the stored logins
     #[command(mut_arg("stream", |arg| arg.hide(true)))]
     Status(AuthStatus),
 
-    /// Forget a login, or all of them, and take it back where it came from
+    /// Delete a login, or all of them, and revoke it at the server
     #[command(mut_arg("stream", |arg| arg.hide(true)))]
     Logout(Box<AuthLogout>),
 }
 
 const LOGIN_EXAMPLES: &str = "\
 Examples:
-  herald auth login agents.example.com --client-id my-cli        you are told what to open and enter
+  herald auth login agents.example.com --client-id my-cli        prints the page to open and the code
   A2ACLI_CLIENT_SECRET=... herald auth login agents.example.com --client-id ci
-  herald send agents.example.com \"Hello\"                         uses what was kept
+  herald send agents.example.com \"Hello\"                         uses the stored login
 
-The card names the authorization server. It has to be at the agent's own origin, or named with
---trust-origin. Logins are kept in ~/.config/a2a-cli/credentials.json, which only you can read.";
+The card names the authorization server. It has to be at the agent's own origin, or at one of
+--trust-origin. Logins are stored in ~/.config/a2a-cli/credentials.json, which only you can read.";
 
 #[derive(Debug, Args)]
 pub(crate) struct AuthLogin {
@@ -68,7 +68,7 @@ pub(crate) struct AuthLogout {
     #[arg(value_name = "REF", conflicts_with_all = ["all", "agent_card"])]
     pub(crate) reference: Option<String>,
 
-    /// Forget all logins
+    /// Delete all logins
     #[arg(long, conflicts_with = "agent_card")]
     pub(crate) all: bool,
 

@@ -1,4 +1,4 @@
-//! Variables that stand for flags: which of them count, and naming them when they are wrong.
+//! Environment variables of flags: which apply, and errors that name them.
 
 use std::ffi::OsString;
 
@@ -8,23 +8,20 @@ use clap::{
     error::{ContextKind, ContextValue},
 };
 
-/// The command with the variables that count. One that is empty is not set; nor is a switch that
-/// says no, nor one that a flag on the command line contradicts, since flags win.
-pub(super) fn settle(command: Command, arguments: &[OsString]) -> Command {
+/// Removes the variables that do not apply from the command: empty ones, switches that are off, and those that a
+/// flag on the command line contradicts, since flags override variables.
+pub(super) fn without_inapplicable(command: Command, arguments: &[OsString]) -> Command {
     let idle: Vec<_> = command
         .get_arguments()
-        .filter(|arg| value(arg).is_some_and(|value| !counts(&command, arg, &value, arguments)))
+        .filter(|arg| value(arg).is_some_and(|value| !applies(&command, arg, &value, arguments)))
         .map(|arg| arg.get_id().clone())
         .collect();
     command
-        .mut_args(|arg| match idle.contains(arg.get_id()) {
-            true => arg.env(Resettable::Reset),
-            false => arg,
-        })
-        .mut_subcommands(|inner| settle(inner, arguments))
+        .mut_args(|arg| if idle.contains(arg.get_id()) { arg.env(Resettable::Reset) } else { arg })
+        .mut_subcommands(|inner| without_inapplicable(inner, arguments))
 }
 
-fn counts(command: &Command, arg: &Arg, value: &str, arguments: &[OsString]) -> bool {
+fn applies(command: &Command, arg: &Arg, value: &str, arguments: &[OsString]) -> bool {
     let no = ["0", "f", "false", "n", "no", "off"];
     if value.is_empty() {
         return false;
@@ -39,7 +36,7 @@ fn counts(command: &Command, arg: &Arg, value: &str, arguments: &[OsString]) -> 
     others.filter(|other| conflict(arg, other) || conflict(other, arg)).count() == 0
 }
 
-/// The same error with the variable in the place of a flag that nobody gave.
+/// The error with the variable in place of a flag that is not on the command line.
 pub(super) fn named(mut error: Error, command: &Command, arguments: &[OsString]) -> Error {
     for kind in [ContextKind::InvalidArg, ContextKind::PriorArg] {
         let variable = match error.get(kind) {
@@ -56,7 +53,7 @@ pub(super) fn named(mut error: Error, command: &Command, arguments: &[OsString])
     error
 }
 
-/// The variable that a flag's value comes from.
+/// The variable with the value of a flag.
 fn variable(command: &Command, flag: &str, arguments: &[OsString]) -> Option<String> {
     let name = flag.trim_start_matches("--").split([' ', '=']).next();
     let here =

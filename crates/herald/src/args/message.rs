@@ -1,4 +1,4 @@
-//! `herald send`: what a message is made of.
+//! Arguments of `herald send`: parts, context and waiting.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
 use herald_protocol::Metadata;
@@ -8,27 +8,27 @@ use super::AgentArgs;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   herald send localhost:8000 \"Hello\"                  wait and print the result
-  herald send localhost:8000 \"Hello\" --stream         print what happens as it happens
-  herald send localhost:8000 \"Hello\" --async          print the task's id and go
+  herald send localhost:8000 \"Hello\" --stream         print events when they arrive
+  herald send localhost:8000 \"Hello\" --async          print the task's id and return at once
   herald send localhost:8000 --task-id ID \"Yes\"       answer a task that waits for you
   herald send localhost:8000 \"What is this?\" --file photo.bin --media-type image/png
   date | herald send localhost:8000 -                 the text is standard input
   A2ACLI_AGENT_CARD=localhost:8000 herald send \"Hello\"
 
-The exit status says whether the call worked, not what the agent made of it: look at the state.
-  0 done and reported   1 failed   2 wrong usage   3 not reached   4 not let in   5 too late";
+The exit status says whether the call worked; the task's state says whether the task did.
+  0 success   1 failure   2 usage error   3 not reached   4 credentials   5 timeout";
 
 /// `herald send`.
 #[derive(Debug, Args)]
 pub(crate) struct Send {
     #[command(flatten)]
-    pub(crate) content: Content,
+    pub(crate) content: PartArgs,
 
     #[command(flatten)]
     pub(crate) message: MessageArgs,
 
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitArgs,
 
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
@@ -36,7 +36,7 @@ pub(crate) struct Send {
 
 /// Whether to wait for the task.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitArgs {
     /// Do not wait: print the ids as soon as the task is accepted [default: false, wait]
     #[arg(long = "async", visible_aliases = ["no-wait", "return-immediately"])]
     #[arg(value_name = "BOOL", conflicts_with = "stream", help_heading = "Waiting")]
@@ -48,17 +48,17 @@ pub(crate) struct Waiting {
     wait: bool,
 }
 
-impl Waiting {
+impl WaitArgs {
     /// Whether to return as soon as the task is accepted.
     pub(crate) fn detached(&self) -> bool {
         self.detach == Some(true) && !self.wait
     }
 }
 
-/// What the message belongs to.
+/// The task and context of the message, and its metadata.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MessageArgs {
-    /// Begin a new task in this context
+    /// Start a new task in this context
     #[arg(long, value_name = "ID", help_heading = "Message")]
     pub(crate) context_id: Option<String>,
 
@@ -73,26 +73,26 @@ pub(crate) struct MessageArgs {
 
 /// The parts of a message in the order in which they were given.
 #[derive(Debug)]
-pub(crate) struct Content {
-    /// What stands there without a flag: the text, and before it perhaps the agent.
+pub(crate) struct PartArgs {
+    /// Arguments without a flag: the text, and optionally the agent before it.
     pub(crate) words: Vec<(usize, String)>,
     pub(crate) attachments: Vec<Attachment>,
-    /// Whether a flag names the agent, so that no word does.
+    /// Whether a flag names the agent, so that no argument does.
     pub(crate) flagged: bool,
 }
 
 /// One part, from a flag.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    /// Where on the command line.
+    /// Its position on the command line.
     pub(crate) position: usize,
-    pub(crate) source: Source,
+    pub(crate) source: PartSource,
     pub(crate) media_type: Option<String>,
 }
 
-/// Where a part comes from.
+/// The source of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum PartSource {
     Text(String),
     /// A path, `-` for standard input, or a URL that the agent fetches.
     File(String),
@@ -100,7 +100,7 @@ pub(crate) enum Source {
     Data(String),
 }
 
-impl Args for Content {
+impl Args for PartArgs {
     fn augment_args(command: Command) -> Command {
         let part = |name: &'static str| {
             Arg::new(name).long(name).action(ArgAction::Append).help_heading("Message")
@@ -110,7 +110,7 @@ impl Args for Content {
                 Arg::new("words")
                     .value_name("[REF] TEXT")
                     .action(ArgAction::Append)
-                    // What is too much is said to be so where it is known what was meant.
+                    // Surplus arguments are reported later, with a better message than clap's.
                     .num_args(0..)
                     .help(
                         "The text, `-` for standard input; before it the agent, unless -a names it",
@@ -118,8 +118,8 @@ impl Args for Content {
             )
             .arg(part("text").value_name("TEXT").help("A text part"))
             .arg(part("file").value_name("PATH|URL").help(
-                "A file part: the bytes of a file, `-` for standard input, or a URL that the agent \
-                 fetches by itself",
+                "A file part: the bytes of a file, `-` for standard input, or a URL for the agent to \
+                 fetch",
             ))
             .arg(
                 part("data")
@@ -138,22 +138,22 @@ impl Args for Content {
     }
 }
 
-impl FromArgMatches for Content {
+impl FromArgMatches for PartArgs {
     fn from_arg_matches(found: &ArgMatches) -> Result<Self, clap::Error> {
         let all = |name: &str| -> Vec<(usize, String)> {
             let values = found.get_many::<String>(name).into_iter().flatten().cloned();
             found.indices_of(name).into_iter().flatten().zip(values).collect()
         };
-        let part = |name, make: fn(String) -> Source| {
+        let part = |name, make: fn(String) -> PartSource| {
             all(name).into_iter().map(move |(position, value)| Attachment {
                 position,
                 source: make(value),
                 media_type: None,
             })
         };
-        let mut attachments: Vec<Attachment> = part("text", Source::Text)
-            .chain(part("file", Source::File))
-            .chain(part("data", Source::Data))
+        let mut attachments: Vec<Attachment> = part("text", PartSource::Text)
+            .chain(part("file", PartSource::File))
+            .chain(part("data", PartSource::Data))
             .collect();
         attachments.sort_by_key(|attachment| attachment.position);
         for (position, media_type) in all("media-type") {
@@ -161,8 +161,8 @@ impl FromArgMatches for Content {
             let Some(part) = before.filter(|part| part.media_type.is_none()) else {
                 return Err(clap::Error::raw(
                     clap::error::ErrorKind::MissingRequiredArgument,
-                    "--media-type belongs right after the --text, --file or --data it is about; a text \
-                     with one is written as --text TEXT --media-type TYPE\n",
+                    "--media-type must come right after its --text, --file or --data; write a text with a media \
+                     type as --text TEXT --media-type TYPE\n",
                 ));
             };
             part.media_type = Some(media_type);

@@ -1,4 +1,4 @@
-//! `herald serve`, and the same under another name.
+//! Arguments of `herald serve` and `a2a-server`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ Examples:
   herald serve                              an echo agent, data in ./herald-data
   herald serve --exec 'wc -w'               any program as an agent
   herald serve --adapter claude-code        a coding agent, in this directory
-  herald serve --ephemeral --port 9000      nothing is kept after it stops
+  herald serve --ephemeral --port 9000      tasks in memory only
   herald serve --config herald.toml         agents, limits and tokens from a file
   herald serve --stdio --ephemeral          one caller, over standard input and output
 
@@ -24,7 +24,7 @@ Try it from another terminal:
 
 /// Serves agents over A2A, with the flags of the server of that name.
 ///
-/// It is `herald serve` under another name and takes its other flags and variables too.
+/// It is `herald serve` under another name, with all its flags and variables.
 #[derive(Debug, Parser)]
 #[command(name = "a2a-server", version, after_long_help = A2A_SERVER_EXAMPLES)]
 pub(crate) struct A2aServer {
@@ -35,8 +35,8 @@ pub(crate) struct A2aServer {
 const A2A_SERVER_EXAMPLES: &str = "\
 Examples:
   a2a-server                                an echo handler on 127.0.0.1:8000
-  a2a-server --port 9000 --log-level debug  more words, another port
-  a2a-server --list-handlers                what can work on tasks
+  a2a-server --port 9000 --log-level debug  another port, a detailed log
+  a2a-server --list-handlers                the available handlers
 
 Try it from another terminal:
   curl http://127.0.0.1:8000/rpc -H 'Content-Type: application/json' -d '{\"jsonrpc\":\"2.0\",
@@ -45,13 +45,13 @@ Try it from another terminal:
 
 impl From<A2aServer> for Serve {
     fn from(args: A2aServer) -> Self {
-        Self { usual_format: LogFormat::Classic, ..args.serve }
+        Self { default_format: LogFormat::Classic, ..args.serve }
     }
 }
 
-/// What `herald serve` and `a2a-server` have in common.
+/// The flags in the help of both `herald serve` and `a2a-server`.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Basics {
+pub(crate) struct CommonServeArgs {
     /// Address to listen on [default: 127.0.0.1]
     #[arg(long, env = "HERALD_HOST", value_name = "ADDRESS")]
     pub(crate) host: Option<String>,
@@ -60,11 +60,11 @@ pub(crate) struct Basics {
     #[arg(long, env = "HERALD_PORT", value_name = "PORT")]
     pub(crate) port: Option<u16>,
 
-    /// What to log, to standard error [default: info]
+    /// Log level; logs go to standard error [default: info]
     #[arg(long, env = "HERALD_LOG_LEVEL", value_enum, ignore_case = true, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,
 
-    /// Print what can work on tasks, built in, configured and found, and exit
+    /// Print the built-in, configured and found agents, and exit
     #[arg(
         long,
         value_enum,
@@ -84,12 +84,12 @@ pub(crate) struct Basics {
     #[arg(long, value_name = "PACKAGE")]
     pub(crate) handler_package: Vec<String>,
 
-    /// Look for no handlers beside the configuration file and on PATH
+    /// Do not search for handlers beside the configuration file and on PATH
     #[arg(long)]
     pub(crate) no_discovery: bool,
 }
 
-/// Takes the name of a coding agent. The one that needs a command as well is refused with an example.
+/// Parser of a coding agent's name. `acp` also needs a command, so it is refused with an example.
 fn adapter() -> impl TypedValueParser<Value = Preset> {
     let known =
         Preset::ALL.map(|preset| PossibleValue::new(preset.name()).hide(preset == Preset::Acp));
@@ -109,13 +109,13 @@ fn adapter() -> impl TypedValueParser<Value = Preset> {
 #[command(group = ArgGroup::new("program").args(["exec", "adapter"]))]
 pub(crate) struct Serve {
     #[command(flatten)]
-    pub(crate) basics: Basics,
+    pub(crate) basics: CommonServeArgs,
 
-    /// Directory to keep tasks in [default: herald-data]
+    /// Directory for the tasks [default: herald-data]
     #[arg(long, env = "HERALD_DATA", value_name = "DIR", conflicts_with = "ephemeral")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Keep tasks in memory only: all are lost when the server stops
+    /// Store tasks in memory only: all are lost when the server stops
     #[arg(long, env = "HERALD_EPHEMERAL", value_parser = FalseyValueParser::new())]
     pub(crate) ephemeral: bool,
 
@@ -123,7 +123,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "HERALD_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Speak TLS, with the certificate in this PEM file, its chain behind it
+    /// Use TLS with the certificate in this PEM file, followed by its chain
     #[arg(long, env = "HERALD_TLS_CERTIFICATE", value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
 
@@ -131,7 +131,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "HERALD_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Serve a program as an agent at the root: a message is its input, what it prints the answer
+    /// Serve a program as an agent at the root: the message is its input, its output is the answer
     #[arg(long, value_name = "COMMAND", conflicts_with = "adapter")]
     pub(crate) exec: Option<String>,
 
@@ -139,29 +139,29 @@ pub(crate) struct Serve {
     #[arg(long, env = "AGENT_ADAPTER", value_name = "NAME", value_parser = adapter())]
     pub(crate) adapter: Option<Preset>,
 
-    /// Where the program of --exec or --adapter runs [default: here]
+    /// Working directory of the program of --exec or --adapter [default: this directory]
     #[arg(long, value_name = "DIR", requires = "program")]
     pub(crate) workdir: Option<PathBuf>,
 
-    /// The model that the agent of --adapter is to use, or AGENT_MODEL [default: its own choice]
+    /// The model of the agent of --adapter, or AGENT_MODEL [default: the agent's own]
     #[arg(long, value_name = "MODEL", requires = "adapter")]
     pub(crate) model: Option<String>,
 
-    /// Let the agent of --adapter do everything unasked, as AGENT_FORCE=true does
+    /// Let the agent of --adapter do everything without asking, as AGENT_FORCE=true does
     #[arg(long, requires = "adapter")]
     pub(crate) force: bool,
 
-    /// The address that cards give to clients, when it is not the one listened on
+    /// The address in cards, if it differs from the one listened on
     #[arg(long, env = "HERALD_PUBLIC_URL", value_name = "URL")]
     pub(crate) public_url: Option<String>,
 
-    /// How to log [default: text]
+    /// Log format [default: text]
     #[arg(long, env = "HERALD_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 
-    /// How to log when nobody says.
+    /// The log format without a flag or a key.
     #[arg(skip)]
-    pub(crate) usual_format: LogFormat,
+    pub(crate) default_format: LogFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -191,6 +191,6 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object per line, for programs
     Json,
-    /// Lines as earlier A2A servers wrote them, with what callers say at level debug
+    /// Lines in the format of a2a-server, with texts of messages at level debug
     Classic,
 }

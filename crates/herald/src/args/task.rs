@@ -1,37 +1,37 @@
-//! `herald task …`.
+//! Arguments of `herald task`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use herald_protocol::{Metadata, TaskState, Timestamp};
 
-use super::{AgentArgs, Hidden, message::metadata};
+use super::{AgentArgs, SecretArg, message::metadata};
 
-/// What can be done with tasks.
+/// Verbs for tasks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
-    /// Look at a task, or wait for it
+    /// Show a task, or wait for it
     #[command(after_help = GET_EXAMPLES)]
     Get(TaskGet),
     /// List tasks, page by page
     #[command(after_help = LIST_EXAMPLES)]
     List(TaskList),
-    /// End a task
+    /// Cancel a task
     Cancel(TaskCancel),
-    /// Follow a task, also one that another program began
+    /// Follow a task, also one of another program
     #[command(after_help = SUBSCRIBE_EXAMPLES)]
     Subscribe(TaskSubscribe),
-    /// Save what a task has produced
+    /// Save the artifacts of a task
     #[command(after_help = DOWNLOAD_EXAMPLES)]
     Download(TaskDownload),
-    /// Have an agent post what happens to a task to a webhook
+    /// Manage the webhooks of a task
     #[command(subcommand)]
     PushConfig(PushCommand),
 }
 
 const GET_EXAMPLES: &str = "\
 Examples:
-  herald task get localhost:8000 ID                 how does it stand?
+  herald task get localhost:8000 ID                 show its state
   herald task get localhost:8000 ID --wait          wait until it has ended or waits for you
   herald task get localhost:8000 ID --history 10    with its last ten messages";
 
@@ -44,16 +44,16 @@ Examples:
 
 const SUBSCRIBE_EXAMPLES: &str = "\
 Examples:
-  herald task subscribe localhost:8000 ID --stream            print what happens as it happens
+  herald task subscribe localhost:8000 ID --stream            print events when they arrive
   herald task subscribe localhost:8000 ID                     print the task when it has ended
   herald task subscribe localhost:8000 ID --stream -o json    one event per line";
 
 const DOWNLOAD_EXAMPLES: &str = "\
 Examples:
   herald task download localhost:8000 ID                      into this directory
-  herald task download localhost:8000 ID --dir out --force    over what is there";
+  herald task download localhost:8000 ID --dir out --force    replace existing files";
 
-/// The agent, if it is named without a flag, and the task.
+/// The task, and optionally the agent before it.
 #[derive(Debug, Args)]
 pub(crate) struct TaskName {
     /// The task's id; before it the agent, unless -a names it
@@ -66,11 +66,11 @@ pub(crate) struct TaskGet {
     #[command(flatten)]
     pub(crate) name: TaskName,
 
-    /// Look again until the task has ended or waits for you
+    /// Wait until the task has ended or waits for you
     #[arg(long, visible_alias = "watch", help_heading = "Waiting")]
     pub(crate) wait: bool,
 
-    /// Show so many of the newest messages [default: none in text, what the agent sends in JSON]
+    /// Show this many of the newest messages [default: none as text, all that the agent sends as JSON]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) history: Option<i32>,
 
@@ -100,7 +100,7 @@ pub(crate) struct TaskList {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=100))]
     pub(crate) page_size: Option<i32>,
 
-    /// Go on where a page ended
+    /// Continue after the page with this token
     #[arg(long, value_name = "TOKEN")]
     pub(crate) page_token: Option<String>,
 
@@ -108,11 +108,11 @@ pub(crate) struct TaskList {
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Show so many of the newest messages of each task
+    /// Show this many of the newest messages of each task
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) history: Option<i32>,
 
-    /// Show what the tasks have produced
+    /// Show the artifacts of the tasks
     #[arg(long)]
     pub(crate) artifacts: bool,
 
@@ -147,7 +147,7 @@ pub(crate) struct TaskDownload {
     #[command(flatten)]
     pub(crate) name: TaskName,
 
-    /// Where to save it; nothing is written anywhere else
+    /// Directory for the files; nothing is written elsewhere
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
 
@@ -155,7 +155,7 @@ pub(crate) struct TaskDownload {
     #[arg(long, value_name = "ID")]
     pub(crate) artifact: Option<String>,
 
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -163,13 +163,13 @@ pub(crate) struct TaskDownload {
     pub(crate) agent: AgentArgs,
 }
 
-/// What can be done with the webhooks of a task.
+/// Verbs for the webhooks of a task.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PushCommand {
     /// Add a webhook
     #[command(after_help = PUSH_EXAMPLES)]
     Create(PushCreate),
-    /// Look at a webhook
+    /// Show a webhook
     Get(PushNamed),
     /// List a task's webhooks
     List(PushList),
@@ -187,23 +187,23 @@ pub(crate) struct PushCreate {
     #[command(flatten)]
     pub(crate) name: TaskName,
 
-    /// Where the agent posts
+    /// The URL that the agent posts to
     #[arg(long, value_name = "URL")]
     pub(crate) url: String,
 
-    /// A secret that the agent sends along, so that the webhook can tell it is the agent
+    /// A secret that the agent sends with each notification, so that the webhook can verify the sender
     #[arg(long, value_name = "SECRET")]
-    pub(crate) token: Option<Hidden>,
+    pub(crate) token: Option<SecretArg>,
 
-    /// How the agent signs in at the webhook, such as Bearer
+    /// The authentication scheme at the webhook, such as Bearer
     #[arg(long, value_name = "SCHEME")]
     pub(crate) auth_scheme: Option<String>,
 
-    /// What it signs in with
+    /// The credentials for that scheme
     #[arg(long, value_name = "SECRET", requires = "auth_scheme")]
-    pub(crate) auth_credentials: Option<Hidden>,
+    pub(crate) auth_credentials: Option<SecretArg>,
 
-    /// The webhook's name [default: the agent chooses one]
+    /// The webhook's id [default: the agent chooses one]
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
 
@@ -230,7 +230,7 @@ pub(crate) struct PushList {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) page_size: Option<i32>,
 
-    /// Go on where a page ended
+    /// Continue after the page with this token
     #[arg(long, value_name = "TOKEN")]
     pub(crate) page_token: Option<String>,
 
@@ -239,7 +239,7 @@ pub(crate) struct PushList {
 }
 
 impl TaskCommand {
-    /// What every one of them takes.
+    /// The arguments that all of them have.
     pub(crate) fn agent(&self) -> &AgentArgs {
         match self {
             Self::Get(args) => &args.agent,

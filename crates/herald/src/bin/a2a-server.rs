@@ -1,4 +1,4 @@
-//! `a2a-server`: Herald by another name and with fewer flags.
+//! Binary `a2a-server`: `herald serve` under the name and with the defaults of a2a-server.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
-//! Catalogs: documents that name agents. `CATALOG#NAME` is an agent's reference wherever one is taken.
+//! Catalogs of agents, and references of the form `CATALOG#NAME`.
 //!
 //! A catalog is a JSON list of entries, or an object with such a list under `agents` or `entries`, or
-//! an object from names to references. An entry has a `name` (or `id`, `identifier`) and says under
-//! `card`, `agentCard`, `agentCardUrl` or `url` where the card is.
+//! an object from names to references. An entry has a `name` (or `id`, `identifier`) and the reference of its
+//! card under `card`, `agentCard`, `agentCardUrl` or `url`.
 
 use std::path::Path;
 
@@ -11,53 +11,55 @@ use serde_json::Value;
 
 use crate::{
     client::{
-        fault::{Fault, Kind},
+        error::{CliError, CliErrorKind},
         reference::{self, looks_like_one},
     },
     spelling::near,
 };
 
 const NAMES: [&str; 4] = ["name", "id", "identifier", "displayName"];
-const PLACES: [&str; 4] = ["card", "agentCard", "agentCardUrl", "url"];
+const REFERENCES: [&str; 4] = ["card", "agentCard", "agentCardUrl", "url"];
 const LISTS: [&str; 2] = ["agents", "entries"];
 
-/// Takes a reference apart into its catalog and the name in it.
+/// Splits a reference into its catalog and the name of an entry.
 pub(crate) fn split(reference: &str) -> Option<(&str, &str)> {
     reference.rsplit_once('#').filter(|(catalog, name)| !catalog.is_empty() && !name.is_empty())
 }
 
 /// The reference of the entry with this name.
-pub(crate) fn find(document: &[u8], name: &str) -> Result<String, Fault> {
+pub(crate) fn find(document: &[u8], name: &str) -> Result<String, CliError> {
     let catalog: Value = serde_json::from_slice(document).map_err(|fault| {
-        Fault::new(Kind::CardNotFound, format!("the catalog is no JSON: {fault}"))
+        CliError::new(CliErrorKind::CardNotFound, format!("the catalog is not JSON: {fault}"))
     })?;
     let found = match list(&catalog) {
         Value::Array(entries) => entries.iter().find(|entry| names(entry).any(|one| one == name)),
         Value::Object(entries) => entries.get(name),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     };
-    let missing = |text: String| Fault::new(Kind::CardNotFound, text);
+    let missing = |text: String| CliError::new(CliErrorKind::CardNotFound, text);
     let found = found.ok_or_else(|| {
         let fault = missing(format!("the catalog has no entry {name:?}"));
         let known = known(&catalog);
         match near(name, known.iter().map(String::as_str)) {
-            Some(near) => fault.hint(format!("did you mean {near:?}? It has: {}", listed(&known))),
-            None if known.is_empty() => fault.hint("it names no agents at all"),
-            None => fault.hint(format!("it has: {}", listed(&known))),
+            Some(near) => {
+                fault.hint(format!("did you mean {near:?}? Its entries are: {}", listed(&known)))
+            }
+            None if known.is_empty() => fault.hint("the catalog has no entries"),
+            None => fault.hint(format!("its entries are: {}", listed(&known))),
         }
     })?;
-    let place = place(found).ok_or_else(|| {
-        missing(format!("the entry {name:?} does not say where its card is"))
+    let reference = reference_of(found).ok_or_else(|| {
+        missing(format!("the entry {name:?} has no reference to its card"))
             .hint("it needs a \"card\" or a \"url\"")
     })?;
-    Ok(place.to_owned())
+    Ok(reference.to_owned())
 }
 
-/// The names of the agents in a document, none if it is no catalog. An object may be anything, unless
-/// everything in it leads to an agent.
+/// The names of the agents in a document; empty if it is not a catalog. An object is a catalog only if all its
+/// members are references.
 pub(crate) fn entries(document: &[u8]) -> Vec<String> {
     let Ok(catalog) = serde_json::from_slice::<Value>(document) else { return Vec::new() };
-    let leads = |entry: &Value| place(entry).is_some_and(looks_like_one);
+    let leads = |entry: &Value| reference_of(entry).is_some_and(looks_like_one);
     match list(&catalog) {
         Value::Object(entries) if !entries.values().all(leads) => Vec::new(),
         Value::Object(_) | Value::Array(_) => known(&catalog),
@@ -65,7 +67,7 @@ pub(crate) fn entries(document: &[u8]) -> Vec<String> {
     }
 }
 
-/// Names in a row, as many as anybody reads.
+/// Up to 20 names, separated by commas.
 pub(crate) fn listed(names: &[String]) -> String {
     let mut shown = names.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", ");
     if names.len() > 20 {
@@ -78,9 +80,9 @@ fn list(catalog: &Value) -> &Value {
     LISTS.iter().find_map(|list| catalog.get(list)).unwrap_or(catalog)
 }
 
-/// The entries that say where a card is.
+/// The names of the entries with a reference.
 fn known(catalog: &Value) -> Vec<String> {
-    let named = |name: Option<&str>, entry| place(entry).and(name).map(str::to_owned);
+    let named = |name: Option<&str>, entry| reference_of(entry).and(name).map(str::to_owned);
     match list(catalog) {
         Value::Array(entries) => {
             entries.iter().filter_map(|entry| named(names(entry).next(), entry)).collect()
@@ -92,11 +94,11 @@ fn known(catalog: &Value) -> Vec<String> {
     }
 }
 
-/// Where an entry says that its card is.
-fn place(entry: &Value) -> Option<&str> {
+/// The reference of an entry's card.
+fn reference_of(entry: &Value) -> Option<&str> {
     match entry {
-        Value::String(place) => Some(place.as_str()),
-        Value::Object(_) => PLACES.iter().find_map(|place| entry.get(place)?.as_str()),
+        Value::String(reference) => Some(reference.as_str()),
+        Value::Object(_) => REFERENCES.iter().find_map(|name| entry.get(name)?.as_str()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
     }
 }
@@ -105,10 +107,9 @@ fn names(entry: &Value) -> impl Iterator<Item = &str> {
     NAMES.iter().filter_map(|name| entry.get(name)?.as_str())
 }
 
-/// The places that an entry names, which may be relative to its catalog. No catalog starts a program,
-/// and one from the network leads to the network alone: neither to files of this machine nor, where it
-/// came over TLS, away from that.
-pub(crate) fn resolve(catalog: &Source, place: &str) -> Result<Vec<Source>, Fault> {
+/// Resolves the reference of an entry, which may be relative to its catalog. A catalog cannot start a program. One from
+/// the network may refer neither to files of this machine nor, if it was fetched over https, to plain http.
+pub(crate) fn resolve(catalog: &Source, place: &str) -> Result<Vec<Source>, CliError> {
     let places = match catalog {
         Source::At(url) | Source::Below(url) => {
             let joined = url.join(place).ok();
@@ -128,16 +129,18 @@ pub(crate) fn resolve(catalog: &Source, place: &str) -> Result<Vec<Source>, Faul
         }
         Source::Program(_) => return Err(elsewhere()),
     };
-    match places.iter().any(|place| matches!(place, Source::Program(_))) {
-        true => Err(elsewhere()),
-        false => Ok(places),
+    if places.iter().any(|place| matches!(place, Source::Program(_))) {
+        Err(elsewhere())
+    } else {
+        Ok(places)
     }
 }
 
-fn elsewhere() -> Fault {
-    let text = "the catalog leads where none may: to a program, from the network to a file, or from \
-                https to anything else";
-    Fault::new(Kind::CardNotFound, text).hint("if that is what you want, name it yourself with -a")
+fn elsewhere() -> CliError {
+    let text = "the catalog's reference is not allowed: it is a program, a file in a catalog from \
+                the network, or plain http in a catalog from https";
+    CliError::new(CliErrorKind::CardNotFound, text)
+        .hint("if you trust the reference, give it with -a")
 }
 
 #[cfg(test)]
@@ -155,12 +158,16 @@ mod tests {
             assert_eq!(find(document.as_bytes(), "a").unwrap(), "http://x", "{document}");
         }
         for document in ["", "1", "[]", r#"{"a":1}"#, r#"[{"name":"a"}]"#] {
-            assert_eq!(find(document.as_bytes(), "a").unwrap_err().kind(), Kind::CardNotFound);
+            assert_eq!(
+                find(document.as_bytes(), "a").unwrap_err().kind(),
+                CliErrorKind::CardNotFound
+            );
         }
         let near = find(br#"{"reviewer":"x","writer":"y"}"#, "reviwer").unwrap_err();
-        assert_eq!(near.advice(), Some("did you mean \"reviewer\"? It has: reviewer, writer"));
+        let expected = "did you mean \"reviewer\"? Its entries are: reviewer, writer";
+        assert_eq!(near.advice(), Some(expected));
         let far = find(br#"{"reviewer":"x","writer":"y"}"#, "zzz").unwrap_err();
-        assert_eq!(far.advice(), Some("it has: reviewer, writer"));
+        assert_eq!(far.advice(), Some("its entries are: reviewer, writer"));
     }
 
     #[test]
@@ -177,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_starts_no_program_and_one_from_the_network_stays_there() {
+    fn a_catalog_cannot_start_a_program_and_one_from_the_network_cannot_name_files() {
         let file = Source::File("/etc/agents/catalog.json".into());
         let plain = Source::exact("http://a.b/catalog.json").unwrap();
         let secure = Source::exact("https://a.b/catalog.json").unwrap();

@@ -1,4 +1,4 @@
-//! From what the command line says to a client of the agent.
+//! One agent as the command line names it: discovery, credentials, time limit and the client for it.
 
 mod explain;
 
@@ -16,57 +16,57 @@ use http::HeaderValue;
 use tokio::{signal, time::sleep};
 
 use crate::{
-    args::{AgentArgs, Hidden, VERSIONS},
+    args::{AgentArgs, SecretArg, VERSIONS},
     client::{
         catalog,
         credentials::{Login, Logins},
-        fault::{Fault, Kind},
+        debug_tap::DebugTap,
+        error::{CliError, CliErrorKind},
         layers::Layers,
         reference::{self, PROGRAM, looks_like_one},
-        trust::Trust,
-        wire::Wire,
+        trust::TrustSettings,
     },
     output::{Output, describe, progress, quoted, warn},
 };
 
-/// The shortest pause between two looks at a task: nobody is asked without a break.
+/// The shortest poll interval, so that no agent is polled without a pause.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
-/// One agent, as the command line names it, and one verb's way to it.
+/// One agent as the command line names it, for one verb.
 #[derive(Debug)]
 pub(crate) struct Contact {
     args: AgentArgs,
     reference: String,
-    /// Whether a setting names the agent, and not the command line.
+    /// Whether a setting names the agent, not the command line.
     by_setting: bool,
-    trust: Trust,
+    trust: TrustSettings,
     pub(crate) out: Output,
-    /// What must not be shown.
+    /// Texts to redact in output.
     secrets: Secrets,
-    /// Whether there is a name to log in with, given or kept.
+    /// Whether there is a client id or a stored login.
     can_log_in: bool,
-    /// True if a kept login is used with whatever secret and scopes it was made.
+    /// True to use a stored login whatever secret and scopes it was created with.
     pub(crate) takes_any_login: bool,
-    /// The task that the verb is about, as soon as it is known: who stops waiting can go on later.
+    /// The verb's task, as soon as its id is known, for the hint after an interruption.
     seen: RefCell<Option<TaskId>>,
 }
 
 impl Contact {
-    /// `positional` is an agent that was named without a flag.
-    pub(crate) fn new(args: &AgentArgs, positional: Option<&str>) -> Result<Self, Fault> {
+    /// `positional` is an agent that is an argument without a flag.
+    pub(crate) fn new(args: &AgentArgs, positional: Option<&str>) -> Result<Self, CliError> {
         let named = positional.or(args.agent_card.as_deref());
         let reference = named.ok_or_else(|| {
-            Fault::usage("no agent is named")
+            CliError::usage("no agent is named")
                 .hint("add -a REF, such as -a localhost:8000, or set A2ACLI_AGENT_CARD")
         })?;
         let out = Output::new(&args.output);
-        let trust = Trust::read(&args.trust)?;
+        let trust = TrustSettings::read(&args.trust)?;
         let can_log_in = args.login.client_id.is_some() || any_login();
         if trust.is_blind() {
             let credential = args.bearer.is_some() || args.api_key.is_some() || can_log_in;
-            warn("certificates are not checked (--insecure): anybody can pretend to be the agent");
+            warn("certificates are not checked (--insecure): any server can impersonate the agent");
             if credential || trust.has_certificate() {
-                warn("SECURITY: a credential goes to a server whose certificate is not checked");
+                warn("SECURITY: a credential is sent to a server whose certificate is not checked");
             }
         }
         let secrets = Secrets::default();
@@ -88,47 +88,44 @@ impl Contact {
         })
     }
 
-    /// Keeps more secrets out of what is printed.
-    pub(crate) fn hide<'a>(&self, secrets: impl IntoIterator<Item = &'a Hidden>) {
+    /// Adds secrets to redact in output.
+    pub(crate) fn hide<'a>(&self, secrets: impl IntoIterator<Item = &'a SecretArg>) {
         secrets.into_iter().for_each(|secret| self.secrets.add(&secret.0));
     }
 
-    /// Does `work` within the time that the verb may take, unless it is interrupted. Why it failed may
-    /// be told in the agent's words, which may repeat what the agent was sent.
+    /// Runs `work` until it ends, `--timeout` expires or Ctrl-C interrupts it. Secrets are redacted in its error, since
+    /// the agent's message may repeat them.
     pub(crate) async fn within<T>(
         &self,
-        work: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
-        let patience = self.args.timeout;
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        let limit = self.args.timeout;
         let late = async {
-            match patience.is_zero() {
-                true => std::future::pending().await,
-                false => sleep(patience).await,
-            }
+            if limit.is_zero() { std::future::pending().await } else { sleep(limit).await }
         };
         tokio::select! {
-            done = work => done.map_err(|fault| fault.without(&self.secrets)),
+            done = work => done.map_err(|fault| fault.redacted(&self.secrets)),
             () = late => {
-                let text = format!("not done within {}", humantime::format_duration(patience));
-                Err(self.left(Fault::new(Kind::Timeout, text)))
+                let text = format!("--timeout expired after {}", humantime::format_duration(limit));
+                Err(self.left(CliError::new(CliErrorKind::Timeout, text)))
             }
-            _ = signal::ctrl_c() => Err(self.left(Fault::new(Kind::Interrupted, "interrupted"))),
+            _ = signal::ctrl_c() => Err(self.left(CliError::new(CliErrorKind::Interrupted, "interrupted"))),
         }
     }
 
-    /// Says how to come back to the task that is left.
-    fn left(&self, fault: Fault) -> Fault {
+    /// Adds the command that waits for the task.
+    fn left(&self, fault: CliError) -> CliError {
         match &*self.seen.borrow() {
             Some(task) => {
                 let again = format!("{} --wait", quoted(task.as_str()));
                 let again = self.command("task get", &again);
-                fault.hint(format!("the task goes on; wait for it with: {again}"))
+                fault.hint(format!("the task continues; wait for it with: {again}"))
             }
             None => fault,
         }
     }
 
-    /// Keeps the task that the verb is about.
+    /// Stores the id of the verb's task.
     pub(crate) fn remember(&self, task: &TaskId) {
         let mut seen = self.seen.borrow_mut();
         if seen.as_ref() != Some(task) {
@@ -152,31 +149,29 @@ impl Contact {
         Some(format!("{protocol_binding} {protocol_version} {url}"))
     }
 
-    /// Refuses to go on without a credential that a scheme of the card takes.
-    pub(crate) fn needs_declared_credential(&self, card: &AgentCard) -> Result<(), Fault> {
+    /// An error unless there is a credential for one of the card's security schemes.
+    pub(crate) fn needs_declared_credential(&self, card: &AgentCard) -> Result<(), CliError> {
         if card.security_schemes.values().any(|scheme| self.has_for(scheme)) {
             return Ok(());
         }
         let wanted: Vec<_> = card.security_schemes.values().map(describe).collect();
-        let text = match wanted.is_empty() {
-            true => "the card declares no way to sign in, so no credential is shown".to_owned(),
-            false => format!("the agent wants one of: {}", wanted.join(", ")),
+        let text = if wanted.is_empty() {
+            "the card declares no security scheme, so no credential is sent".to_owned()
+        } else {
+            format!("the agent requires one of: {}", wanted.join(", "))
         };
-        let fault = Fault::new(Kind::CredentialsMissing, text);
-        Err(match wanted.is_empty() {
-            true => fault,
-            false => fault.hint(self.remedy(card)),
-        })
+        let fault = CliError::new(CliErrorKind::CredentialsMissing, text);
+        Err(if wanted.is_empty() { fault } else { fault.hint(self.remedy(card)) })
     }
 
-    /// Whether there is a credential that a scheme takes.
+    /// Whether there is a credential for a security scheme.
     fn has_for(&self, scheme: &SecurityScheme) -> bool {
         match scheme {
             SecurityScheme::ApiKey(_) => self.args.api_key.is_some(),
             SecurityScheme::Http(http) => {
                 self.args.bearer.is_some() && http.scheme.eq_ignore_ascii_case("bearer")
             }
-            // Without a login the call says so.
+            // A missing login is reported by the call.
             SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_) => {
                 self.args.bearer.is_some() || self.can_log_in
             }
@@ -184,7 +179,7 @@ impl Contact {
         }
     }
 
-    /// How to give the credentials that a card asks for.
+    /// Advice on the credentials that a card requires.
     pub(crate) fn remedy(&self, card: &AgentCard) -> String {
         let remedy = |scheme: &SecurityScheme| match scheme {
             SecurityScheme::ApiKey(_) => {
@@ -194,29 +189,30 @@ impl Contact {
                 "give the token with A2ACLI_BEARER".to_owned()
             }
             SecurityScheme::Http(_) => {
-                format!("{} is not spoken by this program", describe(scheme))
+                format!("{} is not supported by this program", describe(scheme))
             }
             SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_) => {
                 format!("log in with: {}", self.command("auth login", "--client-id ID"))
             }
-            SecurityScheme::MutualTls(_) => "show a certificate with --client-cert".to_owned(),
+            SecurityScheme::MutualTls(_) => "give a certificate with --client-cert".to_owned(),
         };
         let mut ways: Vec<_> = card.security_schemes.values().map(remedy).collect();
         ways.dedup();
-        match ways.is_empty() {
-            true => "the card does not say what the agent takes; most take a token, given with \
-                     A2ACLI_BEARER"
-                .to_owned(),
-            false => ways.join("; or "),
+        if ways.is_empty() {
+            "the card declares no security scheme; most agents accept a token, given with \
+             A2ACLI_BEARER"
+                .to_owned()
+        } else {
+            ways.join("; or ")
         }
     }
 
-    /// Fetches the card. Whoever keeps it is shown no credential: it has declared none.
-    pub(crate) async fn discover(&self) -> Result<Discovered, Fault> {
+    /// Fetches the card, without credentials, since no security scheme is known before.
+    pub(crate) async fn discover(&self) -> Result<Discovered, CliError> {
         let mut places = self.places().await?.into_iter().peekable();
         loop {
             let place = places.next().expect("a reference names a place");
-            // Boxed, as all that may happen on the way is in it.
+            // Boxed, because the future is large.
             let fault = match Box::pin(self.builder().discover(place.clone())).await {
                 Ok(discovered) => match self.no_card_in(&discovered) {
                     None => return Ok(discovered),
@@ -225,11 +221,12 @@ impl Contact {
                 Err(error) if error.is_connect() => return Err(self.no_card(&place, &error)),
                 Err(error) => self.no_card(&place, &error),
             };
-            // What is no card may still be the place of one.
+            // A URL without a card may still be the base URL of an agent.
             if places.peek().is_none() {
-                let document = match fault.kind() == Kind::CardInvalid {
-                    true => Box::pin(self.builder().fetch(&place)).await.ok(),
-                    false => None,
+                let document = if fault.kind() == CliErrorKind::CardInvalid {
+                    Box::pin(self.builder().fetch(&place)).await.ok()
+                } else {
+                    None
                 };
                 let entries = document.map(|document| catalog::entries(&document));
                 return Err(match entries.filter(|entries| !entries.is_empty()) {
@@ -240,8 +237,8 @@ impl Contact {
         }
     }
 
-    /// Where the card may be: as the reference says, or the catalog's entry that it names.
-    async fn places(&self) -> Result<Vec<Source>, Fault> {
+    /// The possible sources of the card, from the reference or from the entry of a catalog.
+    async fn places(&self) -> Result<Vec<Source>, CliError> {
         let Some((catalog, name)) = catalog::split(&self.reference) else {
             return reference::places(&self.reference);
         };
@@ -250,37 +247,37 @@ impl Contact {
         let document = document.map_err(|error| self.no_card(&catalog, &error))?;
         let found = catalog::find(&document, name).map_err(|fault| self.with_origin(fault))?;
         let places = catalog::resolve(&catalog, &found)?;
-        // Who has the catalog does not decide who gets the credentials.
+        // A catalog must not choose the receiver of credentials.
         let found = places.first().and_then(Source::origin);
         if let (Some(own), Some(found)) = (catalog.origin(), found)
             && self.carries_secrets()
         {
             let named = self.args.trust_origin.iter().filter_map(|url| Source::exact(url).ok());
             if found != own && !named.filter_map(|url| url.origin()).any(|origin| origin == found) {
-                let text = "the catalog leads elsewhere, and credentials are not sent there";
-                let hint = format!("if you trust it, name it with --trust-origin {found}");
-                return Err(Fault::usage(text).hint(hint));
+                let text =
+                    "the catalog refers to another origin, and credentials are not sent there";
+                let hint = format!("if you trust that origin, add --trust-origin {found}");
+                return Err(CliError::usage(text).hint(hint));
             }
         }
         Ok(places)
     }
 
-    /// Whether calls hold what only the agent that was named should see. A service parameter may well
-    /// be a key.
+    /// Whether calls contain secrets for the named agent only. A service parameter may be a key.
     fn carries_secrets(&self) -> bool {
         let args = &self.args;
         let secrets = [&args.bearer, &args.api_key, &args.login.client_secret];
         secrets.into_iter().any(Option::is_some) || !args.svc_param.is_empty()
     }
 
-    /// Calls the agent.
-    pub(crate) async fn connect(&self) -> Result<Client, Fault> {
+    /// Fetches the card and creates the client.
+    pub(crate) async fn connect(&self) -> Result<Client, CliError> {
         let discovered = self.discover().await?;
         self.call(discovered)
     }
 
-    /// Calls the agent of a card.
-    pub(crate) fn call(&self, mut discovered: Discovered) -> Result<Client, Fault> {
+    /// Creates the client for a card.
+    pub(crate) fn call(&self, mut discovered: Discovered) -> Result<Client, CliError> {
         self.check_interfaces(discovered.card())?;
         let required = discovered.card().capabilities.extensions.iter();
         let required: Vec<_> = required.filter(|one| one.required).map(|one| &one.uri).collect();
@@ -306,12 +303,12 @@ impl Contact {
             discovered = discovered.credential(Credential::oauth(oauth));
         }
         let client = discovered.client().map_err(|error| {
-            let fault = Fault::usage(error.to_string());
+            let fault = CliError::usage(error.to_string());
             if error.untrusted_origin().is_some() {
-                return fault.hint("if both are the same agent's, add --trust-origin URL");
+                return fault.hint("if both origins belong to the agent, add --trust-origin URL");
             }
             let card = self.command("card get", "");
-            fault.hint(format!("see what the agent takes with: {card}"))
+            fault.hint(format!("see the agent's interfaces with: {card}"))
         })?;
         if self.args.output.debug == Some(true) {
             let AgentInterface { protocol_binding, protocol_version, url, .. } = client.interface();
@@ -321,14 +318,14 @@ impl Contact {
         Ok(client)
     }
 
-    /// Whose logins are used for an agent.
+    /// The key of an agent's stored login.
     pub(crate) fn owner(&self, discovered: &Discovered) -> String {
         owner(discovered.source())
     }
 
-    /// What there is to get tokens for an agent with, if its card says where they are to be had: the
-    /// login that was kept, the name of a program, or both.
-    fn login(&self, discovered: &Discovered) -> Result<Option<OAuth>, Fault> {
+    /// The OAuth settings for an agent whose card names an authorization server: from the stored login, the client id,
+    /// or both.
+    fn login(&self, discovered: &Discovered) -> Result<Option<OAuth>, CliError> {
         let wanted = |scheme: &SecurityScheme| {
             matches!(scheme, SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
         };
@@ -371,14 +368,15 @@ impl Contact {
 
     fn builder(&self) -> ClientBuilder {
         let args = &self.args;
-        let patience = match args.timeout.is_zero() {
-            true => Duration::from_secs(u64::from(u32::MAX)),
-            false => args.timeout,
+        let limit = if args.timeout.is_zero() {
+            Duration::from_secs(u64::from(u32::MAX))
+        } else {
+            args.timeout
         };
         let defaults = Timeouts::default();
         let timeouts = Timeouts {
-            call: defaults.call.min(patience),
-            send: patience,
+            call: defaults.call.min(limit),
+            send: limit,
             poll: args.poll_interval.max(SHORTEST_POLL),
             ..defaults
         };
@@ -401,7 +399,7 @@ impl Contact {
         }
         let parameters = args.svc_param.clone();
         builder = builder.intercept(move |call: &mut Outgoing| {
-            // The client names 1.0 by itself, but no older version.
+            // The client sends the version of 1.0, but no older one.
             call.headers.insert(VERSION_HEADER, version.clone());
             for parameter in &parameters {
                 call.headers.append(parameter.name.clone(), parameter.value.clone());
@@ -409,18 +407,18 @@ impl Contact {
             Ok(())
         });
         if args.output.debug == Some(true) {
-            builder = builder.wire_tap(Wire::new(self.secrets.clone()));
+            builder = builder.wire_tap(DebugTap::new(self.secrets.clone()));
         }
         builder
     }
 
-    /// Older versions are spoken only when they are asked for.
+    /// The version to use. Older ones than 1.0 are used on request only.
     fn version(&self) -> Version {
         self.args.a2a_version.unwrap_or(Version::V1_0)
     }
 
-    /// Refuses a card with which nothing can be done, and says what to change.
-    fn check_interfaces(&self, card: &AgentCard) -> Result<(), Fault> {
+    /// An error if the card has no interface of the wanted version.
+    fn check_interfaces(&self, card: &AgentCard) -> Result<(), CliError> {
         if self.reference.starts_with(PROGRAM) {
             return Ok(());
         }
@@ -441,50 +439,54 @@ impl Contact {
             return Ok(());
         }
         let Some(best) = versions.iter().max() else {
-            let text = format!("the card of {:?} names no interface that can be called", card.name);
-            return Err(Fault::new(Kind::CardInvalid, text).hint(self.command("card get", "")));
+            let text = format!("the card of {:?} has no supported interface", card.name);
+            return Err(
+                CliError::new(CliErrorKind::CardInvalid, text).hint(self.command("card get", ""))
+            );
         };
-        let unsupported = Kind::Protocol(ErrorKind::VersionNotSupported);
-        let text = format!("the agent speaks A2A {best}, and {wanted} was asked for");
+        let unsupported = CliErrorKind::Protocol(ErrorKind::VersionNotSupported);
+        let text = format!("the agent supports A2A {best}, not the requested version {wanted}");
         let known = VERSIONS.contains(best);
-        let fault = Fault::new(unsupported, text);
+        let fault = CliError::new(unsupported, text);
         Err(if known { fault.hint(format!("add --a2a-version {best}")) } else { fault })
     }
 }
 
-/// Says where a file with secrets is open to others.
+/// Warns of settings files with secrets that other users can read.
 pub(crate) fn warn_exposed(layers: &Layers) {
     for path in layers.exposed() {
         let shown = path.display();
-        warn(&format!("{shown} holds a credential and others can read it; run: chmod 600 {shown}"));
+        warn(&format!(
+            "{shown} contains a credential and other users can read it; run: chmod 600 {shown}"
+        ));
     }
 }
 
-/// The agent, if it stands before the names that a verb needs, and those.
+/// Splits the arguments of a verb into the agent, if it comes first, and the names that the verb needs.
 pub(crate) fn subject<'a, const N: usize>(
     words: &'a [String],
     args: &AgentArgs,
-) -> Result<(Option<&'a str>, [&'a str; N]), Fault> {
+) -> Result<(Option<&'a str>, [&'a str; N]), CliError> {
     let from = words.len().saturating_sub(N);
     if from == 0
         && args.agent_card.is_none()
         && let Some(agent) = words.first().filter(|word| looks_like_one(word))
     {
         let text = match N {
-            1 => "no task is named",
-            _ => "a task and a webhook of it are to be named",
+            1 => "the id of a task is missing",
+            _ => "the ids of a task and of its webhook are missing",
         };
-        return Err(Fault::usage(text).hint(format!(
-            "the id goes behind the agent; see which tasks there are with: herald task list {}",
+        return Err(CliError::usage(text).hint(format!(
+            "add the id after the agent; list the tasks with: herald task list {}",
             quoted(agent)
         )));
     }
     let names: Vec<&str> = words[from..].iter().map(String::as_str).collect();
-    let names = names.try_into().map_err(|_| Fault::usage("there are too few names"))?;
+    let names = names.try_into().map_err(|_| CliError::usage("an id is missing"))?;
     Ok((words[..from].first().map(String::as_str), names))
 }
 
-/// Whose logins are used for the agent of a card: those for the origin it came from.
+/// The key of the stored login for a card's source: its origin, or the path of its file.
 pub(crate) fn owner(source: &Source) -> String {
     source.origin().unwrap_or_else(|| match source {
         Source::File(path) => {

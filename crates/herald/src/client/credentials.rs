@@ -1,5 +1,4 @@
-//! Logins that are kept: tokens by the origin of the agent that they are for, in a file that only its
-//! owner can read.
+//! Stored logins: tokens by the origin of their agent, in a file that only its owner can read.
 
 use std::{
     collections::BTreeMap,
@@ -16,16 +15,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     args::LoginArgs,
-    client::{fault::Fault, layers},
+    client::{error::CliError, layers},
     output::warn,
 };
 
-/// More than any such file holds.
+/// The most bytes of the file.
 const LARGEST: u64 = 4 << 20;
-/// The end of the year 9999. No token lasts longer, and no later time can be written out.
+/// The end of the year 9999, the latest time that can be formatted.
 const LATEST: u64 = 253_402_300_799;
-/// How long another writer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the lock of another writer.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file with the logins.
 #[derive(Debug, Clone)]
@@ -44,21 +43,21 @@ pub(crate) struct Login {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires: Option<u64>,
     token_url: String,
-    /// Which secret it was fetched with, if with one.
+    /// A hash of the client secret that the token was fetched with, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret_hash: Option<String>,
-    /// The scopes that were asked for on the command line.
+    /// The scopes of the command line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     scopes: Vec<String>,
 }
 
 /// The logins by the origin of their agent.
-pub(crate) type Kept = BTreeMap<String, Login>;
+pub(crate) type LoginMap = BTreeMap<String, Login>;
 
 #[derive(Default, Serialize, Deserialize)]
-struct Document {
+struct LoginFile {
     #[serde(default)]
-    agents: Kept,
+    agents: LoginMap,
 }
 
 impl Login {
@@ -74,9 +73,9 @@ impl Login {
         }
     }
 
-    /// True if calls with these arguments may use it. A token that a secret was exchanged for is used
-    /// with the same secret and the same scopes alone, or with none given: a secret that was withdrawn
-    /// must not seem to work because of a token from before.
+    /// True if calls with these arguments may use it. A token that was fetched with a secret is used with the same
+    /// secret and scopes only, or if none are given: a revoked secret must not seem to work because of an older
+    /// token.
     pub(crate) fn fits(&self, args: &LoginArgs) -> bool {
         if args.client_id.as_ref().is_some_and(|id| *id != self.client_id) {
             return false;
@@ -98,7 +97,7 @@ impl Login {
     }
 }
 
-/// Tells secrets apart without keeping them.
+/// A hash that identifies a secret without storing it.
 fn hash(client_id: &str, secret: &str) -> String {
     let mut hasher = blake3::Hasher::new_derive_key("herald credentials.json client secret");
     hasher.update(&(client_id.len() as u64).to_le_bytes());
@@ -114,11 +113,12 @@ impl std::fmt::Debug for Login {
 }
 
 impl Logins {
-    /// The user's file, whether it is there or not.
-    pub(crate) fn of_user() -> Result<Self, Fault> {
+    /// The user's file, which may not exist.
+    pub(crate) fn of_user() -> Result<Self, CliError> {
         let directory = layers::configuration_directory();
         let directory = directory.ok_or_else(|| {
-            Fault::internal("there is no place to keep logins").hint("set HOME to your directory")
+            CliError::internal("logins cannot be stored: HOME is not set")
+                .hint("set HOME to your directory")
         })?;
         Ok(Self { path: directory.join("credentials.json") })
     }
@@ -127,44 +127,43 @@ impl Logins {
         &self.path
     }
 
-    /// All logins. A file that is not there holds none.
-    pub(crate) fn read(&self) -> Result<Kept, Fault> {
+    /// All logins; none if the file does not exist.
+    pub(crate) fn read(&self) -> Result<LoginMap, CliError> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Kept::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(LoginMap::new()),
             Err(error) => return Err(self.fault("read", &error)),
         };
         let found = file.metadata().map_err(|error| self.fault("read", &error))?;
         if found.permissions().mode() & 0o077 != 0 {
             let shown = self.path.display();
-            warn(&format!("others can read the logins in {shown}; run: chmod 600 {shown}"));
+            warn(&format!("other users can read the logins in {shown}; run: chmod 600 {shown}"));
         }
         if found.len() > LARGEST {
             return Err(self.fault("read", &"it is too large"));
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|error| self.fault("read", &error))?;
-        // Not what the parser says: it may quote what is there.
-        let document = serde_json::from_slice::<Document>(&bytes);
-        let document = document.map_err(|_| self.fault("read", &"it is no file of logins"))?;
+        // The parser's message is left out, since it may quote a token.
+        let document = serde_json::from_slice::<LoginFile>(&bytes);
+        let document = document.map_err(|_| self.fault("read", &"it is not a file of logins"))?;
         Ok(document.agents)
     }
 
-    /// Changes the logins. Others who change them at the same time wait, and whoever reads sees them
-    /// before or after.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Kept)) -> Result<(), Fault> {
+    /// Changes the logins under a lock. The file is replaced atomically, so that readers need no lock.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut LoginMap)) -> Result<(), CliError> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|error| self.fault("write", &error))?;
         let _lock = self.lock()?;
         let mut agents = self.read()?;
         change(&mut agents);
-        self.write(&Document { agents }).map_err(|error| self.fault("write", &error))
+        self.write(&LoginFile { agents }).map_err(|error| self.fault("write", &error))
     }
 
-    fn write(&self, document: &Document) -> std::io::Result<()> {
+    fn write(&self, document: &LoginFile) -> std::io::Result<()> {
         let new = self.path.with_extension("json.new");
-        // One that was left behind may be readable by others.
+        // A leftover of an earlier run may have other permissions.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
@@ -177,18 +176,18 @@ impl Logins {
         fs::rename(&new, &self.path)
     }
 
-    /// Held until it is dropped.
-    fn lock(&self) -> Result<File, Fault> {
+    /// A lock that is released when it is dropped.
+    fn lock(&self) -> Result<File, CliError> {
         let path = self.path.with_extension("lock");
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         let file = file.map_err(|error| self.fault("lock", &error))?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::WouldBlock) if Instant::now() < end => {
-                    // The system has no wait for a lock that ends by itself.
+                    // The system has no lock call with a timeout.
                     thread::park_timeout(Duration::from_millis(10));
                 }
                 Err(error) => return Err(self.fault("lock", &error)),
@@ -196,9 +195,9 @@ impl Logins {
         }
     }
 
-    fn fault(&self, verb: &str, why: &dyn std::fmt::Display) -> Fault {
+    fn fault(&self, verb: &str, why: &dyn std::fmt::Display) -> CliError {
         let shown = self.path.display();
-        Fault::internal(format!("cannot {verb} the logins in {shown}: {why}"))
+        CliError::internal(format!("cannot {verb} the logins in {shown}: {why}"))
     }
 }
 
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_are_kept_for_their_owner_alone() {
+    fn only_the_owner_can_read_stored_logins() {
         let directory = tempfile::tempdir().unwrap();
         let logins = Logins { path: directory.path().join("a/b/credentials.json") };
         assert!(logins.read().unwrap().is_empty());
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_write_at_once_lose_nothing() {
+    fn concurrent_writers_lose_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let logins = Logins { path: directory.path().join("credentials.json") };
         thread::scope(|scope| {
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_said_to_be_so_without_what_is_in_it() {
+    fn an_invalid_file_is_reported_without_its_content() {
         let directory = tempfile::tempdir().unwrap();
         let logins = Logins { path: directory.path().join("credentials.json") };
         fs::write(logins.path(), "{\"agents\": \"hunter2\"}").unwrap();

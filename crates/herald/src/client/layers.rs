@@ -1,5 +1,5 @@
-//! Settings of the client verbs from outside the command line: `A2ACLI_*` variables, then a file
-//! that was named or the `.env` here or above, then the user's own file.
+//! Layers of client settings: `A2ACLI_*` variables, then the file of `--config` or the `.env` in this directory or
+//! above, then the user's own file.
 
 use std::{
     collections::BTreeMap,
@@ -8,19 +8,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::client::{fault::Fault, reference::PROGRAM};
+use crate::client::{error::CliError, reference::PROGRAM};
 
-/// What all names begin with.
+/// The common prefix of all variables.
 pub(crate) const PREFIX: &str = "A2ACLI_";
 /// Settings that are secrets.
 pub(crate) const SECRETS: [&str; 3] = ["bearer", "api-key", "client-secret"];
-/// Settings that say whom to believe.
+/// Settings that grant trust.
 const TRUST: [&str; 6] =
     ["trust-origin", "insecure", "ca-cert", "card-keys", "card-keys-from", "require-signature"];
-/// More than any such file holds.
+/// The most bytes of a settings file.
 const LARGEST: u64 = 1 << 20;
 
-/// Everything outside the command line, the strongest first.
+/// The settings files, in order of precedence.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
     files: Vec<DotEnv>,
@@ -30,28 +30,28 @@ pub(crate) struct Layers {
 #[derive(Debug, Default)]
 struct DotEnv {
     path: PathBuf,
-    /// Whether it was neither named nor is the user's own: the directory may be somebody else's.
+    /// Whether it was found in a directory, which may belong to somebody else.
     found: bool,
     values: BTreeMap<String, String>,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Flag,
     Variable(String),
-    /// A file that was named, or the user's own.
+    /// The file of `--config`, or the user's own.
     File(PathBuf),
-    /// A file that was found here or above.
+    /// A file that was found in this directory or above.
     Found(PathBuf),
-    /// A default, because the file that was found does not count here.
-    PassedOver(PathBuf, &'static str),
+    /// The default, because the value in a found file is ignored for this reason.
+    Ignored(PathBuf, &'static str),
     Default,
 }
 
 impl Layers {
-    /// Reads the files. `named` stands in the place of the local one.
-    pub(crate) fn read(named: Option<&Path>) -> Result<Self, Fault> {
+    /// Reads the files. `named` replaces the local one.
+    pub(crate) fn read(named: Option<&Path>) -> Result<Self, CliError> {
         let local = match named {
             Some(path) => Some(path.to_owned()),
             None => std::env::current_dir().ok().and_then(|here| {
@@ -64,11 +64,11 @@ impl Layers {
         let global = global.filter(|path| path.is_file() && Some(path) != local.as_ref());
         let local = local.map(|path| DotEnv::read(&path, found));
         let global = global.map(|path| DotEnv::read(&path, false));
-        let files: Result<_, Fault> = local.into_iter().chain(global).collect();
+        let files: Result<_, CliError> = local.into_iter().chain(global).collect();
         Ok(Self { files: files? })
     }
 
-    /// The strongest value of a setting, by the name of its flag.
+    /// The effective value of a setting, by the name of its flag.
     pub(crate) fn get(&self, flag: &str) -> Option<(String, Origin)> {
         let name = variable(flag);
         if let Some(value) = std::env::var(&name).ok().filter(|value| !value.is_empty()) {
@@ -82,7 +82,7 @@ impl Layers {
         })
     }
 
-    /// Every name that is written like that of a setting, and where it stands.
+    /// Every name with the prefix of settings, and its source.
     pub(crate) fn names(&self) -> Vec<(String, Origin)> {
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         let variables = variables
@@ -94,12 +94,12 @@ impl Layers {
         variables.chain(files).collect()
     }
 
-    /// Whether a setting is the user's own and not that of a file that was found.
+    /// Whether a setting comes from the user and not from a found file.
     pub(crate) fn is_own(&self, flag: &str) -> bool {
         matches!(self.get(flag), Some((_, Origin::Variable(_) | Origin::File(_))))
     }
 
-    /// Files that hold secrets and that others on this machine can read.
+    /// Files with secrets that other users of this machine can read.
     pub(crate) fn exposed(&self) -> impl Iterator<Item = &Path> {
         let exposed = |file: &&DotEnv| {
             let holds = SECRETS.iter().any(|flag| file.values.contains_key(&variable(flag)));
@@ -115,21 +115,25 @@ impl Layers {
     }
 }
 
-/// Why a setting does not count in a file that was found: whoever made the directory must not get what
-/// is not in it. `own_credentials` says that some come from elsewhere.
+/// The reason why a setting in a found file is ignored, so that the author of a directory cannot obtain credentials
+/// or trust. `own_credentials` says that credentials come from another source.
 pub(crate) fn objection(flag: &str, value: &str, own_credentials: bool) -> Option<&'static str> {
     match flag {
-        "agent-card" if value.starts_with(PROGRAM) => Some("only you start programs"),
-        "agent-card" if own_credentials => Some("your credentials are not for whom it names"),
-        _ if TRUST.contains(&flag) => Some("it does not decide whom you believe"),
+        "agent-card" if value.starts_with(PROGRAM) => {
+            Some("a file that was found cannot start a program")
+        }
+        "agent-card" if own_credentials => {
+            Some("a file that was found cannot send your credentials to its agent")
+        }
+        _ if TRUST.contains(&flag) => Some("a file that was found cannot grant trust"),
         _ => None,
     }
 }
 
 impl DotEnv {
-    fn read(path: &Path, found: bool) -> Result<Self, Fault> {
+    fn read(path: &Path, found: bool) -> Result<Self, CliError> {
         let fault = |why: &dyn fmt::Display| {
-            Fault::usage(format!("cannot read the settings in {}: {why}", path.display()))
+            CliError::usage(format!("cannot read the settings in {}: {why}", path.display()))
         };
         let size = std::fs::metadata(path).map_err(|error| fault(&error))?.len();
         if size > LARGEST {
@@ -141,7 +145,7 @@ impl DotEnv {
     }
 }
 
-/// The lines that are ours. A `.env` may hold the settings of other programs, in any shape.
+/// The settings in a text. A `.env` may contain lines of other programs, in any format.
 fn parse(text: &str) -> BTreeMap<String, String> {
     let setting = |line: &str| {
         let line = line.trim();
@@ -153,7 +157,7 @@ fn parse(text: &str) -> BTreeMap<String, String> {
     text.lines().filter_map(setting).collect()
 }
 
-/// A value without its quotes, or without the comment behind it.
+/// A value without its quotes, or without the comment after it.
 fn unquoted(value: &str) -> String {
     for quote in ['"', '\''] {
         if let Some(inner) = value.strip_prefix(quote).and_then(|rest| rest.split_once(quote)) {
@@ -168,7 +172,7 @@ pub(crate) fn variable(flag: &str) -> String {
     format!("{PREFIX}{}", flag.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// Where the user's own settings are.
+/// The directory of the user's own settings.
 pub(crate) fn configuration_directory() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(Path::new(&home).join(".config/a2a-cli"))
@@ -180,8 +184,8 @@ impl fmt::Display for Origin {
             Self::Flag => f.write_str("flag"),
             Self::Variable(name) => write!(f, "environment {name}"),
             Self::File(path) | Self::Found(path) => write!(f, "file {}", path.display()),
-            Self::PassedOver(path, why) => {
-                write!(f, "default; file {} is passed over: {why}", path.display())
+            Self::Ignored(path, why) => {
+                write!(f, "default; file {} is ignored: {why}", path.display())
             }
             Self::Default => f.write_str("default"),
         }
@@ -193,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_another_program_is_passed_over() {
+    fn lines_of_other_programs_are_ignored() {
         let text = "DATABASE_URL=x\nnonsense\n# A2ACLI_OUTPUT=json\nexport A2ACLI_BEARER='a b#c' # x\n\
                     A2ACLI_TIMEOUT = 5s # short\nA2ACLI_METADATA=\"{}\"\n";
         let values: Vec<_> = parse(text).into_iter().collect();
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_has_a_variable_of_its_own() {
+    fn each_flag_has_a_variable() {
         assert_eq!(variable("agent-card"), "A2ACLI_AGENT_CARD");
     }
 }

@@ -1,21 +1,21 @@
-//! How people name an agent: a host, a URL, a file.
+//! References to agents: a host, a URL, a file or a program.
 
 use std::{net::IpAddr, path::Path};
 
 use herald_client::Source;
 
-use crate::client::fault::{Fault, Kind};
+use crate::client::error::{CliError, CliErrorKind};
 
-/// The places where the card may be, the likeliest first.
-pub(crate) fn places(reference: &str) -> Result<Vec<Source>, Fault> {
+/// The possible sources of the card, the likeliest first.
+pub(crate) fn places(reference: &str) -> Result<Vec<Source>, CliError> {
     if reference.starts_with("file://") || reference.starts_with(PROGRAM) {
         return Ok(vec![Source::parse(reference).map_err(|error| unresolved(&error))?]);
     }
     let url = match reference.split_once("://") {
         Some(("http" | "https", _)) => reference.to_owned(),
         Some(_) => {
-            let text = format!("{reference:?} names no agent: expected http, https or file");
-            return Err(Fault::new(Kind::CardNotFound, text).hint(FORMS));
+            let text = format!("{reference:?} is not an agent's URL: use http, https or file");
+            return Err(CliError::new(CliErrorKind::CardNotFound, text).hint(FORMS));
         }
         None if is_path(reference) => return Ok(vec![Source::File(path(reference))]),
         None if is_loopback(reference) => format!("http://{reference}"),
@@ -25,20 +25,22 @@ pub(crate) fn places(reference: &str) -> Result<Vec<Source>, Fault> {
     let below = Source::parse(&url).map_err(|error| unresolved(&error))?;
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let bare = rest.trim_end_matches('/').find(['/', '?']).is_none();
-    match bare {
-        true => Ok(vec![below]),
-        false if exact == below => Ok(vec![exact]),
+    if bare {
+        Ok(vec![below])
+    } else if exact == below {
+        Ok(vec![exact])
+    } else {
         // It may be a card under any name, or an agent below a path.
-        false => Ok(vec![exact, below]),
+        Ok(vec![exact, below])
     }
 }
 
-/// What a program that is an agent is named with.
+/// The prefix of a program that is an agent.
 pub(crate) const PROGRAM: &str = "stdio:";
 
-const FORMS: &str = "name a host (localhost:8000), a card's URL, or a file (./card.json)";
+const FORMS: &str = "give a host (localhost:8000), the URL of a card, or a file (./card.json)";
 
-/// Whether a word can only be meant as an agent. Where both may stand, anything else is a text.
+/// Whether an argument looks like a reference. If an agent or a text may come, anything else is a text.
 pub(crate) fn looks_like_one(word: &str) -> bool {
     let spaced = word.contains(char::is_whitespace);
     if word.starts_with(PROGRAM) {
@@ -48,8 +50,8 @@ pub(crate) fn looks_like_one(word: &str) -> bool {
     !spaced && (known || word.contains(['.', ':', '#']) && !word.ends_with(['.', ':']))
 }
 
-fn unresolved(error: &herald_client::Error) -> Fault {
-    Fault::new(Kind::CardNotFound, error.to_string()).hint(FORMS)
+fn unresolved(error: &herald_client::Error) -> CliError {
+    CliError::new(CliErrorKind::CardNotFound, error.to_string()).hint(FORMS)
 }
 
 fn is_path(reference: &str) -> bool {
@@ -65,7 +67,7 @@ fn path(reference: &str) -> std::path::PathBuf {
     }
 }
 
-/// Whether it is this machine, where nobody expects TLS.
+/// Whether a reference is a loopback address, for which plain HTTP is the default.
 fn is_loopback(reference: &str) -> bool {
     let authority = reference.split(['/', '?']).next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_reached_by_https_and_this_machine_by_http() {
+    fn a_host_uses_https_and_loopback_uses_http() {
         assert_eq!(shown("example.com"), ["below https://example.com/"]);
         assert_eq!(shown("example.com:8443"), ["below https://example.com:8443/"]);
         assert_eq!(shown("localhost:8000"), ["below http://localhost:8000/"]);
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_with_a_path_is_taken_as_it_is_first() {
+    fn a_url_with_a_path_is_tried_as_a_card_first() {
         assert_eq!(shown("https://a.b/c.json"), ["at https://a.b/c.json"]);
         assert_eq!(shown("https://a.b/card"), ["at https://a.b/card", "below https://a.b/card/"]);
         assert_eq!(shown("localhost/x"), ["at http://localhost/x", "below http://localhost/x/"]);
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_not_taken_for_an_agent() {
+    fn a_text_does_not_look_like_an_agent() {
         for word in ["localhost:8000", "a.b", "./c", "https://a.b", "cards.json#x"] {
             assert!(looks_like_one(word), "{word}");
         }

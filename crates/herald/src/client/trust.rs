@@ -1,27 +1,27 @@
-//! Certificates and keys from the files that the command line names.
+//! Trust settings: certificates and signing keys from the files of the command line.
 
 use std::{io::Read, path::Path};
 
 use herald_client::{CardKeys, ClientBuilder, Credential};
 
-use crate::{args::TrustArgs, client::fault::Fault};
+use crate::{args::TrustArgs, client::error::CliError};
 
-/// More than any such file holds.
+/// The most bytes of a file.
 const LARGEST: u64 = 1 << 20;
 
-/// Whom to believe and what to show, read from their files.
+/// Trusted authorities and keys, and the client certificate.
 #[derive(Debug)]
-pub(crate) struct Trust {
-    anyone: bool,
+pub(crate) struct TrustSettings {
+    accepts_any_certificate: bool,
     root: Option<String>,
-    /// The chain and the key.
+    /// The chain and the key of the client certificate.
     own: Option<(String, String)>,
     keys: CardKeys,
     signed: bool,
 }
 
-impl Trust {
-    pub(crate) fn read(args: &TrustArgs) -> Result<Self, Fault> {
+impl TrustSettings {
+    pub(crate) fn read(args: &TrustArgs) -> Result<Self, CliError> {
         let own = match &args.client_cert {
             Some(chain) => {
                 let chain = file(chain)?;
@@ -30,7 +30,7 @@ impl Trust {
             }
             None => None,
         };
-        let unusable = |error: herald_client::Error| Fault::usage(error.to_string());
+        let unusable = |error: herald_client::Error| CliError::usage(error.to_string());
         let mut keys = CardKeys::new();
         if let Some(path) = &args.card_keys {
             keys = keys.jwks(file(path)?).map_err(unusable)?;
@@ -40,21 +40,22 @@ impl Trust {
         }
         let root = args.ca_cert.as_deref().map(file).transpose()?;
         let signed = args.require_signature == Some(true);
-        Ok(Self { anyone: args.insecure == Some(true), root, own, keys, signed })
+        let accepts_any_certificate = args.insecure == Some(true);
+        Ok(Self { accepts_any_certificate, root, own, keys, signed })
     }
 
     /// Whether certificates are not checked.
     pub(crate) fn is_blind(&self) -> bool {
-        self.anyone
+        self.accepts_any_certificate
     }
 
-    /// Whether there is a certificate to show.
+    /// Whether there is a client certificate.
     pub(crate) fn has_certificate(&self) -> bool {
         self.own.is_some()
     }
 
     pub(crate) fn apply(&self, mut builder: ClientBuilder) -> ClientBuilder {
-        if self.anyone {
+        if self.accepts_any_certificate {
             builder = builder.danger_accept_any_certificate();
         }
         if let Some(root) = &self.root {
@@ -70,9 +71,9 @@ impl Trust {
     }
 }
 
-fn file(path: &Path) -> Result<String, Fault> {
+fn file(path: &Path) -> Result<String, CliError> {
     let unreadable = |why: &dyn std::fmt::Display| {
-        Fault::usage(format!("cannot read {}: {why}", path.display()))
+        CliError::usage(format!("cannot read {}: {why}", path.display()))
     };
     let mut text = String::new();
     let opened = std::fs::File::open(path).map_err(|error| unreadable(&error))?;

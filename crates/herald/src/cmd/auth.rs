@@ -1,4 +1,4 @@
-//! `herald auth`.
+//! `herald auth`: logins by OAuth 2.0 and OpenID Connect.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,17 +11,17 @@ use crate::{
     client::{
         contact::{Contact, owner},
         credentials::{Login, Logins},
-        fault::Fault,
+        error::CliError,
         reference,
     },
-    output::{Output, Page, Show, describe, note, warn},
+    output::{Output, Show, TextPage, describe, note, warn},
 };
 
-/// How long an agent and its authorization server may take to let somebody go.
-const FAREWELL: Duration = Duration::from_secs(30);
+/// The time limit of a logout.
+const LOGOUT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs a verb of logins.
-pub(crate) async fn run(command: &AuthCommand) -> Result<(), Fault> {
+/// Runs an `auth` verb.
+pub(crate) async fn run(command: &AuthCommand) -> Result<(), CliError> {
     match command {
         AuthCommand::Login(args) => login(args).await,
         AuthCommand::Status(args) => status(args),
@@ -29,9 +29,9 @@ pub(crate) async fn run(command: &AuthCommand) -> Result<(), Fault> {
     }
 }
 
-async fn login(args: &AuthLogin) -> Result<(), Fault> {
+async fn login(args: &AuthLogin) -> Result<(), CliError> {
     let mut given = args.agent.clone();
-    // What is wanted is a login, whatever else would do for a call.
+    // Other credentials would be used in place of a login.
     (given.bearer, given.api_key) = (None, None);
     let contact = Contact::new(&given, args.reference.as_deref())?;
     contact
@@ -39,20 +39,20 @@ async fn login(args: &AuthLogin) -> Result<(), Fault> {
             let discovered = contact.discover().await?;
             needs_login(&contact, discovered.card())?;
             let client_id = given.login.client_id.as_deref().ok_or_else(|| {
-                Fault::usage("an authorization server wants to know which program asks")
-                    .hint("add --client-id ID, which you get from whoever runs that server")
+                CliError::usage("the authorization server needs a client id")
+                    .hint("add --client-id ID, which the operator of that server gives you")
             })?;
             let agent = contact.owner(&discovered);
             let client = contact.call(discovered)?;
-            let token = client.log_in(tell).await;
+            let token = client.log_in(print_prompt).await;
             let token = token.map_err(|error| contact.explain(&client, &error))?;
-            contact.out.show(&Row::new(&agent, &Login::new(&given.login, client_id, &token)))
+            contact.out.show(&LoginRow::new(&agent, &Login::new(&given.login, client_id, &token)))
         })
         .await
 }
 
-/// Refuses to log in where nobody gives out tokens.
-fn needs_login(contact: &Contact, card: &AgentCard) -> Result<(), Fault> {
+/// An error if the card names no authorization server.
+fn needs_login(contact: &Contact, card: &AgentCard) -> Result<(), CliError> {
     let schemes = || card.security_schemes.values();
     let gives_tokens = |scheme: &SecurityScheme| {
         matches!(scheme, SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
@@ -61,19 +61,17 @@ fn needs_login(contact: &Contact, card: &AgentCard) -> Result<(), Fault> {
         return Ok(());
     }
     let wanted: Vec<_> = schemes().map(describe).collect();
-    Err(match wanted.is_empty() {
-        true => Fault::usage("there is nothing to log in to: the card asks for no credential")
-            .hint("call the agent as it is"),
-        false => {
-            let text =
-                format!("there is nothing to log in to: the agent takes {}", wanted.join(" or "));
-            Fault::usage(text).hint(contact.remedy(card))
-        }
+    Err(if wanted.is_empty() {
+        CliError::usage("a login is not needed: the card requires no credential")
+            .hint("call the agent without a login")
+    } else {
+        let text = format!("a login is not possible: the agent requires {}", wanted.join(" or "));
+        CliError::usage(text).hint(contact.remedy(card))
     })
 }
 
-/// Tells a person what to do. It is no result, so it goes to standard error.
-fn tell(prompt: Prompt) {
+/// Prints the steps of a login for the user. They are not a result, so they go to standard error.
+fn print_prompt(prompt: Prompt) {
     match prompt {
         Prompt::Device { url, code, complete } => {
             note("Login", &format!("open {url} on any device and enter the code {code}"));
@@ -88,43 +86,43 @@ fn tell(prompt: Prompt) {
     }
 }
 
-fn status(args: &AuthStatus) -> Result<(), Fault> {
+fn status(args: &AuthStatus) -> Result<(), CliError> {
     let kept = Logins::of_user()?.read()?;
-    let logins = kept.iter().map(|(agent, login)| Row::new(agent, login)).collect();
-    Output::new(&args.output).show(&Status { logins })
+    let logins = kept.iter().map(|(agent, login)| LoginRow::new(agent, login)).collect();
+    Output::new(&args.output).show(&LoginList { logins })
 }
 
-async fn logout(args: &AuthLogout) -> Result<(), Fault> {
+async fn logout(args: &AuthLogout) -> Result<(), CliError> {
     let logins = Logins::of_user()?;
     let named = args.reference.as_ref().or(args.agent.agent_card.as_ref()).filter(|_| !args.all);
     let owners: Vec<String> = match named {
         Some(reference) => reference::places(reference)?.iter().map(owner).collect(),
         None if args.all => logins.read()?.into_keys().collect(),
-        None => return Err(Fault::usage("no agent is named").hint("name it, or say --all")),
+        None => return Err(CliError::usage("no agent is given").hint("give one, or --all")),
     };
     let kept = logins.read()?;
     let mut forgotten = Vec::new();
     for (agent, login) in kept.iter().filter(|(agent, _)| owners.contains(agent)) {
         let revoked = revoke(&args.agent, agent).await.unwrap_or_else(|fault| {
-            warn(&format!("the login is not taken back: {}", fault.message()));
+            warn(&format!("the login was not revoked at the server: {}", fault.message()));
             false
         });
         let client_id = login.client_id.clone();
-        forgotten.push(Gone { agent: agent.clone(), client_id, revoked });
+        forgotten.push(RemovedLogin { agent: agent.clone(), client_id, revoked });
     }
     if forgotten.is_empty() && !args.all {
-        return Err(Fault::usage("there is no login for that agent").hint("herald auth status"));
+        return Err(CliError::usage("there is no login for that agent").hint("herald auth status"));
     }
     logins
         .change(|kept| kept.retain(|agent, _| forgotten.iter().all(|one| one.agent != *agent)))?;
-    Output::new(&args.agent.output).show(&Forgotten { forgotten })
+    Output::new(&args.agent.output).show(&RemovedLogins { forgotten })
 }
 
-/// Has the authorization server take a login back, if the agent still says where it is.
-async fn revoke(args: &AgentArgs, agent: &str) -> Result<bool, Fault> {
+/// Revokes a login at the authorization server, if the agent's card still names one.
+async fn revoke(args: &AgentArgs, agent: &str) -> Result<bool, CliError> {
     let mut args = args.clone();
     (args.bearer, args.api_key, args.login.client_id) = (None, None, None);
-    args.timeout = FAREWELL;
+    args.timeout = LOGOUT_TIMEOUT;
     let mut contact = Contact::new(&args, Some(agent))?;
     contact.takes_any_login = true;
     contact
@@ -135,41 +133,41 @@ async fn revoke(args: &AgentArgs, agent: &str) -> Result<bool, Fault> {
         .await
 }
 
-/// The logins that are no longer kept.
+/// The logins that were deleted.
 #[derive(Serialize)]
-struct Forgotten {
-    forgotten: Vec<Gone>,
+struct RemovedLogins {
+    forgotten: Vec<RemovedLogin>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Gone {
+struct RemovedLogin {
     agent: String,
     client_id: String,
-    /// Whether the server has taken it back.
+    /// Whether the server has revoked it.
     revoked: bool,
 }
 
 #[derive(Serialize)]
-struct Status {
-    logins: Vec<Row>,
+struct LoginList {
+    logins: Vec<LoginRow>,
 }
 
 /// A login without its secrets.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct LoginRow {
     agent: String,
     client_id: String,
-    /// When the token ends, if that is known.
+    /// When the token expires, if that is known.
     expires: Option<String>,
-    /// Whether calls can be made with it now.
+    /// Whether the token is valid now.
     valid: bool,
-    /// Whether it is renewed by itself.
+    /// Whether it is renewed automatically.
     renewable: bool,
 }
 
-impl Row {
+impl LoginRow {
     fn new(agent: &str, login: &Login) -> Self {
         let token = login.token();
         let end = |seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
@@ -184,30 +182,30 @@ impl Row {
     }
 }
 
-impl Show for Row {
-    fn show(&self, page: &mut Page) {
+impl Show for LoginRow {
+    fn show(&self, page: &mut TextPage) {
         page.field("Agent", &self.agent);
         page.field("Client", &self.client_id);
         page.optional("Expires", self.expires.as_ref());
         page.field("Valid", if self.valid { "yes" } else { "no" });
-        page.field("Renewed by itself", if self.renewable { "yes" } else { "no" });
+        page.field("Renewed automatically", if self.renewable { "yes" } else { "no" });
     }
 }
 
-impl Show for Forgotten {
-    fn show(&self, page: &mut Page) {
+impl Show for RemovedLogins {
+    fn show(&self, page: &mut TextPage) {
         page.field("Forgotten", self.forgotten.len());
         for login in &self.forgotten {
             page.gap();
             page.field("Agent", &login.agent);
             page.field("Client", &login.client_id);
-            page.field("Taken back by the server", if login.revoked { "yes" } else { "no" });
+            page.field("Revoked by the server", if login.revoked { "yes" } else { "no" });
         }
     }
 }
 
-impl Show for Status {
-    fn show(&self, page: &mut Page) {
+impl Show for LoginList {
+    fn show(&self, page: &mut TextPage) {
         page.field("Logins", self.logins.len());
         for row in &self.logins {
             page.gap();

@@ -1,4 +1,4 @@
-//! `herald card`.
+//! `herald card`: fetch, validate and show agent cards.
 
 use herald_client::{Discovered, Verdict};
 use herald_protocol::{AgentCard, ErrorKind};
@@ -9,19 +9,19 @@ use crate::{
     args::{CardCommand, CardGet, Format},
     client::{
         contact::Contact,
-        fault::{Fault, Kind},
+        error::{CliError, CliErrorKind},
     },
-    output::{Detail, Page, Show, note},
+    output::{DetailLevel, Show, TextPage, note},
 };
 
-/// Runs a verb of cards.
-pub(crate) async fn run(command: &CardCommand) -> Result<(), Fault> {
+/// Runs a `card` verb.
+pub(crate) async fn run(command: &CardCommand) -> Result<(), CliError> {
     match command {
         CardCommand::Get(args) => Box::pin(get(args)).await,
     }
 }
 
-async fn get(args: &CardGet) -> Result<(), Fault> {
+async fn get(args: &CardGet) -> Result<(), CliError> {
     let contact = Contact::new(&args.agent, args.reference.as_deref())?;
     contact
         .within(Box::pin(async {
@@ -33,24 +33,24 @@ async fn get(args: &CardGet) -> Result<(), Fault> {
             let asked = trust.card_keys.is_some()
                 || !trust.card_keys_from.is_empty()
                 || trust.require_signature == Some(true)
-                || contact.out.detail == Detail::Full;
-            let told = |verdict: &Verdict| {
+                || contact.out.detail == DetailLevel::Full;
+            let described = |verdict: &Verdict| {
                 let signature = signature(verdict);
                 let signed = *verdict != Verdict::Unsigned;
                 if contact.out.format == Format::Json && (asked || signed) {
-                    // The card is the protocol's own and has no place for it.
+                    // A card has no member for it.
                     note("Signature", &signature);
                 }
                 signature
             };
             if args.extended {
                 let (card, verdict) = Box::pin(extended(&contact, discovered)).await?;
-                let signature = told(&verdict);
+                let signature = described(&verdict);
                 return contact.out.show_with(&card, |page| page.field("Signature", signature));
             }
-            let card = Document::new(&discovered);
+            let card = ShownCard::new(&discovered);
             let selected = contact.selected(&discovered);
-            let signature = told(discovered.verdict());
+            let signature = described(discovered.verdict());
             contact.out.show_with(&card, |page| {
                 if let Some(interface) = selected {
                     page.field("Selected Interface", interface);
@@ -64,17 +64,16 @@ async fn get(args: &CardGet) -> Result<(), Fault> {
         .await
 }
 
-/// Asks for the card for authenticated callers, if the public one says that there is one and how to
-/// sign in. What the signatures of the one are worth says nothing about the other.
+/// Fetches the extended card, if the public one declares it and a security scheme. Each card has a verdict of its own.
 async fn extended(
     contact: &Contact,
     discovered: Discovered,
-) -> Result<(AgentCard, Verdict), Fault> {
+) -> Result<(AgentCard, Verdict), CliError> {
     let card = discovered.card();
     if card.capabilities.extended_agent_card != Some(true) {
-        let kind = Kind::Protocol(ErrorKind::UnsupportedOperation);
-        return Err(Fault::new(kind, "the card says that the agent has no extended card")
-            .hint("leave --extended out"));
+        let kind = CliErrorKind::Protocol(ErrorKind::UnsupportedOperation);
+        return Err(CliError::new(kind, "the agent has no extended card, according to its card")
+            .hint("omit --extended"));
     }
     contact.needs_declared_credential(card)?;
     let client = contact.call(discovered)?;
@@ -82,7 +81,7 @@ async fn extended(
     Ok((card, client.verdict()))
 }
 
-/// What a card's signatures are worth. None is no fault: agents need not sign.
+/// The verdict on a card's signatures, in words. A card without one is valid.
 fn signature(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Verified { key, .. } => format!("verified by {key}"),
@@ -94,24 +93,24 @@ fn signature(verdict: &Verdict) -> String {
     }
 }
 
-/// A card as it was written, so that nothing is lost which this program does not know; or, where a
-/// signature is good, what the signature is over, and nothing beside it.
-struct Document {
+/// A card as it was received, with members that this program does not know. Of a verified card only the members that the
+/// signature covers are shown.
+struct ShownCard {
     card: AgentCard,
     written: Option<Value>,
 }
 
-impl Document {
+impl ShownCard {
     fn new(discovered: &Discovered) -> Self {
         let written: Option<Value> = serde_json::from_slice(discovered.document()).ok();
-        // What is older than 1.0 is shown as 1.0 has it.
+        // Older cards are shown in the form of 1.0.
         let written = written.filter(|value| value.get("supportedInterfaces").is_some());
         let written = written.filter(|_| !discovered.verdict().is_verified());
         Self { card: discovered.card().clone(), written }
     }
 }
 
-impl Serialize for Document {
+impl Serialize for ShownCard {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.written {
             Some(value) => value.serialize(serializer),
@@ -120,19 +119,20 @@ impl Serialize for Document {
     }
 }
 
-impl Show for Document {
-    fn show(&self, page: &mut Page) {
+impl Show for ShownCard {
+    fn show(&self, page: &mut TextPage) {
         self.card.show(page);
     }
 }
 
-/// Names every member of a card that is not as A2A 1.0 wants it.
-fn validate(document: &[u8]) -> Result<(), Fault> {
+/// An error that lists all members of a card that violate A2A 1.0.
+fn validate(document: &[u8]) -> Result<(), CliError> {
     let faults = herald_protocol::card::violations(document);
     let Some(first) = faults.first() else { return Ok(()) };
     let mut all: Vec<_> =
         faults.iter().map(|one| format!("{} {}", one.field, one.description)).collect();
     all.truncate(20);
     let text = format!("the card is not valid: {}", all.join("; "));
-    Err(Fault::new(Kind::CardInvalid, text).hint(format!("begin with {}", first.field)))
+    Err(CliError::new(CliErrorKind::CardInvalid, text)
+        .hint(format!("correct {} first", first.field)))
 }

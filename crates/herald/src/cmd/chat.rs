@@ -1,4 +1,4 @@
-//! `herald chat`.
+//! `herald chat`: a conversation, one message per line.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -14,67 +14,64 @@ use crate::{
     args::{Chat, MessageArgs},
     client::{
         contact::Contact,
-        fault::{Fault, Kind},
+        error::{CliError, CliErrorKind},
     },
     output::{Output, inline, note, quoted, warn},
 };
 
-/// The longest line that is taken.
+/// The longest line that is accepted.
 const LONGEST: u64 = 1 << 20;
 
-/// What a line asks for.
-enum Line<'a> {
-    Nothing,
-    Say(&'a str),
+/// The meaning of an input line.
+enum ChatLine<'a> {
+    Empty,
+    Message(&'a str),
     Help,
     Quit,
-    /// A command that there is not.
+    /// An unknown command.
     Unknown(&'a str),
 }
 
 /// Sends every line and prints every answer, until the input ends.
-pub(crate) async fn run(args: &Chat) -> Result<(), Fault> {
+pub(crate) async fn run(args: &Chat) -> Result<(), CliError> {
     let contact = Contact::new(&args.agent, args.reference.as_deref())?;
     let typed = io::stdin().is_terminal();
     if typed && !io::stdout().is_terminal() {
-        return Err(Fault::usage("somebody types and nobody sees the answers")
-            .hint("use `herald send`, or let the lines come from a pipe too"));
+        return Err(CliError::usage("the input is a terminal and the output is not")
+            .hint("use `herald send`, or read the lines from a pipe too"));
     }
     let client = contact.within(contact.connect()).await?;
     if typed {
         let name = &client.card().name;
-        note(
-            "Chat",
-            &inline(&format!("with {name}; /quit ends it, /help says what else there is")),
-        );
+        note("Chat", &inline(&format!("with {name}; /quit ends it, /help lists the commands")));
     }
-    // One for the whole time, as none must be lost between a turn and the next line.
+    // One listener for the whole chat, so that no Ctrl-C is lost between a turn and the next line.
     let interrupts = signal(SignalKind::interrupt());
-    let mut interrupts = interrupts.map_err(|error| Fault::internal(error.to_string()))?;
-    let mut place = args.message.clone();
+    let mut interrupts = interrupts.map_err(|error| CliError::internal(error.to_string()))?;
+    let mut conversation = args.message.clone();
     let mut lines = BufReader::new(tokio::io::stdin());
     loop {
         if typed {
-            // Nothing can be done about a standard error that is gone.
+            // A closed standard error cannot be reported.
             let _ = write!(io::stderr(), "> ");
         }
         let mut line = String::new();
         let length = tokio::select! {
             read = async { (&mut lines).take(LONGEST).read_line(&mut line).await } => {
-                read.map_err(|error| Fault::internal(format!("cannot read: {error}")))?
+                read.map_err(|error| CliError::internal(format!("cannot read: {error}")))?
             }
             _ = interrupts.recv() => {
-                return Err(left(&contact, &place, Fault::new(Kind::Interrupted, "interrupted")));
+                return Err(left(&contact, &conversation, CliError::new(CliErrorKind::Interrupted, "interrupted")));
             }
         };
         if length as u64 == LONGEST {
-            return Err(Fault::usage("a line is longer than 1 MiB"));
+            return Err(CliError::usage("a line is longer than 1 MiB"));
         }
         match read(&line) {
-            Line::Nothing if length == 0 => return Ok(()),
-            Line::Nothing => {}
-            Line::Quit => return Ok(()),
-            Line::Help => {
+            ChatLine::Empty if length == 0 => return Ok(()),
+            ChatLine::Empty => {}
+            ChatLine::Quit => return Ok(()),
+            ChatLine::Help => {
                 note(
                     "Help",
                     "every line is a message; a task that waits for you gets the next one",
@@ -84,56 +81,62 @@ pub(crate) async fn run(args: &Chat) -> Result<(), Fault> {
                     "/quit or the end of the input ends it; // sends a line that begins with /",
                 );
             }
-            Line::Unknown(command) => {
-                let text = format!("not sent, there is no {command}; begin it with // to send it");
+            ChatLine::Unknown(command) => {
+                let text = format!(
+                    "not sent: unknown command {command}; begin the line with // to send it"
+                );
                 warn(&inline(&text));
             }
-            Line::Say(text) => {
-                let said = contact.within(turn(&contact, &client, &mut place, text)).await;
-                said.map_err(|fault| left(&contact, &place, fault))?;
+            ChatLine::Message(text) => {
+                let done = contact.within(turn(&contact, &client, &mut conversation, text)).await;
+                done.map_err(|fault| left(&contact, &conversation, fault))?;
             }
         }
     }
 }
 
-fn read(line: &str) -> Line<'_> {
+fn read(line: &str) -> ChatLine<'_> {
     match line.trim() {
-        "" => Line::Nothing,
-        "/quit" => Line::Quit,
-        "/help" => Line::Help,
-        text if text.starts_with("//") => Line::Say(&text[1..]),
+        "" => ChatLine::Empty,
+        "/quit" => ChatLine::Quit,
+        "/help" => ChatLine::Help,
+        text if text.starts_with("//") => ChatLine::Message(&text[1..]),
         text if text.starts_with('/') => {
-            Line::Unknown(text.split_whitespace().next().unwrap_or(text))
+            ChatLine::Unknown(text.split_whitespace().next().unwrap_or(text))
         }
-        text => Line::Say(text),
+        text => ChatLine::Message(text),
     }
 }
 
-/// Says how to go on with a conversation that was broken off.
-fn left(contact: &Contact, place: &MessageArgs, fault: Fault) -> Fault {
-    let broken_off = matches!(fault.kind(), Kind::Interrupted | Kind::Timeout | Kind::Unreachable);
-    let Some(context) = place.context_id.as_ref().filter(|_| broken_off) else { return fault };
-    let task = place.task_id.as_ref().map(|id| format!(" --task-id {}", quoted(id)));
+/// Adds the command that continues an interrupted conversation.
+fn left(contact: &Contact, conversation: &MessageArgs, fault: CliError) -> CliError {
+    let broken_off = matches!(
+        fault.kind(),
+        CliErrorKind::Interrupted | CliErrorKind::Timeout | CliErrorKind::Unreachable
+    );
+    let context = conversation.context_id.as_ref().filter(|_| broken_off);
+    let Some(context) = context else { return fault };
+    let task = conversation.task_id.as_ref().map(|id| format!(" --task-id {}", quoted(id)));
     let rest = format!("--context-id {}{}", quoted(context), task.unwrap_or_default());
-    let again = format!("talk on with: {}", contact.command("chat", &rest));
+    let again = format!("continue the chat with: {}", contact.command("chat", &rest));
     let advice = fault.advice().map(|advice| format!("{advice}; {again}"));
-    fault.advising(advice.unwrap_or(again))
+    fault.with_hint(advice.unwrap_or(again))
 }
 
-/// One message and what came of it. The next one goes into the same context, and into the same task
-/// while it waits.
+/// Sends one message and prints the result. The next message goes to the same context, and to the same task
+/// if that waits for input.
 async fn turn(
     contact: &Contact,
     client: &Client,
-    place: &mut MessageArgs,
+    conversation: &mut MessageArgs,
     text: &str,
-) -> Result<(), Fault> {
-    let send = message(vec![Part::text(text)], place);
+) -> Result<(), CliError> {
+    let send = message(vec![Part::text(text)], conversation);
     let last = if contact.out.stream {
         follow(contact, client, send).await?
     } else {
         let result = settled(contact, client, send).await?;
-        // Every answer is one line of JSON, as there are several.
+        // A chat has several results, so each is one line of JSON.
         Output { stream: true, ..contact.out }.show(&result)?;
         if let SendResult::Task(task) = &result {
             outcome(&task.status);
@@ -153,8 +156,8 @@ async fn turn(
         }
     };
     if let Some(context) = context {
-        place.context_id = Some(context.to_string());
+        conversation.context_id = Some(context.to_string());
     }
-    place.task_id = task.filter(|_| state.is_interrupted()).map(ToString::to_string);
+    conversation.task_id = task.filter(|_| state.is_interrupted()).map(ToString::to_string);
     Ok(())
 }

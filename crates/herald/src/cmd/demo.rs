@@ -1,4 +1,4 @@
-//! `herald demo-server`.
+//! `herald demo-server`: two test agents in memory.
 
 use std::{io::Write, net::Ipv4Addr, sync::Arc};
 
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: DemoServer) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "demo agents at http://{address}; nothing is kept when this stops")?;
+        writeln!(out, "demo agents at http://{address}; their tasks are lost when this stops")?;
         for (words, what) in [
             ("\"Hello\"", "an answer"),
             ("\"tck-message-response\"", "a message instead of a task"),
@@ -40,12 +40,12 @@ pub(crate) async fn run(args: DemoServer) -> anyhow::Result<()> {
         out.flush()?;
     }
     let stop = async {
-        // Without signals it goes on until it is killed.
+        // Without a signal handler it runs until it is killed.
         if signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    // Every binding can be tried with it.
+    // The cards list every binding, so that each can be tried.
     let config = Config { card_interfaces: CardInterface::ALL.into(), ..Config::default() };
     Server::builder(engine).config(config).build()?.serve(listener, stop).await?;
     Ok(())

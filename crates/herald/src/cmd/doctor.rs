@@ -1,5 +1,5 @@
-//! `herald doctor`: looks at everything a server needs, and says what to do about what is wrong.
-//! It changes nothing; in the data directory it writes a file of its own, and removes it.
+//! `herald doctor`: checks of everything that a server needs, with a remedy for each fault.
+//! It changes nothing, apart from a test file that it creates and removes in the data directory.
 
 mod clock;
 mod config;
@@ -15,61 +15,60 @@ use serde::Serialize;
 
 use crate::{
     args::{Doctor, Format},
-    client::fault::Fault,
+    client::error::CliError,
     output::{self, inline},
 };
 
-/// What all checks found.
+/// The findings of all checks.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    /// The worst of them.
-    verdict: Verdict,
+pub(crate) struct DoctorReport {
+    /// The worst verdict.
+    verdict: CheckVerdict,
     checks: Vec<Finding>,
 }
 
-/// What one check found.
+/// The finding of one check.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     check: &'static str,
-    verdict: Verdict,
+    verdict: CheckVerdict,
     seen: String,
-    /// What to do about it.
+    /// The action to take.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
-    /// As it should be.
+pub(crate) enum CheckVerdict {
     Ok,
-    /// It works, and somebody should look at it.
+    /// It works, but needs attention.
     Warn,
-    /// The server does not start, loses something, or cannot be reached.
+    /// The server does not start, loses data, or cannot be reached.
     Fail,
 }
 
 impl Finding {
     fn ok(check: &'static str, seen: impl Into<String>) -> Self {
-        Self { check, verdict: Verdict::Ok, seen: seen.into(), remedy: None }
+        Self { check, verdict: CheckVerdict::Ok, seen: seen.into(), remedy: None }
     }
 
     fn warn(check: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Self {
         let remedy = Some(remedy.into());
-        Self { check, verdict: Verdict::Warn, seen: seen.into(), remedy }
+        Self { check, verdict: CheckVerdict::Warn, seen: seen.into(), remedy }
     }
 
     fn fail(check: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Self {
         let remedy = Some(remedy.into());
-        Self { check, verdict: Verdict::Fail, seen: seen.into(), remedy }
+        Self { check, verdict: CheckVerdict::Fail, seen: seen.into(), remedy }
     }
 }
 
-/// Looks at everything, prints what was found, and returns the worst of it.
-pub(crate) async fn run(args: &Doctor) -> Result<Verdict, Fault> {
-    let checks = look(args).await;
-    let verdict = checks.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);
-    let report = Report { verdict, checks };
+/// Runs all checks, prints their findings, and returns the worst verdict.
+pub(crate) async fn run(args: &Doctor) -> Result<CheckVerdict, CliError> {
+    let checks = run_checks(args).await;
+    let verdict = checks.iter().map(|finding| finding.verdict).max().unwrap_or(CheckVerdict::Ok);
+    let report = DoctorReport { verdict, checks };
     match args.output {
         Format::Text => output::print(&report.table())?,
         Format::Json => output::document(&report)?,
@@ -77,11 +76,11 @@ pub(crate) async fn run(args: &Doctor) -> Result<Verdict, Fault> {
     Ok(verdict)
 }
 
-async fn look(args: &Doctor) -> Vec<Finding> {
-    let watch = clock::Watch::start();
+async fn run_checks(args: &Doctor) -> Vec<Finding> {
+    let watch = clock::ClockCheck::start();
     let (found, subject) = config::check(&args.serve).await;
     let mut checks = vec![found];
-    // Without settings nobody knows what else to look at.
+    // The other checks need valid settings.
     let Some(subject) = subject else { return checks };
     let settings = &subject.settings;
     let (found, inspection) = store::check(settings, args.timeout).await;
@@ -97,7 +96,7 @@ async fn look(args: &Doctor) -> Vec<Finding> {
     checks
 }
 
-impl Report {
+impl DoctorReport {
     fn table(&self) -> String {
         let mut text = String::new();
         let width = self.checks.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
@@ -115,7 +114,7 @@ impl Report {
     }
 }
 
-impl Verdict {
+impl CheckVerdict {
     const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",

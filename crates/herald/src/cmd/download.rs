@@ -1,4 +1,4 @@
-//! `herald task download`.
+//! `herald task download`: artifacts of a task as files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,26 +16,26 @@ use crate::{
     args::{Format, TaskDownload},
     client::{
         contact::{Contact, subject},
-        fault::Fault,
+        error::CliError,
     },
     output::{is_active, pretty, warn},
 };
 
-/// Where a task's metadata says which files were written.
+/// The key for the list of written files in a task's metadata.
 const FILES: &str = "https://github.com/herald-a2a/herald/cli/files";
-/// The longest name of a file that every file system takes.
+/// The longest file name, in bytes. All file systems accept it.
 const LONGEST_NAME: usize = 200;
-/// No directory gets more files at once.
+/// The most files of one download.
 const MOST_FILES: usize = 10_000;
 
-/// What becomes a file.
-struct Piece {
+/// A file to write.
+struct OutputFile {
     name: String,
     bytes: Vec<u8>,
 }
 
 /// Saves the artifacts of a task.
-pub(crate) async fn run(args: &TaskDownload) -> Result<(), Fault> {
+pub(crate) async fn run(args: &TaskDownload) -> Result<(), CliError> {
     let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: &TaskDownload) -> Result<(), Fault> {
             };
             let files = Value::Array(written.iter().map(file).collect());
             task.metadata.get_or_insert_default().insert(FILES, files);
-            // People asked for the files, not for their content on the screen.
+            // The text format names the files and leaves out their content.
             let shown = Task { artifacts: None, history: None, metadata: None, ..task.clone() };
             match contact.out.format {
                 Format::Json => contact.out.show(&task),
@@ -64,9 +64,9 @@ pub(crate) async fn run(args: &TaskDownload) -> Result<(), Fault> {
         .await
 }
 
-/// Writes what there is to save beside the runtime, which keeps time and hears Ctrl-C meanwhile. Then
-/// no further file is begun.
-async fn write(task: &Task, args: &TaskDownload) -> Result<Vec<(PathBuf, usize)>, Fault> {
+/// Writes the files on a blocking thread, so that the timeout and Ctrl-C work meanwhile. After either, no further
+/// file is written.
+async fn write(task: &Task, args: &TaskDownload) -> Result<Vec<(PathBuf, usize)>, CliError> {
     let stopped = CancellationToken::new();
     let _stops = stopped.clone().drop_guard();
     let (task, dir, force) = (task.clone(), args.dir.clone(), args.force);
@@ -80,26 +80,27 @@ async fn write(task: &Task, args: &TaskDownload) -> Result<Vec<(PathBuf, usize)>
         }
         Ok(written)
     });
-    writing.await.unwrap_or_else(|_| Err(Fault::internal("the files could not be written")))
+    writing.await.unwrap_or_else(|_| Err(CliError::internal("the files could not be written")))
 }
 
-/// What there is to save. Texts that follow each other are one, as a stream sends one text in pieces.
-fn pieces(task: &Task, wanted: Option<&str>) -> Result<Vec<Piece>, Fault> {
+/// The files of a task. Adjacent texts are one file, since a stream sends one text in chunks.
+fn pieces(task: &Task, wanted: Option<&str>) -> Result<Vec<OutputFile>, CliError> {
     let artifacts = task.artifacts.as_deref().unwrap_or_default();
     let wanted =
         |artifact: &&Arc<Artifact>| wanted.is_none_or(|id| artifact.artifact_id.as_str() == id);
     let mut chosen = artifacts.iter().filter(wanted).peekable();
     if chosen.peek().is_none() {
         let ids: Vec<_> = artifacts.iter().map(|one| one.artifact_id.as_str()).collect();
-        return Err(match ids.is_empty() {
-            true => Fault::internal("the task has produced nothing")
-                .hint("see its state with `herald task get`"),
-            false => Fault::usage("the task has no such artifact")
-                .hint(format!("there are: {}", ids.join(", "))),
+        return Err(if ids.is_empty() {
+            CliError::internal("the task has no artifacts")
+                .hint("see its state with `herald task get`")
+        } else {
+            CliError::usage("the task has no such artifact")
+                .hint(format!("its artifacts: {}", ids.join(", ")))
         });
     }
-    let mut pieces: Vec<Piece> = Vec::new();
-    let mut names = Names::default();
+    let mut pieces: Vec<OutputFile> = Vec::new();
+    let mut names = FileNames::default();
     for artifact in chosen {
         let mut text_goes_on = false;
         for part in &artifact.parts {
@@ -115,36 +116,35 @@ fn pieces(task: &Task, wanted: Option<&str>) -> Result<Vec<Piece>, Fault> {
             text_goes_on = text;
             if pieces.len() == MOST_FILES {
                 let text = format!("the task has more than {MOST_FILES} files");
-                return Err(Fault::internal(text).hint("name one artifact with --artifact"));
+                return Err(CliError::internal(text).hint("select an artifact with --artifact"));
             }
             let title = artifact.name.as_deref().unwrap_or(artifact.artifact_id.as_str());
             let name = match &part.filename {
                 Some(name) => file_name(name),
                 None => file_name(&format!("{title}{extension}")),
             };
-            pieces.push(Piece { name: names.unique(name), bytes });
+            pieces.push(OutputFile { name: names.unique(name), bytes });
         }
     }
     Ok(pieces)
 }
 
-/// The bytes of a part and how a file of them is called by its end. What is elsewhere is left there:
-/// an agent does not decide where this machine connects to.
+/// The file extension and the bytes of a part. A URL is not fetched, since an agent must not choose where this machine
+/// connects to.
 fn content(part: &Part) -> Option<(&'static str, Vec<u8>)> {
     match &part.content {
         Content::Text(text) => Some((".txt", text.clone().into_bytes())),
         Content::Raw(bytes) => Some((".bin", bytes.clone())),
         Content::Data(value) => Some((".json", pretty(value).into_bytes())),
         Content::Url(url) => {
-            warn(&format!("not fetched, it is elsewhere: {url}"));
+            warn(&format!("a file is given by URL and was not fetched: {url}"));
             None
         }
     }
 }
 
-/// The last component of what an agent calls a file, without anything that is more than a name: what
-/// terminals and people would take for something else, and what programs would take for an option. Of
-/// one that is too long the end is kept, which says what kind of file it is.
+/// The last component of an agent's file name, without control and invisible characters and without a leading dash or
+/// dot. Of a name that is too long the end is kept, since it has the extension.
 fn file_name(given: &str) -> String {
     let last = given.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut room = LONGEST_NAME;
@@ -160,24 +160,23 @@ fn file_name(given: &str) -> String {
     if plain.is_empty() { "artifact".to_owned() } else { plain.to_owned() }
 }
 
-/// Whether a character takes no room, so that two names look the same.
+/// Whether a character is invisible, so that two names could look the same.
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{34f}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{206f}')
         || matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The names of the pieces so far.
+/// File names in use.
 #[derive(Default)]
-struct Names {
+struct FileNames {
     taken: BTreeSet<String>,
-    /// The number that the next piece with a name gets.
+    /// The number for the next file with the same name.
     next: BTreeMap<String, usize>,
 }
 
-impl Names {
-    /// A name that no other piece has. Numbers are not tried twice, so that many pieces with one name
-    /// take no longer than others.
+impl FileNames {
+    /// A name that is not in use. The last number is stored for each name, so that many files of one name take linear time.
     fn unique(&mut self, name: String) -> String {
         if self.taken.insert(name.clone()) {
             return name;
@@ -197,19 +196,20 @@ impl Names {
     }
 }
 
-/// Writes a file. One that is there is replaced as a whole, and a link is not followed.
-fn save(piece: &Piece, directory: &Path, force: bool) -> Result<PathBuf, Fault> {
+/// Writes a file. With `force` an existing one is replaced atomically. Links are not followed.
+fn save(piece: &OutputFile, directory: &Path, force: bool) -> Result<PathBuf, CliError> {
     let path = directory.join(&piece.name);
-    let target = match force {
-        true => directory.join(format!(".{}.{}", piece.name, std::process::id())),
-        false => path.clone(),
+    let target = if force {
+        directory.join(format!(".{}.{}", piece.name, std::process::id()))
+    } else {
+        path.clone()
     };
     let opened = File::options().write(true).create_new(true).open(&target);
     let written = opened.and_then(|mut file| {
         let written = file.write_all(&piece.bytes);
         let done = written.and_then(|()| if force { fs::rename(&target, &path) } else { Ok(()) });
         if done.is_err() {
-            // Half a file is of no use, and why there is none is said already.
+            // The first error is returned; that of the clean-up is not.
             let _ = fs::remove_file(&target);
         }
         done
@@ -217,15 +217,15 @@ fn save(piece: &Piece, directory: &Path, force: bool) -> Result<PathBuf, Fault> 
     match written {
         Ok(()) => Ok(path),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(Fault::usage(format!("{} is there already", path.display()))
-                .hint("name another directory with --dir, or replace it with --force"))
+            Err(CliError::usage(format!("{} exists already", path.display()))
+                .hint("choose another directory with --dir, or replace the file with --force"))
         }
         Err(error) => Err(unwritable(&path, &error)),
     }
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> Fault {
-    Fault::internal(format!("cannot write {}: {error}", path.display()))
+fn unwritable(path: &Path, error: &io::Error) -> CliError {
+    CliError::internal(format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_leads_nowhere_but_into_the_directory() {
+    fn a_file_name_cannot_leave_the_directory() {
         for (given, name) in [
             ("a.txt", "a.txt"),
             ("../../etc/passwd", "passwd"),
@@ -257,18 +257,18 @@ mod tests {
     }
 
     #[test]
-    fn two_pieces_do_not_share_a_name() {
-        let mut names = Names::default();
+    fn file_names_are_unique() {
+        let mut names = FileNames::default();
         let given = ["a.txt", "a.txt", "a-2.txt", "b", "a.txt"];
         let names = given.map(|name| names.unique(name.to_owned()));
         assert_eq!(names, ["a.txt", "a-2.txt", "a-2-2.txt", "b", "a-3.txt"]);
     }
 
     #[test]
-    fn a_file_that_cannot_be_replaced_leaves_nothing_behind() {
+    fn a_failed_replacement_leaves_no_temporary_file() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("a/b")).unwrap();
-        let piece = Piece { name: "a".into(), bytes: b"x".to_vec() };
+        let piece = OutputFile { name: "a".into(), bytes: b"x".to_vec() };
         assert!(save(&piece, directory.path(), true).is_err());
         let left: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "{left:?}");

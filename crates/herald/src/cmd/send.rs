@@ -1,4 +1,4 @@
-//! `herald send`.
+//! `herald send`: one message, and the wait for its result.
 
 use std::{io::Read, path::Path};
 
@@ -10,20 +10,20 @@ use herald_protocol::{
 use uuid::Uuid;
 
 use crate::{
-    args::{Content as Given, MessageArgs, Send, Source},
+    args::{MessageArgs, PartArgs, PartSource, Send},
     client::{
         contact::Contact,
-        fault::{Fault, Kind},
+        error::{CliError, CliErrorKind},
         reference::looks_like_one,
     },
     output::{Show, quoted, short, warn},
 };
 
-/// More than agents take in one message.
+/// The most bytes of a file or of standard input.
 const LARGEST: u64 = 64 << 20;
 
-/// Sends a message and reports what came of it.
-pub(crate) async fn run(args: &Send) -> Result<(), Fault> {
+/// Sends a message and prints the result.
+pub(crate) async fn run(args: &Send) -> Result<(), CliError> {
     let (reference, parts) = content(&args.content, args.agent.agent_card.is_some())?;
     let contact = Contact::new(&args.agent, reference.as_deref())?;
     contact
@@ -43,7 +43,7 @@ async fn deliver(
     client: &Client,
     args: &Send,
     parts: Vec<Part>,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let mut send = message(parts, &args.message);
     if args.agent.output.stream {
         return follow(contact, client, send).await.map(drop);
@@ -60,15 +60,15 @@ async fn deliver(
     }
 }
 
-/// A message to a task that was not taken. One that has ended takes none, however its agent says so.
-async fn refused(contact: &Contact, client: &Client, id: &str, fault: Fault) -> Fault {
-    if !matches!(fault.kind(), Kind::Protocol(_)) {
+/// The error for a refused message to a task. If the task has ended, the hint says so, whatever the agent's error is.
+async fn refused(contact: &Contact, client: &Client, id: &str, fault: CliError) -> CliError {
+    if !matches!(fault.kind(), CliErrorKind::Protocol(_)) {
         return fault;
     }
     match client.get(id).await {
-        Ok(task) if task.status.state.is_terminal() => fault.advising(format!(
-            "the task has ended as {}; begin a new one in its context with: {}; add --debug to see \
-             the refusal",
+        Ok(task) if task.status.state.is_terminal() => fault.with_hint(format!(
+            "the task has ended as {}; start a new one in its context with: {}; add --debug to see \
+             the agent's error",
             short(task.status.state),
             resume(contact, &task)
         )),
@@ -76,8 +76,7 @@ async fn refused(contact: &Contact, client: &Client, id: &str, fault: Fault) -> 
     }
 }
 
-/// The message of a turn. It has its name from the beginning: in whatever way it is sent, and sent
-/// again, it stays one message.
+/// The message of a turn. Its id is chosen here, so that all attempts to send it are the same message.
 pub(crate) fn message(parts: Vec<Part>, args: &MessageArgs) -> SendMessage {
     let message = Message {
         message_id: MessageId::new(Uuid::new_v4().to_string()),
@@ -90,15 +89,14 @@ pub(crate) fn message(parts: Vec<Part>, args: &MessageArgs) -> SendMessage {
     SendMessage { message, metadata: args.metadata.clone(), ..SendMessage::default() }
 }
 
-/// Prints a task in the shape that the verb answers with, how to go on, and a warning if it is not
-/// what was hoped for.
-pub(crate) fn report(contact: &Contact, task: &Task, shape: &impl Show) -> Result<(), Fault> {
+/// Prints a task in the verb's format, the command to continue with, and a warning unless it succeeded.
+pub(crate) fn report(contact: &Contact, task: &Task, shape: &impl Show) -> Result<(), CliError> {
     contact.out.show_with(shape, |page| page.field("Resume", resume(contact, task)))?;
     outcome(&task.status);
     Ok(())
 }
 
-/// The command that goes on from here.
+/// The command that continues the conversation.
 pub(crate) fn resume(contact: &Contact, task: &Task) -> String {
     let (id, context) = (quoted(task.id.as_str()), quoted(task.context_id.as_str()));
     let state = task.status.state;
@@ -111,7 +109,7 @@ pub(crate) fn resume(contact: &Contact, task: &Task) -> String {
     }
 }
 
-/// Names a state that is not success and, where it is told, the word that programs know its reason by.
+/// Warns of a state that is not success, with its reason if there is one.
 pub(crate) fn outcome(status: &TaskStatus) {
     let state = status.state;
     match state {
@@ -123,7 +121,7 @@ pub(crate) fn outcome(status: &TaskStatus) {
         }
         TaskState::InputRequired => warn("the task waits for your answer (INPUT_REQUIRED)"),
         TaskState::AuthRequired => {
-            warn("the agent wants you to sign in before it goes on (AUTH_REQUIRED)");
+            warn("the agent needs you to sign in before it continues (AUTH_REQUIRED)");
         }
         TaskState::Unspecified
         | TaskState::Submitted
@@ -137,22 +135,22 @@ pub(crate) async fn settled(
     contact: &Contact,
     client: &Client,
     send: SendMessage,
-) -> Result<SendResult, Fault> {
+) -> Result<SendResult, CliError> {
     let sent = client.send_and_wait(send, |id| contact.remember(id)).await;
     sent.map_err(|error| contact.explain(client, &error))
 }
 
 /// Polls a task until it has ended or waits for its caller.
-pub(crate) async fn poll(contact: &Contact, client: &Client, id: TaskId) -> Result<Task, Fault> {
+pub(crate) async fn poll(contact: &Contact, client: &Client, id: TaskId) -> Result<Task, CliError> {
     client.wait(id).await.map_err(|error| contact.explain(client, &error))
 }
 
-/// Prints what happens as it happens, and last of all where the task stands: that is returned.
+/// Prints events when they arrive, and returns the last one, which has the task's state.
 pub(crate) async fn follow(
     contact: &Contact,
     client: &Client,
     send: SendMessage,
-) -> Result<StreamEvent, Fault> {
+) -> Result<StreamEvent, CliError> {
     let events = client.stream(send).await.map_err(|error| contact.explain(client, &error))?;
     watch(contact, client, events).await
 }
@@ -170,7 +168,7 @@ pub(crate) async fn watch(
     contact: &Contact,
     client: &Client,
     mut events: herald_client::Events,
-) -> Result<StreamEvent, Fault> {
+) -> Result<StreamEvent, CliError> {
     let explain = |error| contact.explain(client, &error);
     let mut task = None;
     while let Some(event) = events.next().await.map_err(explain)? {
@@ -184,14 +182,14 @@ pub(crate) async fn watch(
         }
         contact.out.show(&event)?;
     }
-    // The stream did not say where the task stands.
-    let id = task.ok_or_else(|| Fault::internal("the stream ended without an event"))?;
+    // The stream ended without a settled state.
+    let id = task.ok_or_else(|| CliError::internal("the stream ended without an event"))?;
     let event = StreamEvent::Task(client.get(id).await.map_err(explain)?);
     finish(contact, &event).map(|()| event)
 }
 
 /// Prints the last event of a stream.
-pub(crate) fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), Fault> {
+pub(crate) fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), CliError> {
     let standing = match event {
         StreamEvent::Task(task) => Some(task.clone()),
         StreamEvent::StatusUpdate(update) => Some(Task {
@@ -213,21 +211,21 @@ pub(crate) fn finish(contact: &Contact, event: &StreamEvent) -> Result<(), Fault
     Ok(())
 }
 
-/// Whether nothing more happens by itself.
+/// Whether the task has ended or waits for its caller.
 pub(crate) fn is_settled(state: TaskState) -> bool {
     state.is_terminal() || state.is_interrupted()
 }
 
-/// The agent, if it stands before the text, and the parts in their order.
-/// `named` says that it is named elsewhere, but only a flag forbids to name it here again.
-fn content(given: &Given, named: bool) -> Result<(Option<String>, Vec<Part>), Fault> {
+/// The agent, if it comes before the text, and the parts in their order.
+/// `named` says that a flag or a setting names an agent; only a flag excludes an argument for it.
+fn content(given: &PartArgs, named: bool) -> Result<(Option<String>, Vec<Part>), CliError> {
     let flagged = given.flagged;
     let (reference, text) = match &given.words[..] {
         [] => (None, None),
         [(_, only)] if !named && looks_like_one(only) => {
             if given.attachments.is_empty() {
-                return Err(Fault::usage(format!("there is nothing to send to {only}")).hint(
-                    "put a text in quotes behind it, or `-` for standard input; or add --text, \
+                return Err(CliError::usage(format!("there is no message for {only}")).hint(
+                    "add a text in quotes after it, or `-` for standard input, or --text, \
                      --file or --data",
                 ));
             }
@@ -238,11 +236,12 @@ fn content(given: &Given, named: bool) -> Result<(Option<String>, Vec<Part>), Fa
             (Some(first.clone()), Some(text))
         }
         [(_, first), ..] => {
-            let text = match flagged || looks_like_one(first) {
-                true => "there are several texts".to_owned(),
-                false => format!("{first:?} does not look like an agent"),
+            let text = if flagged || looks_like_one(first) {
+                "there are several texts".to_owned()
+            } else {
+                format!("{first:?} does not look like an agent")
             };
-            return Err(Fault::usage(text).hint("put the whole text in quotes"));
+            return Err(CliError::usage(text).hint("put the whole text in quotes"));
         }
     };
     let mut stdin = Stdin::default();
@@ -257,31 +256,31 @@ fn content(given: &Given, named: bool) -> Result<(Option<String>, Vec<Part>), Fa
         parts.push((attachment.position, part));
     }
     if parts.is_empty() {
-        return Err(Fault::usage("there is nothing to send")
+        return Err(CliError::usage("there is no message to send")
             .hint("add a text in quotes, or --text, --file or --data"));
     }
     parts.sort_by_key(|(position, _)| *position);
     Ok((reference, parts.into_iter().map(|(_, part)| part).collect()))
 }
 
-fn part(source: &Source, stdin: &mut Stdin) -> Result<Part, Fault> {
+fn part(source: &PartSource, stdin: &mut Stdin) -> Result<Part, CliError> {
     match source {
-        Source::Text(text) => Ok(Part::text(text)),
-        Source::Data(path) => {
+        PartSource::Text(text) => Ok(Part::text(text)),
+        PartSource::Data(path) => {
             let bytes = if path == "-" { stdin.bytes()? } else { read(path)? };
             let value = serde_json::from_slice(&bytes)
-                .map_err(|fault| Fault::usage(format!("{path} holds no JSON: {fault}")))?;
+                .map_err(|fault| CliError::usage(format!("{path} is not JSON: {fault}")))?;
             Ok(Part::new(Content::Data(value)))
         }
-        Source::File(url) if url.starts_with("https://") || url.starts_with("http://") => {
+        PartSource::File(url) if url.starts_with("https://") || url.starts_with("http://") => {
             let mut part = Part::new(Content::Url(url.clone()));
             let path = url.split(['?', '#']).next().unwrap_or_default();
             part.filename = path.rsplit('/').next().filter(|name| !name.is_empty()).map(Into::into);
             part.media_type = guessed(path);
             Ok(part)
         }
-        Source::File(path) if path == "-" => Ok(Part::new(Content::Raw(stdin.bytes()?))),
-        Source::File(path) => {
+        PartSource::File(path) if path == "-" => Ok(Part::new(Content::Raw(stdin.bytes()?))),
+        PartSource::File(path) => {
             let mut part = Part::new(Content::Raw(read(path)?));
             let name = Path::new(path).file_name();
             part.filename = name.map(|name| name.to_string_lossy().into_owned());
@@ -298,31 +297,32 @@ struct Stdin {
 }
 
 impl Stdin {
-    fn bytes(&mut self) -> Result<Vec<u8>, Fault> {
+    fn bytes(&mut self) -> Result<Vec<u8>, CliError> {
         if std::mem::replace(&mut self.read, true) {
-            return Err(Fault::usage("standard input can be only one part of a message"));
+            return Err(CliError::usage("only one part of a message can be standard input"));
         }
         bounded(std::io::stdin().lock(), "standard input")
     }
 
-    fn text(&mut self) -> Result<String, Fault> {
-        String::from_utf8(self.bytes()?)
-            .map_err(|_| Fault::usage("standard input is no text; use --file - for other content"))
+    fn text(&mut self) -> Result<String, CliError> {
+        String::from_utf8(self.bytes()?).map_err(|_| {
+            CliError::usage("standard input is not text; use --file - for other content")
+        })
     }
 }
 
-fn read(path: &str) -> Result<Vec<u8>, Fault> {
-    let unreadable = |error| Fault::usage(format!("cannot read {path}: {error}"));
+fn read(path: &str) -> Result<Vec<u8>, CliError> {
+    let unreadable = |error| CliError::usage(format!("cannot read {path}: {error}"));
     bounded(std::fs::File::open(path).map_err(unreadable)?, path)
 }
 
-fn bounded(source: impl Read, name: &str) -> Result<Vec<u8>, Fault> {
+fn bounded(source: impl Read, name: &str) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     let read = source.take(LARGEST + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Fault::usage(format!("cannot read {name}: {error}")))?;
+    read.map_err(|error| CliError::usage(format!("cannot read {name}: {error}")))?;
     if bytes.len() as u64 > LARGEST {
-        return Err(Fault::usage(format!("{name} is larger than 64 MiB"))
-            .hint("put it where the agent can fetch it, and give --file its URL"));
+        return Err(CliError::usage(format!("{name} is larger than 64 MiB"))
+            .hint("upload it where the agent can fetch it, and give its URL with --file"));
     }
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! `herald serve`.
+//! `herald serve`: start, run and stop of the server.
 
 use std::{
     convert::Infallible,
@@ -34,49 +34,49 @@ use crate::{
     serve::{
         logging,
         otlp::Exporter,
-        settings::{Provenance, Settings, StoreKind, TlsFiles, handlers, packages, passed_over},
+        settings::{Provenance, ServerSettings, StoreKind, TlsFiles, handlers, packages, skipped},
     },
 };
 
-/// How long programs that nobody waits for any more may take to end.
-const PROGRAMS_LEFT: Duration = Duration::from_secs(2);
+/// The time that leftover programs have to end before they are killed.
+const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
-/// Serves until told to stop.
+/// Serves until a signal stops it.
 pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let packaged = packages(&args.basics).await?;
     if let Some(format) = args.basics.list_handlers {
         let handlers = handlers(&args, packaged)?;
         if !args.basics.no_discovery {
-            passed_over().iter().for_each(|sentence| warn(sentence));
+            skipped().iter().for_each(|sentence| warn(sentence));
         }
         return list_handlers(handlers, format);
     }
-    let settings = Settings::merge(&args, packaged)?;
+    let settings = ServerSettings::merge(&args, packaged)?;
     let spans = settings.trace.as_ref().map(Exporter::start).transpose()?;
     logging::start(settings.log_level, settings.log_format, spans.clone());
     if let Some(source) = &settings.source {
         tracing::info!(file = %source.display(), "read the configuration");
     }
     if !args.basics.no_discovery {
-        passed_over().iter().for_each(|sentence| tracing::warn!("{sentence}"));
+        skipped().iter().for_each(|sentence| tracing::warn!("{sentence}"));
     }
-    // Ready to be told before anybody can know that it runs. A hangup without a handler would end the
-    // process at once.
+    // Signal handlers come before anything that shows that the server runs. Without a handler, SIGHUP would end the
+    // process.
     let mut signals = Signals::listen()?;
     let hangup = signal(SignalKind::hangup())?;
-    // Everything that can fail because of the settings comes before the data directory is made.
+    // Everything that can fail because of the settings comes before the data directory is created.
     let tls = settings.tls.as_ref().map(TlsFiles::read).transpose()?;
     let rehearsal = build_engine(&settings, Arc::new(Sqlite::memory()?))?;
     build(&settings, rehearsal, None)?;
     if let StoreKind::Sqlite(path) = &settings.store {
-        // Before the port: a server that was killed may hold both for a moment.
+        // Before the port, since a server that was just killed may hold both for a moment.
         Sqlite::check_unused(path)?;
     }
     let listener = if settings.stdio { None } else { Some(listen(settings.address).await?) };
     let engine = build_engine(&settings, open_store(&settings)?)?;
-    // The data directory is ours now, and so is what an earlier life of it left running.
-    let cleared = settings.processes.clear(PROGRAMS_LEFT).await;
-    cleared.context("cannot keep a record of running programs")?;
+    // With the lock on the data directory, programs that an earlier run left behind can be ended.
+    let cleared = settings.processes.clear(LEFTOVER_GRACE).await;
+    cleared.context("cannot record running programs")?;
     let at_work = engine.clone();
     let server = build(&settings, engine, tls.clone())?;
     let stopping = CancellationToken::new();
@@ -106,11 +106,11 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let result = tokio::select! {
         never = renewed => match never {},
         result = served => {
-            settings.processes.close(PROGRAMS_LEFT).await;
+            settings.processes.close(LEFTOVER_GRACE).await;
             result
         }
         () = stopped => {
-            tracing::warn!("stopped at once; {}", fate(&settings.store));
+            tracing::warn!("stopped at once; {}", unfinished_tasks(&settings.store));
             settings.processes.close(Duration::ZERO).await;
             return Ok(());
         }
@@ -119,7 +119,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
         spans.finish().await;
     }
     match (result, &settings.store) {
-        // The check names the page that the engine could not read at its start.
+        // The integrity check names the page that the engine could not read.
         (Err(fault @ ServeError::Engine(_)), StoreKind::Sqlite(path)) => {
             let path = path.clone();
             let damage = tokio::task::spawn_blocking(move || Sqlite::damage(&path)).await;
@@ -129,18 +129,18 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     }
 }
 
-/// Says that there is nothing to reload, for as long as the server runs.
+/// Logs every SIGHUP, since there is nothing to reload.
 async fn ignore(mut hangup: Signal) -> Infallible {
     while let Some(()) = hangup.recv().await {
         tracing::info!(
-            "received SIGHUP: nothing is reloaded, there is no certificate; restart for new settings"
+            "received SIGHUP: there is no certificate to reload; restart the server for new settings"
         );
     }
     pending().await
 }
 
-/// Says what the end waits for, so that it does not look stuck, and how not to wait.
-fn announce(engine: &Engine, settings: &Settings) {
+/// Logs what the shutdown waits for, and how to stop at once.
+fn announce(engine: &Engine, settings: &ServerSettings) {
     let agents = engine.at_work();
     if agents.is_empty() {
         tracing::info!("stopping; a second signal stops at once");
@@ -154,25 +154,27 @@ fn announce(engine: &Engine, settings: &Settings) {
          second signal) to stop at once; {}",
         if count == 1 { "task" } else { "tasks" },
         names.join(", "),
-        fate(&settings.store)
+        unfinished_tasks(&settings.store)
     );
 }
 
-/// What becomes of work that did not finish.
-fn fate(store: &StoreKind) -> &'static str {
+/// What happens to unfinished tasks after a stop.
+fn unfinished_tasks(store: &StoreKind) -> &'static str {
     match store {
-        StoreKind::Memory => "what is unfinished is lost",
-        StoreKind::Sqlite(_) => "the next start takes up what is unfinished",
+        StoreKind::Memory => "unfinished tasks are lost",
+        StoreKind::Sqlite(_) => "the next start recovers unfinished tasks",
     }
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}; is another server there? Try --port 0 for a free port")
+        format!(
+            "cannot listen on {address}; is another server running? Try --port 0 for a free port"
+        )
     })
 }
 
-/// Says what can work on tasks.
+/// Prints the agents that can work on tasks.
 fn list_handlers(handlers: Vec<(Profile, Provenance)>, format: ListFormat) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match format {
@@ -186,7 +188,7 @@ fn list_handlers(handlers: Vec<(Profile, Provenance)>, format: ListFormat) -> an
             }
         }
         ListFormat::Json => {
-            let listed: Vec<_> = handlers.iter().map(Listed::new).collect();
+            let listed: Vec<_> = handlers.iter().map(HandlerRow::new).collect();
             writeln!(out, "{}", serde_json::to_string_pretty(&listed)?)?;
         }
     }
@@ -194,16 +196,16 @@ fn list_handlers(handlers: Vec<(Profile, Provenance)>, format: ListFormat) -> an
     Ok(())
 }
 
-/// One line of the list, for programs.
+/// One entry of the list as JSON.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct HandlerRow<'a> {
     name: &'a str,
     description: &'a str,
     source: &'static str,
     path: Option<&'a Path>,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> HandlerRow<'a> {
     fn new((profile, provenance): &'a (Profile, Provenance)) -> Self {
         Self {
             name: profile.name.as_str(),
@@ -214,23 +216,23 @@ impl<'a> Listed<'a> {
     }
 }
 
-fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+fn open_store(settings: &ServerSettings) -> anyhow::Result<Arc<dyn Store>> {
     let path = match &settings.store {
         StoreKind::Memory => return Ok(Arc::new(Sqlite::memory()?)),
         StoreKind::Sqlite(path) => path,
     };
     if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        // What people ask their agents is nobody else's business on this machine.
+        // Other users of this machine must not read the tasks.
         let mut builder = std::fs::DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(directory);
-        made.with_context(|| format!("cannot make the data directory {}", directory.display()))?;
+        made.with_context(|| format!("cannot create the data directory {}", directory.display()))?;
     }
     Ok(Arc::new(Sqlite::open(path, Options::default())?))
 }
 
-/// The server that the settings make.
+/// Builds the server from the settings.
 pub(crate) fn build(
-    settings: &Settings,
+    settings: &ServerSettings,
     engine: Engine,
     tls: Option<Tls>,
 ) -> anyhow::Result<Server> {
@@ -238,10 +240,13 @@ pub(crate) fn build(
     if let Some(tls) = tls {
         server = server.tls(tls);
     }
-    server.build().map_err(|fault| settings.blame(fault))
+    server.build().map_err(|fault| settings.in_file(fault))
 }
 
-pub(crate) fn build_engine(settings: &Settings, store: Arc<dyn Store>) -> anyhow::Result<Engine> {
+pub(crate) fn build_engine(
+    settings: &ServerSettings,
+    store: Arc<dyn Store>,
+) -> anyhow::Result<Engine> {
     let mut builder = Engine::builder(store)
         .settings(settings.engine.clone())
         .default_agent(settings.default_agent.clone());
@@ -251,8 +256,8 @@ pub(crate) fn build_engine(settings: &Settings, store: Arc<dyn Store>) -> anyhow
     Ok(builder.build()?)
 }
 
-/// Says where it is and how to try it.
-fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::Result<()> {
+/// Prints the server's addresses and a command to try it.
+fn greet(address: SocketAddr, settings: &ServerSettings, server: &Server) -> anyhow::Result<()> {
     let local = local_url(address, settings.tls.is_some());
     let public = settings.server.public_url.as_ref().unwrap_or(&local);
     let kept = match &settings.store {
@@ -278,12 +283,14 @@ fn greet(address: SocketAddr, settings: &Settings, server: &Server) -> anyhow::R
     out.flush()?;
     tracing::info!(%address, "listening");
     if settings.server.open_to_network && !address.ip().is_loopback() {
-        tracing::warn!("everybody who can reach {address} is served: [auth] required = false");
+        tracing::warn!(
+            "everyone who can reach {address} can use the agents: [auth] required = false"
+        );
     }
     Ok(())
 }
 
-/// How to reach the address from this machine.
+/// The URL of the address on this machine.
 pub(crate) fn local_url(mut address: SocketAddr, tls: bool) -> String {
     if address.ip().is_unspecified() {
         let loopback: IpAddr = match address {
@@ -295,7 +302,7 @@ pub(crate) fn local_url(mut address: SocketAddr, tls: bool) -> String {
     format!("{}://{address}", if tls { "https" } else { "http" })
 }
 
-/// SIGTERM and SIGINT, one after the other.
+/// SIGTERM and SIGINT.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

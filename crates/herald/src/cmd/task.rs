@@ -1,4 +1,4 @@
-//! `herald task`.
+//! `herald task`: reads, lists, cancels and follows tasks, and manages their webhooks.
 
 use herald_client::{Client, StreamEvent};
 use herald_protocol::{
@@ -19,18 +19,18 @@ use crate::{
     },
     client::{
         contact::{Contact, subject},
-        fault::{Fault, Kind},
+        error::{CliError, CliErrorKind},
     },
-    output::{Page, Show},
+    output::{Show, TextPage},
 };
 
-/// Pages of one list that are fetched at most: an agent may never stop.
+/// The most pages of one list, since an agent's list may never end.
 const MOST_PAGES: usize = 10_000;
-/// As many bytes of tasks are held until all pages are there.
+/// The most bytes of tasks that are held in memory until the last page.
 const MOST_HELD: usize = 256 << 20;
 
-/// Runs a verb of tasks.
-pub(crate) async fn run(command: &TaskCommand) -> Result<(), Fault> {
+/// Runs a `task` verb.
+pub(crate) async fn run(command: &TaskCommand) -> Result<(), CliError> {
     match command {
         TaskCommand::Get(args) => get(args).await,
         TaskCommand::List(args) => list(args).await,
@@ -44,7 +44,7 @@ pub(crate) async fn run(command: &TaskCommand) -> Result<(), Fault> {
     }
 }
 
-async fn get(args: &TaskGet) -> Result<(), Fault> {
+async fn get(args: &TaskGet) -> Result<(), CliError> {
     let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let mut contact = Contact::new(&args.agent, reference)?;
     contact.out.history |= args.history.is_some();
@@ -65,7 +65,7 @@ async fn get(args: &TaskGet) -> Result<(), Fault> {
         .await
 }
 
-async fn list(args: &TaskList) -> Result<(), Fault> {
+async fn list(args: &TaskList) -> Result<(), CliError> {
     let mut contact = Contact::new(&args.agent, args.reference.as_deref())?;
     contact.out.history |= args.history.is_some();
     let query = ListTasks {
@@ -94,8 +94,8 @@ async fn list(args: &TaskList) -> Result<(), Fault> {
                 }
                 held += serde_json::to_vec(&page.tasks).map_or(0, |json| json.len());
                 if held > MOST_HELD {
-                    let text = "the list is larger than what is shown at once";
-                    return Err(Fault::internal(text).hint("add --stream: it shows task by task"));
+                    let text = "the list is larger than 256 MiB";
+                    return Err(CliError::internal(text).hint("add --stream to print task by task"));
                 }
                 all.tasks.append(&mut page.tasks);
                 all = TaskPage { tasks: all.tasks, ..page };
@@ -105,7 +105,7 @@ async fn list(args: &TaskList) -> Result<(), Fault> {
         .await
 }
 
-async fn cancel(args: &TaskCancel) -> Result<(), Fault> {
+async fn cancel(args: &TaskCancel) -> Result<(), CliError> {
     let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
@@ -116,7 +116,7 @@ async fn cancel(args: &TaskCancel) -> Result<(), Fault> {
             let cancel = CancelTask { id: id.into(), metadata, ..CancelTask::default() };
             let canceled = match client.call(Request::CancelTask(cancel)).await {
                 Ok(answer) => one(answer)?,
-                // Cancelling again is no mistake: what was wanted is so.
+                // A repeated cancel succeeds, as the specification of the command line requires.
                 Err(error) if error.kind() == Some(ErrorKind::TaskNotCancelable) => {
                     match client.get(id).await {
                         Ok(task) if task.status.state == TaskState::Canceled => task,
@@ -130,7 +130,7 @@ async fn cancel(args: &TaskCancel) -> Result<(), Fault> {
         .await
 }
 
-async fn subscribe(args: &TaskSubscribe) -> Result<(), Fault> {
+async fn subscribe(args: &TaskSubscribe) -> Result<(), CliError> {
     let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
@@ -143,10 +143,10 @@ async fn subscribe(args: &TaskSubscribe) -> Result<(), Fault> {
                 return show_end(&contact, poll(&contact, &client, id.into()).await?);
             }
             let fault = match followed(&contact, &client, id).await {
-                Err(fault) if matches!(fault.kind(), Kind::Protocol(_)) => fault,
+                Err(fault) if matches!(fault.kind(), CliErrorKind::Protocol(_)) => fault,
                 followed => return followed,
             };
-            // An ended task has no stream, and this one may have ended since it was looked at.
+            // An ended task has no stream, and this one may have ended since it was read.
             match client.get(id).await {
                 Ok(task) if is_settled(task.status.state) => show_end(&contact, task),
                 Ok(_) | Err(_) => Err(fault),
@@ -156,7 +156,7 @@ async fn subscribe(args: &TaskSubscribe) -> Result<(), Fault> {
 }
 
 /// Follows a task to its end and shows it.
-async fn followed(contact: &Contact, client: &Client, id: &str) -> Result<(), Fault> {
+async fn followed(contact: &Contact, client: &Client, id: &str) -> Result<(), CliError> {
     let explain = |error| contact.explain(client, &error);
     let mut events = client.subscribe(id).await.map_err(explain)?;
     if contact.out.stream {
@@ -170,8 +170,8 @@ async fn followed(contact: &Contact, client: &Client, id: &str) -> Result<(), Fa
     show(contact, &poll(contact, client, id.into()).await?)
 }
 
-/// Shows a task that nothing more happens to: as a result, or as the last event of a stream.
-fn show_end(contact: &Contact, task: Task) -> Result<(), Fault> {
+/// Shows a settled task: as a result, or as the last event of a stream.
+fn show_end(contact: &Contact, task: Task) -> Result<(), CliError> {
     if contact.out.stream {
         finish(contact, &StreamEvent::Task(task))
     } else {
@@ -179,7 +179,7 @@ fn show_end(contact: &Contact, task: Task) -> Result<(), Fault> {
     }
 }
 
-async fn push_create(args: &PushCreate) -> Result<(), Fault> {
+async fn push_create(args: &PushCreate) -> Result<(), CliError> {
     let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact.hide(args.token.iter().chain(&args.auth_credentials));
@@ -202,7 +202,7 @@ async fn push_create(args: &PushCreate) -> Result<(), Fault> {
         .await
 }
 
-async fn push_get(args: &PushNamed) -> Result<(), Fault> {
+async fn push_get(args: &PushNamed) -> Result<(), CliError> {
     let (reference, [id, config]) = subject(&args.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
@@ -214,7 +214,7 @@ async fn push_get(args: &PushNamed) -> Result<(), Fault> {
         .await
 }
 
-async fn push_list(args: &PushList) -> Result<(), Fault> {
+async fn push_list(args: &PushList) -> Result<(), CliError> {
     let (reference, [id]) = subject(&args.name.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     let query = ListPushConfigs {
@@ -232,7 +232,7 @@ async fn push_list(args: &PushList) -> Result<(), Fault> {
         .await
 }
 
-async fn push_delete(args: &PushNamed) -> Result<(), Fault> {
+async fn push_delete(args: &PushNamed) -> Result<(), CliError> {
     let (reference, [id, config]) = subject(&args.words, &args.agent)?;
     let contact = Contact::new(&args.agent, reference)?;
     contact
@@ -249,41 +249,41 @@ async fn push_delete(args: &PushNamed) -> Result<(), Fault> {
         .await
 }
 
-/// What the protocol answers to a deletion: nothing.
+/// The empty result of a deletion.
 #[derive(Serialize)]
 struct Deleted {}
 
 impl Show for Deleted {
-    fn show(&self, _page: &mut Page) {}
+    fn show(&self, _page: &mut TextPage) {}
 }
 
-/// Calls an agent whose card says that it has webhooks.
-async fn pushing(contact: &Contact) -> Result<Client, Fault> {
+/// A client of an agent with push notifications, according to its card.
+async fn pushing(contact: &Contact) -> Result<Client, CliError> {
     let client = contact.connect().await?;
     if client.card().capabilities.push_notifications == Some(true) {
         return Ok(client);
     }
-    let kind = Kind::Protocol(ErrorKind::PushNotificationNotSupported);
-    Err(Fault::new(kind, "the card says that the agent has no push notifications").hint(
+    let kind = CliErrorKind::Protocol(ErrorKind::PushNotificationNotSupported);
+    Err(CliError::new(kind, "the agent has no push notifications, according to its card").hint(
         "follow the task with `herald task subscribe`, or wait with `herald task get --wait`",
     ))
 }
 
-fn show(contact: &Contact, task: &Task) -> Result<(), Fault> {
+fn show(contact: &Contact, task: &Task) -> Result<(), CliError> {
     report(contact, task, task)
 }
 
-async fn task(contact: &Contact, client: &Client, request: Request) -> Result<Task, Fault> {
+async fn task(contact: &Contact, client: &Client, request: Request) -> Result<Task, CliError> {
     let answer = client.call(request).await.map_err(|error| contact.explain(client, &error))?;
     one(answer)
 }
 
-/// The task in an answer. The client reads the answer of the operation it was asked for.
-fn one(answer: herald_client::Answer) -> Result<Task, Fault> {
+/// The task in a reply.
+fn one(answer: herald_client::Answer) -> Result<Task, CliError> {
     if let herald_client::Answer::Reply(reply) = answer
         && let Reply::Task(task) = *reply
     {
         return Ok(task);
     }
-    Err(Fault::internal("the answer belongs to another operation"))
+    Err(CliError::internal("the reply belongs to another operation"))
 }

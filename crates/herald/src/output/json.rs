@@ -68,7 +68,7 @@ pub(super) fn line(value: &(impl Serialize + ?Sized)) -> String {
     finish(&serde_json::to_string(value).expect("our types can be written as JSON"))
 }
 
-/// Writes out what JSON allows in strings and a terminal would act on: the value stays the same.
+/// Escapes the characters that JSON allows in strings and that control a terminal. The value stays the same.
 pub(super) fn finish(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + 1);
     for c in json.chars() {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_is_written_out_and_reads_as_the_same() {
+    fn escapes_do_not_change_the_value_of_a_string() {
         let hostile = "\u{1b}[2J \u{7f} \u{9b}1m \u{202e} é";
         let text = line(hostile);
         assert!(!text.trim_end().chars().any(is_active), "{text}");

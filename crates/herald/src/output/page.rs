@@ -1,30 +1,30 @@
-//! Text in fields and blocks.
+//! Text format of results: fields and blocks.
 
 use std::fmt::{Display, Write};
 
 use super::plain::{inline, lines};
 
-/// How much is shown.
+/// How much of a result is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Detail {
+pub(crate) enum DetailLevel {
     Short,
     Full,
 }
 
 /// Fields, one `Label: value` per line, and blocks: a `Label:` line, the content, and an empty line.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct TextPage {
     text: String,
-    pub(crate) detail: Detail,
+    pub(crate) detail: DetailLevel,
     /// Whether the messages of tasks are shown.
     pub(crate) history: bool,
-    /// Whether it is shown when a task changed last.
+    /// Whether the time of a task's status is shown.
     pub(crate) times: bool,
 }
 
-impl Page {
-    pub(crate) fn new(detail: Detail) -> Self {
-        let full = detail == Detail::Full;
+impl TextPage {
+    pub(crate) fn new(detail: DetailLevel) -> Self {
+        let full = detail == DetailLevel::Full;
         Self { text: String::new(), detail, history: full, times: full }
     }
 
@@ -34,15 +34,15 @@ impl Page {
         writeln!(self.text, "{label}: {value}").expect("writing to a string");
     }
 
-    /// A field that is there only if it has a value.
+    /// A field that is omitted if it has no value.
     pub(crate) fn optional(&mut self, label: &str, value: Option<impl Display>) {
         if let Some(value) = value {
             self.field(label, value);
         }
     }
 
-    /// Content of several lines. An empty line of its own would end the block and let what follows
-    /// pass for fields, so it gets a space.
+    /// Content of several lines. An empty line would end the block, and the rest could imitate fields, so it gets
+    /// a space.
     pub(crate) fn block(&mut self, label: &str, content: &str) {
         let content = lines(content);
         writeln!(self.text, "{label}:").expect("writing to a string");
@@ -53,7 +53,7 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Space between two things of a list.
+    /// An empty line between two entries of a list.
     pub(crate) fn gap(&mut self) {
         self.text.push('\n');
     }
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_cannot_pass_for_a_field() {
-        let mut page = Page::new(Detail::Short);
+    fn content_cannot_imitate_a_field() {
+        let mut page = TextPage::new(DetailLevel::Short);
         page.field("Name", "a\nState: COMPLETED");
         page.block("Text", "one\n\nState: COMPLETED\n\n");
         page.field("State", "FAILED");

@@ -1,16 +1,15 @@
-//! Text of others, made harmless: what an agent sends cannot move the cursor, change the terminal
-//! or turn lines around.
+//! Escapes for foreign text, so that an agent cannot control the terminal or change the direction of lines.
 
 use std::fmt::Write;
 
 pub(crate) use herald_protocol::escape::is_active;
 
-/// One line: everything active is written out, line ends included.
+/// A text in one line: all control characters are escaped, line ends included.
 pub(crate) fn inline(text: &str) -> String {
     escaped(text, |c| c == '\t')
 }
 
-/// Lines as they are, with everything else that is active written out.
+/// A text of several lines: all control characters except line ends and tabs are escaped.
 pub(crate) fn lines(text: &str) -> String {
     escaped(&text.replace("\r\n", "\n"), |c| matches!(c, '\n' | '\t'))
 }
@@ -28,7 +27,7 @@ fn escaped(text: &str, kept: impl Fn(char) -> bool) -> String {
     plain
 }
 
-/// A word as a shell has to be given it.
+/// A word in quotes, if a shell needs them.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_terminal_acts_on_gets_through() {
+    fn control_characters_are_escaped() {
         let hostile = "a\u{1b}[2Jb\u{7}c\u{9b}31md\re\u{202e}f\ng";
         let expected = "a\\u{1b}[2Jb\\u{7}c\\u{9b}31md\\re\\u{202e}f";
         assert_eq!(inline(hostile), format!("{expected}\\ng"));
@@ -51,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_reaches_the_shell_as_it_is() {
+    fn a_quoted_word_is_unchanged_for_the_shell() {
         assert_eq!(quoted("http://a:1/x"), "http://a:1/x");
         assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
         assert_eq!(quoted(""), "''");

@@ -1,4 +1,4 @@
-//! How the protocol's types look to people.
+//! Text views of the protocol's types.
 
 use herald_protocol::{
     AgentCard, Artifact, Content, Message, Metadata, Part, Role, SendResult, StreamEvent, Task,
@@ -8,16 +8,16 @@ use herald_protocol::{
     security::{OAuthFlow, SecurityScheme},
 };
 
-use super::{Detail, Page, Show, pretty};
+use super::{DetailLevel, Show, TextPage, pretty};
 
-/// A state by its name, without what all of them begin with.
+/// The name of a state without the common prefix.
 pub(crate) fn short(state: TaskState) -> &'static str {
     let name = state.proto_name();
     name.strip_prefix("TASK_STATE_").unwrap_or(name)
 }
 
 impl Show for Task {
-    fn show(&self, page: &mut Page) {
+    fn show(&self, page: &mut TextPage) {
         page.field("Task ID", &self.id);
         page.field("Context ID", &self.context_id);
         status(page, &self.status);
@@ -34,13 +34,13 @@ impl Show for Task {
 }
 
 impl Show for Message {
-    fn show(&self, page: &mut Page) {
+    fn show(&self, page: &mut TextPage) {
         show_message(page, "Message", self);
     }
 }
 
 impl Show for SendResult {
-    fn show(&self, page: &mut Page) {
+    fn show(&self, page: &mut TextPage) {
         match self {
             Self::Task(task) => task.show(page),
             Self::Message(message) => message.show(page),
@@ -49,7 +49,7 @@ impl Show for SendResult {
 }
 
 impl Show for StreamEvent {
-    fn show(&self, page: &mut Page) {
+    fn show(&self, page: &mut TextPage) {
         match self {
             Self::Task(task) => {
                 page.field("Event", "task");
@@ -70,7 +70,7 @@ impl Show for StreamEvent {
                 page.field("Event", "artifact");
                 page.field("Task ID", &update.task_id);
                 page.field("Context ID", &update.context_id);
-                if page.detail == Detail::Full {
+                if page.detail == DetailLevel::Full {
                     page.field("Append", update.append);
                     page.field("Last Chunk", update.last_chunk);
                 }
@@ -82,8 +82,8 @@ impl Show for StreamEvent {
 }
 
 impl Show for TaskPage {
-    fn show(&self, page: &mut Page) {
-        // Tasks of a list are told apart by their time.
+    fn show(&self, page: &mut TextPage) {
+        // The time distinguishes the tasks of a list.
         page.times = true;
         for task in &self.tasks {
             task.show(page);
@@ -96,7 +96,7 @@ impl Show for TaskPage {
 }
 
 impl Show for PushConfig {
-    fn show(&self, page: &mut Page) {
+    fn show(&self, page: &mut TextPage) {
         page.optional("Push Config ID", self.id.as_ref());
         page.optional("Task ID", self.task_id.as_ref());
         page.field("URL", &self.url);
@@ -108,7 +108,7 @@ impl Show for PushConfig {
 }
 
 impl Show for PushConfigPage {
-    fn show(&self, page: &mut Page) {
+    fn show(&self, page: &mut TextPage) {
         for config in &self.configs {
             config.show(page);
             page.gap();
@@ -120,7 +120,7 @@ impl Show for PushConfigPage {
 }
 
 impl Show for AgentCard {
-    fn show(&self, page: &mut Page) {
+    fn show(&self, page: &mut TextPage) {
         page.field("Name", &self.name);
         page.field("Description", &self.description);
         page.field("Version", &self.version);
@@ -151,24 +151,24 @@ impl Show for AgentCard {
     }
 }
 
-fn show_interface(page: &mut Page, interface: &AgentInterface) {
+fn show_interface(page: &mut TextPage, interface: &AgentInterface) {
     let AgentInterface { url, protocol_binding, protocol_version, tenant } = interface;
     let tenant = tenant.as_ref().map(|tenant| format!(" tenant {tenant}")).unwrap_or_default();
     page.field("Interface", format!("{protocol_binding} {protocol_version} {url}{tenant}"));
 }
 
-fn show_extension(page: &mut Page, extension: &AgentExtension) {
+fn show_extension(page: &mut TextPage, extension: &AgentExtension) {
     let required = if extension.required { " (required)" } else { "" };
     page.field("Extension", format!("{}{required}", extension.uri));
-    if page.detail == Detail::Full {
+    if page.detail == DetailLevel::Full {
         page.optional("Extension Description", extension.description.as_ref());
     }
 }
 
-fn show_skill(page: &mut Page, skill: &AgentSkill) {
+fn show_skill(page: &mut TextPage, skill: &AgentSkill) {
     page.field("Skill", format!("{}: {}", skill.id, skill.name));
     page.field("Skill Description", &skill.description);
-    if page.detail == Detail::Full {
+    if page.detail == DetailLevel::Full {
         page.field("Skill Tags", skill.tags.join(", "));
         for example in &skill.examples {
             page.field("Skill Example", example);
@@ -176,7 +176,7 @@ fn show_skill(page: &mut Page, skill: &AgentSkill) {
     }
 }
 
-/// What a scheme wants, in a few words.
+/// A short description of a security scheme.
 pub(crate) fn describe(scheme: &SecurityScheme) -> String {
     match scheme {
         SecurityScheme::ApiKey(key) => format!("API key in {} {}", key.location, key.name),
@@ -198,7 +198,7 @@ fn yes(value: Option<bool>) -> &'static str {
     if value == Some(true) { "yes" } else { "no" }
 }
 
-fn status(page: &mut Page, status: &TaskStatus) {
+fn status(page: &mut TextPage, status: &TaskStatus) {
     page.field("State", short(status.state));
     if page.times {
         page.optional("Updated", status.timestamp.as_ref());
@@ -208,9 +208,9 @@ fn status(page: &mut Page, status: &TaskStatus) {
     }
 }
 
-fn show_artifact(page: &mut Page, artifact: &Artifact) {
+fn show_artifact(page: &mut TextPage, artifact: &Artifact) {
     page.field("Artifact", &artifact.artifact_id);
-    if page.detail == Detail::Full {
+    if page.detail == DetailLevel::Full {
         page.optional("Artifact Name", artifact.name.as_ref());
         page.optional("Artifact Description", artifact.description.as_ref());
     }
@@ -218,14 +218,14 @@ fn show_artifact(page: &mut Page, artifact: &Artifact) {
     metadata(page, artifact.metadata.as_ref());
 }
 
-fn show_message(page: &mut Page, label: &str, message: &Message) {
+fn show_message(page: &mut TextPage, label: &str, message: &Message) {
     let role = match message.role {
         Role::User => "user",
         Role::Agent => "agent",
         Role::Unspecified => "unspecified",
     };
     page.field(label, role);
-    if page.detail == Detail::Full {
+    if page.detail == DetailLevel::Full {
         page.field("Message ID", &message.message_id);
         for extension in &message.extensions {
             page.field("Extension", extension);
@@ -235,17 +235,16 @@ fn show_message(page: &mut Page, label: &str, message: &Message) {
     metadata(page, message.metadata.as_ref());
 }
 
-/// Shows every part. In the short view texts that follow each other are one, as a stream sends one
-/// text in pieces.
-fn parts(page: &mut Page, parts: &[Part]) {
+/// Shows every part. The short view joins adjacent texts, since a stream sends one text in chunks.
+fn parts(page: &mut TextPage, parts: &[Part]) {
     let mut text = String::new();
     for (index, part) in parts.iter().enumerate() {
-        if let (Detail::Short, Content::Text(piece)) = (page.detail, &part.content) {
+        if let (DetailLevel::Short, Content::Text(piece)) = (page.detail, &part.content) {
             text.push_str(piece);
             continue;
         }
         flush(page, &mut text);
-        if page.detail == Detail::Full {
+        if page.detail == DetailLevel::Full {
             page.field("Part", index + 1);
         }
         show_part(page, part);
@@ -253,23 +252,23 @@ fn parts(page: &mut Page, parts: &[Part]) {
     flush(page, &mut text);
 }
 
-fn flush(page: &mut Page, text: &mut String) {
+fn flush(page: &mut TextPage, text: &mut String) {
     if !text.is_empty() {
         page.block("Text", text);
         text.clear();
     }
 }
 
-fn show_part(page: &mut Page, part: &Part) {
+fn show_part(page: &mut TextPage, part: &Part) {
     match &part.content {
         Content::Text(_) | Content::Data(_) => {
-            if page.detail == Detail::Full {
+            if page.detail == DetailLevel::Full {
                 page.optional("Media Type", part.media_type.as_ref());
             }
         }
         Content::Raw(_) | Content::Url(_) => {
-            page.field("File", part.filename.as_deref().unwrap_or("(without a name)"));
-            page.field("Media Type", part.media_type.as_deref().unwrap_or("(not said)"));
+            page.field("File", part.filename.as_deref().unwrap_or("(unnamed)"));
+            page.field("Media Type", part.media_type.as_deref().unwrap_or("(unknown)"));
         }
     }
     match &part.content {
@@ -283,8 +282,8 @@ fn show_part(page: &mut Page, part: &Part) {
     metadata(page, part.metadata.as_ref());
 }
 
-fn metadata(page: &mut Page, metadata: Option<&Metadata>) {
-    if let (Detail::Full, Some(metadata)) = (page.detail, metadata) {
+fn metadata(page: &mut TextPage, metadata: Option<&Metadata>) {
+    if let (DetailLevel::Full, Some(metadata)) = (page.detail, metadata) {
         page.block("Metadata", &pretty(metadata));
     }
 }

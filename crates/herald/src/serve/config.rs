@@ -1,4 +1,4 @@
-//! `herald.toml`. Every key is optional; unknown ones are refused.
+//! `herald.toml` as types. Every key is optional; unknown keys are refused.
 
 #![expect(
     clippy::disallowed_methods,
@@ -6,7 +6,7 @@
 )]
 
 mod agent;
-mod fault;
+mod error;
 mod kind;
 mod schema;
 
@@ -27,7 +27,7 @@ use serde::{
 };
 use toml::{Spanned, de::DeValue};
 
-use crate::args::{Binding, LogFormat, LogLevel};
+use crate::args::{LogFormat, LogLevel, TransportArg};
 
 use schema::{alias, choice_schema, choices_schema};
 
@@ -36,15 +36,15 @@ pub(crate) use agent::{
     ExecSection, InputKey, KindSection, LlmSection, OtherwiseKey, ProgramSection, SkillSection,
     UpstreamAuthSection, UpstreamTlsSection,
 };
-pub(crate) use fault::{Fault, Place, Source};
-pub(crate) use kind::{Kind, Mistake};
+pub(crate) use error::{ConfigError, ConfigTable, ConfigText};
+pub(crate) use kind::{AgentKind, KeyError};
 pub(crate) use schema::schema;
 
 /// The configuration of `herald serve`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "herald.toml")]
-pub(crate) struct Config {
+pub(crate) struct FileConfig {
     pub(crate) server: ServerSection,
     pub(crate) store: StoreSection,
     pub(crate) limits: LimitsSection,
@@ -59,9 +59,9 @@ pub(crate) struct Config {
     pub(crate) dialects: Dialects,
     #[serde(deserialize_with = "unread")]
     pub(crate) agents: Vec<AgentSection>,
-    /// Where it all stands.
+    /// The text of the file, for error messages.
     #[serde(skip)]
-    pub(crate) source: Source,
+    pub(crate) source: ConfigText,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -70,12 +70,12 @@ pub(crate) struct ServerSection {
     pub(crate) host: Option<String>,
     pub(crate) port: Option<u16>,
     pub(crate) public_url: Option<String>,
-    /// Names that requests may carry in `Host`, besides our own.
+    /// Host names that are accepted in `Host`, besides the server's own.
     pub(crate) allowed_hosts: Vec<String>,
-    /// Web pages that may call us, besides our own.
+    /// Origins of web pages that may call the server, besides its own.
     pub(crate) allowed_origins: Vec<String>,
     /// How long a shutdown may take.
-    pub(crate) drain: Option<Span>,
+    pub(crate) drain: Option<TimeSpan>,
     pub(crate) tls: Option<TlsSection>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct StoreSection {
 #[serde(deny_unknown_fields, default)]
 #[schemars(transform = |schema: &mut Schema| alias(schema, "tasks", "max_tasks"))]
 pub(crate) struct RetentionSection {
-    pub(crate) age: Option<Span>,
+    pub(crate) age: Option<TimeSpan>,
     #[serde(alias = "max_tasks")]
     pub(crate) tasks: Option<u64>,
     pub(crate) bytes: Option<Size>,
@@ -115,22 +115,22 @@ pub(crate) struct LimitsSection {
     pub(crate) memory: Option<Size>,
     pub(crate) task_events: Option<u64>,
     pub(crate) task_bytes: Option<Size>,
-    pub(crate) send_wait: Option<Span>,
+    pub(crate) send_wait: Option<TimeSpan>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProtocolSection {
-    /// What a 1.0 method without a version header gets.
+    /// The response to a 1.0 method without a version header.
     pub(crate) missing_version: MissingVersionKey,
-    /// What cancelling a cancelled task gets.
+    /// The response to cancelling a cancelled task.
     pub(crate) repeated_cancel: RepeatedCancel,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct GrpcSection {
-    /// Whether clients may ask which services and messages there are.
+    /// Whether server reflection is on.
     pub(crate) reflection: bool,
 }
 
@@ -139,8 +139,8 @@ pub(crate) struct GrpcSection {
 pub(crate) struct CardSection {
     /// The interfaces that cards list, the preferred one first.
     #[serde(deserialize_with = "interfaces")]
-    #[schemars(schema_with = "choices_schema::<Binding>")]
-    pub(crate) interfaces: Option<Vec<Binding>>,
+    #[schemars(schema_with = "choices_schema::<TransportArg>")]
+    pub(crate) interfaces: Option<Vec<TransportArg>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
@@ -162,7 +162,7 @@ pub(crate) enum RepeatedCancel {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AuthSection {
-    /// `false` allows everybody in, also off loopback.
+    /// `false` accepts calls without credentials, also off loopback.
     pub(crate) required: Option<bool>,
     pub(crate) tokens: Vec<TokenSection>,
 }
@@ -170,7 +170,7 @@ pub(crate) struct AuthSection {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenSection {
-    pub(crate) token: Secret,
+    pub(crate) token: SecretValue,
     pub(crate) tenant: String,
     pub(crate) principal: String,
     #[serde(default = "all_scopes")]
@@ -190,22 +190,22 @@ pub(crate) enum Scope {
 pub(crate) struct TraceSection {
     /// The collector that spans are sent to.
     pub(crate) otlp: Option<String>,
-    /// The share of new traces that is recorded.
+    /// The fraction of new traces that is recorded.
     pub(crate) sample: Option<f64>,
-    /// What the spans say they come from.
+    /// `service.name` of the spans.
     pub(crate) service: Option<String>,
-    /// A file with the certificate of whoever vouches for the collector.
+    /// A file with certificate authorities to trust for the collector.
     pub(crate) ca: Option<String>,
-    /// Headers that the collector wants.
-    pub(crate) headers: BTreeMap<String, Secret>,
+    /// Headers for the collector.
+    pub(crate) headers: BTreeMap<String, SecretValue>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MetricsSection {
-    /// What a scraper has to present.
-    pub(crate) token: Option<Secret>,
-    /// Whether everybody may read them.
+    /// The bearer token of a scraper.
+    pub(crate) token: Option<SecretValue>,
+    /// Whether everyone may read them.
     pub(crate) open: bool,
 }
 
@@ -224,31 +224,31 @@ pub(crate) struct LogSection {
 #[derive(Debug, Default)]
 pub(crate) struct Dialects(pub(crate) BTreeMap<Version, bool>);
 
-/// Beyond this nobody waits, and clocks cannot count.
+/// The longest duration, so that deadlines do not overflow.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A length of time such as `30s`, `10m`, `12h` or `30d`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct TimeSpan(pub(crate) Duration);
 
 /// A number of bytes such as `4MiB`, or a plain number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A secret, given as it is, as `env:NAME` or as `file:PATH`. It is never printed.
+/// A secret, written as a literal, as `env:NAME` or as `file:PATH`. It is never printed.
 #[derive(Clone)]
-pub(crate) struct Secret(pub(crate) String);
+pub(crate) struct SecretValue(pub(crate) String);
 
-impl Config {
-    /// Reads a file. The error says where in it the fault is.
+impl FileConfig {
+    /// Reads a file. The error names the line.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
-        Ok(Self::parse(Source::new(path, text))?)
+        Ok(Self::parse(ConfigText::new(path, text))?)
     }
 
     /// Reads the text of a file.
-    pub(crate) fn parse(source: Source) -> Result<Self, Fault> {
+    pub(crate) fn parse(source: ConfigText) -> Result<Self, ConfigError> {
         let document = source.document()?;
         let config = Self::deserialize(toml::de::Deserializer::from(document.clone()));
         let mut config = config.map_err(|fault| source.refused(&fault))?;
@@ -256,7 +256,7 @@ impl Config {
             document.into_inner().remove("agents").map(Spanned::into_inner)
         {
             for (index, agent) in agents.into_iter().enumerate() {
-                let place = Place::new(&source, format!("agents.{index}."));
+                let place = ConfigTable::new(&source, format!("agents.{index}."));
                 config.agents.push(AgentSection::from_value(agent, place)?);
             }
         }
@@ -265,19 +265,19 @@ impl Config {
 }
 
 impl AgentSection {
-    /// Reads the manifest of one agent, whose relative paths start beside it.
+    /// Reads the manifest of one agent. Its paths are relative to its directory.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the manifest {}", path.display()))?;
-        let source = Source::new(path, text);
+        let source = ConfigText::new(path, text);
         let document = source.document()?;
-        let place = Place::new(&source, String::new());
+        let place = ConfigTable::new(&source, String::new());
         let section = Self::from_table(document.span(), document.into_inner(), place)?;
         Ok(Self { base: path.parent().unwrap_or(Path::new("")).to_owned(), ..section })
     }
 }
 
-/// Checks that `agents` is a list. [`Config::parse`] reads its elements, since the type of each
+/// Checks that `agents` is a list. [`FileConfig::parse`] reads its elements, since the type of each
 /// depends on its kind.
 fn unread<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AgentSection>, D::Error> {
     Vec::<IgnoredAny>::deserialize(deserializer).map(|_| Vec::new())
@@ -287,7 +287,7 @@ fn all_scopes() -> Vec<Scope> {
     vec![Scope::Send, Scope::Read, Scope::Cancel]
 }
 
-/// What the flag of the same meaning takes.
+/// A value of the corresponding flag.
 fn choice<'de, D: Deserializer<'de>, T: ValueEnum>(deserializer: D) -> Result<Option<T>, D::Error> {
     chosen(&String::deserialize(deserializer)?).map(Some)
 }
@@ -303,7 +303,7 @@ fn chosen<T: ValueEnum, E: de::Error>(text: &str) -> Result<T, E> {
 /// A list of interfaces, each once.
 fn interfaces<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<Vec<Binding>>, D::Error> {
+) -> Result<Option<Vec<TransportArg>>, D::Error> {
     let mut interfaces = Vec::new();
     for text in Vec::<String>::deserialize(deserializer)? {
         let interface = chosen(&text)?;
@@ -318,7 +318,7 @@ fn interfaces<'de, D: Deserializer<'de>>(
     Ok(Some(interfaces))
 }
 
-impl Secret {
+impl SecretValue {
     fn read(text: &str) -> anyhow::Result<Self> {
         let secret = if let Some(name) = text.strip_prefix("env:") {
             std::env::var(name).map_err(|_| {
@@ -338,13 +338,13 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(…)")
     }
 }
 
-impl<'de> Deserialize<'de> for Secret {
+impl<'de> Deserialize<'de> for SecretValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::read(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
@@ -370,7 +370,7 @@ impl<'de> Deserialize<'de> for Dialects {
     }
 }
 
-/// A version that we speak.
+/// A version that the server supports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SpokenVersion(pub(crate) Version);
 
@@ -385,7 +385,7 @@ impl<'de> Deserialize<'de> for SpokenVersion {
     }
 }
 
-/// A version in which other agents are called. 0.2 is spoken as 0.3.
+/// A version for calls to other agents. 0.2 is treated as 0.3.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CalledVersion(pub(crate) Version);
 
@@ -409,20 +409,21 @@ impl<'de> Deserialize<'de> for CalledVersion {
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Length;
         impl de::Visitor<'_> for Length {
-            type Value = Span;
+            type Value = TimeSpan;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a length of time such as \"30s\", \"10m\", \"12h\" or \"30d\"")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<TimeSpan, E> {
                 let wrong = |_| E::invalid_value(de::Unexpected::Str(text), &self);
                 let span = humantime::parse_duration(text).map_err(wrong)?;
-                match span > LONGEST {
-                    true => Err(E::custom(format!("{text:?} is too long"))),
-                    false => Ok(Span(span)),
+                if span > LONGEST {
+                    Err(E::custom(format!("{text:?} is too long")))
+                } else {
+                    Ok(TimeSpan(span))
                 }
             }
         }
@@ -458,46 +459,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fuzz_no_text_makes_it_panic() {
+    fn fuzz_no_text_causes_a_panic() {
         bolero::check!().with_iterations(20_000).for_each(|bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
-            let parse = |text: String| Config::parse(Source::new("herald.toml", text)).is_ok();
+            let parse =
+                |text: String| FileConfig::parse(ConfigText::new("herald.toml", text)).is_ok();
             parse(format!("[limits]\nbody = {text}\n"));
             parse(format!("[[agents]]\nname = \"a\"\ntimeout = \"{text}\"\n"));
             parse(text.into_owned());
         });
     }
 
-    /// A file with every key of `[[agents]]` from before there was a section type for each kind.
+    /// A file with every key of `[[agents]]`, written before there was a section type for each kind.
     const BEFORE: &str = include_str!("config/before.toml");
 
     #[test]
-    fn a_file_of_before_is_read_up_to_the_key_that_has_another_name() {
-        let source = |text: String| Source::new("herald.toml", text);
-        let config = Config::parse(source(BEFORE.to_owned())).unwrap();
+    fn an_older_file_is_read_except_for_the_renamed_key() {
+        let source = |text: String| ConfigText::new("herald.toml", text);
+        let config = FileConfig::parse(source(BEFORE.to_owned())).unwrap();
         let kinds: Vec<_> = config.agents.iter().map(|agent| agent.kind.kind().name()).collect();
         assert_eq!(kinds, ["exec", "handler", "a2a", "llm", "echo", "conformance", "codex"]);
         let renamed = BEFORE.replace("a2a_version", "version");
         let line = renamed.lines().position(|line| line.starts_with("version")).unwrap() + 1;
-        let refused = Config::parse(source(renamed)).unwrap_err().to_string();
+        let refused = FileConfig::parse(source(renamed)).unwrap_err().to_string();
         for word in [&format!("line {line}: "), "a2a_version = \"0.3\"", "| version = \"0.3\""] {
             assert!(refused.contains(word), "{word}: {refused}");
         }
-        // No generation of the protocol has this number, and beside the new key every number is clear.
+        // 2.0 is not a protocol version, and with the new key `version` is unambiguous.
         for version in ["version = \"2.0\"", "version = \"1.0\"\na2a_version = \"1.0\""] {
             let text = format!(
                 "[[agents]]\nname = \"a\"\nkind = \"a2a\"\nurl = \"http://a.example\"\n{version}\n"
             );
-            let config = Config::parse(source(text)).unwrap();
+            let config = FileConfig::parse(source(text)).unwrap();
             assert!(config.agents[0].common.version.is_some(), "{version}");
         }
     }
 
     #[test]
-    fn sizes_and_spans_are_read_as_people_write_them() {
+    fn sizes_and_durations_have_units() {
         let text = "[limits]\nbody = \"4MiB\"\nsend_wait = \"90s\"\n\
                     [store.retention]\nage = \"30d\"\nmax_tasks = 7\nbytes = 1024\n";
-        let config = Config::parse(Source::new("", text.to_owned())).unwrap();
+        let config = FileConfig::parse(ConfigText::new("", text.to_owned())).unwrap();
         assert_eq!(config.limits.body.unwrap().0, 4 << 20);
         assert_eq!(config.limits.send_wait.unwrap().0.as_secs(), 90);
         assert_eq!(config.store.retention.age.unwrap().0.as_secs(), 30 * 24 * 3600);

@@ -1,4 +1,4 @@
-//! Structured logs, on standard error.
+//! Structured logs on standard error: levels, formats and the panic hook.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::{
     serve::otlp::Exporter,
 };
 
-/// Starts to log, and to export spans.
+/// Installs the subscriber for logs and exported spans.
 pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>) {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -27,39 +27,38 @@ pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>)
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // Our own words at the level asked for; those of libraries only when they warn.
+    // Our own lines at the given level, those of libraries at `warn` at most.
     let targets = Targets::new().with_default(level.min(LevelFilter::WARN)).with_targets(
         ["herald", "herald_agents", "herald_engine", "herald_protocol", "herald_server"]
             .map(|target| (target, level)),
     );
-    // The story of each task is two lines even at level info, which is what earlier servers wrote
-    // and more than a busy one wants.
-    let story = match format {
+    // a2a-server logs two lines per task at level info, which is too much for a busy server in other formats.
+    let compat = match format {
         LogFormat::Classic => level,
         LogFormat::Text | LogFormat::Json if level < LevelFilter::DEBUG => LevelFilter::WARN,
         LogFormat::Text | LogFormat::Json => level,
     };
-    let targets = targets.with_target("a2a", story.min(level));
+    let targets = targets.with_target("a2a", compat.min(level));
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let layer = match format {
         LogFormat::Text => {
-            // As https://no-color.org says: whatever it is set to, unless that is empty.
+            // As in https://no-color.org: any value counts, except an empty one.
             let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
             let colour = !unwanted && std::io::IsTerminal::is_terminal(&std::io::stderr());
             layer.with_ansi(colour).boxed()
         }
-        // The innermost span says it all; the list of them would say it again.
+        // The innermost span has all fields, so the list of spans would repeat them.
         LogFormat::Json => layer.json().flatten_event(true).with_span_list(false).boxed(),
         LogFormat::Classic => layer.with_ansi(false).event_format(Classic).boxed(),
     };
     let spans = spans.map(Exporter::layer);
     tracing_subscriber::registry().with(layer.with_filter(targets)).with(spans).init();
-    // A panic is a line of the log like any other, in the format of the others.
+    // A panic is logged in the format of all other lines.
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }
 
-/// Lines as Python programs log them, which is what searches and alarms of earlier A2A servers
-/// expect: `2026-11-16 08:05:09,120 INFO a2a.server.methods: Task created …`. Times are UTC.
+/// Lines in the format of a2a-server, for existing searches and alerts:
+/// `2026-11-16 08:05:09,120 INFO a2a.server.methods: Task created …`. Times are UTC.
 #[derive(Debug)]
 struct Classic;
 

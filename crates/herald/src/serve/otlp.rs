@@ -1,9 +1,8 @@
-//! Spans, sent to a collector over OTLP.
+//! Exporter of spans over OTLP.
 //!
-//! The engine and the server say where a span stands in its trace by the fields `trace` and
-//! `parent`; here such spans become those of OpenTelemetry when they close. Its own processor
-//! queues them (boundedly, and drops what does not fit), batches them and sends them from a thread
-//! of its own, so that a slow collector slows nobody down.
+//! The engine and the server put the trace context of a span into its fields `trace` and `parent`. When such a span
+//! closes, it becomes a span of OpenTelemetry, whose batch processor queues spans (bounded; further ones are dropped) and
+//! sends them from a thread of its own, so that a slow collector does not slow requests down.
 
 mod collector;
 
@@ -39,16 +38,16 @@ use self::collector::Collector;
 /// How long a shutdown waits for the last spans to be sent.
 const LAST_SPANS: Duration = Duration::from_secs(5);
 
-/// Makes spans of ours into spans of OpenTelemetry. Clones share one queue.
+/// Tracing layer that exports spans. Clones share one queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Exporter {
     processor: Arc<BatchSpanProcessor>,
     scope: InstrumentationScope,
 }
 
-/// What is known of an open span.
+/// The data of an open span.
 #[derive(Debug)]
-struct Open {
+struct OpenSpan {
     begun: SystemTime,
     trace: Option<TraceContext>,
     parent: Option<u64>,
@@ -59,7 +58,7 @@ struct Open {
 }
 
 impl Exporter {
-    /// Begins to send spans. Must be called on the runtime that is to send them.
+    /// Starts the exporter. Must be called on the runtime that sends the spans.
     pub(crate) fn start(settings: &TraceSettings) -> anyhow::Result<Self> {
         let headers = settings.headers.iter().map(|(name, value)| (name.clone(), value.0.clone()));
         let exporter = SpanExporter::builder()
@@ -79,7 +78,7 @@ impl Exporter {
         Ok(Self { processor: Arc::new(processor), scope })
     }
 
-    /// The layer that sees the spans, and only those that are calls and turns.
+    /// The layer, for spans of calls and turns only.
     pub(crate) fn layer<S>(self) -> impl Layer<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -87,7 +86,7 @@ impl Exporter {
         self.with_filter(filter_fn(is_exported).with_max_level_hint(LevelFilter::ERROR))
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub(crate) async fn finish(self) {
         let last = move || self.processor.shutdown_with_timeout(LAST_SPANS);
         if !matches!(tokio::task::spawn_blocking(last).await, Ok(Ok(()))) {
@@ -95,7 +94,7 @@ impl Exporter {
         }
     }
 
-    fn export(&self, name: &'static str, open: Open) {
+    fn export(&self, name: &'static str, open: OpenSpan) {
         let Some(own) = open.trace.filter(|own| own.sampled) else { return };
         let is_call = name == CALL;
         let name = match (is_call, open.operation, open.agent) {
@@ -155,7 +154,7 @@ where
         context: Context<'_, S>,
     ) {
         let Some(span) = context.span(id) else { return };
-        let mut open = Open {
+        let mut open = OpenSpan {
             begun: now(),
             trace: None,
             parent: None,
@@ -170,29 +169,29 @@ where
 
     fn on_record(&self, id: &span::Id, values: &span::Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        if let Some(open) = span.extensions_mut().get_mut::<Open>() {
+        if let Some(open) = span.extensions_mut().get_mut::<OpenSpan>() {
             values.record(open);
         }
     }
 
     fn on_close(&self, id: span::Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
-        let open = span.extensions_mut().remove::<Open>();
+        let open = span.extensions_mut().remove::<OpenSpan>();
         if let Some(open) = open {
             self.export(span.name(), open);
         }
     }
 }
 
-impl Open {
+impl OpenSpan {
     fn attribute(&mut self, key: &'static str, value: impl Into<Value>) {
         self.attributes.retain(|attribute| attribute.key.as_str() != key);
         self.attributes.push(KeyValue::new(key, value));
     }
 }
 
-/// The names that tracing systems know these fields by.
-impl Visit for Open {
+/// Maps fields to the attribute names of OpenTelemetry's semantic conventions.
+impl Visit for OpenSpan {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "trace" => self.trace = value.parse().ok(),

@@ -1,4 +1,4 @@
-//! Flags, environment and file, merged and checked once. Nothing later can fail on configuration.
+//! Settings of the server: flags, environment and file, merged and checked once at the start.
 
 mod card;
 mod codex;
@@ -28,14 +28,14 @@ use herald_server::{CardInterface, MetricsAccess, SwitchedOff, Token};
 use http::Uri;
 
 use crate::{
-    args::{Binding, LogFormat, LogLevel, Serve},
+    args::{LogFormat, LogLevel, Serve, TransportArg},
     serve::config::{
-        AgentSection, Config, ConformanceSection, Dialects, Fault, Kind, KindSection,
-        MissingVersionKey, Mistake, OtherwiseKey, RepeatedCancel, Scope, Span,
+        AgentKind, AgentSection, ConfigError, ConformanceSection, Dialects, FileConfig, KeyError,
+        KindSection, MissingVersionKey, OtherwiseKey, RepeatedCancel, Scope, TimeSpan,
     },
 };
 
-pub(crate) use discovery::{Provenance, passed_over};
+pub(crate) use discovery::{Provenance, skipped};
 pub(crate) use packages::packages;
 pub(crate) use tls::TlsFiles;
 pub(crate) use trace::TraceSettings;
@@ -44,13 +44,13 @@ const DEFAULT_CONFIG: &str = "herald.toml";
 const DEFAULT_DATA: &str = "herald-data";
 const DEFAULT_PORT: u16 = 8000;
 
-/// Everything `herald serve` needs to know.
+/// The settings of `herald serve`.
 #[derive(Debug)]
-pub(crate) struct Settings {
-    /// Where to listen, unless standard input and output are served instead.
+pub(crate) struct ServerSettings {
+    /// The address to listen on, unless `stdio` is set.
     pub(crate) address: SocketAddr,
     pub(crate) stdio: bool,
-    /// The certificate to show, if the port speaks TLS.
+    /// The certificate, if the port uses TLS.
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) store: StoreKind,
     pub(crate) engine: herald_engine::Settings,
@@ -61,22 +61,22 @@ pub(crate) struct Settings {
     pub(crate) log_format: LogFormat,
     /// The programs that agents run.
     pub(crate) processes: Processes,
-    /// Where spans go, if anywhere.
+    /// The export of spans, if it is on.
     pub(crate) trace: Option<TraceSettings>,
     /// The file that was read, if any.
     pub(crate) source: Option<PathBuf>,
 }
 
-/// Where tasks are kept.
+/// The store of tasks.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StoreKind {
-    /// In memory: gone when the process is.
+    /// In memory: tasks are lost with the process.
     Memory,
     /// In a SQLite file.
     Sqlite(PathBuf),
 }
 
-/// One agent and what it declares.
+/// One agent and its profile.
 #[derive(Debug)]
 pub(crate) struct AgentSettings {
     pub(crate) provenance: Provenance,
@@ -84,19 +84,19 @@ pub(crate) struct AgentSettings {
     pub(crate) agent: Arc<dyn Agent>,
 }
 
-impl Settings {
-    /// Merges what was given. Flags and environment are already one, as clap reads both.
-    /// `packaged` are the agents of packages that the flags name.
+impl ServerSettings {
+    /// Merges the arguments with the file. clap has already merged flags and environment.
+    /// `packaged` are the agents of `--handler-package`.
     pub(crate) fn merge(args: &Serve, packaged: Vec<AgentSection>) -> anyhow::Result<Self> {
         let source = config_path(args);
-        let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+        let config = source.as_deref().map(FileConfig::read).transpose()?.unwrap_or_default();
         Self::from_parts(args, packaged, config, source)
     }
 
     fn from_parts(
         args: &Serve,
         packaged: Vec<AgentSection>,
-        config: Config,
+        config: FileConfig,
         source: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
         let address = address(args, &config)?;
@@ -106,14 +106,11 @@ impl Settings {
         let trace = TraceSettings::merge(&config.trace)?;
         engine.trace = trace.as_ref().map(|trace| trace.sample);
         let log_level = args.basics.log_level.or(config.log.level).unwrap_or_default();
-        let log_format = args.log_format.or(config.log.format).unwrap_or(args.usual_format);
+        let log_format = args.log_format.or(config.log.format).unwrap_or(args.default_format);
         engine.log_content = log_format == LogFormat::Classic;
         let metrics = metrics(&config)?;
-        // Whoever holds the other end of standard input started this process, or was given it.
-        let tokens = match args.basics.stdio {
-            true => Vec::new(),
-            false => tokens(&config, address.ip())?,
-        };
+        // The caller on standard input is the user that started this process.
+        let tokens = if args.basics.stdio { Vec::new() } else { tokens(&config, address.ip())? };
         let public_url = public_url(args, &config)?;
         let default_agent = default_agent(&config.agents)?;
         let mut switched_off = switched_off(None, &config.dialects);
@@ -123,8 +120,8 @@ impl Settings {
         let mut agent_card_interfaces = BTreeMap::new();
         let mut agents = Vec::new();
         for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
-            // The public conformance kit checks the bindings that it finds in the card.
-            if chosen.is_none() && section.kind.kind() == Kind::Conformance {
+            // The public conformance kit checks the bindings of the card, so the card lists all.
+            if chosen.is_none() && section.kind.kind() == AgentKind::Conformance {
                 let name = AgentName::new(section.common.name.as_str());
                 agent_card_interfaces.insert(name, CardInterface::ALL.into());
             }
@@ -132,7 +129,7 @@ impl Settings {
                 .extend(self::switched_off(Some(&section.common.name), &section.common.dialects));
             agents.push(agent(section, provenance, &processes)?);
         }
-        // What the command line asks for comes first, and is what everybody gets.
+        // The agent of the command line comes first and is the default.
         let default_agent = default_agent
             .filter(|_| args.exec.is_none() && args.adapter.is_none())
             .unwrap_or_else(|| agents[0].profile.name.clone());
@@ -179,9 +176,9 @@ impl Settings {
     }
 }
 
-impl Settings {
-    /// A mistake that the server found: what it checks comes from the file.
-    pub(crate) fn blame(&self, fault: impl Into<anyhow::Error>) -> anyhow::Error {
+impl ServerSettings {
+    /// An error of the server's own checks, with the file that the settings come from.
+    pub(crate) fn in_file(&self, fault: impl Into<anyhow::Error>) -> anyhow::Error {
         let fault = fault.into();
         match &self.source {
             Some(path) => fault.context(format!("in {}", path.display())),
@@ -191,7 +188,7 @@ impl Settings {
 }
 
 impl StoreKind {
-    /// Where running programs are written down: beside the tasks.
+    /// The record of running programs, beside the database.
     fn records(&self) -> Option<PathBuf> {
         match self {
             Self::Memory => None,
@@ -200,7 +197,7 @@ impl StoreKind {
     }
 }
 
-/// What can work on tasks: what is built in, what is configured, and what is found.
+/// All agents: built-in, configured and found.
 pub(crate) fn handlers(
     args: &Serve,
     packaged: Vec<AgentSection>,
@@ -208,7 +205,7 @@ pub(crate) fn handlers(
     let built_in = [Echo::profile("echo"), Conformance::profile("conformance")];
     let mut handlers: Vec<_> = built_in.map(|profile| (profile, Provenance::BuiltIn)).into();
     let source = config_path(args);
-    let config = source.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    let config = source.as_deref().map(FileConfig::read).transpose()?.unwrap_or_default();
     for (section, provenance) in sections(args, packaged, config.agents, source.as_deref())? {
         let agent = agent(section, provenance, &Processes::new(None))?;
         if agent.provenance != Provenance::BuiltIn {
@@ -224,7 +221,7 @@ fn config_path(args: &Serve) -> Option<PathBuf> {
     args.config.clone().or_else(implied)
 }
 
-fn address(args: &Serve, config: &Config) -> anyhow::Result<SocketAddr> {
+fn address(args: &Serve, config: &FileConfig) -> anyhow::Result<SocketAddr> {
     let port = match args.basics.port.or(config.server.port) {
         Some(port) => port,
         None => inherited_port()?.unwrap_or(match args.adapter {
@@ -243,57 +240,55 @@ fn address(args: &Serve, config: &Config) -> anyhow::Result<SocketAddr> {
 
 fn resolve(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    (bare, port)
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut found| found.next())
-        .with_context(|| format!("{host:?} is no address to listen on; try 127.0.0.1 or 0.0.0.0"))
+    (bare, port).to_socket_addrs().ok().and_then(|mut found| found.next()).with_context(|| {
+        format!("{host:?} is not an address to listen on; try 127.0.0.1 or 0.0.0.0")
+    })
 }
 
-/// A variable of the environment. One that is empty is not set.
+/// An environment variable. An empty one counts as not set.
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
-fn metrics(config: &Config) -> Result<MetricsAccess, Fault> {
+fn metrics(config: &FileConfig) -> Result<MetricsAccess, ConfigError> {
     match (&config.metrics.token, config.metrics.open) {
         (None, false) => Ok(MetricsAccess::Loopback),
         (None, true) => Ok(MetricsAccess::Everybody),
         (Some(token), false) => Ok(MetricsAccess::Token(token.0.clone())),
         (Some(_), true) => Err(config
             .source
-            .fault("[metrics] has a token, but open = true would let everybody in without one")),
+            .fault("[metrics] has a token, but open = true lets everyone in without one")),
     }
 }
 
-fn card_interface(binding: Binding) -> CardInterface {
+fn card_interface(binding: TransportArg) -> CardInterface {
     match binding {
-        Binding::Jsonrpc => CardInterface::JsonRpc,
-        Binding::HttpJson => CardInterface::Rest,
-        Binding::Grpc => CardInterface::Grpc,
-        Binding::Websocket => CardInterface::WebSocket,
+        TransportArg::Jsonrpc => CardInterface::JsonRpc,
+        TransportArg::HttpJson => CardInterface::Rest,
+        TransportArg::Grpc => CardInterface::Grpc,
+        TransportArg::Websocket => CardInterface::WebSocket,
     }
 }
 
-/// The versions that are not to be served.
+/// The versions that are switched off.
 fn switched_off(agent: Option<&str>, dialects: &Dialects) -> Vec<SwitchedOff> {
     let off = dialects.0.iter().filter(|(_, served)| !**served);
     off.map(|(version, _)| SwitchedOff { agent: agent.map(AgentName::new), version: *version })
         .collect()
 }
 
-/// The port that platforms hand to the programs they run.
+/// The port from the variables of hosting platforms.
 fn inherited_port() -> anyhow::Result<Option<u16>> {
     for name in ["A2A_PORT", "PORT"] {
         if let Some(text) = environment(name) {
-            let port = text.parse().with_context(|| format!("{name}={text:?} is no port"))?;
+            let port = text.parse().with_context(|| format!("{name}={text:?} is not a port"))?;
             return Ok(Some(port));
         }
     }
     Ok(None)
 }
 
-fn store(args: &Serve, config: &Config) -> Result<StoreKind, Fault> {
+fn store(args: &Serve, config: &FileConfig) -> Result<StoreKind, ConfigError> {
     if args.ephemeral {
         return Ok(StoreKind::Memory);
     }
@@ -310,13 +305,13 @@ fn store(args: &Serve, config: &Config) -> Result<StoreKind, Fault> {
             Ok(StoreKind::Sqlite(path.strip_prefix("//").unwrap_or(path).into()))
         }
         ("postgres" | "postgresql", _) => {
-            refused("PostgreSQL is not part of this version; use url = \"sqlite:PATH\"")
+            refused("PostgreSQL is not supported in this version; use url = \"sqlite:PATH\"")
         }
         _ => refused("[store] url must be \"sqlite:PATH\" or \"memory:\""),
     }
 }
 
-fn engine_settings(config: &Config) -> anyhow::Result<herald_engine::Settings> {
+fn engine_settings(config: &FileConfig) -> anyhow::Result<herald_engine::Settings> {
     let mut settings = herald_engine::Settings::default();
     let limits = &config.limits;
     settings.limits.events = limits.task_events.unwrap_or(settings.limits.events);
@@ -346,24 +341,22 @@ fn engine_settings(config: &Config) -> anyhow::Result<herald_engine::Settings> {
     Ok(settings)
 }
 
-fn tokens(config: &Config, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
+fn tokens(config: &FileConfig, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
     let auth = &config.auth;
     let refused = |said: &str| Err(config.source.fault(said).into());
     if auth.tokens.is_empty() && auth.required == Some(true) {
         return refused("[auth] required = true needs at least one entry in tokens");
     }
     if !auth.tokens.is_empty() && auth.required == Some(false) {
-        return refused(
-            "[auth] has tokens, but required = false would let everybody in without one",
-        );
+        return refused("[auth] has tokens, but required = false lets everyone in without one");
     }
     if auth.tokens.is_empty() && auth.required.is_none() && !ip.is_loopback() {
         bail!(
-            "{ip} can be reached from other machines and no credentials are configured.\n\
+            "other machines can reach {ip}, and no credentials are configured.\n\
              Export HERALD_TOKEN, a secret of your choice, and add it to herald.toml:\n\n  \
              [auth]\n  \
              tokens = [{{ token = \"env:HERALD_TOKEN\", tenant = \"acme\", principal = \"ci\" }}]\n\n\
-             or, to serve everybody who can reach it, set `required = false` under [auth]."
+             or, to accept calls without credentials, set `required = false` under [auth]."
         );
     }
     Ok(auth
@@ -382,8 +375,8 @@ fn tokens(config: &Config, ip: IpAddr) -> anyhow::Result<Vec<Token>> {
         .collect())
 }
 
-/// The one that the file names, or its first.
-fn default_agent(sections: &[AgentSection]) -> Result<Option<AgentName>, Fault> {
+/// The default agent of the file: the marked one, or the first.
+fn default_agent(sections: &[AgentSection]) -> Result<Option<AgentName>, ConfigError> {
     for (index, section) in sections.iter().enumerate() {
         let name = &section.common.name;
         if sections[..index].iter().any(|earlier| earlier.common.name == *name) {
@@ -403,8 +396,8 @@ fn default_agent(sections: &[AgentSection]) -> Result<Option<AgentName>, Fault> 
     }
 }
 
-/// All agents, and where each comes from: the one of the flags, those of the file, the built-in one
-/// if there are none, those of packages, and what is found beyond them.
+/// All agents with their provenance: that of the flags, those of the file, the built-in one if there are none, those of
+/// packages, and found ones.
 fn sections(
     args: &Serve,
     packaged: Vec<AgentSection>,
@@ -418,13 +411,10 @@ fn sections(
     if sections.is_empty() {
         sections.push((AgentSection::new("echo", KindSection::Echo), Provenance::BuiltIn));
     }
-    let found = match args.basics.no_discovery {
-        true => Vec::new(),
-        false => discovery::discover(source)?,
-    };
+    let found = if args.basics.no_discovery { Vec::new() } else { discovery::discover(source)? };
     let packaged = packaged.into_iter().map(|section| (section, Provenance::Package));
     for (section, provenance) in packaged.chain(found) {
-        // Who is configured is not replaced by what happens to be there.
+        // A found agent does not replace a configured one.
         if !sections.iter().any(|(known, _)| known.common.name == section.common.name) {
             sections.push((section, provenance));
         }
@@ -432,23 +422,24 @@ fn sections(
     Ok(sections)
 }
 
-/// The agent of a section. What is wrong with one is shown where it stands.
+/// The agent of a section. An error names the line of its key.
 fn agent(
     section: AgentSection,
     provenance: Provenance,
     processes: &Processes,
-) -> Result<AgentSettings, Fault> {
+) -> Result<AgentSettings, ConfigError> {
     let (name, place) = (section.common.name.clone(), section.place.clone());
-    let (profile, agent) = build(section, processes).map_err(|Mistake { key, said }| {
-        place.fault(key, format_args!("agent {name:?}: {said}"))
-    })?;
+    let (profile, agent) =
+        build(section, processes).map_err(|KeyError { key, message: said }| {
+            place.fault(key, format_args!("agent {name:?}: {said}"))
+        })?;
     Ok(AgentSettings { provenance, profile, agent })
 }
 
 fn build(
     section: AgentSection,
     processes: &Processes,
-) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+) -> Result<(Profile, Arc<dyn Agent>), KeyError> {
     let name = section.common.name.as_str();
     let (mut profile, agent): (Profile, Arc<dyn Agent>) = match &section.kind {
         KindSection::Echo => (Echo::profile(name), Arc::new(Echo)),
@@ -475,8 +466,8 @@ fn build(
     profile.streaming = common.streaming.unwrap_or(profile.streaming);
     profile.concurrency = common.concurrency.map_or(profile.concurrency, NonZeroUsize::get);
     profile.serial = common.serial.unwrap_or(profile.serial);
-    // The silence of a model is measured word by word, and not before the first.
-    let idle_timeout = common.idle_timeout.filter(|_| kind != Kind::Llm);
+    // The idle timeout of a model begins with its first token, and the agent enforces it.
+    let idle_timeout = common.idle_timeout.filter(|_| kind != AgentKind::Llm);
     for (given, limit) in [
         (common.timeout, &mut profile.timeout),
         (idle_timeout, &mut profile.idle_timeout),
@@ -500,7 +491,7 @@ fn build(
     Ok((profile, agent))
 }
 
-/// How a turn that a death cut off goes on, if the section says so.
+/// The recovery of interrupted turns, by the key `attempts`.
 fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
     match attempts {
         None => otherwise,
@@ -509,7 +500,7 @@ fn recovery(attempts: Option<u32>, otherwise: Recovery) -> Recovery {
     }
 }
 
-fn span(span: Option<Span>) -> Option<Duration> {
+fn span(span: Option<TimeSpan>) -> Option<Duration> {
     span.map(|span| span.0)
 }
 
@@ -517,7 +508,7 @@ fn bytes(given: Option<u64>, otherwise: usize) -> usize {
     given.map_or(otherwise, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-fn public_url(args: &Serve, config: &Config) -> anyhow::Result<Option<String>> {
+fn public_url(args: &Serve, config: &FileConfig) -> anyhow::Result<Option<String>> {
     match (&args.public_url, &config.server.public_url) {
         (Some(url), _) => checked_url(url).map(Some),
         (None, Some(url)) => {

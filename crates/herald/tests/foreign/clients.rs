@@ -89,7 +89,7 @@ async fn the_python_client_0_3_works() {
 }
 
 #[tokio::test]
-async fn google_adk_calls_a_server_without_settings_by_the_url_of_its_card() {
+async fn google_adk_calls_a_server_with_default_settings() {
     let herald = Herald::start(Options::default()).await;
     run(python("adk"), &[&format!("http://{}", herald.address)]).await;
 }
@@ -130,7 +130,7 @@ fn files(directory: &Path) -> BTreeSet<PathBuf> {
 }
 
 #[tokio::test]
-async fn the_python_helper_is_installed_without_a_trace_in_its_sources() {
+async fn installing_the_python_helper_leaves_no_files_in_its_sources() {
     let place = tempfile::tempdir().unwrap();
     // Of a copy: other tests use the sources at the same time.
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");

@@ -231,17 +231,17 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn any_agent_asks_goes_on_and_remembers() {
+async fn an_acp_agent_asks_continues_and_keeps_its_session() {
     ANY.asks_goes_on_and_remembers().await;
 }
 
 #[tokio::test]
-async fn what_nobody_allows_any_agent_in_time_it_may_not() {
+async fn an_approval_of_an_acp_agent_that_times_out_is_a_no() {
     ANY.takes_a_no("approval_timeout = \"1s\"", None).await;
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_speak_the_protocol_fails_with_a_reason() {
+async fn a_program_without_the_protocol_fails_with_a_reason() {
     let config = "[[agents]]\nname = \"coder\"\nkind = \"acp\"\n";
     let programs = [
         (r#"["cat"]"#, "does not speak the Agent Client Protocol"),

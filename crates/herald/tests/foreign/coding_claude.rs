@@ -52,13 +52,13 @@ with_both! {
     what_it_may_not_do_unasked_waits_for_its_caller,
     what_is_denied_is_not_done,
     images_are_shown_to_the_model_and_other_files_are_at_a_path,
-    what_nobody_answers_is_denied,
+    an_unanswered_question_is_denied,
     a_cancel_in_the_middle_leaves_no_process,
     a_second_message_of_a_context_goes_on_in_its_session,
     time_and_silence_end_it,
     its_death_fails_the_task_with_a_reason_and_the_context_goes_on,
     why_it_failed_is_told_in_its_own_words,
-    a_model_that_does_not_answer_is_told_of,
+    a_model_that_does_not_answer_is_reported,
     it_works_as_the_agent_of_the_settings_and_as_no_other,
     a_message_is_no_command_and_reads_no_file,
     background_work_is_waited_for_and_each_later_message_has_its_own_answer,
@@ -210,7 +210,7 @@ async fn a_message_after_background_work_was_cut_off_has_its_own_answer(cli: Cli
 
 // The pinned version waits for its subagents in the foreground.
 #[tokio::test]
-async fn a_subagent_is_waited_for_and_asks_the_caller_like_its_parent() {
+async fn the_task_waits_for_a_subagent_whose_questions_reach_the_caller() {
     let arguments = json!({
         "description": "Sleeps", "prompt": "You are beside", "subagent_type": "general-purpose",
     });
@@ -351,7 +351,7 @@ async fn images_are_shown_to_the_model_and_other_files_are_at_a_path(cli: Cli) {
 /// A PNG of one pixel.
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-async fn what_nobody_answers_is_denied(cli: Cli) {
+async fn an_unanswered_question_is_denied(cli: Cli) {
     let steps = [command(), text("Nobody there.")];
     let bench = Bench::start(cli, steps, "approval_timeout = \"1s\"").await;
     let task = begun(&bench.herald, "Count").await;
@@ -442,7 +442,7 @@ async fn why_it_failed_is_told_in_its_own_words(cli: Cli) {
     assert!(text.contains("the model says 401"), "{text}");
 }
 
-async fn a_model_that_does_not_answer_is_told_of(cli: Cli) {
+async fn a_model_that_does_not_answer_is_reported(cli: Cli) {
     let bench = Bench::retrying(cli, 2, [Step::Status(503), text("Here again.")], "").await;
     let client = bench.herald.client().await;
     let draft = Draft::new(uuid(), "Hello");

@@ -163,7 +163,7 @@ fn told_on_the_way(log: &[Frame]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn an_answer_is_told_and_a_second_message_goes_on_with_it() {
+async fn an_answer_is_streamed_and_a_second_message_continues_the_session() {
     let bench = Bench::start(vec![text("It is a parser."), text("It still is.")], "").await;
     let begun = bench.begun("What is this?").await;
     let first = bench.reached(&begun, "completed").await;
@@ -192,7 +192,7 @@ async fn an_answer_is_told_and_a_second_message_goes_on_with_it() {
 }
 
 #[tokio::test]
-async fn a_session_that_codex_no_longer_has_is_begun_anew() {
+async fn a_session_that_codex_no_longer_has_is_replaced() {
     let bench = Bench::start(vec![text("One."), text("Two.")], "").await;
     let first = bench.begun("Count").await;
     let first = bench.reached(&first, "completed").await;
@@ -215,7 +215,7 @@ async fn a_session_that_codex_no_longer_has_is_begun_anew() {
 }
 
 #[tokio::test]
-async fn tools_are_told_of_and_with_force_nobody_is_asked() {
+async fn tools_are_reported_and_force_asks_no_questions() {
     let steps = vec![run("touch made && seq -s, 1 200"), text("Counted.")];
     let bench = Bench::start(steps, "force = true").await;
     let id = bench.begun("Count").await;
@@ -230,7 +230,7 @@ async fn tools_are_told_of_and_with_force_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_is_done() {
+async fn an_approved_action_is_performed() {
     let patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: written\n+text\n\
                  *** End Patch\nEOF\n";
     let steps = vec![leave_sandbox("touch made"), run(patch), text("Both are there.")];
@@ -272,7 +272,7 @@ async fn images_are_shown_to_the_model() {
 }
 
 #[tokio::test]
-async fn what_is_denied_is_not_done_and_the_model_hears_of_it() {
+async fn a_denied_action_is_not_performed_and_the_model_is_informed() {
     let bench = Bench::start(vec![leave_sandbox("touch made"), text("Then not.")], "").await;
     let id = bench.begun("Make it").await;
     let asked = bench.reached(&id, "input-required").await;
@@ -286,7 +286,7 @@ async fn what_is_denied_is_not_done_and_the_model_hears_of_it() {
 }
 
 #[tokio::test]
-async fn what_nobody_answers_is_denied() {
+async fn an_unanswered_question_is_denied() {
     let steps = vec![leave_sandbox("touch made"), text("Then not.")];
     let bench = Bench::start(steps, "approval_timeout = \"100ms\"").await;
     let id = bench.begun("Make it").await;
@@ -322,7 +322,7 @@ async fn a_task_that_waits_for_an_answer_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_turn_has_its_time() {
+async fn a_turn_ends_with_its_timeout() {
     let bench = Bench::start(vec![Step::Hang], "timeout = \"2s\"").await;
     let id = bench.begun("Wait").await;
     let task = bench.reached(&id, "failed").await;
@@ -331,7 +331,7 @@ async fn a_turn_has_its_time() {
 }
 
 #[tokio::test]
-async fn codex_may_die_at_any_moment() {
+async fn a_task_fails_cleanly_when_codex_dies_at_any_moment() {
     let steps = vec![Step::Hang, leave_sandbox("touch made"), text("Back again.")];
     let bench = Bench::start(steps, "").await;
     let starting = bench.begun("Hello").await;
@@ -365,7 +365,7 @@ async fn codex_may_die_at_any_moment() {
 }
 
 #[tokio::test]
-async fn a_question_outlives_the_server_and_codex_goes_on_where_it_was() {
+async fn a_question_survives_the_server_and_codex_continues_its_session() {
     let steps = vec![leave_sandbox("touch made"), text("I see.")];
     let mut bench = Bench::start(steps, "").await;
     let id = bench.begun("Make it").await;
@@ -382,7 +382,7 @@ async fn a_question_outlives_the_server_and_codex_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn codex_may_die_while_a_command_runs() {
+async fn a_task_fails_cleanly_when_codex_dies_during_a_command() {
     let bench = Bench::start(vec![run("sleep 600"), Step::Hang], "force = true").await;
     let id = bench.begun("Wait").await;
     bench.sleeps().await;
@@ -394,7 +394,7 @@ async fn codex_may_die_while_a_command_runs() {
 }
 
 #[tokio::test]
-async fn what_the_model_refuses_fails_with_a_reason() {
+async fn a_refusal_of_the_model_fails_the_task_with_a_reason() {
     let bench = Bench::start(vec![Step::Status(401)], "").await;
     let id = bench.begun("Anything").await;
     let task = bench.reached(&id, "failed").await;
@@ -403,7 +403,7 @@ async fn what_the_model_refuses_fails_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_model_that_does_not_answer_is_told_of() {
+async fn a_model_that_does_not_answer_is_reported() {
     let bench = Bench::start(vec![Step::Die, text("Here again.")], "").await;
     let config = bench.home.path().join("codex/config.toml");
     let settings = fs::read_to_string(&config).unwrap();
@@ -417,7 +417,7 @@ async fn a_model_that_does_not_answer_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_profile_is_used_and_the_model_of_the_settings_wins_over_it() {
+async fn a_profile_is_used_and_the_model_of_the_settings_overrides_it() {
     let settings = ["profile = \"quick\"", "profile = \"quick\"\nmodel = \"large\""];
     for (settings, model) in settings.into_iter().zip(["quick", "large"]) {
         let bench = Bench::start(vec![text("It is I.")], settings).await;
@@ -429,7 +429,7 @@ async fn a_profile_is_used_and_the_model_of_the_settings_wins_over_it() {
 }
 
 #[tokio::test]
-async fn a_profile_that_is_not_there_is_said_at_the_start() {
+async fn a_missing_profile_is_refused_at_the_start() {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir(home.path().join("repo")).unwrap();
     let refused = Bench::options(home.path(), "profile = \"absent\"").refused().await;

@@ -19,31 +19,31 @@ fn environment(model: &Model) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn gemini_asks_goes_on_and_remembers() {
+async fn gemini_asks_continues_and_keeps_its_session() {
     GEMINI.asks_goes_on_and_remembers().await;
 }
 
 #[tokio::test]
-async fn what_gemini_is_not_allowed_it_does_not_do() {
+async fn gemini_does_not_perform_denied_actions() {
     GEMINI.takes_a_no("", Some("no")).await;
 }
 
 #[tokio::test]
-async fn with_force_gemini_asks_nobody() {
+async fn with_force_gemini_asks_no_questions() {
     GEMINI.is_forced().await;
 }
 
 #[tokio::test]
-async fn gemini_leaves_no_process_when_it_is_cancelled_or_killed() {
+async fn gemini_leaves_no_process_after_a_cancel_or_a_kill() {
     GEMINI.is_cut_off().await;
 }
 
 #[tokio::test]
-async fn gemini_that_takes_too_long_is_ended() {
+async fn gemini_ends_with_its_timeout() {
     GEMINI.is_late().await;
 }
 
 #[tokio::test]
-async fn a_model_that_refuses_gemini_is_the_reason() {
+async fn a_model_that_refuses_gemini_fails_the_task_with_a_reason() {
     GEMINI.hears_a_refusal().await;
 }

@@ -40,31 +40,31 @@ pub(crate) fn environment(model: &Model) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn opencode_asks_goes_on_and_remembers() {
+async fn opencode_asks_continues_and_keeps_its_session() {
     OPENCODE.asks_goes_on_and_remembers().await;
 }
 
 #[tokio::test]
-async fn what_opencode_is_not_allowed_it_does_not_do() {
+async fn opencode_does_not_perform_denied_actions() {
     OPENCODE.takes_a_no("", Some("no")).await;
 }
 
 #[tokio::test]
-async fn with_force_opencode_asks_nobody() {
+async fn with_force_opencode_asks_no_questions() {
     OPENCODE.is_forced().await;
 }
 
 #[tokio::test]
-async fn opencode_leaves_no_process_when_it_is_cancelled_or_killed() {
+async fn opencode_leaves_no_process_after_a_cancel_or_a_kill() {
     OPENCODE.is_cut_off().await;
 }
 
 #[tokio::test]
-async fn opencode_that_takes_too_long_is_ended() {
+async fn opencode_ends_with_its_timeout() {
     OPENCODE.is_late().await;
 }
 
 #[tokio::test]
-async fn a_model_that_refuses_opencode_is_the_reason() {
+async fn a_model_that_refuses_opencode_fails_the_task_with_a_reason() {
     OPENCODE.hears_a_refusal().await;
 }

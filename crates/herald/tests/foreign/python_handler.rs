@@ -106,7 +106,7 @@ async fn newest(herald: &Herald) -> Value {
 }
 
 #[tokio::test]
-async fn a_handler_says_every_state_and_writes_artifacts_piece_by_piece() {
+async fn a_handler_reports_every_state_and_writes_artifacts_in_chunks() {
     let herald = Herald::start(steered("")).await;
     let call = Wire::Rest.stream("", &Draft::new(uuid(), "pieces a b"));
     let mut stream = herald.client().await.open(&call).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_handler_says_every_state_and_writes_artifacts_piece_by_piece() {
 }
 
 #[tokio::test]
-async fn a_handler_asks_and_is_answered() {
+async fn a_handler_asks_and_gets_the_answer() {
     let herald = Herald::start(steered("")).await;
     let asked = told(&herald, "ask").await;
     assert_eq!(state(&asked), "input-required");
@@ -162,7 +162,7 @@ async fn one_process_works_on_many_tasks_at_once() {
 }
 
 #[tokio::test]
-async fn a_cancelled_turn_is_let_go_of_and_the_others_go_on() {
+async fn a_cancelled_turn_is_released_and_the_others_continue() {
     let herald = Herald::start(steered("kill_grace = \"300ms\"\nconcurrency = 2")).await;
     let (one, other) = (begun(&herald, "hold one").await, begun(&herald, "hold other").await);
     let held = herald.home().join("held");
@@ -183,7 +183,7 @@ async fn a_cancelled_turn_is_let_go_of_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_handler_that_dies_fails_its_turns_and_is_started_again() {
+async fn a_handler_that_dies_fails_its_turns_and_is_restarted() {
     let herald = Herald::start(steered("")).await;
     let held = begun(&herald, "hold x").await;
     let path = herald.home().join("held");
@@ -196,7 +196,7 @@ async fn a_handler_that_dies_fails_its_turns_and_is_started_again() {
 }
 
 #[tokio::test]
-async fn a_turn_that_may_run_again_does_and_its_output_starts_anew() {
+async fn a_repeated_turn_replaces_its_output() {
     let herald = Herald::start(steered("attempts = 2")).await;
     let done = told(&herald, "once").await;
     assert_eq!((state(&done).as_str(), printed(&done).as_str()), ("completed", "first again"));
@@ -206,7 +206,7 @@ async fn a_turn_that_may_run_again_does_and_its_output_starts_anew() {
 }
 
 #[tokio::test]
-async fn whoever_breaks_the_line_protocol_is_named_and_no_other_task_notices() {
+async fn a_violation_of_the_line_protocol_fails_its_own_turn_only() {
     let herald = Herald::start(steered("max_output = \"100KiB\"")).await;
     let other = begun(&herald, "hold other").await;
     for (text, what) in [
@@ -235,7 +235,7 @@ async fn whoever_breaks_the_line_protocol_is_named_and_no_other_task_notices() {
 }
 
 #[tokio::test]
-async fn nonsense_of_a_handler_with_one_turn_is_that_turns() {
+async fn an_invalid_line_without_a_turn_fails_the_only_running_turn() {
     // It does not listen when it is told to let go, and nobody has to wait for that.
     let settings = "kill_grace = \"1h\"\nerror_detail = \"message\"";
     for (text, what) in [
@@ -254,13 +254,13 @@ async fn nonsense_of_a_handler_with_one_turn_is_that_turns() {
 }
 
 #[tokio::test]
-async fn half_a_character_is_no_reason_to_lose_the_others() {
+async fn a_lone_surrogate_is_replaced() {
     let herald = Herald::start(steered("")).await;
     assert_eq!(printed(&told(&herald, "half").await), "a\u{fffd}b");
 }
 
 #[tokio::test]
-async fn callers_hear_of_an_error_what_they_may() {
+async fn callers_see_as_much_of_an_error_as_error_detail_allows() {
     for (detail, text) in [
         ("", "agent steered failed (RuntimeError)"),
         ("error_detail = \"message\"", "agent steered failed (RuntimeError): it broke"),
@@ -273,7 +273,7 @@ async fn callers_hear_of_an_error_what_they_may() {
 }
 
 #[tokio::test]
-async fn a_handler_that_is_none_is_named_for_what_it_did() {
+async fn a_program_that_is_not_a_handler_is_reported_with_its_output() {
     for (program, text) in [
         ("pass", "agent steered ended with exit code 0 in the middle of a turn"),
         (
@@ -291,7 +291,7 @@ async fn a_handler_that_is_none_is_named_for_what_it_did() {
 }
 
 #[tokio::test]
-async fn a_ping_that_is_hardly_ever_due_harms_nobody() {
+async fn an_absurd_ping_interval_is_harmless() {
     let program = "import sys, json
 print(json.dumps({\"type\": \"hello\", \"protocol\": 1, \"ping\": 2**64 - 1}), flush=True)
 for raw in sys.stdin:
@@ -305,7 +305,7 @@ for raw in sys.stdin:
 }
 
 #[tokio::test]
-async fn a_handler_that_can_be_told_nothing_more_is_replaced() {
+async fn a_handler_that_closed_its_input_is_replaced() {
     let program = "import os, time
 print(\"{\\\"type\\\":\\\"hello\\\",\\\"protocol\\\":1}\", flush=True)
 os.close(0)
@@ -341,7 +341,7 @@ for raw in sys.stdin:
 
 /// `HERALD_HANDLER_KILLS=50` is the long version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_moment_it_leaves_every_task_at_its_end() {
+async fn after_a_kill_at_any_moment_every_task_ends() {
     let kills = number("HERALD_HANDLER_KILLS", 5);
     let herald = Herald::start(steered("attempts = 2")).await;
     let address = herald.address;
@@ -387,7 +387,7 @@ async fn killed_at_any_moment_it_leaves_every_task_at_its_end() {
 }
 
 #[tokio::test]
-async fn a_handler_does_not_outlive_its_server() {
+async fn a_handler_ends_with_its_server() {
     let mut herald = Herald::start(steered("")).await;
     let held = begun(&herald, "hold x").await;
     let started = pids(herald.home(), 1).await;
@@ -417,7 +417,7 @@ fn write_handler(path: &Path, says: &str) {
 }
 
 #[tokio::test]
-async fn handlers_are_found_beside_the_settings_and_on_the_search_path() {
+async fn handlers_are_found_beside_the_configuration_and_on_the_search_path() {
     let place = tempfile::tempdir().unwrap();
     let (beside, search) = (place.path().join("handlers"), place.path().join("bin"));
     fs::create_dir(&beside).unwrap();
@@ -452,9 +452,9 @@ async fn handlers_are_found_beside_the_settings_and_on_the_search_path() {
     ] {
         assert!(herald.greeting.contains(&line), "no {line:?} in {}", herald.greeting);
     }
-    let (nameless, text) = ("\"Not A Name\" is no name for an agent", "it is not executable");
+    let (nameless, text) = ("\"Not A Name\" is not a valid agent name", "it is not executable");
     let log = herald.log();
-    assert!(log.contains("herald-handler-text is passed over"), "{log}");
+    assert!(log.contains("herald-handler-text is skipped"), "{log}");
     assert!(log.contains(text) && log.contains(nameless), "{log}");
     for (name, says) in
         [("echo", "Echo: x"), ("greet", "from the manifest"), ("path-one", "from the path")]

@@ -31,7 +31,7 @@ sys.exit(1)
 "#;
 
 #[tokio::test]
-async fn the_kit_of_the_a2a_project_is_run_where_it_is_installed() {
+async fn the_tck_of_the_a2a_project_is_run_from_its_directory() {
     let herald = Herald::start(Options::config(STEERED)).await;
     let url = format!("http://{}", herald.address);
     let folder = tempfile::tempdir().unwrap();

@@ -87,7 +87,7 @@ async fn handlers_of_a_package_and_of_entry_points_are_agents() {
 }
 
 #[tokio::test]
-async fn handlers_of_a_package_are_listed_and_one_that_is_not_there_is_named() {
+async fn handlers_of_a_package_are_listed_and_a_missing_package_is_named() {
     let (place, search) = package();
     let list = |package: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_herald"));
@@ -108,7 +108,7 @@ async fn handlers_of_a_package_are_listed_and_one_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_handler_package_is_refused_where_the_helper_is_not_installed() {
+async fn a_handler_package_is_refused_without_the_helper() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_a2a-server"));
     command.args(["--handler-package", "my_custom_module.handlers"]);
     let refused = ended(command).await;

@@ -78,7 +78,7 @@ fn installed() -> PathBuf {
 /// and it takes parts of media types that the card does not list, for which there is an error of its
 /// own (3.1.1). Its card should say for how long it may be kept (8.6.1).
 #[tokio::test]
-async fn it_finds_what_the_python_server_1_x_does_wrong() {
+async fn it_finds_the_known_faults_of_the_python_server_1_x() {
     let must =
         ["SEND-017 jsonrpc, rest, grpc", "VER-003 grpc", "VER-003-MINOR jsonrpc, rest, grpc"];
     Official::python("python1").await.fails(&must, &["CARD-011 jsonrpc"]).await;
@@ -90,7 +90,7 @@ async fn it_finds_what_the_python_server_1_x_does_wrong() {
 /// Required fields should be checked (5.7): it takes messages without a role or parts, with no
 /// parts, with a part of two contents, and a negative length of the history on JSON-RPC.
 #[tokio::test]
-async fn it_finds_what_the_javascript_server_1_x_does_wrong() {
+async fn it_finds_the_known_faults_of_the_javascript_server_1_x() {
     let must = ["RPC-006 jsonrpc", "SEND-017 jsonrpc, rest, grpc", "VER-005 jsonrpc, rest, grpc"];
     let should = [
         "FMT-007 jsonrpc, rest",
@@ -108,7 +108,7 @@ async fn it_finds_what_the_javascript_server_1_x_does_wrong() {
 /// there at the major number (3.6.2); and takes parts of media types that the card does not list.
 /// Required fields should be checked (5.7), and it checks few.
 #[tokio::test]
-async fn it_finds_what_the_rust_server_does_wrong() {
+async fn it_finds_the_known_faults_of_the_rust_server() {
     let must = [
         "LIST-002 jsonrpc, rest, grpc",
         "LIST-006 jsonrpc, rest",
@@ -130,11 +130,11 @@ async fn it_finds_what_the_rust_server_does_wrong() {
 /// The official Python SDK 0.3.26. It answers the deletion of a webhook with neither a result nor an
 /// error; JSON-RPC requires one of them, and A2A 0.3 (7.8) a result that is null.
 #[tokio::test]
-async fn it_finds_what_the_python_server_0_3_does_wrong() {
+async fn it_finds_the_known_faults_of_the_python_server_0_3() {
     Official::python("python03").await.fails(&["PUSH-026 jsonrpc"], &[]).await;
 }
 
 #[tokio::test]
-async fn it_finds_nothing_wrong_with_the_javascript_server_0_3() {
+async fn it_finds_no_faults_of_the_javascript_server_0_3() {
     Official::javascript("js03").await.fails(&[], &[]).await;
 }

@@ -27,17 +27,14 @@ impl Official {
         let installed = installed.expect("the servers are not installed; run `cargo xtask test`");
         let installed = PathBuf::from(installed).join(name);
         let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers");
-        let mut command = match name.starts_with("python") {
-            true => {
-                let mut command = Command::new(installed.join("bin/python"));
-                command.arg(sources.join(name).join("server.py"));
-                command
-            }
-            false => {
-                let mut command = Command::new("node");
-                command.arg(installed.join("server.mjs"));
-                command
-            }
+        let mut command = if name.starts_with("python") {
+            let mut command = Command::new(installed.join("bin/python"));
+            command.arg(sources.join(name).join("server.py"));
+            command
+        } else {
+            let mut command = Command::new("node");
+            command.arg(installed.join("server.mjs"));
+            command
         };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.kill_on_drop(true).spawn().unwrap();
@@ -82,17 +79,17 @@ async fn serves(name: &str, goes_on: bool) {
 }
 
 #[tokio::test]
-async fn the_official_python_server_of_1_0_stands_behind() {
+async fn the_official_python_server_of_1_0_works_behind_herald() {
     serves("python1", true).await;
 }
 
 #[tokio::test]
-async fn the_official_python_server_of_0_3_stands_behind() {
+async fn the_official_python_server_of_0_3_works_behind_herald() {
     serves("python03", true).await;
 }
 
 #[tokio::test]
-async fn the_official_javascript_server_of_1_0_stands_behind() {
+async fn the_official_javascript_server_of_1_0_works_behind_herald() {
     // This SDK refuses a stream that does not begin with the task, and its agents publish the task
     // only when it is new.
     serves("js1", false).await;

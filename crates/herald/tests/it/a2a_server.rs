@@ -1,4 +1,4 @@
-//! The binary under its other name, with the flags that go with it.
+//! Tests of `a2a-server`: the binary under its other name and flags.
 
 use std::{os::unix::fs::symlink, path::PathBuf};
 
@@ -45,7 +45,7 @@ async fn it_serves_the_echo_handler_with_every_flag_it_has() {
 }
 
 #[tokio::test]
-async fn it_logs_as_earlier_servers_did_unless_the_file_says_otherwise() {
+async fn it_logs_in_the_classic_format_unless_the_file_says_otherwise() {
     let listening = async |options: Options| {
         let herald = Herald::start(options).await;
         herald.ready().await;
@@ -63,7 +63,7 @@ async fn it_logs_as_earlier_servers_did_unless_the_file_says_otherwise() {
 }
 
 #[tokio::test]
-async fn a_link_of_that_name_does_the_same() {
+async fn a_link_with_that_name_works_too() {
     let directory = tempfile::tempdir().unwrap();
     let link: PathBuf = directory.path().join("a2a-server");
     symlink(env!("CARGO_BIN_EXE_herald"), &link).unwrap();
@@ -87,7 +87,7 @@ async fn handlers_are_listed_under_both_names() {
 }
 
 #[tokio::test]
-async fn what_this_version_lacks_is_refused_in_a_sentence() {
+async fn unsupported_features_are_refused_with_a_message() {
     let unknown = a2a_server(&["--adapter", "x"]).await;
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
     let level = a2a_server(&["--log-level", "loud"]).await;

@@ -1,5 +1,4 @@
-//! `herald serve --adapter`, which takes the place of coding-agent-a2a, with programs that play coding
-//! agents. Those themselves have tests of their own.
+//! Tests of `herald serve --adapter`, with scripts in place of coding agents.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -14,10 +13,10 @@ use crate::{
     wire::state,
 };
 
-/// What a turn of Cursor's agent looks like, as far as that is known from documents and recordings.
+/// A turn of Cursor's agent, from its documentation and recordings.
 const CURSOR: &str = include_str!("../../../agents/src/coding/recorded/cursor-tool.jsonl");
 
-/// A program that says this, and keeps what it was given.
+/// A program that prints this and stores its arguments and input.
 fn player(directory: &Path, says: &str) -> String {
     let (program, lines) = (directory.join("player"), directory.join("lines"));
     fs::write(&lines, says).unwrap();
@@ -36,7 +35,7 @@ fn kept(directory: &TempDir, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn its_card_is_that_of_the_server_whose_place_it_takes() {
+async fn its_card_is_that_of_coding_agent_a2a() {
     let home = tempfile::tempdir().unwrap();
     let options = Options::default()
         .environment("AGENT_ADAPTER", "cursor")
@@ -74,7 +73,7 @@ async fn its_card_is_that_of_the_server_whose_place_it_takes() {
 }
 
 #[tokio::test]
-async fn its_variables_are_honoured_and_flags_win() {
+async fn its_variables_work_and_flags_override_them() {
     let (home, repo) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let repo_path = repo.path().canonicalize().unwrap();
     let options = Options::default()
@@ -84,7 +83,7 @@ async fn its_variables_are_honoured_and_flags_win() {
         .environment("AGENT_REPO_PATH", repo.path().to_str().unwrap())
         .environment("AGENT_ALLOWED_REPO_ROOTS", &format!("/nowhere/near, {}", repo_path.display()))
         .environment("CURSOR_AGENT_PATH", &player(home.path(), CURSOR));
-    // What is allowed has to be there.
+    // An allowed root has to exist.
     let refused = options.clone().arguments(["--adapter", "cursor"]).refused().await;
     assert!(refused.stderr.contains("/nowhere/near"), "{refused:?}");
     let roots = repo_path.to_str().unwrap();
@@ -103,10 +102,10 @@ async fn its_variables_are_honoured_and_flags_win() {
 }
 
 #[tokio::test]
-async fn without_force_it_has_to_ask() {
+async fn without_force_it_asks() {
     let home = tempfile::tempdir().unwrap();
     let program = player(home.path(), "");
-    // It goes without a word.
+    // It ends without output.
     let script = format!("#!/bin/sh\necho \"$@\" > {}/arguments\n", home.path().display());
     fs::write(&program, script).unwrap();
     let options = Options::default()
@@ -119,7 +118,7 @@ async fn without_force_it_has_to_ask() {
 }
 
 #[tokio::test]
-async fn time_is_given_in_milliseconds_and_the_port_is_its_own() {
+async fn timeouts_are_in_milliseconds_and_the_port_is_41242() {
     let home = tempfile::tempdir().unwrap();
     let program = player(home.path(), "");
     let doctor = async |variables: &[(&str, &str)]| {
@@ -135,7 +134,7 @@ async fn time_is_given_in_milliseconds_and_the_port_is_its_own() {
     let wrong = doctor(&[("AGENT_TIMEOUT_MS", "2m")]).await.to_string();
     assert!(wrong.contains("AGENT_TIMEOUT_MS") && wrong.contains("milliseconds"), "{wrong}");
     let wrong = doctor(&[("AGENT_FORCE", "banana")]).await.to_string();
-    assert!(wrong.contains("AGENT_FORCE") && wrong.contains("neither yes nor no"), "{wrong}");
+    assert!(wrong.contains("AGENT_FORCE") && wrong.contains("not a boolean"), "{wrong}");
 
     let options = Options::default()
         .environment("CLAUDE_CODE_PATH", &program)
@@ -148,7 +147,7 @@ async fn time_is_given_in_milliseconds_and_the_port_is_its_own() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_missed_when_the_server_starts() {
+async fn a_missing_program_is_refused_at_the_start() {
     for (adapter, install) in [
         ("claude-code", "npm install -g @anthropic-ai/claude-code"),
         ("codex", "npm install -g @openai/codex"),

@@ -1,4 +1,4 @@
-//! Keys of `[[agents]]` that the agent's card shows.
+//! Tests of the card fields of `[[agents]]`.
 
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn shows_it_all(card: &Value) {
 }
 
 #[tokio::test]
-async fn the_card_of_every_generation_shows_what_the_entry_says() {
+async fn the_cards_of_all_versions_have_the_fields_of_the_entry() {
     let herald = Herald::start(Options::config(AGENT)).await;
     for path in ["", "/agents/translator"] {
         for name in ["agent-card.json", "agent.json"] {
@@ -75,14 +75,14 @@ async fn the_card_of_every_generation_shows_what_the_entry_says() {
 }
 
 #[tokio::test]
-async fn a_key_that_would_spoil_the_card_is_refused_with_its_line() {
+async fn an_invalid_card_field_is_refused_with_its_line() {
     let skill = "{ id = \"a\", description = \"b\" }";
     for (key, words) in [
-        ("version = \" \"".to_owned(), "version: it is empty"),
+        ("version = \" \"".to_owned(), "version is empty"),
         ("version = 2".to_owned(), "version = \"1.2.0\""),
-        ("icon_url = \"icon.png\"".to_owned(), "icon_url: \"icon.png\" is no address"),
+        ("icon_url = \"icon.png\"".to_owned(), "icon_url: \"icon.png\" is not a URL"),
         ("documentation_url = \"ftp://x\"".to_owned(), "it must begin with https://"),
-        ("provider = { organization = \"x\", url = \"y\" }".to_owned(), "\"y\" is no address"),
+        ("provider = { organization = \"x\", url = \"y\" }".to_owned(), "\"y\" is not a URL"),
         ("provider = { organization = \"x\" }".to_owned(), "missing key `url`"),
         (format!("skills = [{skill}, {skill}]"), "the id \"a\" is used twice"),
         ("skills = [{ id = \"\", description = \"b\" }]".to_owned(), "the id of a skill is empty"),
@@ -90,7 +90,7 @@ async fn a_key_that_would_spoil_the_card_is_refused_with_its_line() {
         ("skills = [\"a\"]".to_owned(), "skills = [{ id = "),
         (
             "skills = [{ id = \"a\", description = \"b\", output_modes = [\"text\"] }]".to_owned(),
-            "\"text\" is no media type",
+            "\"text\" is not a media type",
         ),
         ("skill = []".to_owned(), "did you mean `skills`?"),
         ("a2a_version = \"1.0\"".to_owned(), "`a2a_version` belongs to kind = \"a2a\""),

@@ -1,4 +1,4 @@
-//! What the built-in agents do, and what no agent may be made to do.
+//! Tests of the built-in agents and of the default card.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn message(text: &str) -> Value {
 
 // proves: SEND-018
 #[tokio::test]
-async fn accepted_output_modes_shape_the_answer() {
+async fn accepted_output_modes_select_the_form_of_the_answer() {
     let herald = Herald::start(Options::agents()).await;
     for (modes, part) in [
         (json!([]), json!({ "text": "Echo: hi" })),
@@ -38,7 +38,7 @@ async fn accepted_output_modes_shape_the_answer() {
 
 // proves: SEND-009, EXT-012
 #[tokio::test]
-async fn a_context_that_cannot_be_kept_is_refused_and_not_replaced() {
+async fn an_invalid_context_id_is_refused_and_not_replaced() {
     let herald = Herald::start(Options::agents()).await;
     for context in ["a\u{0}b", "line\nbreak", &"x".repeat(2000)] {
         let mut message = message("hi");
@@ -57,7 +57,7 @@ async fn a_context_that_cannot_be_kept_is_refused_and_not_replaced() {
 
 // proves: XC-002
 #[tokio::test]
-async fn there_is_no_extended_card_in_the_terms_of_each_version() {
+async fn a_missing_extended_card_has_the_error_of_each_version() {
     let herald = Herald::start(Options::agents()).await;
     for (version, method, code) in [
         ("1.0", "GetExtendedAgentCard", -32004),
@@ -71,7 +71,7 @@ async fn there_is_no_extended_card_in_the_terms_of_each_version() {
 
 // proves: SEC-008
 #[tokio::test]
-async fn nothing_secret_reaches_the_log() {
+async fn no_secret_is_logged() {
     let arguments = ["--log-level", "trace"];
     let mut herald = Herald::start(Options::config(TOKENS).arguments(arguments)).await;
     let bearer = "Bearer canary-token-5f3a";
@@ -127,7 +127,7 @@ async fn cards_list_json_rpc_and_rest_unless_the_settings_or_the_kind_say_otherw
 
 // proves: EXT-011, CARD-020
 #[tokio::test]
-async fn a_card_offers_no_extension_nobody_asked_for_and_only_bindings_with_a_name() {
+async fn a_card_lists_no_unrequested_extension_and_only_named_bindings() {
     let herald = Herald::start(Options::agents()).await;
     let card = herald.call(&Call::get("/.well-known/agent-card.json")).await.json();
     assert_eq!(card["capabilities"].get("extensions"), None);

@@ -1,4 +1,4 @@
-//! Somebody who vouches for others, as tests of TLS need one.
+//! Certificate authority for tests of TLS.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Authority {
         (params.signed_by(&key, &self.0).unwrap(), key)
     }
 
-    /// A server on loopback that it vouches for, which lets everybody in or only those for whom
+    /// A server on loopback that it vouches for, which accepts every client, or only those for whom
     /// `clients` vouches.
     pub(crate) fn acceptor(&self, clients: Option<&Self>) -> TlsAcceptor {
         let (certificate, key) = self.vouch("127.0.0.1");

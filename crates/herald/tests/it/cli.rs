@@ -1,4 +1,4 @@
-//! What the binary says: help, greetings and refusals.
+//! Tests of `herald serve`: help, start message, and refused settings.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -11,7 +11,7 @@ use crate::{
     wire::{self, Draft, Wire, id, state},
 };
 
-/// It says so in one go, to standard error, and serves nobody.
+/// The error is printed on standard error, and the server does not start.
 #[track_caller]
 fn says(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
@@ -28,7 +28,7 @@ async fn refused(config: &str, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn help_names_every_flag_and_nothing_that_is_not_there() {
+async fn help_lists_every_flag_and_no_unsupported_feature() {
     let help = herald(&["--help"]).await;
     assert!(help.status.success());
     assert!(help.stdout.contains("serve"), "{help:?}");
@@ -68,7 +68,7 @@ async fn help_names_every_flag_and_nothing_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_flag_that_does_not_exist_is_refused() {
+async fn an_unknown_flag_is_refused() {
     for arguments in [&["serve", "--prot", "80"][..], &["serv"], &["serve", "--port", "x"]] {
         let refused = herald(arguments).await;
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
@@ -79,7 +79,7 @@ async fn a_flag_that_does_not_exist_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_that_does_not_exist_is_refused_with_its_line() {
+async fn an_unknown_key_is_refused_with_its_line() {
     let hint = "did you mean `port`?";
     refused("[server]\nport = 0\nprot = 8000\n", &["herald.toml", "line 3", "prot", hint]).await;
     refused("\n\n[sever]\nport = 0\n", &["line 3", "sever", "did you mean `server`?"]).await;
@@ -97,7 +97,7 @@ async fn a_key_that_does_not_exist_is_refused_with_its_line() {
 }
 
 #[tokio::test]
-async fn a_mistake_is_answered_with_the_line_it_is_on_and_what_to_write_instead() {
+async fn a_mistake_is_reported_with_its_line_and_a_correction() {
     let agent = "[[agents]]\nname = \"a\"\nkind = \"echo\"\n";
     for (config, words) in [
         ("port = 8000\n", &["line 1", "`port` belongs under [server]"][..]),
@@ -133,14 +133,14 @@ async fn a_mistake_is_answered_with_the_line_it_is_on_and_what_to_write_instead(
     let none = format!("{agent}concurrency = 0\n");
     refused(&none, &["line 4", "`0`", "a number from 1 on", "4 | concurrency = 0"]).await;
     refused(&format!("{agent}{agent}"), &["line 5", "\"a\"", "twice"]).await;
-    // What is not in the file is not said to be there.
+    // An error of a flag does not name the file.
     let flag = Options::config(agent).arguments(["--public-url", "x"]).refused().await;
     says(&flag, &["public_url"]);
     assert!(!flag.stderr.contains("herald.toml"), "{flag:?}");
 }
 
 #[tokio::test]
-async fn an_empty_variable_is_not_set() {
+async fn an_empty_variable_counts_as_not_set() {
     let mut options = Options::default();
     for name in ["HERALD_PORT", "HERALD_HOST", "HERALD_DATA", "HERALD_CONFIG", "HERALD_LOG_LEVEL"] {
         options = options.environment(name, "");
@@ -154,7 +154,7 @@ async fn an_empty_variable_is_not_set() {
 }
 
 #[tokio::test]
-async fn a_variable_that_is_wrong_is_named_itself() {
+async fn an_invalid_variable_is_reported_by_its_own_name() {
     let run = async |variables: &[(&str, &str)], flags: &[&str]| {
         let mut options = Options::default().no_port().no_data();
         for (name, value) in variables {
@@ -179,11 +179,11 @@ async fn a_variable_that_is_wrong_is_named_itself() {
         "{both:?}"
     );
     let port = run(&[("PORT", "x")], &[]).await;
-    assert!(port.stderr.contains("PORT=\"x\" is no port"), "{port:?}");
+    assert!(port.stderr.contains("PORT=\"x\" is not a port"), "{port:?}");
 }
 
 #[tokio::test]
-async fn a_flag_wins_over_a_variable_that_contradicts_it() {
+async fn a_flag_overrides_a_variable_that_contradicts_it() {
     let kept = async |options: Options| {
         let herald = Herald::start(options.no_data()).await;
         let line = herald.greeting.lines().find(|line| line.trim().starts_with("tasks "));
@@ -195,7 +195,7 @@ async fn a_flag_wins_over_a_variable_that_contradicts_it() {
     assert!(kept(ephemeral("1").arguments(["--data=kept"])).await.contains("kept/herald.db"));
     let told = Options::default().environment("HERALD_DATA", "kept").arguments(["--ephemeral"]);
     assert!(kept(told).await.contains("in memory only"));
-    // A switch that says no is as good as none.
+    // A switch that is off counts as absent.
     for no in ["0", "false", "No", "off"] {
         assert!(kept(ephemeral(no)).await.contains("herald-data/herald.db"), "{no}");
     }
@@ -217,15 +217,16 @@ async fn versions_are_switched_off_by_name() {
     let draft = Draft::new("m", "hello");
     for wire in Wire::ALL {
         let sent = wire.sent(&herald.call(&wire.send("", &draft, false)).await);
-        match matches!(wire, Wire::OldRpc | Wire::OldRest) {
-            true => assert_eq!(sent.unwrap_err().reason, "VERSION_NOT_SUPPORTED"),
-            false => assert_eq!(state(&sent.unwrap()), "completed"),
+        if matches!(wire, Wire::OldRpc | Wire::OldRest) {
+            assert_eq!(sent.unwrap_err().reason, "VERSION_NOT_SUPPORTED")
+        } else {
+            assert_eq!(state(&sent.unwrap()), "completed")
         }
     }
 }
 
 #[tokio::test]
-async fn metrics_are_for_whoever_the_file_names() {
+async fn metrics_need_the_token_of_the_file() {
     let both = "[metrics]\ntoken = \"t\"\nopen = true\n";
     refused(both, &["[metrics]", "token", "open = true"]).await;
     let config = format!("[metrics]\ntoken = \"env:SCRAPE\"\n{AGENTS}");
@@ -238,7 +239,7 @@ async fn metrics_are_for_whoever_the_file_names() {
 }
 
 #[tokio::test]
-async fn a_mistake_in_an_agent_is_shown_at_its_own_key_and_answered_with_an_example() {
+async fn a_mistake_in_an_agent_is_shown_at_its_key_with_an_example() {
     let exec = "kind = \"exec\"\ncommand = [\"cat\"]";
     let llm = "kind = \"llm\"\nmodel = \"m\"";
     for (kind, key, words) in [
@@ -269,7 +270,7 @@ async fn a_mistake_in_an_agent_is_shown_at_its_own_key_and_answered_with_an_exam
         (
             "kind = \"codex\"\ncommand = [\"cat\"]",
             "profile = \"x y\"",
-            &["a profile of Codex has letters"],
+            &["the name of a Codex profile has letters"],
         ),
     ] {
         let config = format!("[[agents]]\nname = \"a\"\n{kind}\n{key}\n");
@@ -303,7 +304,7 @@ async fn a_mistake_in_an_agent_is_shown_at_its_own_key_and_answered_with_an_exam
 
 // proves: SEC-008
 #[tokio::test]
-async fn no_secret_is_repeated_when_the_file_is_at_fault() {
+async fn errors_in_the_file_contain_no_secret() {
     for (config, words) in [
         ("tokens = [{ token = \"hush\", tenannt = \"x\", principal = \"p\" }]", &["tenannt"][..]),
         (
@@ -323,7 +324,7 @@ async fn no_secret_is_repeated_when_the_file_is_at_fault() {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_there_is_refused_by_name() {
+async fn an_unknown_kind_is_refused_by_name() {
     let agent = |kind: &str| format!("[[agents]]\nname = \"mine\"\nkind = \"{kind}\"\n");
     refused(&agent("eccho"), &["mine", "unknown kind \"eccho\"", "\"echo\""]).await;
     refused(&agent("worker"), &["mine", "worker", "not part of this version"]).await;
@@ -336,10 +337,13 @@ async fn a_kind_that_is_not_there_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_not_there_is_refused_by_name() {
+async fn an_unsupported_store_is_refused_by_name() {
     for (url, words) in [
-        ("postgres://localhost/herald", &["PostgreSQL is not part of this version", "sqlite:"][..]),
-        ("postgresql://localhost/herald", &["PostgreSQL is not part of this version"]),
+        (
+            "postgres://localhost/herald",
+            &["PostgreSQL is not supported in this version", "sqlite:"][..],
+        ),
+        ("postgresql://localhost/herald", &["PostgreSQL is not supported in this version"]),
         ("mysql://localhost", &["[store] url", "sqlite:", "memory:"]),
     ] {
         let config = format!("[store]\nurl = \"{url}\"\n");
@@ -348,7 +352,7 @@ async fn a_store_that_is_not_there_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn beyond_loopback_it_wants_credentials_or_a_word_that_none_are_wanted() {
+async fn off_loopback_it_needs_credentials_or_an_explicit_opt_out() {
     let open = Options::default().arguments(["--host", "0.0.0.0"]).refused().await;
     says(&open, &["0.0.0.0", "no credentials", "required = false", "[auth]", "tokens"]);
     let open = Options::config("[server]\nhost = \"::\"\n").refused().await;
@@ -375,7 +379,7 @@ tokens = [
 
 // proves: ERR-067, ERR-068, ERR-069, ERR-070, SEC-001, SEC-005, LIST-001
 #[tokio::test]
-async fn a_token_opens_the_tasks_of_its_tenant_and_no_others() {
+async fn a_token_gives_access_to_the_tasks_of_its_tenant_only() {
     let options = Options::config(format!("{TOKENS}{AGENTS}"));
     says(&options.refused().await, &["ONE_TOKEN is not set"]);
     let options = options
@@ -400,7 +404,7 @@ async fn a_token_opens_the_tasks_of_its_tenant_and_no_others() {
         let get = || wire.get(id(&sent));
         assert_eq!(wire.result(&ask(get(), "one-secret").await).unwrap(), sent);
         assert_eq!(wire.result(&ask(get(), "read-secret").await).unwrap(), sent);
-        // A foreign task and one that never was look the same.
+        // A foreign task and an unknown one have the same response.
         let foreign = wire.result(&ask(get(), "other-secret").await).unwrap_err();
         let never = wire.get(&uuid::Uuid::new_v4().to_string());
         let never = wire.result(&ask(never, "other-secret").await).unwrap_err();
@@ -415,7 +419,7 @@ async fn a_token_opens_the_tasks_of_its_tenant_and_no_others() {
         let page = ask(wire::list(None, 10, ""), token).await.json();
         assert_eq!(page["totalSize"], count, "{page}");
     }
-    // The card is for everybody and says what is wanted; no secret is ever said.
+    // The card needs no credentials, and no secret is printed.
     let card = herald.call(&Call::get("/.well-known/agent-card.json")).await;
     assert_eq!(card.status, 200);
     assert!(card.text().contains("Bearer"), "{card:?}");
@@ -423,7 +427,7 @@ async fn a_token_opens_the_tasks_of_its_tenant_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_refused_by_number() {
+async fn a_port_in_use_is_refused_by_number() {
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = other.local_addr().unwrap().port().to_string();
     let refused = Options::default().no_port().arguments(["--port", &port]).refused().await;
@@ -436,12 +440,12 @@ async fn a_second_server_on_the_same_data_is_refused() {
     let data = first.database();
     let second = Options::default().data(data.parent().unwrap());
     says(&second.refused().await, &["in use by another herald", "--data"]);
-    // The first has not noticed.
+    // The first server is not affected.
     let sent = first.call(&Wire::Rpc.send("", &Draft::new("m", "hello"), false)).await;
     assert_eq!(state(&Wire::Rpc.sent(&sent).unwrap()), "completed");
 }
 
-/// A database with something in it, left behind by a server that has ended.
+/// A database with a task, of a server that has ended.
 async fn left_behind() -> (tempfile::TempDir, Options) {
     let data = tempfile::tempdir().unwrap();
     let options = Options::default().data(data.path());
@@ -455,7 +459,7 @@ async fn left_behind() -> (tempfile::TempDir, Options) {
 }
 
 #[tokio::test]
-async fn a_damaged_database_is_refused_and_left_as_it_is() {
+async fn a_damaged_database_is_refused_and_not_changed() {
     let (data, options) = left_behind().await;
     let path = data.path().join("herald.db");
     let whole = fs::read(&path).unwrap();
@@ -474,7 +478,7 @@ async fn a_damaged_database_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_damaged_page_is_told_with_its_file_its_table_and_what_to_do() {
+async fn a_damaged_page_is_reported_with_its_file_its_table_and_a_remedy() {
     let (data, options) = left_behind().await;
     let path = data.path().join("herald.db");
     let whole = fs::read(&path).unwrap();
@@ -505,7 +509,7 @@ async fn a_damaged_page_is_told_with_its_file_its_table_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_database_that_lacks_a_migration_is_told_so() {
+async fn a_database_without_a_migration_is_reported() {
     let (data, options) = left_behind().await;
     let conn = Connection::open(data.path().join("herald.db")).unwrap();
     conn.execute("DELETE FROM refinery_schema_history WHERE version = 2", []).unwrap();
@@ -516,7 +520,7 @@ async fn a_database_that_lacks_a_migration_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_leaves_no_data_behind() {
+async fn a_failed_start_leaves_no_data_behind() {
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = other.local_addr().unwrap().port().to_string();
     let missing = ["--tls-certificate", "/none/cert.pem", "--tls-key", "/none/key.pem"];
@@ -533,7 +537,7 @@ async fn a_start_that_fails_leaves_no_data_behind() {
         let data = place.path().join("data");
         let refused = options.clone().data(&data).refused().await;
         assert!(!data.exists(), "{options:?}: {}", refused.stderr);
-        // One that was there is left as it was.
+        // An existing directory is not changed.
         fs::create_dir(&data).unwrap();
         options.clone().data(&data).refused().await;
         assert_eq!(files(&data), [""; 0], "{options:?}");
@@ -555,7 +559,7 @@ async fn a_database_of_a_newer_version_is_refused_by_number() {
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_written_is_refused_by_name() {
+async fn an_unwritable_directory_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, b"").unwrap();
@@ -563,7 +567,7 @@ async fn a_place_that_cannot_be_written_is_refused_by_name() {
     says(&refused, &["file/data"]);
 
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
-    // Permissions do not bind every user.
+    // Permissions do not apply to root.
     let binds = fs::write(directory.path().join("probe"), b"").is_err();
     if binds {
         let below = Options::default().data(directory.path().join("data")).refused().await;
@@ -574,7 +578,7 @@ async fn a_place_that_cannot_be_written_is_refused_by_name() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Does what a person would: pastes the line into a shell.
+/// Runs the line in a shell.
 async fn paste(line: &str, token: &str) -> serde_json::Value {
     let mut command = Command::new("sh");
     command.args(["-c", line]).env("HERALD_TOKEN", token);
@@ -584,7 +588,7 @@ async fn paste(line: &str, token: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn the_line_it_prints_works_when_it_is_pasted() {
+async fn the_printed_curl_line_works() {
     let line = |herald: &Herald| {
         let line = herald.greeting.lines().find_map(|line| line.trim().strip_prefix("try "));
         line.unwrap().trim().to_owned()
@@ -605,7 +609,7 @@ async fn the_line_it_prints_works_when_it_is_pasted() {
 }
 
 #[tokio::test]
-async fn without_any_settings_it_echoes_and_keeps_what_it_is_told_beside_it() {
+async fn without_settings_it_echoes_and_stores_tasks_in_its_directory() {
     let mut herald = Herald::start(Options::default().no_data()).await;
     assert!(herald.greeting.contains("serves echo"), "{}", herald.greeting);
     assert!(herald.greeting.contains("herald-data/herald.db"), "{}", herald.greeting);
@@ -624,7 +628,7 @@ async fn without_any_settings_it_echoes_and_keeps_what_it_is_told_beside_it() {
 }
 
 #[tokio::test]
-async fn flags_win_over_the_environment_and_that_over_the_file() {
+async fn flags_override_the_environment_which_overrides_the_file() {
     let config = "[store]\nurl = \"sqlite:from-file/herald.db\"\n";
     let where_ = async |options: Options| {
         let herald = Herald::start(options).await;
@@ -640,7 +644,7 @@ async fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[tokio::test]
-async fn without_a_place_to_keep_tasks_it_says_so_and_forgets() {
+async fn an_ephemeral_server_warns_and_loses_its_tasks() {
     let options = Options::default().no_data().arguments(["--ephemeral"]);
     let mut herald = Herald::start(options).await;
     assert!(herald.greeting.contains("in memory only"), "{}", herald.greeting);

@@ -1,4 +1,4 @@
-//! How an agent is called: bindings, versions, tenants, extensions, credentials, catalogs.
+//! Tests of calls to agents: bindings, versions, tenants, extensions, credentials, catalogs.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ use crate::{
     support::{Herald, Options},
 };
 
-/// An agent whose card names these interfaces, each at a path of its own.
+/// An agent whose card has these interfaces, each at a path of its own.
 async fn at_paths(interfaces: &'static [(&'static str, &'static str, &'static str)]) -> Fake {
-    Fake::start(move |url, request| match request.is_card() {
-        true => {
+    Fake::start(move |url, request| {
+        if request.is_card() {
             let mut card = card(url);
             let listed = interfaces.iter().map(|(path, binding, version)| {
                 json!({ "url": format!("{url}{path}"), "protocolBinding": binding,
@@ -21,25 +21,23 @@ async fn at_paths(interfaces: &'static [(&'static str, &'static str, &'static st
             });
             card["supportedInterfaces"] = listed.collect();
             answer(&card)
-        }
-        false if request.path.contains("message:send") => {
+        } else if request.path.contains("message:send") {
             answer(&json!({ "task": task("COMPLETED") }))
-        }
-        false if request.body["method"] == "message/send" => {
+        } else if request.body["method"] == "message/send" {
             let mut old = json!({ "kind": "task", "id": "t-1", "contextId": "c-1" });
             old["status"] = json!({ "state": "completed" });
             result(request, &old)
-        }
-        false if request.body["method"] == "tasks/send" => {
+        } else if request.body["method"] == "tasks/send" {
             result(request, &json!({ "id": "t-1", "status": { "state": "completed" } }))
+        } else {
+            result(request, &json!({ "task": task("COMPLETED") }))
         }
-        false => result(request, &json!({ "task": task("COMPLETED") })),
     })
     .await
 }
 
 #[tokio::test]
-async fn the_first_interface_that_is_spoken_is_called_unless_another_is_preferred() {
+async fn the_first_supported_interface_is_called_unless_another_is_preferred() {
     let fake = at_paths(&[
         ("/smoke", "SMOKE", "1.0"),
         ("/rest", "HTTP+JSON", "1.0"),
@@ -63,7 +61,7 @@ async fn the_first_interface_that_is_spoken_is_called_unless_another_is_preferre
 }
 
 #[tokio::test]
-async fn one_message_looks_the_same_over_every_binding() {
+async fn one_message_has_the_same_output_over_every_binding() {
     let server = herald().await;
     let agent = steered(&server);
     let mut seen = Vec::new();
@@ -82,7 +80,7 @@ async fn one_message_looks_the_same_over_every_binding() {
 }
 
 #[tokio::test]
-async fn a_send_in_0_3_says_which_output_modes_are_taken_since_servers_of_0_2_need_it() {
+async fn a_send_in_0_3_has_accepted_output_modes_for_servers_of_0_2() {
     let fake = at_paths(&[("/old", "JSONRPC", "0.3"), ("/rest", "HTTP+JSON", "0.3")]).await;
     cli(["send", "x", "-a", &fake.url, "--a2a-version", "0.3"]).ok().await;
     let sent = fake.calls().into_iter().find(|call| call.path == "/old").unwrap();
@@ -90,7 +88,7 @@ async fn a_send_in_0_3_says_which_output_modes_are_taken_since_servers_of_0_2_ne
 }
 
 #[tokio::test]
-async fn every_request_names_its_version_and_older_ones_are_asked_for() {
+async fn every_request_has_its_version_and_older_ones_need_a_flag() {
     let fake = at_paths(&[("/old", "JSONRPC", "0.3"), ("/new", "JSONRPC", "1.0")]).await;
     cli(["send", "x", "-a", &fake.url]).ok().await;
     let sent = fake.calls().pop().unwrap();
@@ -119,20 +117,20 @@ async fn every_request_names_its_version_and_older_ones_are_asked_for() {
 }
 
 #[tokio::test]
-async fn the_tenant_of_an_interface_is_named_and_none_is_made_up() {
+async fn the_tenant_of_the_interface_is_sent_and_no_other() {
     let tenant = |tenant: Option<&'static str>| {
-        Fake::start(move |url, request| match request.is_card() {
-            true => {
+        Fake::start(move |url, request| {
+            if request.is_card() {
                 let mut card = card(url);
                 if let Some(tenant) = tenant {
                     card["supportedInterfaces"][0]["tenant"] = tenant.into();
                 }
                 answer(&card)
-            }
-            false if request.body["method"] == "SendMessage" => {
+            } else if request.body["method"] == "SendMessage" {
                 result(request, &json!({ "task": task("COMPLETED") }))
+            } else {
+                result(request, &task("CANCELED"))
             }
-            false => result(request, &task("CANCELED")),
         })
     };
     let with = tenant(Some("acme/eu")).await;
@@ -146,15 +144,16 @@ async fn the_tenant_of_an_interface_is_named_and_none_is_made_up() {
 }
 
 #[tokio::test]
-async fn extensions_that_the_agent_requires_are_named_in_every_call() {
-    let fake = Fake::start(|url, request| match request.is_card() {
-        true => {
+async fn required_extensions_are_sent_with_every_call() {
+    let fake = Fake::start(|url, request| {
+        if request.is_card() {
             let mut card = card(url);
             card["capabilities"]["extensions"] =
                 json!([{ "uri": "urn:a", "required": true }, { "uri": "urn:b" }]);
             answer(&card)
+        } else {
+            result(request, &json!({ "task": task("COMPLETED") }))
         }
-        false => result(request, &json!({ "task": task("COMPLETED") })),
     })
     .await;
     cli(["send", "x", "-a", &fake.url]).ok().await;
@@ -164,18 +163,17 @@ async fn extensions_that_the_agent_requires_are_named_in_every_call() {
 }
 
 #[tokio::test]
-async fn credentials_go_where_the_card_wants_them_and_into_no_output() {
-    let fake = Fake::start(|url, request| match request.is_card() {
-        true => {
+async fn credentials_are_sent_as_the_card_requires_and_never_printed() {
+    let fake = Fake::start(|url, request| {
+        if request.is_card() {
             let mut card = card(url);
             card["securitySchemes"] = json!({
                 "key": { "apiKeySecurityScheme": { "location": "query", "name": "key" } },
                 "token": { "httpAuthSecurityScheme": { "scheme": "Bearer" } },
             });
             answer(&card)
-        }
-        // An agent that says what it was told.
-        false => {
+        } else {
+            // An agent that repeats its request.
             let said = format!("{request:?}");
             result(
                 request,
@@ -212,22 +210,21 @@ async fn credentials_go_where_the_card_wants_them_and_into_no_output() {
         assert!(!ended.stderr.contains(secret), "{secret} in {}", ended.stderr);
     }
     let help = cli(["send", "--help"]).ok().await.stdout;
-    assert!(help.contains("A2ACLI_BEARER") && help.contains("list of processes"), "{help}");
+    assert!(help.contains("A2ACLI_BEARER") && help.contains("process list"), "{help}");
     let about = help.split("--svc-param").nth(1).unwrap().split("--").next().unwrap();
     assert!(!about.contains("credential") && !about.contains("auth"), "{about}");
 }
 
 #[tokio::test]
-async fn an_extended_card_is_asked_for_only_with_a_credential_the_card_declares() {
+async fn an_extended_card_is_fetched_only_with_a_declared_credential() {
     let made = |schemes: serde_json::Value| {
-        Fake::start(move |url, request| match request.is_card() {
-            true => {
+        Fake::start(move |url, request| {
+            if request.is_card() {
                 let mut card = card(url);
                 card["capabilities"]["extendedAgentCard"] = true.into();
                 card["securitySchemes"] = schemes.clone();
                 answer(&card)
-            }
-            false => {
+            } else {
                 let mut extended = card(url);
                 extended["name"] = "extended".into();
                 result(request, &extended)
@@ -251,7 +248,7 @@ async fn an_extended_card_is_asked_for_only_with_a_credential_the_card_declares(
 }
 
 #[tokio::test]
-async fn herald_lets_a_token_in_and_says_what_is_missing() {
+async fn herald_accepts_a_token_and_names_a_missing_credential() {
     let config = r#"
         [auth]
         tokens = [
@@ -272,7 +269,7 @@ async fn herald_lets_a_token_in_and_says_what_is_missing() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_by_the_scheme_of_the_card() {
+async fn a_missing_credential_is_named_by_the_scheme_of_the_card() {
     for (scheme, hint) in [
         (json!({ "httpAuthSecurityScheme": { "scheme": "bearer" } }), "A2ACLI_BEARER"),
         (
@@ -285,13 +282,14 @@ async fn what_is_missing_is_named_by_the_scheme_of_the_card() {
             "herald auth login -a ",
         ),
     ] {
-        let fake = Fake::start(move |url, request| match request.is_card() {
-            true => {
+        let fake = Fake::start(move |url, request| {
+            if request.is_card() {
                 let mut card = card(url);
                 card["securitySchemes"] = json!({ "one": scheme });
                 answer(&card)
+            } else {
+                response(401, "text/plain", "who are you?")
             }
-            false => response(401, "text/plain", "who are you?"),
         })
         .await;
         let error =
@@ -301,7 +299,7 @@ async fn what_is_missing_is_named_by_the_scheme_of_the_card() {
 }
 
 #[tokio::test]
-async fn a_task_that_wants_a_login_goes_on_once_it_has_one() {
+async fn a_task_that_needs_a_login_continues_after_it() {
     let server = herald().await;
     let agent = steered(&server);
     let asked = cli(["send", "-a", &agent, "tck-auth-required"]).ok().await;
@@ -340,18 +338,18 @@ async fn an_entry_of_a_catalog_is_an_agent() {
     assert_eq!(cli(["card", "get", &entry]).ok().await.field("Name"), "fake");
     let absent = format!("{}/agents.json#reviwer", catalog.url);
     let error = cli(["card", "get", &absent]).fails(3, "A2ACLI_ERR_CARD_NOT_FOUND").await;
-    assert_eq!(error["hint"], "did you mean \"reviewer\"? It has: reviewer");
+    assert_eq!(error["hint"], "did you mean \"reviewer\"? Its entries are: reviewer");
     let other = format!("{}/agents.json#x", catalog.url);
     let error = cli(["card", "get", &other]).fails(3, "A2ACLI_ERR_CARD_NOT_FOUND").await;
-    assert_eq!(error["hint"], "it has: reviewer");
-    // A catalog without the name of an entry is no agent.
+    assert_eq!(error["hint"], "its entries are: reviewer");
+    // A catalog without the name of an entry is not an agent.
     for whole in ["catalog.json", &format!("{}/agents.json", catalog.url)] {
         let error = cli(["card", "get", whole]).at(home.path());
         let error = error.fails(1, "A2ACLI_ERR_CARD_INVALID").await;
         let hint = error["hint"].as_str().unwrap();
         assert!(hint.contains(&format!("{whole}#reviewer")), "{error}");
     }
-    // Nor does it start programs here.
+    // It cannot start programs, either.
     for place in ["stdio:touch started", "STDIO:touch started", "file:///etc/card.json"] {
         let listed = json!({ "reviewer": place });
         fs::write(home.path().join("bad.json"), listed.to_string()).unwrap();
@@ -363,7 +361,7 @@ async fn an_entry_of_a_catalog_is_an_agent() {
             assert!(!home.path().join("started").exists(), "{entry} {place}");
         }
     }
-    // Who has the catalog does not decide who gets the credentials.
+    // A catalog does not choose the receiver of credentials.
     let send = ["send", "x", "-a", &entry, "--bearer", "hunter2"];
     cli(send).fails(2, "A2ACLI_ERR_USAGE").await;
     cli(send.into_iter().chain(["--trust-origin", &fake.url])).ok().await;

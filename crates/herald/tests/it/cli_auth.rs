@@ -1,4 +1,4 @@
-//! Logins, and what is never shown of them.
+//! Tests of `herald auth`: logins, renewal and redaction.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cli_support::{Fake, Received, Run, answer, card, cli, response, result, task};
 
-/// An agent and its authorization server. Every token is `hunterN`, and only the newest one is taken.
+/// An agent and its authorization server. Tokens are `hunterN`, and only the newest one is accepted.
 async fn agent(flow: &'static str, expires: u64) -> Fake {
     let given = Arc::new(Mutex::new(0));
     Fake::start(move |url, request| {
@@ -36,9 +36,10 @@ async fn agent(flow: &'static str, expires: u64) -> Fake {
             }
             _ => {
                 let wanted = format!("Bearer hunter{given}");
-                match *given > 0 && request.header("authorization") == Some(&wanted) {
-                    true => result(request, &json!({ "task": task("COMPLETED") })),
-                    false => response(401, "text/plain", "no"),
+                if *given > 0 && request.header("authorization") == Some(&wanted) {
+                    result(request, &json!({ "task": task("COMPLETED") }))
+                } else {
+                    response(401, "text/plain", "no")
                 }
             }
         }
@@ -80,7 +81,7 @@ fn at(home: &Path, arguments: &[&str]) -> Run {
 }
 
 #[tokio::test]
-async fn a_login_is_kept_used_shown_and_forgotten() {
+async fn a_login_is_stored_used_shown_and_deleted() {
     let fake = agent("deviceCode", 3600).await;
     let home = tempfile::tempdir().unwrap();
     let send = || at(home.path(), &["send", &fake.url, "x", "--debug"]);
@@ -124,7 +125,7 @@ async fn a_login_is_kept_used_shown_and_forgotten() {
 }
 
 #[tokio::test]
-async fn there_is_nothing_to_log_in_to_where_a_token_is_simply_given() {
+async fn a_login_is_refused_if_the_card_requires_a_plain_token() {
     let fake = Fake::start(|url, _| {
         let mut card = card(url);
         card["securitySchemes"] =
@@ -135,12 +136,12 @@ async fn there_is_nothing_to_log_in_to_where_a_token_is_simply_given() {
     let home = tempfile::tempdir().unwrap();
     let login = at(home.path(), &["auth", "login", &fake.url]);
     let error = login.fails(2, "A2ACLI_ERR_USAGE").await;
-    assert!(error["message"].as_str().unwrap().contains("nothing to log in to"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("a login is not possible"), "{error}");
     assert_eq!(error["hint"], "give the token with A2ACLI_BEARER");
 }
 
 #[tokio::test]
-async fn a_program_gets_its_tokens_without_anybody() {
+async fn client_credentials_need_no_user() {
     let fake = agent("clientCredentials", 3600).await;
     let home = tempfile::tempdir().unwrap();
     let send = |secret: &str| {
@@ -160,7 +161,7 @@ async fn a_program_gets_its_tokens_without_anybody() {
 }
 
 #[tokio::test]
-async fn a_kept_token_is_not_used_with_another_secret_or_other_scopes() {
+async fn a_stored_token_is_not_used_with_another_secret_or_other_scopes() {
     let fake = agent("clientCredentials", 3600).await;
     let home = tempfile::tempdir().unwrap();
     let send = |secret: &str, scopes: &[&str]| {
@@ -177,7 +178,7 @@ async fn a_kept_token_is_not_used_with_another_secret_or_other_scopes() {
     send("hunter-secret", &["--scope", "other"]).ok().await;
     assert_eq!(asked(), 3, "the kept token was for other scopes");
     send("hunter-secret", &["--scope", "other"]).ok().await;
-    // Without a secret there is nothing to compare with: `auth login` once, then call.
+    // Without a secret the stored login is used as it is.
     at(home.path(), &["send", &fake.url, "x"]).ok().await;
     assert_eq!(asked(), 3);
     let file = home.path().join(".config/a2a-cli/credentials.json");
@@ -185,7 +186,7 @@ async fn a_kept_token_is_not_used_with_another_secret_or_other_scopes() {
 }
 
 #[tokio::test]
-async fn a_401_is_about_credentials_also_where_its_body_is_an_error_of_json_rpc() {
+async fn a_401_with_a_json_rpc_error_is_reported_as_missing_credentials() {
     for code in [-32000, -32600, -32603, -32001] {
         let fake = Fake::start(move |url, request| {
             if request.is_card() {
@@ -204,12 +205,12 @@ async fn a_401_is_about_credentials_also_where_its_body_is_an_error_of_json_rpc(
         assert_eq!(error["hint"], "give the token with A2ACLI_BEARER");
         let wrong = cli(["send", &fake.url, "x"]).env("A2ACLI_BEARER", "hunter2");
         let error = wrong.fails(4, "A2ACLI_ERR_AUTH_FAILED").await;
-        assert!(error["hint"].as_str().unwrap().contains("not accepted"), "{error}");
+        assert!(error["hint"].as_str().unwrap().contains("refused the credential"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_person_logs_in_by_openid_connect() {
+async fn a_user_logs_in_by_openid_connect() {
     let fake = agent("openid", 3600).await;
     let home = tempfile::tempdir().unwrap();
     let login = at(home.path(), &["auth", "login", &fake.url, "--client-id", "me"]).ok().await;
@@ -218,7 +219,7 @@ async fn a_person_logs_in_by_openid_connect() {
     assert_eq!(asked[0].text, "scope=openid%20use&client_id=me");
     at(home.path(), &["send", &fake.url, "x"]).ok().await;
     let gone = at(home.path(), &["auth", "logout", "--all", "--debug"]).ok().await;
-    assert_eq!(gone.field("Taken back by the server"), "yes");
+    assert_eq!(gone.field("Revoked by the server"), "yes");
     assert!(!gone.stdout.contains("hunter") && !gone.stderr.contains("hunter"), "{gone:?}");
     let revoked: Vec<_> = fake.calls().into_iter().filter(|call| call.path == "/revoke").collect();
     let refresh = "token=hunter1-refresh&token_type_hint=refresh_token&client_id=me";
@@ -227,21 +228,21 @@ async fn a_person_logs_in_by_openid_connect() {
 }
 
 #[tokio::test]
-async fn a_login_is_forgotten_also_where_the_server_is_gone() {
+async fn a_login_is_deleted_even_if_the_server_cannot_be_reached() {
     let fake = agent("openid", 3600).await;
     let home = tempfile::tempdir().unwrap();
     at(home.path(), &["auth", "login", &fake.url, "--client-id", "me"]).ok().await;
     let url = fake.url.clone();
     drop(fake);
     let gone = at(home.path(), &["auth", "logout", &url]).ok().await;
-    assert!(gone.stderr.contains("not taken back"), "{gone:?}");
-    assert_eq!(gone.field("Taken back by the server"), "no");
+    assert!(gone.stderr.contains("was not revoked"), "{gone:?}");
+    assert_eq!(gone.field("Revoked by the server"), "no");
     let left = at(home.path(), &["auth", "status"]).json().await;
     assert_eq!(left["logins"], json!([]));
 }
 
 #[tokio::test]
-async fn a_token_that_has_expired_is_renewed_and_the_new_one_kept() {
+async fn an_expired_token_is_renewed_and_the_new_one_stored() {
     let fake = agent("deviceCode", 1).await;
     let home = tempfile::tempdir().unwrap();
     at(home.path(), &["auth", "login", &fake.url, "--client-id", "me"]).ok().await;
@@ -255,7 +256,7 @@ async fn a_token_that_has_expired_is_renewed_and_the_new_one_kept() {
 }
 
 #[tokio::test]
-async fn a_card_cannot_send_a_login_to_a_server_that_nobody_named() {
+async fn a_card_cannot_choose_an_untrusted_authorization_server() {
     let trap = agent("clientCredentials", 3600).await;
     let target = trap.url.clone();
     let fake = Fake::start(move |url, _| {

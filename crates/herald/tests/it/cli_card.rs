@@ -1,4 +1,4 @@
-//! `herald card get`: finding a card, showing it, and saying what is wrong with it.
+//! Tests of `herald card get`: discovery, output and validation.
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -24,13 +24,13 @@ async fn a_card_is_found_at_a_host_at_a_url_and_in_a_file() {
     }
     let shown = cli(["card", "get", &steered(&server)]).ok().await;
     assert_eq!(shown.field("Name"), "Conformance");
-    // A file is as good as the agent's own word.
+    // A card from a file works like one from the agent.
     let sent = cli(["send", "-a", "card.json", "Hello"]).at(home.path()).ok().await;
     assert_eq!(sent.field("State"), "COMPLETED");
 }
 
 #[tokio::test]
-async fn a_card_under_any_name_is_taken_as_it_is() {
+async fn a_card_is_read_from_any_url() {
     let fake = Fake::start(|url, request| match request.path.as_str() {
         "/cards/mine" => answer(&card(url)),
         _ => response(404, "text/plain", "no"),
@@ -43,7 +43,7 @@ async fn a_card_under_any_name_is_taken_as_it_is() {
 }
 
 #[tokio::test]
-async fn every_way_not_to_find_a_card_has_its_code_and_a_hint() {
+async fn every_failure_to_find_a_card_has_its_code_and_a_hint() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let empty = Fake::start(|_, _| response(404, "text/plain", "")).await;
     let page = Fake::start(|_, _| response(200, "text/html", "<html>hello</html>")).await;
@@ -70,7 +70,7 @@ async fn every_way_not_to_find_a_card_has_its_code_and_a_hint() {
         assert!(text.stderr.starts_with("Error: ") && text.stderr.contains("\nHint: "), "{text:?}");
     }
     cli(["card", "get"]).fails(2, "A2ACLI_ERR_USAGE").await;
-    // What happened is said with the place where it did.
+    // The error names the URL.
     let said = async |reference: &str| cli(["card", "get", reference]).end().await.stderr;
     let own = |fake: &Fake| format!("{}/.well-known/agent-card.json", fake.url);
     assert!(said(&gone).await.contains(&format!("no connection to {gone}: ")));
@@ -81,7 +81,10 @@ async fn every_way_not_to_find_a_card_has_its_code_and_a_hint() {
     let expected = format!("{} answers with HTTP status 500 instead of a card", own(&down));
     assert!(status.contains(&expected) && status.contains("try again"), "{status}");
     let none = said(&strange.url).await;
-    assert!(none.contains("is no agent card: it has neither a name nor an interface"), "{none}");
+    assert!(
+        none.contains("is not an agent card: it has neither a name nor an interface"),
+        "{none}"
+    );
 }
 
 #[tokio::test]
@@ -114,16 +117,12 @@ async fn a_card_is_checked_member_by_member() {
 }
 
 #[tokio::test]
-async fn no_credential_is_shown_to_whoever_keeps_the_card() {
-    let fake = Fake::start(|url, request| match request.is_card() {
-        true => {
-            let mut card = card(url);
+async fn no_credential_is_sent_with_the_request_for_the_card() {
+    let fake = Fake::start(|url, request| if request.is_card() {             let mut card = card(url);
             card["securitySchemes"] =
                 json!({ "key": { "apiKeySecurityScheme": { "location": "header", "name": "x-key" } } });
             answer(&card)
-        }
-        false => result(request, &json!({ "task": task("COMPLETED") })),
-    })
+         } else { result(request, &json!({ "task": task("COMPLETED") })) })
     .await;
     let arguments =
         ["send", "-a", &fake.url, "x", "--svc-param", "x-trace:abc", "--api-key", "s3cret"];
@@ -137,7 +136,7 @@ async fn no_credential_is_shown_to_whoever_keeps_the_card() {
 }
 
 #[tokio::test]
-async fn ctrl_c_says_how_to_go_on() {
+async fn ctrl_c_prints_how_to_continue() {
     let working = agent(json!({ "task": task("WORKING") })).await;
     let child = cli(["send", "-a", &working.url, "x", "--poll-interval", "100ms"]).spawn();
     crate::support::eventually(crate::support::SOON, "it polls", async || {

@@ -1,4 +1,4 @@
-//! Agents, catalogs and suites that mean it no good: what they may not learn, start, break or show.
+//! Tests of hostile agents, catalogs and suites.
 
 use std::fs;
 
@@ -10,15 +10,14 @@ use crate::cli_support::{Fake, agent, answer, card, cli, response, result, task}
 /// A fake whose card names an interface at another origin.
 async fn leading_to(elsewhere: &str) -> Fake {
     let elsewhere = elsewhere.to_owned();
-    Fake::start(move |_, request| match request.is_card() {
-        true => answer(&card(&elsewhere)),
-        false => response(404, "text/plain", ""),
+    Fake::start(move |_, request| {
+        if request.is_card() { answer(&card(&elsewhere)) } else { response(404, "text/plain", "") }
     })
     .await
 }
 
 #[tokio::test]
-async fn a_service_parameter_goes_to_the_origin_that_was_named_and_to_no_other() {
+async fn a_service_parameter_is_sent_to_the_named_origin_only() {
     let other = agent(json!({ "task": task("COMPLETED") })).await;
     let fake = leading_to(&other.url).await;
     let send = ["send", "x", "-a", &fake.url, "--svc-param", "x-key: hunter2"];
@@ -27,7 +26,7 @@ async fn a_service_parameter_goes_to_the_origin_that_was_named_and_to_no_other()
     assert!(other.calls().is_empty());
     cli(send.into_iter().chain(["--trust-origin", &other.url])).ok().await;
     assert_eq!(other.calls()[0].header("x-key"), Some("hunter2"));
-    // Nor does a catalog lead it astray.
+    // A catalog cannot change that.
     let listed = json!({ "x": other.url });
     let catalog = Fake::start(move |_, _| answer(&listed)).await;
     let entry = format!("{}/agents.json#x", catalog.url);
@@ -37,7 +36,7 @@ async fn a_service_parameter_goes_to_the_origin_that_was_named_and_to_no_other()
 }
 
 #[tokio::test]
-async fn a_catalog_from_the_network_starts_no_program_whatever_it_writes() {
+async fn a_catalog_from_the_network_cannot_start_a_program() {
     let home = tempdir().unwrap();
     for place in ["stdio:touch started http://x", "stdio:touch started ;:http://x", "stdio://touch"]
     {
@@ -51,7 +50,7 @@ async fn a_catalog_from_the_network_starts_no_program_whatever_it_writes() {
 }
 
 #[tokio::test]
-async fn a_login_without_an_end_is_shown_and_forgotten() {
+async fn a_login_with_an_absurd_expiry_is_shown_and_deleted() {
     let home = tempdir().unwrap();
     let directory = home.path().join(".config/a2a-cli");
     fs::create_dir_all(&directory).unwrap();
@@ -73,10 +72,11 @@ async fn a_login_without_an_end_is_shown_and_forgotten() {
 }
 
 #[tokio::test]
-async fn what_an_agent_sends_back_of_a_credential_is_not_shown() {
-    let fake = Fake::start(|url, request| match request.is_card() {
-        true => answer(&card(url)),
-        false => {
+async fn credentials_that_an_agent_repeats_are_redacted() {
+    let fake = Fake::start(|url, request| {
+        if request.is_card() {
+            answer(&card(url))
+        } else {
             let said = format!("you sent {}", request.header("authorization").unwrap_or("nothing"));
             answer(&json!({ "jsonrpc": "2.0", "id": request.body["id"],
                 "error": { "code": -32603, "message": said } }))
@@ -92,7 +92,7 @@ async fn what_an_agent_sends_back_of_a_credential_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_token_that_was_just_obtained_is_not_shown_either() {
+async fn a_token_that_was_just_obtained_is_redacted_too() {
     let fake = Fake::start(|url, request| match request.path.as_str() {
         _ if request.is_card() => {
             let mut card = card(url);
@@ -116,10 +116,11 @@ async fn a_token_that_was_just_obtained_is_not_shown_either() {
 }
 
 #[tokio::test]
-async fn a_list_in_a_circle_ends_and_is_an_error() {
-    let fake = Fake::start(|url, request| match request.is_card() {
-        true => answer(&card(url)),
-        false => {
+async fn a_cyclic_list_ends_with_an_error() {
+    let fake = Fake::start(|url, request| {
+        if request.is_card() {
+            answer(&card(url))
+        } else {
             let token = if request.body["params"]["pageToken"] == "1" { "2" } else { "1" };
             let page = json!({ "tasks": [task("COMPLETED")], "nextPageToken": token,
                 "pageSize": 1, "totalSize": 1 });
@@ -133,11 +134,12 @@ async fn a_list_in_a_circle_ends_and_is_an_error() {
 }
 
 #[tokio::test]
-async fn many_files_of_one_name_are_saved_and_too_many_are_not() {
+async fn many_files_of_one_name_are_saved_up_to_the_limit() {
     let with = |count: usize| {
-        Fake::start(move |url, request| match request.is_card() {
-            true => answer(&card(url)),
-            false => {
+        Fake::start(move |url, request| {
+            if request.is_card() {
+                answer(&card(url))
+            } else {
                 let mut done = task("COMPLETED");
                 let parts = vec![json!({ "text": "x", "filename": "a" }); count];
                 done["artifacts"] = json!([{ "artifactId": "a", "parts": parts }]);
@@ -156,19 +158,19 @@ async fn many_files_of_one_name_are_saved_and_too_many_are_not() {
 }
 
 #[tokio::test]
-async fn a_message_that_could_not_be_streamed_is_sent_again_as_the_same_one() {
-    let fake = Fake::start(|url, request| match request.is_card() {
-        true => {
+async fn a_message_that_could_not_be_streamed_is_sent_again_with_the_same_id() {
+    let fake = Fake::start(|url, request| {
+        if request.is_card() {
             let mut card = card(url);
             card["capabilities"]["streaming"] = true.into();
             answer(&card)
-        }
-        false if request.body["method"] == "SendStreamingMessage" => {
+        } else if request.body["method"] == "SendStreamingMessage" {
             let refused = json!({ "jsonrpc": "2.0", "id": request.body["id"],
                 "error": { "code": -32004, "message": "no streams" } });
             response(200, "text/event-stream", format!("data: {refused}\n\n"))
+        } else {
+            result(request, &json!({ "task": task("COMPLETED") }))
         }
-        false => result(request, &json!({ "task": task("COMPLETED") })),
     })
     .await;
     cli(["send", "x", "-a", &fake.url]).ok().await;
@@ -193,16 +195,17 @@ async fn a_directory_with_a_hostile_name_does_not_reach_the_terminal() {
 }
 
 #[tokio::test]
-async fn a_report_of_conformance_is_plain_and_holds_no_token() {
-    let fake = Fake::start(|url, request| match request.is_card() {
-        true => {
+async fn a_conformance_report_has_no_control_characters_and_no_token() {
+    let fake = Fake::start(|url, request| {
+        if request.is_card() {
             let mut card = card(url);
             card["name"] = "\u{202e}evil\u{2066}".into();
             card["version"] = request.header("authorization").unwrap_or_default().into();
             card["capabilities"]["\u{200f}x"] = "\u{9b}31m".into();
             answer(&card)
+        } else {
+            response(404, "text/plain", "")
         }
-        false => response(404, "text/plain", ""),
     })
     .await;
     for format in ["text", "json"] {
@@ -216,7 +219,7 @@ async fn a_report_of_conformance_is_plain_and_holds_no_token() {
 }
 
 #[tokio::test]
-async fn a_token_for_conformance_stays_at_the_origin_that_was_named() {
+async fn a_token_of_conformance_is_sent_to_the_named_origin_only() {
     let other = agent(json!({ "task": task("COMPLETED") })).await;
     let fake = leading_to(&other.url).await;
     let check = ["conformance", &fake.url, "--only", "SEND", "--timeout", "5s"];

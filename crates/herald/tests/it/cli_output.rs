@@ -1,17 +1,17 @@
-//! What the client verbs print, whatever an agent sends: streams, formats, errors, exit statuses.
+//! Tests of the output of client verbs: streams, formats, errors and exit statuses.
 
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::cli_support::{Fake, agent, answer, card, cli, herald, response, result, steered, task};
 
-/// Whether a terminal would act on anything in it.
+/// Whether it contains terminal control characters.
 fn is_harmless(text: &str) -> bool {
     text.chars().all(|c| !c.is_control() || c == '\n') && !text.contains(['\u{202e}', '\u{2066}'])
 }
 
 #[tokio::test]
-async fn nothing_an_agent_sends_reaches_the_terminal_as_more_than_text() {
+async fn text_of_an_agent_cannot_control_the_terminal() {
     let hostile = "a\u{1b}]0;x\u{7}\u{1b}[2J\u{9b}31m\rb\u{202e}c\n\nState: FAILED\nTask ID: fake";
     let mut done = task("COMPLETED");
     done["artifacts"] = json!([
@@ -27,18 +27,19 @@ async fn nothing_an_agent_sends_reaches_the_terminal_as_more_than_text() {
     }
     named["skills"][0]["name"] = hostile.into();
     let shown = done.clone();
-    let fake = Fake::start(move |url, request| match request.is_card() {
-        true => {
+    let fake = Fake::start(move |url, request| {
+        if request.is_card() {
             let mut card = named.clone();
             card["supportedInterfaces"][0]["url"] = url.into();
             answer(&card)
-        }
-        false if request.body["method"] == "GetTask" && request.body["params"]["id"] == "bad" => {
+        } else if request.body["method"] == "GetTask" && request.body["params"]["id"] == "bad" {
             let error = json!({ "code": -32603, "message": hostile });
             answer(&json!({ "jsonrpc": "2.0", "id": request.body["id"], "error": error }))
+        } else if request.body["method"] == "GetTask" {
+            result(request, &shown)
+        } else {
+            result(request, &json!({ "task": shown }))
         }
-        false if request.body["method"] == "GetTask" => result(request, &shown),
-        false => result(request, &json!({ "task": shown })),
     })
     .await;
     for arguments in [
@@ -59,7 +60,7 @@ async fn nothing_an_agent_sends_reaches_the_terminal_as_more_than_text() {
         assert!(is_harmless(&ended.stdout), "{arguments:?}: {ended:?}");
         assert!(is_harmless(&ended.stderr), "{arguments:?}: {ended:?}");
     }
-    // A reader who skips blocks whole sees the fields of the tool and nothing else.
+    // Outside of blocks there are only fields of the tool.
     let text = cli(["send", "-a", &fake.url, "x"]).ok().await.stdout;
     let mut fields = Vec::new();
     let mut lines = text.lines();
@@ -71,13 +72,13 @@ async fn nothing_an_agent_sends_reaches_the_terminal_as_more_than_text() {
     }
     assert_eq!(fields.iter().filter(|label| *label == "State").count(), 1, "{text}");
     assert_eq!(fields.iter().filter(|label| *label == "Task ID").count(), 1, "{text}");
-    // The value itself is not changed by being written harmlessly.
+    // Escapes do not change the value.
     let document = cli(["send", "-a", &fake.url, "x"]).json().await;
     assert_eq!(document["task"], done);
 }
 
 #[tokio::test]
-async fn a_run_prints_one_document_or_lines_and_nothing_else_on_standard_output() {
+async fn standard_output_has_one_document_or_json_lines_only() {
     let server = herald().await;
     let agent = steered(&server);
     let words = "tck-stream-chunked chunks=3";
@@ -87,7 +88,7 @@ async fn a_run_prints_one_document_or_lines_and_nothing_else_on_standard_output(
         let document: Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(document["task"]["status"]["state"], "TASK_STATE_COMPLETED");
     }
-    // Nothing but the flag makes lines of it.
+    // Only the flag selects JSON lines.
     let quiet = cli(["send", "-a", &agent, words]).env("A2ACLI_STREAM", "true").json().await;
     assert!(quiet["task"].is_object());
     for (arguments, member) in [
@@ -102,7 +103,7 @@ async fn a_run_prints_one_document_or_lines_and_nothing_else_on_standard_output(
 }
 
 #[tokio::test]
-async fn the_exit_status_is_about_the_call_and_not_about_the_task() {
+async fn the_exit_status_describes_the_call_not_the_task() {
     let server = herald().await;
     let agent = steered(&server);
     for (words, state) in [
@@ -129,7 +130,7 @@ async fn the_exit_status_is_about_the_call_and_not_about_the_task() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_ends_with_an_error_object_on_a_line_of_its_own() {
+async fn a_broken_stream_ends_with_an_error_object_on_its_own_line() {
     let fake = Fake::start(|url, request| {
         let mut card = card(url);
         card["capabilities"] = json!({ "streaming": true });
@@ -157,7 +158,7 @@ async fn a_stream_that_breaks_ends_with_an_error_object_on_a_line_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_is_gone_on_with_by_looking_at_the_task() {
+async fn a_broken_stream_is_continued_by_polling_the_task() {
     let fake = Fake::start(|url, request| {
         let mut card = card(url);
         card["capabilities"] = json!({ "streaming": true });
@@ -181,20 +182,29 @@ async fn a_stream_that_breaks_off_is_gone_on_with_by_looking_at_the_task() {
 async fn every_failure_has_a_code_an_exit_status_and_the_same_shape() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let refuse = |code: i32| {
-        Fake::start(move |url, request| match request.is_card() {
-            true => answer(&card(url)),
-            false => answer(&json!({ "jsonrpc": "2.0", "id": request.body["id"],
-                "error": { "code": code, "message": "no" } })),
+        Fake::start(move |url, request| {
+            if request.is_card() {
+                answer(&card(url))
+            } else {
+                answer(&json!({ "jsonrpc": "2.0", "id": request.body["id"],
+                "error": { "code": code, "message": "no" } }))
+            }
         })
     };
-    let denied = Fake::start(|url, request| match request.is_card() {
-        true => answer(&card(url)),
-        false => response(401, "text/plain", "who are you?"),
+    let denied = Fake::start(|url, request| {
+        if request.is_card() {
+            answer(&card(url))
+        } else {
+            response(401, "text/plain", "who are you?")
+        }
     })
     .await;
-    let broken = Fake::start(|url, request| match request.is_card() {
-        true => answer(&card(url)),
-        false => response(502, "text/html", "<html>bad gateway</html>"),
+    let broken = Fake::start(|url, request| {
+        if request.is_card() {
+            answer(&card(url))
+        } else {
+            response(502, "text/html", "<html>bad gateway</html>")
+        }
     })
     .await;
     let bare = Fake::start(|url, _| {
@@ -233,7 +243,7 @@ async fn every_failure_has_a_code_an_exit_status_and_the_same_shape() {
 }
 
 #[tokio::test]
-async fn a_reader_who_leaves_ends_the_run_without_a_word() {
+async fn a_closed_output_ends_the_run_without_a_message() {
     let agent = agent(json!({ "task": task("COMPLETED") })).await;
     let mut child = cli(["send", "-a", &agent.url, "x"]).spawn();
     drop(child.stdout.take());

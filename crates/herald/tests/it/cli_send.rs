@@ -1,4 +1,4 @@
-//! `herald send`.
+//! Tests of `herald send`.
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -6,7 +6,7 @@ use tempfile::tempdir;
 use crate::cli_support::{agent, cli, herald, steered, task};
 
 #[tokio::test]
-async fn a_message_begins_a_task_and_its_result_is_printed() {
+async fn a_message_starts_a_task_and_its_result_is_printed() {
     let server = herald().await;
     let sent = cli(["send", &server.address.to_string(), "Hello"]).ok().await;
     assert!(!sent.field("Task ID").is_empty() && !sent.field("Context ID").is_empty());
@@ -19,7 +19,7 @@ async fn a_message_begins_a_task_and_its_result_is_printed() {
 }
 
 #[tokio::test]
-async fn a_send_waits_by_default_and_returns_at_once_when_told_to() {
+async fn a_send_waits_by_default_and_returns_at_once_with_async() {
     let server = herald().await;
     let agent = steered(&server);
     let long = "tck-long-running delay_ms=300";
@@ -38,7 +38,7 @@ async fn a_send_waits_by_default_and_returns_at_once_when_told_to() {
 }
 
 #[tokio::test]
-async fn parts_keep_their_order_and_a_media_type_belongs_to_the_part_before_it() {
+async fn parts_keep_their_order_and_a_media_type_applies_to_the_part_before_it() {
     let fake = agent(json!({ "task": task("COMPLETED") })).await;
     let home = tempdir().unwrap();
     std::fs::write(home.path().join("a.bin"), b"\x00\x01").unwrap();
@@ -89,16 +89,16 @@ async fn parts_keep_their_order_and_a_media_type_belongs_to_the_part_before_it()
 }
 
 #[tokio::test]
-async fn what_was_forgotten_on_the_command_line_is_named() {
+async fn missing_arguments_are_named() {
     for (arguments, message, hint) in [
-        (&["send", "localhost:1"][..], "nothing to send to localhost:1", "in quotes behind it"),
+        (&["send", "localhost:1"][..], "no message for localhost:1", "in quotes after it"),
         (&["send", "localhost:1", "two", "words"], "several texts", "whole text in quotes"),
         (&["send", "two", "words"], "\"two\" does not look like an agent", "in quotes"),
         (&["send", "far", "too", "many", "words"], "\"far\" does not", "in quotes"),
         (&["send", "-a", "localhost:1", "a", "b", "c"], "several texts", "in quotes"),
-        (&["task", "get", "localhost:1"], "no task is named", "herald task list localhost:1"),
-        (&["task", "cancel", "localhost:1"], "no task is named", "behind the agent"),
-        (&["task", "push-config", "get", "localhost:1", "t-1"], "a webhook", "behind the agent"),
+        (&["task", "get", "localhost:1"], "a task is missing", "herald task list localhost:1"),
+        (&["task", "cancel", "localhost:1"], "a task is missing", "after the agent"),
+        (&["task", "push-config", "get", "localhost:1", "t-1"], "its webhook", "after the agent"),
         (&["task", "push-config", "create", "localhost:1", "t-1"], "not provided: --url", "--help"),
         (&["send", "x", "--output", "yaml"], "[possible values: text, json]", "--help"),
         (&["send", "x", "--strem"], "'--strem'", "'--stream'"),
@@ -112,7 +112,7 @@ async fn what_was_forgotten_on_the_command_line_is_named() {
 }
 
 #[tokio::test]
-async fn a_message_for_a_task_that_has_ended_is_told_where_to_go() {
+async fn a_message_to_an_ended_task_fails_with_the_command_for_a_new_one() {
     let server = herald().await;
     let agent = steered(&server);
     let done = cli(["send", "-a", &agent, "tck-complete-task"]).ok().await;

@@ -1,4 +1,4 @@
-//! Where the settings of the client verbs come from.
+//! Tests of the sources of client settings.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -14,7 +14,7 @@ fn setting<'a>(shown: &'a Value, name: &str) -> (&'a str, &'a str) {
 }
 
 #[tokio::test]
-async fn a_flag_wins_over_a_variable_that_over_a_file_and_that_over_the_users_own() {
+async fn flags_override_variables_then_the_local_file_then_the_users_file() {
     let home = tempdir().unwrap();
     let work = home.path().join("project/deep");
     fs::create_dir_all(&work).unwrap();
@@ -56,7 +56,7 @@ async fn a_flag_wins_over_a_variable_that_over_a_file_and_that_over_the_users_ow
 }
 
 #[tokio::test]
-async fn a_file_for_one_agent_brings_its_reference_and_its_credential() {
+async fn a_file_for_one_agent_has_its_reference_and_its_credential() {
     let fake = agent(json!({ "task": task("COMPLETED") })).await;
     let home = tempdir().unwrap();
     let file = home.path().join("fake.env");
@@ -69,12 +69,12 @@ async fn a_file_for_one_agent_brings_its_reference_and_its_credential() {
     let flagged = cli(arguments.into_iter().chain(["--bearer", "other"])).at(home.path());
     flagged.ok().await;
     assert_eq!(fake.calls()[1].header("authorization"), Some("Bearer other"));
-    // What goes on goes there too, by the same way, and without secrets.
+    // The command to continue has the same flags, without secrets.
     let way = ["--transport", "jsonrpc", "--insecure", "--bearer", "hunter3"];
     let sent = cli(arguments.into_iter().chain(way)).at(home.path()).ok().await;
     let flags = "--config fake.env --transport jsonrpc --insecure=true --context-id c-1 \"TEXT\"";
     assert_eq!(sent.field("Resume"), format!("herald send -a {} {flags}", fake.url));
-    // What others can read is said to be so.
+    // A file that others can read causes a warning.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let warned = cli(arguments).at(home.path()).ok().await;
     assert!(warned.stderr.contains("chmod 600"), "{warned:?}");
@@ -84,7 +84,7 @@ async fn a_file_for_one_agent_brings_its_reference_and_its_credential() {
 }
 
 #[tokio::test]
-async fn a_directory_of_somebody_else_gets_no_credential_and_starts_no_program() {
+async fn a_found_file_obtains_no_credential_and_starts_no_program() {
     let fake = agent(json!({ "task": task("COMPLETED") })).await;
     let home = tempdir().unwrap();
     let work = home.path().join("cloned");
@@ -111,21 +111,21 @@ async fn a_directory_of_somebody_else_gets_no_credential_and_starts_no_program()
         let refused = variable(run(send)).end().await;
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         assert!(refused.stderr.contains("no agent is named"), "{refused:?}");
-        assert!(refused.stderr.contains("your credentials are not for whom"), "{refused:?}");
+        assert!(refused.stderr.contains("cannot send your credentials"), "{refused:?}");
         assert_eq!(fake.calls().len(), before, "it was asked");
-        // Whoever is named by the user gets it, and so does whom a file of the user names.
+        // The agent of the command line or of the user's own file gets the credential.
         for explicit in [&["send", &fake.url, "x"][..], &["send", "x", "-a", &fake.url], &named] {
             variable(run(explicit)).ok().await;
             assert_eq!(shown().as_deref(), Some("Bearer hunter2"), "{explicit:?}");
         }
     }
-    // The user's own file is no different from a variable, and its agent does not take the place.
+    // The user's own file counts like a variable, and its agent is not used instead.
     fs::write(own.join(".env"), format!("A2ACLI_API_KEY=k\nA2ACLI_AGENT_CARD={}\n", fake.url))
         .unwrap();
     let refused = run(send).fails(2, "A2ACLI_ERR_USAGE").await;
     assert_eq!(refused["message"], "no agent is named");
     fs::remove_file(own.join(".env")).unwrap();
-    // A flag is for this call, and a credential of the same file is that file's.
+    // A flag applies to this call, and a credential of the found file may go to its agent.
     run(&["send", "x", "--bearer", "mine"]).ok().await;
     assert_eq!(shown().as_deref(), Some("Bearer mine"));
     theirs(&format!("A2ACLI_AGENT_CARD={}\nA2ACLI_BEARER=theirs\n", fake.url));
@@ -135,10 +135,10 @@ async fn a_directory_of_somebody_else_gets_no_credential_and_starts_no_program()
     theirs("A2ACLI_AGENT_CARD=stdio:touch started\nA2ACLI_INSECURE=true\n");
     let refused = run(send).end().await;
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("only you start programs"), "{refused:?}");
+    assert!(refused.stderr.contains("cannot start a program"), "{refused:?}");
     let settings = run(&["config", "show"]).json().await;
     let (value, source) = setting(&settings, "insecure");
-    assert!(value == "none" && source.contains("whom you believe"), "{value} {source}");
+    assert!(value == "none" && source.contains("cannot grant trust"), "{value} {source}");
     assert!(!work.join("started").exists());
     run(&named).fails(3, "A2ACLI_ERR_UNREACHABLE").await;
     assert!(work.join("started").exists(), "the user has named the file");
@@ -175,7 +175,7 @@ async fn a_failure_says_which_setting_names_the_agent() {
 }
 
 #[tokio::test]
-async fn a_setting_that_is_misspelt_is_not_passed_over_in_silence() {
+async fn a_misspelt_setting_causes_a_warning() {
     let home = tempdir().unwrap();
     let file = "A2ACLI_TIMOUT=5s\nA2ACLI_PROFILE_OF_ANOTHER_TOOL=1\nTIMOUT=1\n";
     fs::write(home.path().join(".env"), file).unwrap();
@@ -184,8 +184,8 @@ async fn a_setting_that_is_misspelt_is_not_passed_over_in_silence() {
     for said in [
         "A2ACLI_TIMOUT (file ",
         "did you mean A2ACLI_TIMEOUT?",
-        "A2ACLI_BEARR is no setting; did you mean A2ACLI_BEARER?",
-        "A2ACLI_STREAM does not count",
+        "A2ACLI_BEARR is not a setting; did you mean A2ACLI_BEARER?",
+        "A2ACLI_STREAM is ignored",
     ] {
         assert!(shown.contains(said), "no {said:?} in {shown}");
     }
@@ -194,7 +194,7 @@ async fn a_setting_that_is_misspelt_is_not_passed_over_in_silence() {
 }
 
 #[tokio::test]
-async fn nothing_is_remembered_from_one_run_to_the_next() {
+async fn nothing_is_stored_between_two_runs() {
     let fake = agent(json!({ "task": task("INPUT_REQUIRED") })).await;
     let home = tempdir().unwrap();
     let run = |arguments: &[&str]| {
@@ -209,7 +209,7 @@ async fn nothing_is_remembered_from_one_run_to_the_next() {
     let message = &last.body["params"]["message"];
     assert!(message["taskId"].is_null() && message["contextId"].is_null(), "{message}");
     run(&["send", "y", "--continue"]).fails(2, "A2ACLI_ERR_USAGE").await;
-    // What is named goes out as it is, and nothing is made up beside it.
+    // Given ids are sent unchanged, and no others are invented.
     run(&["send", "z", "--context-id", "c-9"]).ok().await;
     let message = fake.calls().pop().unwrap().body["params"]["message"].clone();
     assert_eq!(message["contextId"], "c-9");

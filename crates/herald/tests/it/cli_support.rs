@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::support::{Ended, Herald, Options, SOON};
 
-/// One run of `herald`, in a home of its own and without anything from outside.
+/// One run of `herald`, in a directory of its own and with a clean environment.
 #[derive(Debug)]
 pub(crate) struct Run {
     command: Command,
@@ -58,7 +58,7 @@ impl Run {
         self.command.kill_on_drop(true).spawn().unwrap()
     }
 
-    /// The same, with somebody at its standard input.
+    /// The process, with a pipe as its standard input.
     pub(crate) fn piped(mut self) -> tokio::process::Child {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.command.kill_on_drop(true).spawn().unwrap()
@@ -84,14 +84,14 @@ impl Run {
         ended
     }
 
-    /// Runs it to its end, which must be a good one.
+    /// Runs it to its end, which must be a success.
     pub(crate) async fn ok(self) -> Ended {
         let ended = self.end().await;
         assert_eq!(ended.status.code(), Some(0), "{ended:?}");
         ended
     }
 
-    /// Runs it with `-o json` to a good end: the one document it printed.
+    /// Runs it with `-o json` and returns the document.
     pub(crate) async fn json(mut self) -> Value {
         self.command.args(["-o", "json"]);
         let ended = self.ok().await;
@@ -125,17 +125,17 @@ impl Ended {
     }
 }
 
-/// A Herald with `echo` at the root and the steered agent.
+/// A server with `echo` at the root and the `conformance` agent.
 pub(crate) async fn herald() -> Herald {
     Herald::start(Options::agents()).await
 }
 
-/// How the steered agent of a Herald is named.
+/// The reference of the `conformance` agent.
 pub(crate) fn steered(herald: &Herald) -> String {
     format!("http://{}/agents/conformance", herald.address)
 }
 
-/// An HTTP server of the test's own, for what Herald would never do.
+/// A fake HTTP server, for behaviour that Herald does not have.
 #[derive(Debug)]
 pub(crate) struct Fake {
     pub(crate) url: String,
@@ -205,7 +205,7 @@ impl Fake {
         Self { url, received, server }
     }
 
-    /// What it got besides requests for its card.
+    /// The requests, except those for its card.
     pub(crate) fn calls(&self) -> Vec<Received> {
         let all = self.received.lock().unwrap().clone();
         all.into_iter().filter(|request| !request.is_card()).collect()
@@ -259,10 +259,14 @@ pub(crate) fn task(state: &str) -> Value {
 
 /// An agent that answers every send with this result, and every get with its task.
 pub(crate) async fn agent(sent: Value) -> Fake {
-    Fake::start(move |url, request| match request.is_card() {
-        true => answer(&card(url)),
-        false if request.body["method"] == "SendMessage" => result(request, &sent),
-        false => result(request, &sent["task"]),
+    Fake::start(move |url, request| {
+        if request.is_card() {
+            answer(&card(url))
+        } else if request.body["method"] == "SendMessage" {
+            result(request, &sent)
+        } else {
+            result(request, &sent["task"])
+        }
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! `herald task`: looking at tasks, waiting for them, ending them, saving what they produced.
+//! Tests of `herald task`.
 
 use std::{
     fs,
@@ -18,14 +18,14 @@ use crate::{
     support::SOON,
 };
 
-/// Begins a task that goes on until it is cancelled, and returns its id.
+/// Starts a task that works until it is cancelled, and returns its id.
 async fn begun(agent: &str) -> String {
     let sent = cli(["send", "-a", agent, "tck-cancel", "--async"]).json().await;
     sent["task"]["id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn a_task_is_shown_with_its_artifacts_and_as_much_history_as_was_asked_for() {
+async fn a_task_is_shown_with_its_artifacts_and_the_requested_history() {
     let server = herald().await;
     let agent = steered(&server);
     let sent = cli(["send", "-a", &agent, "tck-artifact-text"]).json().await;
@@ -70,7 +70,7 @@ async fn every_kind_of_part_is_rendered_and_none_is_lost() {
 }
 
 #[tokio::test]
-async fn waiting_ends_with_the_task_and_with_a_question_back() {
+async fn waiting_ends_with_the_task_or_with_a_question() {
     let server = herald().await;
     let agent = steered(&server);
     let sent = cli(["send", "-a", &agent, "tck-long-running delay_ms=300", "--async"]).json().await;
@@ -92,13 +92,15 @@ async fn waiting_ends_with_the_task_and_with_a_question_back() {
 }
 
 #[tokio::test]
-async fn looking_again_is_bounded_by_the_timeout_and_never_without_a_pause() {
-    let fake = Fake::start(|url, request| match request.is_card() {
-        true => answer(&card(url)),
-        false if request.body["method"] == "SendMessage" => {
+async fn polling_is_bounded_by_the_timeout_and_has_pauses() {
+    let fake = Fake::start(|url, request| {
+        if request.is_card() {
+            answer(&card(url))
+        } else if request.body["method"] == "SendMessage" {
             result(request, &json!({ "task": task("UNSPECIFIED") }))
+        } else {
+            result(request, &task("UNSPECIFIED"))
         }
-        false => result(request, &task("UNSPECIFIED")),
     })
     .await;
     for verb in [&["send", "x"][..], &["task", "get", "t-1", "--wait"]] {
@@ -112,7 +114,7 @@ async fn looking_again_is_bounded_by_the_timeout_and_never_without_a_pause() {
 }
 
 #[tokio::test]
-async fn cancelling_reports_the_state_and_doing_it_again_is_no_mistake() {
+async fn cancel_reports_the_state_and_can_be_repeated() {
     let server = herald().await;
     let agent = steered(&server);
     let id = begun(&agent).await;
@@ -130,7 +132,7 @@ async fn cancelling_reports_the_state_and_doing_it_again_is_no_mistake() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_not_there_is_the_protocols_error_over_every_binding() {
+async fn an_unknown_task_is_the_protocols_error_over_every_binding() {
     let server = herald().await;
     let host = steered(&server);
     let mut errors = Vec::new();
@@ -151,7 +153,7 @@ async fn a_task_that_is_not_there_is_the_protocols_error_over_every_binding() {
 }
 
 #[tokio::test]
-async fn tasks_are_listed_page_by_page_and_narrowed_by_state_and_context() {
+async fn tasks_are_listed_by_page_and_filtered_by_state_and_context() {
     let server = herald().await;
     let agent = steered(&server);
     let waiting = cli(["send", "-a", &agent, "tck-input-required"]).json().await;
@@ -213,7 +215,7 @@ async fn a_task_is_followed_from_its_current_state_to_its_end() {
 }
 
 #[tokio::test]
-async fn artifacts_are_saved_inside_the_directory_and_over_nothing() {
+async fn artifacts_are_saved_inside_the_directory_and_replace_no_file() {
     let outside = tempdir().unwrap();
     let home = tempdir().unwrap();
     let target = format!("../{}/stolen", outside.path().file_name().unwrap().to_str().unwrap());
@@ -227,11 +229,13 @@ async fn artifacts_are_saved_inside_the_directory_and_over_nothing() {
             { "url": "http://169.254.169.254/secret" } ] },
     ]);
     let task = done.clone();
-    let fake = Fake::start(move |url, request| match request.is_card() {
-        true => answer(&card(url)),
-        false => result(request, &task),
-    })
-    .await;
+    let fake =
+        Fake::start(
+            move |url, request| {
+                if request.is_card() { answer(&card(url)) } else { result(request, &task) }
+            },
+        )
+        .await;
     let download = ["task", "download", "-a", &fake.url, "t-1", "--dir", "out"];
     let saved = cli(download).at(home.path()).ok().await;
     assert_eq!(saved.field("Task ID"), "t-1");
@@ -244,7 +248,7 @@ async fn artifacts_are_saved_inside_the_directory_and_over_nothing() {
 
     let error = cli(download).at(home.path()).fails(2, "A2ACLI_ERR_USAGE").await;
     assert!(error["hint"].as_str().unwrap().contains("--force"), "{error}");
-    // A link in the way is replaced, not followed.
+    // An existing link is replaced, not followed.
     fs::write(outside.path().join("victim"), "untouched").unwrap();
     fs::remove_file(home.path().join("out/a.txt")).unwrap();
     symlink(outside.path().join("victim"), home.path().join("out/a.txt")).unwrap();
@@ -307,13 +311,13 @@ async fn webhooks_are_created_shown_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_the_card_does_not_offer_is_not_asked_for() {
+async fn undeclared_capabilities_are_not_used() {
     let fake = crate::cli_support::agent(json!({ "task": task("COMPLETED") })).await;
     let push = ["task", "push-config", "list", "-a", &fake.url, "t-1"];
     cli(push).fails(1, "PushNotificationNotSupportedError").await;
     cli(["card", "get", &fake.url, "--extended"]).fails(1, "UnsupportedOperationError").await;
     assert!(fake.calls().is_empty(), "{:?}", fake.calls());
-    // An agent that does not stream is looked at instead, and the lines are the same.
+    // The task of an agent without streaming is polled, and the lines are the same.
     let lines = cli(["send", "-a", &fake.url, "x", "--stream", "-o", "json"]).ok().await.lines();
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
@@ -321,7 +325,7 @@ async fn what_the_card_does_not_offer_is_not_asked_for() {
 }
 
 #[tokio::test]
-async fn a_task_that_ends_before_it_is_subscribed_to_is_shown_as_it_ended() {
+async fn a_task_that_ends_before_its_subscription_is_shown() {
     // The refusals of Herald and of the official SDKs.
     for code in [-32004, -32001, -32602] {
         for flags in [&["-o", "json"][..], &["-o", "json", "--stream"]] {

@@ -1,4 +1,4 @@
-//! The verbs around the calls: help, completion, chat, the webhook and the demo.
+//! Tests of help, completion, chat, listen and demo-server.
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn help_teaches_every_verb_and_shows_the_defaults() {
+async fn help_explains_every_verb_and_shows_the_defaults() {
     for arguments in [&["help"][..], &["--help"], &["-h"]] {
         let help = cli(arguments.iter().copied()).ok().await.stdout;
         for verb in ["card", "send", "task", "chat", "config", "completion", "demo-server", "help"]
@@ -72,7 +72,7 @@ async fn help_teaches_every_verb_and_shows_the_defaults() {
 }
 
 #[tokio::test]
-async fn shells_get_a_script_that_completes() {
+async fn completion_scripts_are_printed_for_each_shell() {
     for (shell, sign) in [
         ("bash", "complete -F _herald"),
         ("zsh", "#compdef herald"),
@@ -85,7 +85,7 @@ async fn shells_get_a_script_that_completes() {
 }
 
 #[tokio::test]
-async fn a_chat_keeps_its_context_and_the_task_that_waits() {
+async fn a_chat_keeps_its_context_and_the_waiting_task() {
     let server = herald().await;
     let agent = steered(&server);
     let lines = "tck-multi-turn\n\nand more\ndone\ntck-complete-task\n/quit\nnot sent\n";
@@ -101,7 +101,7 @@ async fn a_chat_keeps_its_context_and_the_task_that_waits() {
 }
 
 #[tokio::test]
-async fn a_chat_keeps_its_commands_to_itself_and_can_follow_its_turns() {
+async fn a_chat_does_not_send_its_commands_and_can_stream_its_turns() {
     let server = herald().await;
     let host = server.address.to_string();
     let talk = cli(["chat", &host, "-o", "json"]).stdin("/help\n/nope now\n//etc\n/quit\n").ok();
@@ -123,7 +123,7 @@ async fn a_chat_keeps_its_commands_to_itself_and_can_follow_its_turns() {
 }
 
 #[tokio::test]
-async fn a_chat_that_is_interrupted_says_how_to_talk_on() {
+async fn an_interrupted_chat_prints_how_to_continue() {
     let server = herald().await;
     let agent = steered(&server);
     let mut chat = cli(["chat", "-a", &agent, "--transport", "jsonrpc"]).piped();
@@ -138,7 +138,7 @@ async fn a_chat_that_is_interrupted_says_how_to_talk_on() {
     let context = context.unwrap();
     while timeout(SOON, said.next_line()).await.unwrap().unwrap().unwrap() != "Please go on" {}
     let id = chat.id().unwrap().to_string();
-    // It waits for a line now, or is about to.
+    // It is about to wait for a line.
     let sent = Command::new("kill").args(["-s", "INT", &id]).status().await;
     assert!(sent.unwrap().success());
     let output = timeout(SOON, chat.wait_with_output()).await.unwrap().unwrap();
@@ -149,7 +149,7 @@ async fn a_chat_that_is_interrupted_says_how_to_talk_on() {
 }
 
 #[tokio::test]
-async fn a_chat_greets_whoever_types() {
+async fn a_chat_on_a_terminal_prints_a_greeting() {
     let agent = agent(json!({ "task": task("COMPLETED") })).await;
     let command = format!("{} chat -a {}", env!("CARGO_BIN_EXE_herald"), agent.url);
     let mut script = Command::new("script");
@@ -158,11 +158,11 @@ async fn a_chat_greets_whoever_types() {
     child.stdin.take().unwrap().write_all(b"/quit\n").await.unwrap();
     let output = timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("Chat: with fake; /quit ends it, /help says what else"), "{said}");
+    assert!(said.contains("Chat: with fake; /quit ends it, /help lists the commands"), "{said}");
 }
 
 #[tokio::test]
-async fn a_chat_never_waits_for_somebody_who_cannot_see_it() {
+async fn a_chat_from_a_terminal_into_a_file_is_refused() {
     let agent = agent(json!({ "task": task("COMPLETED") })).await;
     // A terminal on standard input and a file on standard output.
     let command =
@@ -170,7 +170,7 @@ async fn a_chat_never_waits_for_somebody_who_cannot_see_it() {
     let home = tempfile::tempdir().unwrap();
     let mut script = Command::new("script");
     script.args(["-qec", &command, "/dev/null"]).current_dir(home.path());
-    // Somebody who types nothing, for as long as it runs.
+    // A terminal without input, for as long as it runs.
     let child = script.stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true).spawn();
     let mut child = child.unwrap();
     let ended = timeout(SOON, child.wait()).await.expect("it does not wait for a line");
@@ -179,7 +179,7 @@ async fn a_chat_never_waits_for_somebody_who_cannot_see_it() {
 }
 
 #[tokio::test]
-async fn a_webhook_on_this_machine_prints_what_is_posted_with_the_right_token() {
+async fn listen_prints_notifications_with_the_right_token() {
     let listen = ["listen", "--token", "s3cret", "--count", "3", "-o", "json", "--stream"];
     let mut child = cli(listen).spawn();
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -219,7 +219,7 @@ async fn a_webhook_on_this_machine_prints_what_is_posted_with_the_right_token() 
 }
 
 #[tokio::test]
-async fn a_demo_serves_agents_to_practise_on_and_keeps_nothing() {
+async fn the_demo_server_serves_test_agents_and_stores_nothing() {
     let home = tempfile::tempdir().unwrap();
     let mut child = cli(["demo-server", "--port", "0"]).at(home.path()).spawn();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();

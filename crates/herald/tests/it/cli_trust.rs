@@ -1,4 +1,4 @@
-//! Whom the client verbs believe: certificates of servers, certificates of our own, signed cards.
+//! Tests of trust in the client verbs: server certificates, client certificates, signed cards.
 
 use std::{fs, net::SocketAddr, path::Path};
 
@@ -24,7 +24,7 @@ use crate::{
     cli_support::{Fake, answer, card, cli, result, task},
 };
 
-/// An agent behind TLS. It lets everybody in, or only those for whom `clients` vouches.
+/// An agent behind TLS. It accepts every client, or only those for whom `clients` vouches.
 struct Secured {
     url: String,
     fake: Fake,
@@ -35,9 +35,12 @@ async fn secured(server: &Authority, clients: Option<&Authority>) -> Secured {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let own = url.clone();
-    let fake = Fake::start(move |_, request| match request.is_card() {
-        true => answer(&card(&own)),
-        false => result(request, &json!({ "task": task("COMPLETED") })),
+    let fake = Fake::start(move |_, request| {
+        if request.is_card() {
+            answer(&card(&own))
+        } else {
+            result(request, &json!({ "task": task("COMPLETED") }))
+        }
     })
     .await;
     let behind: SocketAddr = fake.url.strip_prefix("http://").unwrap().parse().unwrap();
@@ -57,7 +60,7 @@ async fn secured(server: &Authority, clients: Option<&Authority>) -> Secured {
 }
 
 #[tokio::test]
-async fn certificates_are_checked_unless_a_warning_says_that_they_are_not() {
+async fn certificates_are_checked_unless_insecure_warns() {
     let authority = Authority::new();
     let agent = secured(&authority, None).await;
     let send = ["send", "x", "-a", &agent.url];
@@ -81,7 +84,7 @@ async fn certificates_are_checked_unless_a_warning_says_that_they_are_not() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_certificate_is_shown_ours() {
+async fn a_client_certificate_is_sent_on_request() {
     let (server, clients) = (Authority::new(), Authority::new());
     let agent = secured(&server, Some(&clients)).await;
     let home = tempdir().unwrap();
@@ -119,7 +122,7 @@ fn sign(directory: &Path, key: &EncodingKey) -> Value {
 }
 
 #[tokio::test]
-async fn a_signature_is_verified_unverifiable_or_absent_and_never_more_than_that() {
+async fn a_signature_is_verified_unverifiable_or_absent() {
     let home = tempdir().unwrap();
     let fresh = || EncodingKey::from_ec_der(KeyPair::generate().unwrap().serialized_der());
     let keys = sign(home.path(), &fresh());
@@ -130,7 +133,7 @@ async fn a_signature_is_verified_unverifiable_or_absent_and_never_more_than_that
     };
     let verified = get("card.json", &["--card-keys", "keys.json"]).ok().await;
     assert_eq!(verified.field("Signature"), "verified by k-1");
-    // What somebody wrote beside the signed members is not shown as if it were signed.
+    // Members that the signature does not cover are not shown.
     let text = fs::read_to_string(home.path().join("card.json")).unwrap();
     let more = text.replacen('{', r#"{"evil":{"payTo":"me"},"#, 1);
     fs::write(home.path().join("more.json"), more).unwrap();
@@ -140,7 +143,7 @@ async fn a_signature_is_verified_unverifiable_or_absent_and_never_more_than_that
     assert!(get("more.json", &["-o", "json"]).ok().await.stdout.contains("payTo"));
     let unknown = get("card.json", &[]).ok().await;
     assert!(unknown.field("Signature").starts_with("unverifiable, "), "{unknown:?}");
-    // One letter of the card is another.
+    // One character of the card is changed.
     let text = fs::read_to_string(home.path().join("card.json")).unwrap();
     fs::write(home.path().join("changed.json"), text.replace("An agent", "an agent")).unwrap();
     let changed = get("changed.json", &["--card-keys", "keys.json"]).ok().await;
@@ -156,9 +159,10 @@ async fn a_signature_is_verified_unverifiable_or_absent_and_never_more_than_that
     assert!(json.stderr.starts_with("Signature: unverifiable, "), "{json:?}");
     for (card, good) in [("card.json", true), ("changed.json", false), ("plain.json", false)] {
         let strict = ["--card-keys", "keys.json", "--require-signature"];
-        match good {
-            true => drop(get(card, &strict).ok().await),
-            false => drop(get(card, &strict).fails(1, "A2ACLI_ERR_CARD_INVALID").await),
+        if good {
+            drop(get(card, &strict).ok().await)
+        } else {
+            drop(get(card, &strict).fails(1, "A2ACLI_ERR_CARD_INVALID").await)
         }
     }
 }

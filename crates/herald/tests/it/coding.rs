@@ -1,4 +1,4 @@
-//! Coding agents of every kind, played by shell scripts that print recorded lines.
+//! Tests of coding agents, with shell scripts that print recorded lines.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::{
     wire::{Draft, Wire, id, state},
 };
 
-/// All kinds of them. What is told of all is tried with programs that are none.
+/// All kinds of coding agents.
 const KINDS: [&str; 6] = ["claude-code", "codex", "cursor", "gemini", "opencode", "acp"];
 
 /// A server whose coding agent is this script.
@@ -53,7 +53,7 @@ fn answers() -> [(&'static str, &'static str, &'static str); 4] {
 }
 
 #[tokio::test]
-async fn half_a_character_is_no_reason_to_lose_the_others() {
+async fn a_lone_surrogate_is_replaced() {
     for (kind, lines, text) in answers() {
         let says = format!("cat <<\"END\"{lines}\nEND\ncat > /dev/null");
         let herald = Herald::start(script(kind, &says, unasked(kind))).await;
@@ -63,13 +63,13 @@ async fn half_a_character_is_no_reason_to_lose_the_others() {
     }
 }
 
-/// The key without which Cursor's agent prints nothing: it would wait for a permission.
+/// `force`, without which Cursor's agent does not use its printing mode.
 fn unasked(kind: &str) -> &'static str {
     if kind == "cursor" { "force = true" } else { "" }
 }
 
 #[tokio::test]
-async fn a_task_is_completed_before_its_process_is_gone_and_the_next_message_waits_for_that() {
+async fn a_task_completes_before_its_process_ends_and_the_next_message_waits() {
     for (kind, lines, _) in answers() {
         let home = tempfile::tempdir().unwrap();
         let (notes, gate) = (home.path().join("notes"), home.path().join("gate"));
@@ -77,7 +77,7 @@ async fn a_task_is_completed_before_its_process_is_gone_and_the_next_message_wai
             "echo begins >> {notes:?}; cat <<\"END\"{lines}\nEND\ncat > /dev/null; trap \"\" TERM\n\
              until [ -e {gate:?} ]; do sleep 0.05; done; echo ends >> {notes:?}; exit 3"
         );
-        // It ends neither by itself nor when it is asked to.
+        // It ends neither by itself nor on SIGTERM.
         let settings = format!("kill_grace = \"1h\"\n{}", unasked(kind));
         let herald = Herald::start(script(kind, &says, &settings)).await;
         let done = told(&herald, "hello").await;
@@ -97,7 +97,7 @@ async fn a_task_is_completed_before_its_process_is_gone_and_the_next_message_wai
 }
 
 #[tokio::test]
-async fn what_is_on_standard_error_is_for_whoever_runs_the_agent() {
+async fn standard_error_is_for_the_operator_only() {
     let fails = "echo \"cannot open /srv/secret\" >&2; exit 3";
     for kind in KINDS {
         for (settings, text) in [
@@ -118,7 +118,7 @@ async fn what_is_on_standard_error_is_for_whoever_runs_the_agent() {
 }
 
 #[tokio::test]
-async fn what_an_agent_says_of_its_failure_is_told_unless_the_settings_keep_it() {
+async fn the_failure_message_of_an_agent_is_shown_unless_error_detail_forbids_it() {
     let fails = r#"
 cat <<"END"
 {"type":"system","subtype":"init","session_id":"s","model":"m"}
@@ -135,8 +135,8 @@ cat > /dev/null"#;
 }
 
 #[tokio::test]
-async fn an_agent_that_never_begins_is_given_up() {
-    // It does not end when it is asked to, and nobody has to wait for that.
+async fn an_agent_without_output_ends_with_start_timeout() {
+    // It ignores SIGTERM, and the task does not wait for its end.
     let silent = "trap \"\" TERM; cat > /dev/null";
     for kind in KINDS {
         let settings = "start_timeout = \"100ms\"\nkill_grace = \"1h\"";
@@ -147,7 +147,7 @@ async fn an_agent_that_never_begins_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_profile_that_an_agent_cannot_have_is_said_at_the_start() {
+async fn an_impossible_profile_is_refused_at_the_start() {
     for (kind, settings, said) in [
         ("gemini", "profile = \"auto\"", "one of `default`, `autoEdit`, `yolo`, `plan`"),
         ("cursor", "profile = \"plan\"\nforce = true", "with `force` Cursor has no modes"),

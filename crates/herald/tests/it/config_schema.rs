@@ -1,4 +1,4 @@
-//! The JSON Schema of `herald.toml`, as `herald config schema` prints it.
+//! Tests of `herald config schema`.
 
 use std::{fs, path::Path};
 

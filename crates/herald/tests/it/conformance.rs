@@ -1,4 +1,4 @@
-//! `herald conformance` against Herald and against servers that are broken on purpose.
+//! Tests of `herald conformance` against Herald and against servers with faults.
 
 mod broken;
 mod report;
@@ -26,7 +26,7 @@ async fn herald_passes_every_check_over_every_binding_and_version() {
             assert!(passed.count() >= 5, "{binding} {version}");
         }
     }
-    // What is skipped is skipped because of what the card says or the agent does.
+    // Checks are skipped only because of the card or the agent's behaviour.
     for row in rows.iter().filter(|row| row.result == "skip") {
         let known = row.said.starts_with("the card says") || row.said.starts_with("inconclusive");
         assert!(known, "{row:?}");
@@ -36,7 +36,7 @@ async fn herald_passes_every_check_over_every_binding_and_version() {
 }
 
 #[tokio::test]
-async fn an_agent_that_obeys_nobody_is_checked_as_far_as_it_goes() {
+async fn an_agent_without_prefixes_is_checked_as_far_as_possible() {
     let herald = Herald::start(Options::agents()).await;
     let (_, rows) = report(&[&format!("http://{}", herald.address)]).await;
     let wrong: Vec<_> =
@@ -48,7 +48,7 @@ async fn an_agent_that_obeys_nobody_is_checked_as_far_as_it_goes() {
 }
 
 #[tokio::test]
-async fn extensions_that_the_card_requires_are_named_in_every_call() {
+async fn extensions_of_the_card_are_sent_with_every_check() {
     let extension = r#"extensions = [{ uri = "urn:test:required", required = true }]"#;
     let config = format!("{STEERED}{extension}\n");
     let herald = Herald::start(Options::config(config)).await;
@@ -61,7 +61,7 @@ async fn extensions_that_the_card_requires_are_named_in_every_call() {
 }
 
 #[tokio::test]
-async fn a_suite_of_ones_own_is_run_instead() {
+async fn a_suite_file_replaces_the_built_in_suites() {
     let herald = Herald::start(Options::config(STEERED)).await;
     let url = format!("http://{}", herald.address);
     let folder = tempfile::tempdir().unwrap();
@@ -82,15 +82,15 @@ async fn a_suite_of_ones_own_is_run_instead() {
     let [wrong] = &result("OWN-WRONG")[..] else { panic!("{rows:#?}") };
     assert!(wrong.starts_with("rest fail status: expected 299, found 404"), "{wrong}");
     let [unset] = &result("OWN-UNSET")[..] else { panic!("{rows:#?}") };
-    assert!(unset.contains("error get: nothing has set {{nobody}}"), "{unset}");
-    assert!(result("OWN-WEBHOOK")[0].contains("no webhook"), "{rows:#?}");
+    assert!(unset.contains("error get: {{nobody}} has no value"), "{unset}");
+    assert!(result("OWN-WEBHOOK")[0].contains("needs a webhook"), "{rows:#?}");
     assert!(result("OWN-CLIENT")[0].contains("client"), "{rows:#?}");
-    assert!(result("OWN-SKILL")[0].contains("no skill flying"), "{rows:#?}");
-    assert!(result("OWN-EXTENSION")[0].contains("no extension urn:none"), "{rows:#?}");
+    assert!(result("OWN-SKILL")[0].contains("not have the skill flying"), "{rows:#?}");
+    assert!(result("OWN-EXTENSION")[0].contains("not have the extension urn:none"), "{rows:#?}");
 }
 
 #[tokio::test]
-async fn the_exit_code_says_what_happened() {
+async fn the_exit_code_reports_the_result() {
     let herald = Herald::start(Options::agents()).await;
     let url = format!("http://{}", herald.address);
     let folder = tempfile::tempdir().unwrap();
@@ -103,11 +103,11 @@ async fn the_exit_code_says_what_happened() {
         (vec![url.as_str(), "--level", "must", "--only", "CARD"], 0, ""),
         (vec![&url, "--only", "NOTHING"], 2, "nothing to check"),
         (vec![&url, "--suite", suite], 2, "bad.acts.yaml: suites[0]"),
-        (vec![], 2, "no server is named"),
-        (vec!["./card.json"], 2, "over the network"),
+        (vec![], 2, "no server is given"),
+        (vec!["./card.json"], 2, "on the network"),
         (vec!["http://me:secret@host"], 3, "credentials"),
-        (vec!["gopher://host"], 3, "expected http"),
-        (vec![closed.as_str()], 3, "nothing listens there"),
+        (vec!["gopher://host"], 3, "use http"),
+        (vec![closed.as_str()], 3, "no program listens on that port"),
         (vec![&format!("{url}/agents/nobody")], 3, "no agent card"),
     ] {
         let ended = conformance(&arguments).await;
@@ -123,7 +123,7 @@ async fn the_exit_code_says_what_happened() {
 }
 
 #[tokio::test]
-async fn flags_choose_what_is_checked_and_how_it_is_shown() {
+async fn flags_select_the_checks_and_the_output() {
     let herald = Herald::start(Options::config(STEERED)).await;
     let url = format!("http://{}", herald.address);
     let chosen = [url.as_str(), "--only", "GET", "--binding", "rest", "--a2a-version", "1.0"];
@@ -150,7 +150,7 @@ async fn flags_choose_what_is_checked_and_how_it_is_shown() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_credentials_gets_them() {
+async fn a_server_that_requires_credentials_gets_them() {
     let config = r#"
 [auth]
 required = true

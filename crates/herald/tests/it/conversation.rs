@@ -1,6 +1,6 @@
-//! One long conversation in one task: the server writes in proportion to what it is sent.
+//! Test of the bytes written in a long conversation in one task.
 //!
-//! `HERALD_TURNS` is how many messages are sent; the figures are those of 216.
+//! `HERALD_TURNS` is the number of messages. The published figures are for 216.
 
 use std::{fs, time::Duration};
 
@@ -43,7 +43,7 @@ fn mean(times: &[Duration]) -> Duration {
 }
 
 #[tokio::test]
-async fn a_turn_of_a_long_task_writes_what_it_added() {
+async fn a_turn_of_a_long_task_writes_its_additions_only() {
     let turns = usize::try_from(number("HERALD_TURNS", 48)).unwrap();
     let mut herald = Herald::start(Options::agents()).await;
     let mut client = herald.client().await;
@@ -61,7 +61,7 @@ async fn a_turn_of_a_long_task_writes_what_it_added() {
     let mut bytes = written(herald.id()) - before;
     let paused = herald.call(&Wire::Rest.get(&task)).await.json();
     let before = written(herald.id());
-    // The end moves what is left of the write-ahead log, which counts.
+    // The shutdown checkpoints the rest of the write-ahead log, which counts.
     let pid = herald.id();
     herald.terminate().await;
     eventually(SOON, "it ends", async || has_ended(pid)).await;

@@ -1,8 +1,8 @@
-//! `kill -9` under load, and a ledger outside the server that knows every acknowledgement.
+//! Crash tests: `kill -9` under load, checked against a ledger of all acknowledgements.
 //!
-//! Clients of every kind write down each message before they send it, and each answer and stream
-//! event as soon as they have it. After the kill and a restart on the same data the ledger is held
-//! against what the server then says.
+//! Clients record each message before they send it, and each response and stream
+//! event as soon as they have it. After the kill and a restart on the same data the ledger is compared
+//! with the server's responses.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -26,28 +26,28 @@ use crate::{
 
 const CHUNKS: usize = 40;
 
-/// From ready on, so long may it take until no task is left at work.
+/// The longest time from readiness until no task is left working.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// How many clients look at the server at once while it is checked.
+/// The number of concurrent clients during a check.
 const LANES: usize = 8;
 
-/// What a client does over and over.
+/// The repeated action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Sends to `echo` and waits for the answer.
     Echo,
-    /// Streams and reads frame by frame.
+    /// Reads a stream frame by frame.
     Stream,
-    /// Starts something that takes a while and does not wait for it.
+    /// Starts a slow task and does not wait for it.
     Long,
-    /// Starts something that works until it is cancelled, and cancels it.
+    /// Starts a task that works until it is cancelled, and cancels it.
     Cancel,
-    /// Answers twice what it is asked, then says that it is done.
+    /// Answers two questions, then ends the task.
     Turns,
 }
 
-/// Who loads the server.
+/// The clients that load the server.
 const CLIENTS: [(Kind, Wire); 13] = [
     (Kind::Echo, Wire::Rpc),
     (Kind::Echo, Wire::Rest),
@@ -64,15 +64,15 @@ const CLIENTS: [(Kind, Wire); 13] = [
     (Kind::Turns, Wire::OldRpc),
 ];
 
-/// A message that was given to the server at least once.
+/// A message that was sent at least once.
 #[derive(Debug, Clone)]
 struct Sent {
     kind: Kind,
     wire: Wire,
     draft: Draft,
-    /// The task it belongs to, once the server has said so.
+    /// Its task, once the server has returned it.
     task: Option<String>,
-    /// Whether there is nothing more to learn from its answer.
+    /// Whether its response was received.
     answered: bool,
 }
 
@@ -87,7 +87,7 @@ struct Ledger {
     cancelled: HashSet<String>,
 }
 
-/// What is not as it was acknowledged.
+/// Differences between acknowledgements and the server's state.
 #[derive(Debug, Default)]
 struct Findings {
     lost: Vec<String>,
@@ -98,7 +98,7 @@ struct Findings {
 #[derive(Debug, Default)]
 struct Totals {
     kills: u64,
-    /// Since the last time that all was well.
+    /// Since the last successful check.
     kills_in_a_row: u64,
     events: usize,
     resumed: usize,
@@ -106,7 +106,7 @@ struct Totals {
     interrupted: usize,
 }
 
-/// What everybody shares.
+/// State that all clients share.
 #[derive(Debug, Clone, Default)]
 struct Books {
     ledger: Arc<Mutex<Ledger>>,
@@ -125,7 +125,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_under_load() {
     for round in 0..rounds {
         let first = books.ledger().sent.len();
         load(&mut herald, &books, &mut random).await;
-        // Every other time it is killed again, up to twice, while it takes up its work.
+        // Every other time it is killed again, up to twice, during its recovery.
         let again = if round % 2 == 1 { random.between(1, 3) } else { 0 };
         for _ in 0..again {
             herald.restart().await;
@@ -155,7 +155,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed_under_load() {
     assert!(totals.resumed > 0 && totals.resent > 0, "nothing was cut: {totals:?}");
 }
 
-/// Every program writes down when it begins and ends, so that what ran beside another would show.
+/// Every program records its start and end, so that concurrent runs show.
 const DIARY: &str = r#"
 [[agents]]
 name = "diary"
@@ -166,7 +166,7 @@ command = ["sh", "-c", "read -r said; echo $said begins >> diary; sleep 0.02; ec
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_a_conversation_stay_in_their_order_when_the_server_is_killed() {
+async fn messages_of_a_conversation_keep_their_order_when_the_server_is_killed() {
     let mut random = Random::seeded("HERALD_CRASH_SEED");
     println!("HERALD_CRASH_SEED={}", random.0);
     let mut herald = Herald::start(Options::config(DIARY)).await;
@@ -202,7 +202,7 @@ async fn messages_of_a_conversation_stay_in_their_order_when_the_server_is_kille
             let (begins, ends) =
                 (format!("{context} {number} begins"), format!("{context} {number} ends"));
             assert_eq!(lines.next(), Some(begins.as_str()), "{diary}");
-            // Begun again, or ended and not believed, if the server was killed meanwhile.
+            // Started again, or ended without an acknowledgement, if the server was killed meanwhile.
             let mut last = begins.as_str();
             while let Some(next) = lines.next_if(|line| *line == begins || *line == ends) {
                 last = next;
@@ -213,14 +213,14 @@ async fn messages_of_a_conversation_stay_in_their_order_when_the_server_is_kille
     }
 }
 
-/// Lets every client loose, and kills the server among them.
+/// Starts all clients, and kills the server under their load.
 async fn load(herald: &mut Herald, books: &Books, random: &mut Random) {
     let mut clients = JoinSet::new();
     for (kind, wire) in CLIENTS {
         let (address, random) = (herald.address, random.branch());
         let mut worker = Worker { kind, wire, books: books.clone(), random };
         clients.spawn(async move {
-            // It works until the server is gone.
+            // It works until the server is killed.
             let _ = worker.work(address).await;
         });
     }
@@ -316,7 +316,7 @@ impl Kind {
 }
 
 impl Ledger {
-    /// Written down before it is sent, so that an answer can be lost but never a question.
+    /// Recorded before it is sent, so that no message is missing from the ledger.
     fn sending(&mut self, kind: Kind, wire: Wire, draft: Draft) -> usize {
         let task = draft.task.clone();
         self.sent.push(Sent { kind, wire, draft, task, answered: false });
@@ -384,7 +384,7 @@ impl Books {
         Ok(task)
     }
 
-    /// Writes down an event of a stream. Whatever is between it and the last one is lost.
+    /// Records an event of a stream. A gap before it is a lost event.
     fn saw(&self, number: usize, frame: Frame) {
         self.belongs(number, &frame.task);
         let last = self.ledger().last_seen(&frame.task);
@@ -405,7 +405,7 @@ impl Books {
         }
     }
 
-    /// Holds a server that has just been started against everything it acknowledged before.
+    /// Compares a server after its restart with everything that it acknowledged before.
     /// Messages from number `first` on are new since the last time.
     async fn check(&self, herald: &Herald, first: usize) {
         let address = herald.address;
@@ -443,7 +443,7 @@ impl Books {
         assert_eq!((lost, duplicated, stuck), (0, 0, 0), "{findings:#?}");
     }
 
-    /// Every task in an answer is there, and what had ended is exactly as it was.
+    /// Every acknowledged task exists, and ended tasks are unchanged.
     async fn check_tasks(&self, address: SocketAddr) {
         let tasks = std::mem::take(&mut self.ledger().tasks);
         let books = self.clone();
@@ -471,7 +471,7 @@ impl Books {
         .await;
     }
 
-    /// Streams that were cut go on where they were, by either of the two ways to go on.
+    /// Interrupted streams resume where they were, by both ways to resume.
     async fn resume_streams(&self, address: SocketAddr, first: usize) {
         let cut: Vec<_> = self.unanswered(first, |kind| kind == Kind::Stream);
         self.totals().resumed += cut.len();
@@ -502,7 +502,7 @@ impl Books {
         .await;
     }
 
-    /// Whoever had no answer asks again under the same id, and so do some who had one.
+    /// Clients without a response send again with the same id, and so do some with one.
     async fn resend(&self, address: SocketAddr, first: usize) {
         let mut numbers = self.unanswered(first, |kind| kind != Kind::Stream);
         self.totals().resent += numbers.len();
@@ -519,7 +519,7 @@ impl Books {
         .await;
     }
 
-    /// Nothing is left at work but what works until it is cancelled.
+    /// Only tasks that work until they are cancelled are still working.
     async fn wait_until_settled(&self, herald: &Herald, ready: Instant) {
         loop {
             let mut left = Vec::new();
@@ -540,7 +540,7 @@ impl Books {
         }
     }
 
-    /// Cancels what works until then, and ends what waits for an answer.
+    /// Cancels working tasks, and answers waiting ones.
     async fn cancel_and_finish(&self, address: SocketAddr, first: usize) {
         let open = self.ledger().starts_since(first, |kind| match kind {
             Kind::Cancel | Kind::Turns => true,
@@ -567,7 +567,7 @@ impl Books {
                         Err(fault) => {
                             assert_eq!(fault.reason, "TASK_NOT_CANCELABLE", "{fault:?}");
                             let end = state(&before);
-                            // It was cancelled after all, or cut too often.
+                            // It was cancelled, or interrupted too often.
                             assert!(matches!(end.as_str(), "canceled" | "failed"), "{before}");
                         }
                     }
@@ -578,7 +578,7 @@ impl Books {
         .await;
     }
 
-    /// Every log is whole, ends once, and says what streams were told.
+    /// Every log is complete, ends once, and agrees with the streams.
     async fn check_logs(&self, address: SocketAddr, first: usize) {
         let starts = self.ledger().starts_since(first, |_| true);
         let books = self.clone();
@@ -617,7 +617,7 @@ impl Books {
         }
         let ledger = self.ledger();
         let seen = ledger.frames.get(task);
-        // A live stream begins with the task as it stood after its first event.
+        // A live stream begins with the task after its first event.
         let seen: Vec<_> = seen.into_iter().flatten().filter(|(seq, _)| **seq > 1).collect();
         for (seq, frame) in &seen {
             let kept = log.get(usize::try_from(**seq).unwrap() - 1);
@@ -653,7 +653,7 @@ impl Books {
         assert_eq!(log.last().and_then(Frame::state).as_deref(), Some(outcome.as_str()), "{task}");
         let reason = &task["status"]["message"]["metadata"]["reason"];
         if outcome == "failed" && reason == "INTERRUPTED" {
-            // The agents are run three times, so it takes as many cuts to end them.
+            // The agents have three attempts, so three interruptions end a task.
             let mut totals = self.totals();
             assert!(totals.kills_in_a_row >= 3, "{task}");
             totals.interrupted += 1;
@@ -668,7 +668,7 @@ impl Books {
                 assert_eq!(texts.len(), CHUNKS, "{task}");
                 check_chunks(&texts);
                 let all: Vec<_> = log.iter().filter_map(Frame::text).collect();
-                // Each attempt began anew, and came as far as it came.
+                // Each attempt starts anew.
                 for attempt in all.chunk_by(|_, next| !next.starts_with("chunk 0 ")) {
                     check_chunks(attempt);
                 }
@@ -720,7 +720,7 @@ async fn total_in(herald: &Herald, state: Option<&str>) -> u64 {
     page["totalSize"].as_u64().unwrap_or_else(|| panic!("no totalSize: {page}"))
 }
 
-/// Does something with every item, a few at a time, each lane on one connection.
+/// Processes all items with a few concurrent lanes, each on one connection.
 async fn lanes<T, F>(
     address: SocketAddr,
     items: Vec<T>,

@@ -1,4 +1,4 @@
-//! `kill -9` around questions: agents that ask, answered right before, during and after the kill.
+//! Tests of `kill -9` around questions, with answers right before, during and after the kill.
 //!
 //! One agent waits for the answer inside its turn, the other ends its turn with the question. Both
 //! write down every message that they begin to work on, outside the server.
@@ -120,7 +120,7 @@ struct Runs {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_right_after_a_kill_belongs_to_its_question() {
     let rounds = number("HERALD_CRASH_ROUNDS", 4);
-    // With one attempt, a question that is asked again shows as a failure.
+    // With one attempt, a question that is asked twice fails the task.
     let mut herald = Herald::start(agents(1)).await;
     let mut asked = 0;
     for _ in 0..rounds {
@@ -151,7 +151,7 @@ async fn an_answer_right_after_a_kill_belongs_to_its_question() {
     assert!(runs.values().all(|runs| *runs == once), "{runs:?}");
 }
 
-/// Asks and answers over and over, across kills.
+/// Asks and answers repeatedly, across kills.
 #[derive(Debug)]
 struct Asker {
     agent: &'static str,
@@ -176,7 +176,7 @@ struct Exchange {
 }
 
 impl Asker {
-    /// Works until the server is gone or, with `last`, until nothing is open.
+    /// Works until the server is killed or, with `last`, until no question is open.
     async fn work(&mut self, address: SocketAddr, last: bool) -> Result<(), Cut> {
         let mut client = Client::connect(address).await?;
         while self.open.is_some() || !last {
@@ -215,7 +215,7 @@ impl Asker {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn questions_and_answers_outlive_kills_at_any_moment() {
+async fn questions_and_answers_survive_kills_at_any_moment() {
     let rounds = number("HERALD_CRASH_ROUNDS", 4) * 3;
     let mut random = Random::seeded("HERALD_CRASH_SEED");
     println!("HERALD_CRASH_SEED={} HERALD_CRASH_ROUNDS={}", random.0, rounds / 3);
@@ -244,7 +244,7 @@ async fn questions_and_answers_outlive_kills_at_any_moment() {
             });
         }
         if !last {
-            // Some kills meet a server that has only just started to take up its work.
+            // Some kills hit a server during its recovery.
             let moment =
                 if round % 3 == 2 { random.between(1, 60) } else { random.between(100, 500) };
             sleep(Duration::from_millis(moment)).await;
@@ -262,7 +262,7 @@ async fn questions_and_answers_outlive_kills_at_any_moment() {
     for exchange in &done {
         let runs = diary[&exchange.number];
         let ((asked, _), answered) = (exchange.asked.as_ref().unwrap(), exchange.answered.unwrap());
-        // Begun once, and once more for each kill that may have met it at work.
+        // Started once, and once more for each kill that may have interrupted it.
         let question = 1 + asked - exchange.sent;
         let answer = 1 + exchange.completed - answered;
         assert!((1..=question).contains(&runs.question), "{runs:?} {exchange:?}");

@@ -1,5 +1,4 @@
-//! A disk that is full: writes are refused, reads go on, nothing acknowledged is lost, and the
-//! service comes back by itself when there is room.
+//! Tests of a full disk: writes are refused, reads are served, nothing acknowledged is lost, and the service recovers.
 
 use std::{
     collections::HashSet,
@@ -22,15 +21,15 @@ use crate::{
     wire::{self, Draft, Fault, Wire, id, is_terminal, state},
 };
 
-/// Cycles of filling and freeing.
+/// Cycles of filling and freeing the disk.
 const CYCLES: usize = 2;
 
-/// A small disk of our own.
+/// A small file system for one test.
 #[derive(Debug)]
 struct Disk(TempDir);
 
 impl Disk {
-    /// A mounted one, where that is allowed.
+    /// Mounts a file system, if that is permitted.
     fn mount(size: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let mut mount = std::process::Command::new("mount");
@@ -43,7 +42,7 @@ impl Disk {
         self.0.path().join("filler")
     }
 
-    /// Takes up all the room there is.
+    /// Fills the free space.
     fn fill(&self) {
         let mut file = File::options().create(true).append(true).open(self.filler()).unwrap();
         while file.write_all(&[0xa5; 4096]).is_ok() {}
@@ -52,15 +51,15 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: whoever still has a file open must not keep it here.
+        // Lazily, since a process may still have a file open.
         let unmount = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
         assert!(unmount.is_ok_and(|status| status.success()) || std::thread::panicking());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
-    // Room for everything that was refused, sent again in every cycle, in the log and in the file.
+async fn a_full_disk_refuses_writes_only_until_space_is_free() {
+    // Space for all refused messages, which are sent again in every cycle.
     let Some(disk) = Disk::mount("64m") else {
         println!("not run: no file system can be mounted here");
         return;
@@ -79,7 +78,7 @@ async fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_may_not_grow_refuses_writes_and_nothing_else_until_it_may() {
+async fn a_file_size_limit_refuses_writes_only_until_it_is_lifted() {
     // The soft limit only, so that it can be lifted. Writing past it is an error, not a signal.
     let limit = "trap '' XFSZ; ulimit -S -f 2048";
     let mut herald = Herald::start(Options::config(AGENTS).shell(limit)).await;
@@ -101,7 +100,7 @@ async fn a_file_that_may_not_grow_refuses_writes_and_nothing_else_until_it_may()
     account.check_restart(&mut herald).await;
 }
 
-/// What was acknowledged, and what was refused.
+/// Acknowledged and refused messages.
 #[derive(Debug)]
 struct Account {
     /// Tasks that had ended, as they were.
@@ -115,7 +114,7 @@ struct Account {
 }
 
 impl Account {
-    /// A few tasks from better days.
+    /// A few tasks from before the disk was full.
     async fn open(herald: &Herald) -> Self {
         let mut ended = Vec::new();
         for number in 0..10 {
@@ -130,13 +129,13 @@ impl Account {
         Self { accepted: accepted.collect(), ended, working, refused: Vec::new() }
     }
 
-    /// Sends until nothing is taken any more, at first much and then little at a time.
+    /// Sends until messages of every size are refused, large ones first.
     async fn use_up(&mut self, herald: &Herald) {
         let mut client = herald.client().await;
         let deadline = Instant::now() + SOON;
         for size in [32 << 10, 4 << 10, 10] {
             let mut refused = 0;
-            // More than once: what was moved out of the log may make a little room again.
+            // More than once, since a checkpoint may free some space.
             while refused < 12 {
                 assert!(Instant::now() < deadline, "it never gets full");
                 let draft = draft(&"x".repeat(size));
@@ -159,7 +158,7 @@ impl Account {
         assert!(!self.refused.is_empty());
     }
 
-    /// Writes are refused on every wire, and everything else is served.
+    /// Writes are refused over every binding, and everything else is served.
     async fn check_refusals(&mut self, herald: &Herald) {
         for wire in Wire::ALL {
             let draft = draft("too much");
@@ -169,7 +168,7 @@ impl Account {
             check_fault(wire, &wire.result(&answer).unwrap_err());
             self.refused.push(draft);
         }
-        // An answer holds for a second, since each look is a write.
+        // Readiness is cached for a second, since each check is a write.
         eventually(SOON, "it is not ready", async || {
             herald.call(&Call::get("/readyz")).await.status == 503
         })
@@ -190,7 +189,7 @@ impl Account {
         assert!(said.contains("the store cannot be written"), "{said}");
     }
 
-    /// Once there is room everything works again, and what was refused has left nothing behind.
+    /// Once space is free everything works again, and refused messages have left no trace.
     async fn check_recovery(&mut self, herald: &Herald) {
         let freed = Instant::now();
         eventually(SOON, "it is ready again", async || {
@@ -213,7 +212,7 @@ impl Account {
         .await;
         assert_eq!(total(herald, None).await, self.accepted.len() as u64);
         self.check_ended(herald).await;
-        // What was cut short by the full disk says so to programs.
+        // A task that the full disk interrupted has a machine-readable reason.
         let failed = herald.call(&wire::list(Some("FAILED"), 100, "")).await.json();
         for task in failed["tasks"].as_array().unwrap() {
             assert!(task["status"]["message"]["metadata"]["reason"].is_string(), "{task}");
@@ -267,7 +266,7 @@ async fn total(herald: &Herald, state: Option<&str>) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_data_directory_that_was_removed_or_replaced_is_written_no_more() {
+async fn a_removed_or_replaced_data_directory_is_not_written_to() {
     for replaced in [false, true] {
         let herald = Herald::start(Options::agents()).await;
         let before = herald.call(&Wire::Rest.send("", &draft("before"), false)).await;

@@ -1,4 +1,4 @@
-//! Every check of `herald doctor`, seen to pass and seen to fail.
+//! Tests of `herald doctor`: every check succeeds and fails.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ use crate::{
     wire::{Draft, Wire},
 };
 
-/// What doctor said.
+/// The output of doctor.
 #[derive(Debug)]
 struct Report {
     json: Value,
@@ -77,7 +77,7 @@ impl Report {
         assert!(verdict == "ok" || worst == verdict || worst == "fail", "{self:?}");
     }
 
-    /// Nothing is wrong at all.
+    /// All checks are ok.
     #[track_caller]
     fn is_well(&self) {
         assert_eq!((&self.json["verdict"], self.code), (&json!("ok"), 0), "{self:?}");
@@ -96,7 +96,7 @@ fn port(herald: &Herald) -> String {
     herald.address.port().to_string()
 }
 
-/// Looks at a server that runs, with the flags it was started with.
+/// Checks a running server, with its own flags.
 async fn examine(herald: &Herald, more: &[&str]) -> Report {
     let port = port(herald);
     let flags = [&["--data", "data", "--port", &port, "--timeout", "2s"], more].concat();
@@ -104,7 +104,7 @@ async fn examine(herald: &Herald, more: &[&str]) -> Report {
 }
 
 #[tokio::test]
-async fn where_nothing_is_wrong_it_says_so_for_each_check_in_both_formats() {
+async fn without_faults_every_check_is_ok_in_both_formats() {
     let home = home(AGENTS);
     let found = doctor(home.path(), &["--port", "0"]).await;
     found.is_well();
@@ -121,7 +121,7 @@ async fn where_nothing_is_wrong_it_says_so_for_each_check_in_both_formats() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_makes_no_server_is_shown_with_its_line_and_a_remedy() {
+async fn an_invalid_configuration_is_reported_with_its_line_and_a_remedy() {
     for (config, words) in [
         ("port = 1\n", &["line 1", "belongs under [server]", "docs/configuration.md"][..]),
         ("[server]\nprot = 1\n", &["line 2", "did you mean `port`?"]),
@@ -137,12 +137,12 @@ async fn a_configuration_that_makes_no_server_is_shown_with_its_line_and_a_remed
     missing.says("config", "fail", &["nowhere.toml", "cannot read"]);
     let text = run(home.path(), &["--host", "0.0.0.0"], &[]).await;
     assert_eq!(text.status.code(), Some(1));
-    assert!(text.stdout.starts_with("fail  config  0.0.0.0 can be reached"), "{text:?}");
+    assert!(text.stdout.starts_with("fail  config  other machines can reach 0.0.0.0"), "{text:?}");
     assert!(text.stdout.contains("\n              -> correct it"), "{text:?}");
 }
 
 #[tokio::test]
-async fn a_port_is_free_or_held_by_somebody_who_is_named() {
+async fn a_port_is_free_or_its_holder_is_named() {
     let home = tempfile::tempdir().unwrap();
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = other.local_addr().unwrap().port().to_string();
@@ -162,14 +162,14 @@ async fn a_port_is_free_or_held_by_somebody_who_is_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_runs_is_recognised_and_another_one_is_told_from_it() {
+async fn a_running_server_is_recognised_and_distinguished_from_another() {
     let herald = Herald::start(Options::config(AGENTS)).await;
     let found = examine(&herald, &[]).await;
     found.is_well();
     found.says("port", "ok", &["is served by", &format!("(process {})", herald.id())]);
-    found.says("store", "ok", &["in use by a herald"]);
-    found.says("card", "ok", &["shows the card of"]);
-    found.says("stream", "ok", &["the first event came"]);
+    found.says("store", "ok", &["in use by a server"]);
+    found.says("card", "ok", &["has the card of"]);
+    found.says("stream", "ok", &["the first event at"]);
     // The same data with another port, and the same port with other data.
     let elsewhere = doctor(herald.home(), &["--data", "data", "--port", "0"]).await;
     elsewhere.says("store", "ok", &["in use"]);
@@ -179,7 +179,7 @@ async fn a_server_that_runs_is_recognised_and_another_one_is_told_from_it() {
     other.says("port", "fail", &["is held by", "which serves \"Echo\""]);
 }
 
-/// Every file of a directory with its content.
+/// All files of a directory with their content.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
     let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
@@ -187,7 +187,7 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_store_is_looked_at_in_every_state_and_never_written() {
+async fn a_store_is_checked_in_every_state_and_never_written() {
     let look = async |home: &Path, flags: &[&str]| {
         let data = home.join("data");
         let before = data.exists().then(|| files(&data));
@@ -222,14 +222,14 @@ async fn a_store_is_looked_at_in_every_state_and_never_written() {
         look(&home, &[]).await.says("store", "fail", &["backup"]);
     }
     fs::remove_file(&path).unwrap();
-    look(&home, &[]).await.says("store", "ok", &["is made at the start"]);
+    look(&home, &[]).await.says("store", "ok", &["the start creates"]);
     let memory = doctor(&home, &["--ephemeral", "--port", "0"]).await;
     memory.says("store", "ok", &["in memory only"]);
     assert!(memory.find("disk").is_none(), "{memory:?}");
 }
 
 #[tokio::test]
-async fn a_disk_without_room_or_permission_is_found_before_the_server_finds_it() {
+async fn a_disk_without_space_or_permission_is_reported() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("file"), b"").unwrap();
     let below = doctor(home.path(), &["--port", "0", "--data", "file/data"]).await;
@@ -239,7 +239,7 @@ async fn a_disk_without_room_or_permission_is_found_before_the_server_finds_it()
     if let Ok(memory) = tempfile::tempdir_in("/dev/shm") {
         let data = memory.path().to_str().unwrap();
         let found = doctor(home.path(), &["--port", "0", "--data", data]).await;
-        found.says("disk", "warn", &["tmpfs", "put the data on a disk"]);
+        found.says("disk", "warn", &["tmpfs", "use a disk"]);
     }
     let small = tempfile::tempdir().unwrap();
     let mounted = Command::new("mount")
@@ -256,16 +256,16 @@ async fn a_disk_without_room_or_permission_is_found_before_the_server_finds_it()
     let full = doctor(home.path(), &["--port", "0", "--data", data]).await;
     let unmounted = Command::new("umount").arg("-l").arg(small.path()).status().await.unwrap();
     assert!(unmounted.success());
-    full.says("disk", "fail", &["8.0 MiB free", "make room"]);
+    full.says("disk", "fail", &["8.0 MiB free", "free disk space"]);
 }
 
 #[tokio::test]
-async fn a_clock_that_is_behind_its_own_files_is_wrong() {
+async fn a_clock_behind_the_stores_files_is_a_failure() {
     let mut herald = Herald::start(Options::default()).await;
     herald.terminate().await;
     assert!(herald.wait(SOON).await.success());
     let flags = ["--data", "data", "--port", "0"];
-    doctor(herald.home(), &flags).await.says("clock", "ok", &["it says 20"]);
+    doctor(herald.home(), &flags).await.says("clock", "ok", &["20"]);
     let later = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
     let file = fs::File::options().write(true).open(herald.database()).unwrap();
     file.set_modified(later).unwrap();
@@ -281,10 +281,7 @@ async fn card_server(card: String, headers: String) -> SocketAddr {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut head = [0; 4096];
             let read = stream.read(&mut head).await.unwrap_or(0);
-            let (status, body) = match head[..read].starts_with(b"GET /.well-known/") {
-                true => ("200 OK", card.as_str()),
-                false => ("404 Not Found", ""),
-            };
+            let (status, body) = if head[..read].starts_with(b"GET /.well-known/") { ("200 OK", card.as_str()) } else { ("404 Not Found", "") };
             let length = body.len();
             let answer = format!(
                 "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}connection: close\r\n\r\n{body}"
@@ -303,7 +300,7 @@ async fn card_of(config: &str, url: &str) -> Value {
     herald.call(&call).await.json()
 }
 
-/// Looks with a public URL that leads to this server of cards, while no server runs here.
+/// Runs the checks with the public URL of a card server, while no server runs.
 async fn through(config: &str, address: SocketAddr) -> Report {
     let url = format!("http://{address}");
     let flags = ["--ephemeral", "--port", "0", "--public-url", &url, "--timeout", "2s"];
@@ -311,7 +308,7 @@ async fn through(config: &str, address: SocketAddr) -> Report {
 }
 
 #[tokio::test]
-async fn a_clock_that_differs_from_others_is_noticed() {
+async fn a_clock_that_differs_from_the_cards_server_is_reported() {
     let date = |seconds: u64| {
         let then = SystemTime::now() - Duration::from_secs(seconds);
         let then = jiff::Timestamp::try_from(then).unwrap();
@@ -326,7 +323,7 @@ async fn a_clock_that_differs_from_others_is_noticed() {
         let address = card_server("{}".to_owned(), format!("date: {date}\r\n")).await;
         let words: &[&str] = match verdict {
             "ok" => &[],
-            _ => &["the address of the card says", "timedatectl"],
+            _ => &["at the card's address", "timedatectl"],
         };
         through("", address).await.says("clock", verdict, words);
     }
@@ -335,9 +332,9 @@ async fn a_clock_that_differs_from_others_is_noticed() {
 }
 
 #[tokio::test]
-async fn the_card_at_the_public_address_is_compared_with_what_it_should_be() {
+async fn the_card_at_the_public_address_is_compared_with_the_settings() {
     let config = AGENTS;
-    // Where nothing answers, and nothing runs that could.
+    // An address where no server runs.
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("http://{nobody}");
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
@@ -356,13 +353,13 @@ async fn the_card_at_the_public_address_is_compared_with_what_it_should_be() {
     let card = card_of(config, &format!("http://{address}")).await;
     let same = serve_again(address, card.to_string()).await;
     through(config, same).await.says("card", "ok", &["\"Echo\""]);
-    // No stream is to be had from a server that shows nothing but its card.
+    // The card server has no streams.
     through(config, same).await.says("stream", "fail", &["404", "every path"]);
 
     let mut rewritten = card.clone();
     rewritten["supportedInterfaces"][0]["url"] = json!("http://inside:8000/a2a/jsonrpc");
     let rewritten = card_server(rewritten.to_string(), String::new()).await;
-    through(config, rewritten).await.says("card", "fail", &["http://inside:8000", "rewriting"]);
+    through(config, rewritten).await.says("card", "fail", &["http://inside:8000", "rewrite"]);
 }
 
 /// Serves a card at an address that was chosen before.
@@ -374,23 +371,27 @@ async fn serve_again(address: SocketAddr, card: String) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_server_that_was_not_restarted_shows_an_old_card() {
+async fn the_old_card_of_a_server_that_was_not_restarted_is_a_warning() {
     let herald = Herald::start(Options::config(AGENTS)).await;
     examine(&herald, &[]).await.is_well();
     let changed = AGENTS.replace("kind = \"echo\"", "kind = \"echo\"\ndescription = \"new\"");
     fs::write(herald.home().join("herald.toml"), changed).unwrap();
-    examine(&herald, &[]).await.says("card", "warn", &["another card", "restart the server"]);
+    examine(&herald, &[]).await.says(
+        "card",
+        "warn",
+        &["differs from that of these settings", "restart the server"],
+    );
 }
 
-/// What a proxy does with streams.
+/// How a proxy treats streams.
 #[derive(Debug, Clone, Copy)]
 enum Passing {
     Everything,
-    /// It waits for the end of a stream before it passes any of it on.
+    /// It buffers a stream until its end.
     WholeAnswers,
 }
 
-/// Leads connections to another address.
+/// Forwards connections to another address.
 fn proxy(listener: TcpListener, to: SocketAddr, passing: Passing) {
     let connections = TaskTracker::new();
     let inner = connections.clone();
@@ -437,10 +438,10 @@ async fn lead(
 }
 
 #[tokio::test]
-async fn a_proxy_that_holds_streams_back_is_found() {
+async fn a_buffering_proxy_is_reported() {
     for (passing, verdict, words) in [
-        (Passing::Everything, "ok", &["the first event came"][..]),
-        (Passing::WholeAnswers, "fail", &["nothing came", "for 2s", "proxy_buffering off"]),
+        (Passing::Everything, "ok", &["the first event at"][..]),
+        (Passing::WholeAnswers, "fail", &["no event arrived", "within 2s", "proxy_buffering off"]),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -454,7 +455,7 @@ async fn a_proxy_that_holds_streams_back_is_found() {
 }
 
 #[tokio::test]
-async fn a_stream_is_tried_with_a_token_of_the_server_and_the_token_is_not_shown() {
+async fn streams_are_checked_with_a_token_that_is_not_printed() {
     let config = |scopes: &str| {
         let token = format!("token = \"hush-hush\", scopes = [{scopes}]");
         format!("[auth]\ntokens = [{{ {token}, tenant = \"a\", principal = \"p\" }}]\n{AGENTS}")
@@ -465,15 +466,15 @@ async fn a_stream_is_tried_with_a_token_of_the_server_and_the_token_is_not_shown
     assert!(!found.json.to_string().contains("hush"), "{found:?}");
     let herald = Herald::start(Options::config(config("\"send\""))).await;
     examine(&herald, &[]).await.says("stream", "warn", &["no token has the scope read"]);
-    // Whoever shows another card does not get it.
+    // A server with another card does not get the token.
     let stranger = card_server("{}".to_owned(), String::new()).await;
     let found = through(&config("\"read\""), stranger).await;
-    found.says("card", "warn", &["another card"]);
+    found.says("card", "warn", &["differs from that of these settings"]);
     assert!(found.find("stream").is_none(), "{found:?}");
 }
 
-/// A certificate for `localhost` that nobody signed, and its key, as files.
-/// It ends in so many days, or in an age.
+/// A self-signed certificate for `localhost` and its key, as files.
+/// It expires in this many days, or in the far future.
 fn certificate(directory: &Path, days: Option<i64>) -> (Vec<u8>, Vec<u8>) {
     let mut wanted = CertificateParams::new(["localhost".to_owned()]).unwrap();
     if let Some(days) = days {
@@ -498,7 +499,7 @@ fn certificate(directory: &Path, days: Option<i64>) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn the_certificate_of_its_own_port_fits_its_key_or_not() {
+async fn the_certificate_of_the_port_is_checked_against_its_key() {
     let files = tempfile::tempdir().unwrap();
     certificate(files.path(), None);
     let path = |name: &str| files.path().join(name).to_str().unwrap().to_owned();
@@ -517,7 +518,7 @@ async fn the_certificate_of_its_own_port_fits_its_key_or_not() {
     fs::remove_file(path("key.pem")).unwrap();
     examine(&herald, &flags).await.says("tls", "fail", &["cannot read", "key.pem"]);
     for (days, verdict, said) in
-        [(30, "ok", "until 20"), (10, "warn", "in 9 days"), (-1, "fail", "ended at 20")]
+        [(30, "ok", "until 20"), (10, "warn", "in 9 days"), (-1, "fail", "expired at 20")]
     {
         certificate(files.path(), Some(days));
         examine(&herald, &flags).await.says("tls", verdict, &[said]);
@@ -525,7 +526,7 @@ async fn the_certificate_of_its_own_port_fits_its_key_or_not() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_trusted_or_not_and_ends_soon_or_not() {
+async fn an_untrusted_or_expiring_certificate_is_reported() {
     for (days, verdict, said) in [(None, "ok", "until 4096"), (Some(10), "warn", "in 9 days")] {
         public_certificate(days, verdict, said).await;
     }

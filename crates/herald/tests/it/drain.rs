@@ -1,4 +1,4 @@
-//! Told to stop: streams end cleanly, tasks are kept, and the process goes in time.
+//! Tests of the shutdown: streams end cleanly, tasks are stored, and the process ends in time.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn drains_within(limit: &str) -> Options {
     Options::config(format!("[server]\ndrain = \"{limit}\"\n{AGENTS}"))
 }
 
-/// Begins a task and returns its name without waiting for it.
+/// Starts a task and returns its id without waiting for it.
 async fn begin(herald: &Herald, text: &str) -> String {
     let call = Wire::Rest.send(CONFORMANCE, &Draft::new(uuid(), text), true);
     let sent = Wire::Rest.sent(&herald.call(&call).await).unwrap();
@@ -25,7 +25,7 @@ async fn look(herald: &Herald, task: &str) -> String {
     state(&Wire::Rest.result(&herald.call(&Wire::Rest.get(task)).await).unwrap())
 }
 
-/// Followers of these tasks, and the last frame each has seen.
+/// Streams of these tasks, and the last frame of each.
 async fn follow(herald: &Herald, tasks: &[String], count: usize) -> Vec<(Wire, Stream, Frame)> {
     let mut streams = Vec::new();
     for (wire, task) in Wire::ALL.into_iter().cycle().zip(tasks.iter().cycle()).take(count) {
@@ -38,7 +38,7 @@ async fn follow(herald: &Herald, tasks: &[String], count: usize) -> Vec<(Wire, S
     streams
 }
 
-/// No answer at all, or one that says that it does not serve.
+/// No response, or one that the server does not serve.
 async fn is_away(herald: &Herald) -> bool {
     let Ok(mut client) = Client::connect(herald.address).await else { return true };
     client.call(&Call::get("/readyz")).await.map_or(true, |answer| answer.status == 503)
@@ -46,7 +46,7 @@ async fn is_away(herald: &Herald) -> bool {
 
 // proves: SEND-027
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn told_to_stop_it_ends_every_stream_and_keeps_every_task() {
+async fn a_stop_ends_every_stream_and_keeps_every_task() {
     let mut herald = Herald::start(drains_within("10s")).await;
     let mut tasks = Vec::new();
     for _ in 0..10 {
@@ -56,7 +56,7 @@ async fn told_to_stop_it_ends_every_stream_and_keeps_every_task() {
     eventually(SOON, "it asks", async || look(&herald, &paused).await == "input-required").await;
     tasks.push(paused.clone());
     let streams = follow(&herald, &tasks, 50).await;
-    // One who waits for an outcome is answered too, with the task as it stands.
+    // A waiting send is answered with the current task.
     let (address, draft) = (herald.address, Draft::new(uuid(), "tck-cancel"));
     let call = Wire::Rpc.send(CONFORMANCE, &draft, false);
     let mut waiting = tokio::task::JoinSet::new();
@@ -73,12 +73,12 @@ async fn told_to_stop_it_ends_every_stream_and_keeps_every_task() {
     eventually(SOON, "it is not ready", async || is_away(&herald).await).await;
     let mut seen = Vec::new();
     for (wire, mut stream, first) in streams {
-        // A stream that was cut would be an error here.
+        // A broken stream would be an error here.
         let rest = timeout(SOON, wire.rest_of(&mut stream)).await;
         let rest = rest.expect("the stream ends").unwrap();
         seen.push((wire, rest.last().unwrap_or(&first).clone()));
     }
-    // Long before the tasks are given up.
+    // Long before the drain timeout.
     assert!(told.elapsed() < Duration::from_secs(10), "streams took {:?}", told.elapsed());
     let answer = waiting.join_next().await.unwrap().unwrap();
     let waited = Wire::Rpc.sent(&answer).unwrap();
@@ -109,12 +109,12 @@ async fn told_to_stop_it_ends_every_stream_and_keeps_every_task() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_nothing_at_work_it_stops_at_once_whoever_listens() {
+async fn without_running_turns_it_stops_at_once_despite_open_streams() {
     let mut herald = Herald::start(drains_within("1h")).await;
     let paused = begin(&herald, "tck-input-required").await;
     eventually(SOON, "it asks", async || look(&herald, &paused).await == "input-required").await;
     let streams = follow(&herald, &[paused], 50).await;
-    // Kept-alive connections that nobody uses must not hold it up either.
+    // Idle connections must not delay the stop.
     let mut idle = Vec::new();
     for _ in 0..20 {
         let mut client = herald.client().await;
@@ -130,7 +130,7 @@ async fn with_nothing_at_work_it_stops_at_once_whoever_listens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_can_finish_in_time_does() {
+async fn turns_that_can_finish_in_time_do() {
     let mut herald = Herald::start(drains_within("1h")).await;
     let task = begin(&herald, "tck-long-running delay_ms=700").await;
     herald.terminate().await;
@@ -151,7 +151,7 @@ async fn a_second_signal_stops_it_at_once() {
         let task = begin(&herald, "tck-cancel").await;
         let mut streams = follow(&herald, std::slice::from_ref(&task), 4).await;
         herald.signal(first).await;
-        // It has heard the first one once it ends the streams.
+        // The streams end when the first signal has arrived.
         for (wire, stream, _) in &mut streams {
             let rest = wire.rest_of(stream).await.unwrap();
             assert!(rest.iter().all(|frame| !is_terminal(&frame.state().unwrap())));
@@ -161,9 +161,7 @@ async fn a_second_signal_stops_it_at_once() {
         herald.signal(second).await;
         let status = herald.wait(SOON).await;
         assert!(status.success(), "{status}");
-        assert!(
-            herald.log().contains("stopped at once; the next start takes up what is unfinished")
-        );
+        assert!(herald.log().contains("stopped at once; the next start recovers unfinished tasks"));
         herald.restart().await;
         eventually(SOON, "it is taken up", async || look(&herald, &task).await == "working").await;
         let answer = herald.call(&Wire::Rest.cancel(&task)).await;
@@ -172,7 +170,7 @@ async fn a_second_signal_stops_it_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hangup_ends_no_server_and_no_task() {
+async fn sighup_ends_no_server_and_no_task() {
     let herald = Herald::start(Options::agents()).await;
     let task = begin(&herald, "tck-cancel").await;
     eventually(SOON, "it is at work", async || look(&herald, &task).await == "working").await;
@@ -183,15 +181,15 @@ async fn a_hangup_ends_no_server_and_no_task() {
         })
         .await;
     }
-    assert!(herald.log().contains("nothing is reloaded"), "{}", herald.log());
+    assert!(herald.log().contains("no certificate to reload"), "{}", herald.log());
     assert_eq!(look(&herald, &task).await, "working");
     let answer = herald.call(&Wire::Rest.cancel(&task)).await;
     assert_eq!(state(&Wire::Rest.result(&answer).unwrap()), "canceled");
 }
 
-/// The line of standard input has a reader that hangs up, too.
+/// SIGHUP also reaches a server on standard input.
 #[tokio::test]
-async fn a_hangup_does_not_end_a_server_on_standard_input() {
+async fn sighup_does_not_end_a_server_on_standard_input() {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     let home = tempfile::tempdir().unwrap();
     let mut child = Options::default().no_port().spawn_stdio(home.path());

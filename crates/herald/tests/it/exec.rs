@@ -1,4 +1,4 @@
-//! Programs as agents: real ones, run by the real binary, well-behaved and not.
+//! Tests of programs as agents: input, output, limits, clean-up and crashes.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -33,7 +33,7 @@ fn memory(herald: &Herald) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Leaves its group, its parent and then a child behind, deaf to polite words.
+/// A script that leaves its process group, loses its parent, starts a child and ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM
     setsid sh -c 'trap \"\" TERM; echo $$ >> pids; (sleep 600; :) & wait; sleep 600' &
     sh -c 'setsid sleep 600 & echo $! >> pids'
@@ -42,7 +42,7 @@ const STUBBORN: &str = "trap '' TERM
     while :; do sleep 600; done";
 
 #[tokio::test]
-async fn a_message_is_the_input_and_what_is_printed_the_artifact() {
+async fn the_message_is_the_input_and_the_output_is_the_artifact() {
     let herald = Herald::start(script("wc -w; echo done >&2", "")).await;
     let task = told(&herald, "three short words").await;
     assert_eq!(state(&task), "completed");
@@ -52,7 +52,7 @@ async fn a_message_is_the_input_and_what_is_printed_the_artifact() {
 
 #[tokio::test]
 async fn output_is_streamed_while_the_program_runs() {
-    // It goes on only when it is told that its first line has arrived.
+    // The program continues only after the test has seen its first line.
     let waits = "echo first; until [ -e go ]; do sleep 0.05; done; echo second";
     let herald = Herald::start(script(waits, "")).await;
     let call = Wire::Rest.stream("", &Draft::new(uuid(), "go"));
@@ -73,7 +73,7 @@ async fn output_is_streamed_while_the_program_runs() {
 }
 
 #[tokio::test]
-async fn the_exit_code_decides_and_callers_hear_as_much_as_they_may() {
+async fn the_exit_code_decides_and_error_detail_limits_what_callers_see() {
     let fails = "echo half; echo 'cannot open /srv/secret' >&2; echo 'it broke' >&2; exit 3";
     for (detail, text) in [
         ("", "agent program ended with exit code 3"),
@@ -96,7 +96,7 @@ async fn the_exit_code_decides_and_callers_hear_as_much_as_they_may() {
 }
 
 #[tokio::test]
-async fn nobody_waits_until_a_program_that_may_not_go_on_has_ended() {
+async fn a_failed_task_ends_before_its_program_has_ended() {
     let deaf = "trap \"\" TERM; exec yes";
     let settings = "max_output = \"1MiB\"\nkill_grace = \"1h\"";
     let herald = Herald::start(script(deaf, settings)).await;
@@ -106,7 +106,7 @@ async fn nobody_waits_until_a_program_that_may_not_go_on_has_ended() {
 }
 
 #[tokio::test]
-async fn a_cancelled_program_goes_with_all_that_it_started() {
+async fn a_cancelled_program_ends_with_all_its_processes() {
     let herald = Herald::start(script(STUBBORN, "kill_grace = \"200ms\"")).await;
     let id = begun(&herald, "x").await;
     let pids = pids(herald.home(), 3).await;
@@ -119,7 +119,7 @@ async fn a_cancelled_program_goes_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_asked_to_end_may_tidy_up() {
+async fn a_program_can_clean_up_after_sigterm() {
     let tidy =
         "trap 'echo tidied > tidy; exit 0' TERM; echo $$ >> pids; while :; do sleep 0.05; done";
     let herald = Herald::start(script(tidy, "")).await;
@@ -131,7 +131,7 @@ async fn a_program_that_is_asked_to_end_may_tidy_up() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_behind_ends_with_it() {
+async fn leftover_processes_of_a_program_are_ended() {
     let leaves = "setsid sleep 600 & echo $! >> pids; sleep 600 & echo $! >> pids; echo done";
     let herald = Herald::start(script(leaves, "kill_grace = \"100ms\"")).await;
     let task = told(&herald, "x").await;
@@ -141,7 +141,7 @@ async fn what_a_program_leaves_behind_ends_with_it() {
 }
 
 #[tokio::test]
-async fn neither_time_nor_silence_is_unlimited() {
+async fn timeout_and_idle_timeout_end_a_program() {
     for (settings, reason) in
         [("timeout = \"300ms\"", "TIMED_OUT"), ("idle_timeout = \"300ms\"", "IDLE")]
     {
@@ -154,7 +154,7 @@ async fn neither_time_nor_silence_is_unlimited() {
 }
 
 #[tokio::test]
-async fn a_program_may_print_anything_and_no_other_task_notices() {
+async fn any_output_of_a_program_affects_its_own_task_only() {
     let prints = "read -r what; case $what in
         bytes) printf 'a\\377b\\342\\202' ;;
         line) head -c 1000000 /dev/zero | tr '\\0' x ;;
@@ -183,7 +183,7 @@ async fn a_program_may_print_anything_and_no_other_task_notices() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_read_is_not_waited_for() {
+async fn a_program_that_does_not_read_its_input_does_not_block() {
     let herald = Herald::start(script("exec 0<&-; echo deaf", "")).await;
     let task = told(&herald, &"much ".repeat(100_000)).await;
     assert_eq!((state(&task).as_str(), printed(&task).as_str()), ("completed", "deaf\n"));
@@ -241,7 +241,7 @@ fn file() -> Call {
 }
 
 #[tokio::test]
-async fn the_files_of_callers_are_for_the_servers_user_only_and_outlive_no_crash() {
+async fn files_of_callers_are_private_and_removed_after_a_crash() {
     let shows = "read -r path; stat -c %a \"$path\" \"${path%/*}\"; echo \"$path\"; \
                  until [ -e go ]; do sleep 0.05; done";
     let temporary = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ async fn the_files_of_callers_are_for_the_servers_user_only_and_outlive_no_crash
     assert_eq!(lines[..2], ["600", "700"]);
     let path = Path::new(lines[2]);
     assert!(path.starts_with(&place) && path.exists(), "{shown}");
-    // Somebody else's, whose name begins in the same way.
+    // A directory of another program with a similar name.
     let foreign = temporary.path().join("herald-foreign");
     fs::create_dir(&foreign).unwrap();
     herald.kill9().await;
@@ -268,7 +268,7 @@ async fn the_files_of_callers_are_for_the_servers_user_only_and_outlive_no_crash
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn programs_wait_for_file_descriptors_when_there_are_too_few() {
+async fn programs_wait_when_file_descriptors_are_scarce() {
     let herald = Herald::start(script("cat; sleep 0.2", "").shell("ulimit -n 64")).await;
     let mut client = herald.client().await;
     let mut tasks = Vec::new();
@@ -296,7 +296,7 @@ async fn programs_wait_for_file_descriptors_when_there_are_too_few() {
 }
 
 #[tokio::test]
-async fn a_program_gets_what_it_is_given_and_none_of_the_servers_secrets() {
+async fn a_program_gets_its_variables_and_none_of_the_servers_secrets() {
     let settings = "env = { GIVEN = \"as is\", SECRET = \"env:HERALD_TEST_SECRET\" }";
     let herald = Herald::start(
         script("tr '\\0' ' ' < /proc/$$/cmdline; env", settings)
@@ -314,11 +314,11 @@ async fn a_program_gets_what_it_is_given_and_none_of_the_servers_secrets() {
 }
 
 #[tokio::test]
-async fn nothing_runs_on_after_the_server_was_killed() {
+async fn programs_of_a_killed_server_are_ended_at_the_next_start() {
     let mut herald = Herald::start(script(STUBBORN, "")).await;
     let id = begun(&herald, "x").await;
     let pids = pids(herald.home(), 3).await;
-    // One of somebody else that a record names by mistake: its number, but another's start.
+    // A process of another program whose id is in a record with another start time.
     let mut foreign = Command::new("sleep").arg("600").kill_on_drop(true).spawn().unwrap();
     let foreign_id = foreign.id().unwrap();
     let records = herald.home().join("data/processes");
@@ -336,9 +336,9 @@ async fn nothing_runs_on_after_the_server_was_killed() {
 }
 
 #[tokio::test]
-async fn what_a_dead_program_left_behind_is_found_beside_a_later_one_that_lives() {
+async fn leftovers_of_a_dead_program_are_ended_beside_a_later_one() {
     let mut herald = Herald::start(script("eval \"$(cat)\"", "")).await;
-    // It dies with the server, because nobody reads what it says.
+    // It ends with the server, because its output is closed.
     let orphan =
         "setsid sleep 600 & echo $! >> pids; echo $$ > leader; while echo x; do sleep 0.1; done";
     begun(&herald, orphan).await;
@@ -354,7 +354,7 @@ async fn what_a_dead_program_left_behind_is_found_beside_a_later_one_that_lives(
 }
 
 #[tokio::test]
-async fn a_program_that_may_run_again_does_after_a_crash() {
+async fn a_program_with_attempts_runs_again_after_a_crash() {
     let second = "if [ -e once ]; then echo again; else touch once; echo $$ >> pids; echo first; \
                   sleep 600; fi";
     let mut herald = Herald::start(script(second, "attempts = 2")).await;
@@ -368,7 +368,7 @@ async fn a_program_that_may_run_again_does_after_a_crash() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_told_to_stop_leaves_nothing_running() {
+async fn a_stopped_server_leaves_no_process() {
     let stop = |signals: usize| async move {
         let options = script(STUBBORN, "");
         let mut herald = Herald::start(options).await;
@@ -387,7 +387,7 @@ async fn a_server_that_is_told_to_stop_leaves_nothing_running() {
 }
 
 #[tokio::test]
-async fn a_directory_that_leads_out_of_its_place_is_refused() {
+async fn a_link_out_of_the_allowed_roots_is_refused() {
     let roots = tempfile::tempdir().unwrap();
     let (inside, outside) = (roots.path().join("inside"), roots.path().join("outside"));
     fs::create_dir(&inside).unwrap();
@@ -411,15 +411,15 @@ async fn a_directory_that_leads_out_of_its_place_is_refused() {
 }
 
 #[tokio::test]
-async fn mistakes_in_its_settings_are_found_at_the_start() {
+async fn mistakes_in_its_settings_are_refused_at_the_start() {
     let agent = |settings: &str| format!("[[agents]]\nname = \"a\"\n{settings}\n");
     for (settings, said) in [
         ("kind = \"exec\"", "needs a command"),
         ("kind = \"exec\"\ncommand = []", "needs a command"),
         ("kind = \"exec\"\ncommand = [\"no-such-program-7\"]", "is it installed?"),
         ("kind = \"exec\"\ncommand = [\"/etc/passwd\"]", "chmod +x"),
-        ("kind = \"exec\"\ncommand = [\"wc -w\"]", "stands by itself: [\"wc\", \"-w\"]"),
-        ("kind = \"exec\"\ncommand = [\"herald.toml\"]", "beside it is \"./herald.toml\""),
+        ("kind = \"exec\"\ncommand = [\"wc -w\"]", "element of its own: [\"wc\", \"-w\"]"),
+        ("kind = \"exec\"\ncommand = [\"herald.toml\"]", "write \"./herald.toml\""),
         ("kind = \"exec\"\ncommand = [\"cat\"]\nworkdir = \"nowhere\"", "nowhere"),
         ("kind = \"echo\"\ncommand = [\"cat\"]", "`command` belongs to kind = \"exec\""),
         ("kind = \"exec\"\ncommand = [\"cat\"]\ninput = \"xml\"", "unknown variant `xml`"),
@@ -438,7 +438,7 @@ async fn mistakes_in_its_settings_are_found_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_flag_that_names_no_program_is_refused_as_the_file_would_be() {
+async fn a_missing_program_of_exec_is_refused_as_in_the_file() {
     for (line, said) in [
         ("no-such-program-7 --fast", "no program \"no-such-program-7\" on PATH that may be run"),
         ("no-such-program-7|cat", "is it installed?"),
@@ -449,14 +449,14 @@ async fn a_flag_that_names_no_program_is_refused_as_the_file_would_be() {
         let refused = Options::default().arguments(["--exec", line]).refused().await;
         assert!(refused.stderr.contains(said), "{line}: {}", refused.stderr);
     }
-    // What only the shell knows is left to it.
+    // Shell syntax is not checked.
     for line in ["cd / && pwd", "WORD=x; echo $WORD", "\"cat\"", "for x in 1; do cat; done"] {
         Herald::start(Options::default().arguments(["--exec", line])).await;
     }
 }
 
 #[tokio::test]
-async fn one_flag_makes_a_program_an_agent() {
+async fn the_exec_flag_serves_a_program() {
     let options = Options::default().arguments(["--exec", "tr a-z A-Z | rev"]);
     let herald = Herald::start(options).await;
     assert_eq!(printed(&told(&herald, "live").await), "EVIL");
@@ -469,7 +469,7 @@ async fn one_flag_makes_a_program_an_agent() {
 
 /// `HERALD_EXEC_TASKS=500` is the long version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_programs_at_once_leave_nothing_behind() {
+async fn many_concurrent_programs_leave_no_process() {
     let count = number("HERALD_EXEC_TASKS", 64);
     let herald = Herald::start(script("cat; echo", "concurrency = 32")).await;
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! Agents and clients that misbehave: each harms its own task and nobody else's.
+//! Tests of misbehaving agents and clients, which affect their own tasks only.
 
 use std::{fs, time::Duration};
 
@@ -33,7 +33,7 @@ async fn an_agent_that_panics_fails_its_own_task_and_no_other() {
             let call = wire.send(CONFORMANCE, &Draft::new(uuid(), text), false);
             let answer = client.call(&call).await.unwrap();
             let task = wire.sent(&answer).unwrap();
-            // What went wrong inside stays inside.
+            // The panic message is not shown to callers.
             let said = answer.text().replace("tck-crash", "");
             for inner in ["panicked", "on request", ".rs"] {
                 assert!(!said.contains(inner), "{said}");
@@ -67,7 +67,7 @@ async fn an_agent_that_hangs_is_ended_by_its_deadlines() {
     let mut sends = JoinSet::new();
     for (index, wire) in Wire::ALL.into_iter().cycle().take(40).enumerate() {
         let address = herald.address;
-        // Half of them never end; the other half says something now and then, but not in time.
+        // Half of them never end; the other half writes, but too slowly.
         let (agent, text, expected) = match index % 4 {
             0 | 1 => ("/agents/slow", "tck-cancel", "TIMED_OUT"),
             2 => ("/agents/silent", "tck-long-running delay_ms=60000", "IDLE"),
@@ -112,7 +112,7 @@ async fn an_agent_that_floods_is_stopped_at_the_limit() {
 
 // proves: SEND-027, STR-030
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_hangs_up_changes_nothing() {
+async fn a_disconnect_changes_no_task() {
     let herald = Herald::start(Options::agents()).await;
     let mut random = Random::seeded("HERALD_HANG_UP_SEED");
     println!("HERALD_HANG_UP_SEED={}", random.0);
@@ -131,7 +131,7 @@ async fn whoever_hangs_up_changes_nothing() {
             task
         });
     }
-    // And some who wait for an answer and do not stay for it.
+    // Some clients disconnect while they wait for a response.
     for wire in Wire::ALL.into_iter().cycle().take(20) {
         let draft = Draft::new(uuid(), "tck-long-running delay_ms=2000");
         let call = wire.send(CONFORMANCE, &draft, false);
@@ -156,7 +156,7 @@ async fn whoever_hangs_up_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_is_none_is_refused() {
+async fn an_invalid_cursor_is_refused() {
     let herald = Herald::start(Options::agents()).await;
     let task = send(&herald, Wire::Rpc, "", "hello").await;
     let other = send(&herald, Wire::Rpc, "", "hello").await;
@@ -169,14 +169,14 @@ async fn a_cursor_that_is_none_is_refused() {
             assert_eq!(fault.reason, "INVALID_PARAMS", "{cursor}: {fault:?}");
             assert!(fault.message.contains("Last-Event-ID"), "{cursor}: {fault:?}");
         }
-        // The very end is a place too, and nothing comes after it.
+        // A cursor at the end is valid and has no events after it.
         let end = wire.resume(id(&task), 4);
         let mut stream = herald.client().await.open(&end).await.unwrap();
         assert_eq!(wire.rest_of(&mut stream).await.unwrap(), []);
     }
 }
 
-/// Hundredths of a second that a process has spent on the processor.
+/// CPU time of a process in ticks of 10 ms.
 fn spent(process: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -185,7 +185,7 @@ fn spent(process: u32) -> u64 {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_file_descriptors_it_waits_and_streams_live_on() {
+async fn without_file_descriptors_it_waits_and_streams_continue() {
     let herald = Herald::start(Options::agents().shell("ulimit -n 64")).await;
     let mut client = herald.client().await;
     let call = Wire::Rpc.send(CONFORMANCE, &Draft::new(uuid(), "tck-cancel"), true);
@@ -205,7 +205,7 @@ async fn without_file_descriptors_it_waits_and_streams_live_on() {
     assert!(spent <= 20, "it spends {spent} % of a processor on waiting");
     assert!(herald.log().contains("no connection can be accepted now"), "{}", herald.log());
 
-    // Who was there before is served, and told what happens.
+    // Existing streams still get their events.
     let answer = client.call(&Wire::Rpc.cancel(id(&task))).await.unwrap();
     assert_eq!(state(&Wire::Rpc.result(&answer).unwrap()), "canceled");
     let rest = Wire::Rpc.rest_of(&mut stream).await.unwrap();

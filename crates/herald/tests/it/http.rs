@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client on which a broken connection is an answer, not a failure.
+//! Small HTTP/1.1 client that returns broken connections as values.
 
 use std::{collections::VecDeque, net::SocketAddr};
 
@@ -16,12 +16,12 @@ use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 
 use crate::support::SOON;
 
-/// One connection, kept alive from call to call. Dropping it hangs up.
+/// One persistent connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Client {
     address: SocketAddr,
     sender: SendRequest<Full<Bytes>>,
-    /// What moves the bytes; it stops when this is dropped.
+    /// The task of the connection; it stops when this is dropped.
     _connection: JoinSet<()>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// A response that goes on, one event after the other.
+/// A streaming response.
 #[derive(Debug)]
 pub(crate) struct Stream {
     client: Client,
@@ -51,7 +51,7 @@ pub(crate) struct Stream {
     events: VecDeque<SseEvent>,
 }
 
-/// The connection broke before there was an answer.
+/// The connection broke before the response.
 #[derive(Debug)]
 #[expect(dead_code, reason = "read by whoever reads the failed test")]
 pub(crate) struct Cut(String);
@@ -80,7 +80,7 @@ impl Call {
         self
     }
 
-    /// The same on a connection that has no headers, where they stand beside the parameters.
+    /// The headers as service parameters, for a connection without headers.
     pub(crate) fn message(&self) -> Value {
         let mut message: Value = serde_json::from_slice(&self.body).unwrap();
         let headers = self.headers.iter();
@@ -106,7 +106,7 @@ impl Client {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(cut)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            // Whoever waits for an answer is told.
+            // The pending call gets the error.
             let _ = connection.await;
         });
         Ok(Self { address, sender, _connection: tasks })
@@ -118,7 +118,7 @@ impl Client {
         whole(response).await
     }
 
-    /// The events of a stream; anything else is an error that says what came instead.
+    /// The events of a stream; any other response is an error with its content.
     pub(crate) async fn open(mut self, call: &Call) -> Result<Stream, Cut> {
         let response = self.respond(call).await?;
         if !is_stream(response.headers()) {
@@ -161,8 +161,8 @@ impl Answer {
 }
 
 impl Stream {
-    /// The next event, or `None` once the stream has ended as it should. A stream that breaks off
-    /// is cut.
+    /// The next event, or `None` after a clean end. A stream that breaks
+    /// is an error.
     pub(crate) async fn next(&mut self) -> Result<Option<SseEvent>, Cut> {
         loop {
             if let Some(event) = self.events.pop_front() {

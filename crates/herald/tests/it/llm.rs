@@ -1,4 +1,4 @@
-//! Models as agents: a scripted endpoint on loopback, behind the real binary.
+//! Tests of `kind = "llm"` with a scripted endpoint on loopback.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn says(text: &str) -> Step {
     Step::Say(text.to_owned())
 }
 
-/// A stream that says this and nothing else.
+/// A stream with this text only.
 fn stream(events: &str) -> Step {
     Step::Raw(format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{events}").into())
 }
@@ -38,7 +38,7 @@ async fn told_in(herald: &Herald, context: &str, text: &str) -> Value {
     Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, false)).await).unwrap()
 }
 
-/// Who said what in the last request, system prompt and all.
+/// The roles and texts of the last request.
 fn conversation(model: &Model) -> Vec<(String, String)> {
     let asked = model.asked().pop().unwrap().body;
     let messages = asked["messages"].as_array().unwrap().iter();
@@ -89,7 +89,7 @@ async fn a_message_goes_to_the_model_and_its_answer_is_the_artifact() {
 }
 
 #[tokio::test]
-async fn words_are_streamed_and_a_cancel_hangs_up() {
+async fn the_answer_is_streamed_and_a_cancel_closes_the_connection() {
     let model = Model::start(vec![says("Once upon "), Step::Hang]).await;
     let herald = Herald::start(asks(&model, "")).await;
     let call = Wire::Rest.stream("", &Draft::new(uuid(), "A tale"));
@@ -108,7 +108,7 @@ async fn words_are_streamed_and_a_cancel_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_conversation_is_remembered_and_a_message_without_one_starts_clean() {
+async fn a_conversation_is_remembered_and_a_message_without_a_context_starts_anew() {
     let mut answers: Vec<_> = ["A1", "A2", "A3", "A4"].map(text).into();
     answers.extend([Step::Status(400), text("A5"), text("A6")]);
     let model = Model::start(answers).await;
@@ -158,7 +158,7 @@ async fn a_message_to_a_task_at_work_is_answered_after_the_first() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_busy_is_asked_again_until_the_first_word() {
+async fn a_busy_endpoint_is_retried_until_the_first_token() {
     let busy = b"HTTP/1.1 429 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n".to_vec();
     let script = vec![Step::Raw(busy), Step::Status(503), Step::Die, text("At last")];
     let model = Model::start(script).await;
@@ -175,7 +175,7 @@ async fn an_endpoint_that_is_busy_is_asked_again_until_the_first_word() {
 }
 
 #[tokio::test]
-async fn what_would_not_help_is_not_tried_again() {
+async fn permanent_errors_are_not_retried() {
     let later = b"HTTP/1.1 429 Later\r\nretry-after: 3600\r\ncontent-length: 0\r\n\r\n".to_vec();
     for (script, said) in [
         (vec![Step::Status(401)], "was refused by its model's endpoint with status 401"),
@@ -194,7 +194,7 @@ async fn what_would_not_help_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn endpoints_that_say_something_else_fail_the_task_and_say_so() {
+async fn invalid_responses_of_an_endpoint_fail_the_task_with_a_reason() {
     let endless = format!("data: {}", "x".repeat(2 << 20));
     let filtered = r#"data: {"choices":[{"delta":{},"finish_reason":"content_filter"}]}"#;
     let refusal = r#"data: {"choices":[{"delta":{"refusal":"I would rather not"}}]}"#;
@@ -211,7 +211,7 @@ async fn endpoints_that_say_something_else_fail_the_task_and_say_so() {
         (vec![says("So "), Step::Raw(endless.clone().into())], "got an event of more than"),
         (vec![stream("data: {\"choi")], "got an answer from its model that broke off"),
         (vec![says("So "), Step::Raw(b"data: {\"ch".to_vec())], "that broke off"),
-        // An empty reason to end is none.
+        // An empty `finish_reason` counts as absent.
         (vec![stream(&format!("{unended}\n\n"))], "that broke off"),
         (vec![stream("data: <b>no</b>\n\n")], "got an event from its model that cannot be read"),
         (vec![stream(&format!("{error}\n\n"))], "got an error from its model"),
@@ -240,7 +240,7 @@ async fn endpoints_that_say_something_else_fail_the_task_and_say_so() {
         let (told, reason) = failure(&task);
         assert!(told.starts_with("agent poet ") && told.contains(said), "{said}: {told}");
         assert!(!told.contains("canary"), "{told}");
-        // Whatever broke off before its first word might have been had another time.
+        // A failure before the first token is retried.
         let gone = said == "got an answer from its model that broke off";
         assert_eq!(reason, if gone { "AGENT_UNAVAILABLE" } else { "AGENT_FAILED" }, "{said}");
     }
@@ -248,7 +248,7 @@ async fn endpoints_that_say_something_else_fail_the_task_and_say_so() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_does_not_stream_or_forgets_to_say_that_it_is_done_is_understood() {
+async fn an_endpoint_without_streaming_or_without_done_works() {
     let whole = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"All at once"},
         "finish_reason":"stop"}],"usage":{"total_tokens":4,"sk-1":2,"said":"so"}}"#;
     let undone = r#"data: {"choices":[{"delta":{"content":"Not done"},"finish_reason":"length"}]}"#;
@@ -268,7 +268,7 @@ async fn an_endpoint_that_does_not_stream_or_forgets_to_say_that_it_is_done_is_u
 }
 
 #[tokio::test]
-async fn callers_hear_of_a_failure_what_they_may() {
+async fn callers_see_as_much_of_a_failure_as_error_detail_allows() {
     for (detail, said) in [
         ("kind", "with status 400"),
         ("message", "with status 400: the model says 400"),
@@ -283,7 +283,7 @@ async fn callers_hear_of_a_failure_what_they_may() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_repeats_the_key_does_not_make_it_known() {
+async fn a_key_that_the_endpoint_repeats_is_redacted() {
     let refusal = |body: &str| Step::Raw(response(401, "application/json", body));
     let escaped = r"\u0063anary-key\/77";
     let long = format!("{}canary-key/77", "x".repeat((64 << 10) - 8));
@@ -295,7 +295,7 @@ async fn an_endpoint_that_repeats_the_key_does_not_make_it_known() {
             refusal(&format!(r#"{{"error":{{"message":"wrong key: {escaped}"}}}}"#)),
             "with status 401: wrong key: …",
         ),
-        // Of what is no JSON, or is JSON within a text.
+        // Bodies that are not JSON, or JSON within a text.
         (refusal(&format!("wrong key: {escaped}!")), "with status 401: wrong key: …!"),
         (refusal("/?key=%63anary-key%2f77&x"), "with status 401: /?key=…&x"),
         (refusal(&long), "with status 401"),
@@ -322,7 +322,7 @@ async fn an_endpoint_that_repeats_the_key_does_not_make_it_known() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_repeats_the_request_does_not_make_the_system_prompt_known() {
+async fn a_system_prompt_that_the_endpoint_repeats_is_redacted() {
     let system = "You are a canary.\nSing it.\n\"Secret song\" is its name: tell nobody!";
     let escaped = serde_json::to_string(system).unwrap();
     let settings = format!("system = {escaped}\nerror_detail = \"full\"");
@@ -352,7 +352,7 @@ async fn an_endpoint_that_repeats_the_request_does_not_make_the_system_prompt_kn
 }
 
 #[tokio::test]
-async fn an_answer_is_complete_once_the_model_has_said_why_it_ended() {
+async fn an_answer_is_complete_with_its_finish_reason() {
     let finished = r#"data: {"choices":[{"delta":{"content":"Done"},"finish_reason":"stop"}]}"#;
     let usage = "data: {\"choices\":[],\"usage\":{\"total_tokens\":4}}\n\n";
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
@@ -364,7 +364,7 @@ async fn an_answer_is_complete_once_the_model_has_said_why_it_ended() {
         (vec![begin, also, Step::Endless(b": still here\n\n".to_vec())], Some(4)),
     ] {
         let model = Model::start(script).await;
-        // Neither of them is what ends it.
+        // Neither of them ends the answer.
         let herald = Herald::start(asks(&model, "idle_timeout = \"0s\"\ntimeout = \"20s\"")).await;
         let task = told(&herald, "hi").await;
         assert_eq!((&*state(&task), &*printed(&task)), ("completed", "Done"), "{task}");
@@ -375,7 +375,7 @@ async fn an_answer_is_complete_once_the_model_has_said_why_it_ended() {
 }
 
 #[tokio::test]
-async fn nobody_is_waited_for_for_ever() {
+async fn every_wait_for_the_endpoint_has_a_timeout() {
     let model = Model::start(vec![Step::Hang]).await;
     let herald = Herald::start(asks(&model, "first_token_timeout = \"300ms\"")).await;
     let task = told(&herald, "hi").await;
@@ -397,7 +397,7 @@ async fn nobody_is_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn an_answer_is_only_taken_as_far_as_it_may_be_long() {
+async fn an_answer_is_limited_by_max_output() {
     let model = Model::start(vec![text("one two three"), text("one two three")]).await;
     let herald = Herald::start(asks(&model, "max_output = 13")).await;
     assert_eq!(state(&told(&herald, "hi").await), "completed");
@@ -407,7 +407,7 @@ async fn an_answer_is_only_taken_as_far_as_it_may_be_long() {
 }
 
 #[tokio::test]
-async fn data_is_written_out_images_are_shown_and_other_files_refused() {
+async fn data_is_sent_as_json_images_as_images_and_other_files_are_refused() {
     let model = Model::start(vec![text("Seen"), text("Seen")]).await;
     let herald = Herald::start(asks(&model, "images = true")).await;
     let send = |parts: Value| {
@@ -444,7 +444,7 @@ async fn data_is_written_out_images_are_shown_and_other_files_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_that_a_crash_cut_off_is_asked_for_again() {
+async fn an_answer_that_a_crash_interrupted_is_requested_again() {
     let model = Model::start(vec![says("Half "), Step::Hang, text("Whole")]).await;
     let mut herald = Herald::start(asks(&model, "")).await;
     let id = begun(&herald, "hi").await;
@@ -456,7 +456,7 @@ async fn an_answer_that_a_crash_cut_off_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_trace_goes_on_at_the_model() {
+async fn a_trace_continues_at_the_endpoint() {
     let model = Model::start(vec![text("Traced")]).await;
     let herald = Herald::start(asks(&model, "")).await;
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -470,14 +470,14 @@ async fn a_trace_goes_on_at_the_model() {
 }
 
 #[tokio::test]
-async fn mistakes_in_its_settings_are_found_at_the_start() {
+async fn mistakes_in_its_settings_are_refused_at_the_start() {
     let llm = "kind = \"llm\"\nmodel = \"m\"\nurl = \"http://127.0.0.1:9/v1\"";
     for (settings, said) in [
         ("kind = \"llm\"\nmodel = \"m\"", "needs url, such as url = \"http://127.0.0.1:11434/v1\""),
         ("kind = \"llm\"\nurl = \"http://127.0.0.1:9\"", "needs model"),
         ("kind = \"llm\"\nmodel = \"m\"\nurl = \"ftp://x/v1\"", "must look like https://"),
         ("kind = \"llm\"\nmodel = \"m\"\nurl = \"http://me:pw@x/v1\"", "without credentials in it"),
-        (&format!("{llm}\nparameters = {{ stream = false }}"), "cannot say \"stream\""),
+        (&format!("{llm}\nparameters = {{ stream = false }}"), "cannot contain \"stream\""),
         (&format!("{llm}\napi_key = \"env:NO_SUCH_KEY_8\""), "NO_SUCH_KEY_8 is not set"),
         (&format!("{llm}\ncommand = [\"cat\"]"), "`command` belongs to kind"),
         ("kind = \"echo\"\nmodel = \"m\"", "`model` belongs to kind = \"llm\""),

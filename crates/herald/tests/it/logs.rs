@@ -1,4 +1,4 @@
-//! What the log says, and in which form.
+//! Tests of log lines and formats.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
     wire::{Draft, Wire, id, state},
 };
 
-/// Sends a message and returns its task once the log has told the whole story.
+/// Sends a message and returns its task once all its log lines are there.
 async fn told(herald: &Herald, words: &str) -> String {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {
         "message": { "messageId": "m", "role": "ROLE_USER", "parts": [{ "text": words }] }
@@ -21,7 +21,7 @@ async fn told(herald: &Herald, words: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_classic_format_tells_the_story_of_a_task_as_earlier_servers_did() {
+async fn the_classic_format_has_the_log_lines_of_a2a_server() {
     let arguments = ["--log-level", "debug", "--log-format", "classic"];
     let herald = Herald::start(Options::default().arguments(arguments)).await;
     let task = told(&herald, "good morning").await;
@@ -50,7 +50,7 @@ async fn the_classic_format_tells_the_story_of_a_task_as_earlier_servers_did() {
 }
 
 #[tokio::test]
-async fn a_text_with_line_breaks_stays_on_its_line_and_a_long_one_is_cut() {
+async fn a_text_with_line_breaks_is_one_line_and_a_long_one_is_truncated() {
     let arguments = ["--log-level", "debug", "--log-format", "classic"];
     let herald = Herald::start(Options::default().arguments(arguments)).await;
     let task = told(&herald, &format!("one\nERROR forged: two{}", "x".repeat(500))).await;
@@ -61,7 +61,7 @@ async fn a_text_with_line_breaks_stays_on_its_line_and_a_long_one_is_cut() {
 }
 
 #[tokio::test]
-async fn other_formats_tell_the_same_without_what_was_said() {
+async fn other_formats_have_the_same_lines_without_message_texts() {
     for format in ["text", "json"] {
         let arguments = ["--log-level", "debug", "--log-format", format];
         let herald = Herald::start(Options::default().arguments(arguments)).await;
@@ -81,7 +81,7 @@ async fn other_formats_tell_the_same_without_what_was_said() {
 }
 
 #[tokio::test]
-async fn a_line_of_json_names_its_span_once() {
+async fn a_json_line_has_its_span_once() {
     let arguments = ["--log-level", "debug", "--log-format", "json"];
     let herald = Herald::start(Options::default().arguments(arguments)).await;
     let task = told(&herald, "hello").await;
@@ -92,7 +92,7 @@ async fn a_line_of_json_names_its_span_once() {
     assert_eq!(answered["span"]["task"], task.as_str());
     assert_eq!(answered["span"]["operation"], "SendMessage");
     assert_eq!(answered["span"]["seq"], 1);
-    // What is told of a task names the request that led to it.
+    // Log lines of a task have the id of its request.
     let created = lines.iter().find(|line| line["target"] == "a2a.server.methods").unwrap();
     assert!(created["message"].as_str().unwrap().starts_with("Task created"), "{created}");
     assert_eq!(created["span"]["id"], answered["span"]["id"], "{created}");
@@ -120,7 +120,7 @@ async fn the_use_of_an_old_version_is_logged_once_and_counted_always() {
 }
 
 #[tokio::test]
-async fn the_file_says_how_to_log_where_no_flag_and_no_variable_does() {
+async fn the_file_sets_the_log_format_without_a_flag_or_a_variable() {
     let said = |herald: &Herald| {
         let log = herald.log();
         let first = log.lines().next().unwrap_or_default().to_owned();
@@ -147,7 +147,7 @@ async fn the_file_says_how_to_log_where_no_flag_and_no_variable_does() {
     }
 }
 
-/// Agents that fail in every way there is.
+/// Agents that fail in every possible way.
 const FAILING: &str = r#"
 [[agents]]
 name = "program"
@@ -226,7 +226,7 @@ async fn every_warning_about_a_task_names_it_and_its_agent_at_every_level() {
                 id(&task)
             );
         }
-        // A warning that names no task is about none.
+        // A warning without a task concerns no task.
         for line in
             herald.log().lines().filter(|line| line.contains("WARN") || line.contains("ERROR"))
         {

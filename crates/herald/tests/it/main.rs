@@ -1,4 +1,4 @@
-//! The real binary, end to end: killed, drained, starved and misused.
+//! End-to-end tests of the real binary.
 //!
 //! The long versions are the same code with bigger numbers: `HERALD_CRASH_ROUNDS` and
 //! `HERALD_RACES`. What is random is printed and can be set: `HERALD_CRASH_SEED` and the like.

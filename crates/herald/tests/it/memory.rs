@@ -1,4 +1,4 @@
-//! Memory follows bytes: a large message costs a small multiple of its size, whatever its shape.
+//! Test of the memory of large messages, which is a small multiple of their size.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ const SIZE: usize = 4_000_000;
 /// and the noise of an allocator get some more.
 const MULTIPLE: u64 = 16;
 
-/// A message whose open part is `item` over and over again.
+/// A message whose open part repeats `item`.
 fn message(open: &str, item: &str, close: &str) -> String {
     let mut text = String::with_capacity(SIZE + 200);
     text.push_str(r#"{"message":{"messageId":"m","role":"ROLE_USER","#);
@@ -33,7 +33,7 @@ fn nested() -> String {
     format!("{}0{}", "[".repeat(90), "]".repeat(90))
 }
 
-/// The most memory that a server has had resident, in bytes.
+/// The peak resident memory of a server, in bytes.
 fn peak(herald: &Herald) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", herald.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! The documents, as a newcomer uses them: every line is pasted into a shell.
+//! Tests of the commands in the documents, which are run in a shell.
 
 use std::{fs, path::Path};
 
@@ -27,11 +27,11 @@ async fn paste(home: &Path, lines: &str) -> Ended {
 }
 
 #[tokio::test]
-async fn every_call_of_the_page_about_http_works_when_it_is_pasted() {
+async fn every_call_of_the_http_page_works() {
     let herald = Herald::start(Options::agents()).await;
     let lines = lines("docs/http.md", &herald.address.to_string());
     let pasted = paste(herald.home(), &lines).await;
-    // Streams without an end are what is left to complain about.
+    // Only streams without an end time out.
     let faults = pasted.stderr.lines().filter(|line| !line.contains("timed out"));
     assert_eq!(faults.count(), 0, "{pasted:?}");
     assert!(!pasted.stdout.contains("\"error\""), "{}", pasted.stdout);
@@ -49,14 +49,14 @@ async fn every_call_of_the_page_about_http_works_when_it_is_pasted() {
 }
 
 #[tokio::test]
-async fn the_readme_and_the_page_about_standard_input_work_when_they_are_pasted() {
+async fn every_command_of_the_readme_and_the_stdio_page_works() {
     let home = tempfile::tempdir().unwrap();
     let pasted = paste(home.path(), &lines("docs/stdio.md", "")).await;
     assert!(pasted.status.success() && pasted.stdout.contains("Echo: Hello"), "{pasted:?}");
     let herald = Herald::start(Options::default()).await;
     let lines = lines("README.md", &herald.address.to_string());
     let mut lines = lines.lines();
-    // Everything else needs these two, and the first of them makes the second possible.
+    // The first two commands install and start the server.
     let start = [lines.next(), lines.next()].map(Option::unwrap_or_default);
     assert_eq!(start, ["cargo install --locked --path crates/herald", "herald serve"]);
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -69,7 +69,7 @@ async fn the_readme_and_the_page_about_standard_input_work_when_they_are_pasted(
 }
 
 #[tokio::test]
-async fn every_entry_of_the_page_about_agents_is_taken_as_it_stands() {
+async fn every_entry_of_the_agents_page_is_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(root.join("docs/agents.md")).unwrap();
     let entries: String =
@@ -81,7 +81,7 @@ async fn every_entry_of_the_page_about_agents_is_taken_as_it_stands() {
     }
     fs::copy(root.join("crates/agents/examples/handler.sh"), home.path().join("handler.sh"))
         .unwrap();
-    // Whatever is there to be run will do: nobody runs it.
+    // Any program will do, since none is run.
     fs::write(home.path().join("herald.toml"), entries).unwrap();
     let program = "CLAUDE_CODE_PATH=/bin/true herald serve --list-handlers --no-discovery";
     let pasted = paste(home.path(), program).await;

@@ -1,4 +1,4 @@
-//! Streams that are cut and go on, sends that are repeated, and ends that race.
+//! Tests of resumed streams, repeated sends, and races between ends of a task.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -25,7 +25,7 @@ async fn open(herald: &Herald, call: &Call) -> Stream {
     herald.client().await.open(call).await.unwrap()
 }
 
-/// So many frames of a stream that then still goes on.
+/// This many frames of a stream that continues.
 async fn take(wire: Wire, stream: &mut Stream, count: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
     while frames.len() < count {
@@ -39,11 +39,11 @@ fn seqs(frames: &[Frame]) -> Vec<u64> {
     frames.iter().map(|frame| frame.seq).collect()
 }
 
-/// Holds what came in two pieces against the log.
+/// Compares the two parts of a stream with the log.
 async fn check_whole(herald: &Herald, wire: Wire, seen: &[Frame]) {
     let (_, log) = wire.replay(herald.client().await, &seen[0].task).await.unwrap();
     assert_eq!(seqs(seen), (1..=log.len() as u64).collect::<Vec<_>>());
-    // The first frame of a stream is the task as it stood then.
+    // The first frame of a stream is the task at that time.
     assert_eq!(seen[1..], log[1..]);
     let ends = log.iter().filter(|frame| frame.state().is_some_and(|state| is_terminal(&state)));
     assert_eq!(ends.count(), 1);
@@ -59,7 +59,7 @@ async fn total(herald: &Herald) -> u64 {
 
 // proves: STR-019, STR-020, STR-030, SEND-027
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_cut_after_any_frame_goes_on_with_exactly_the_next() {
+async fn a_stream_that_breaks_after_any_frame_resumes_with_exactly_the_next() {
     const CHUNKS: usize = 12;
     let herald = Herald::start(Options::agents()).await;
     for wire in Wire::ALL {
@@ -73,12 +73,12 @@ async fn a_stream_cut_after_any_frame_goes_on_with_exactly_the_next() {
                 let call = wire.stream(CONFORMANCE, &draft);
                 let mut stream = connect().await.open(&call).await.unwrap();
                 let mut seen = take(wire, &mut stream, after).await;
-                // Hangs up, wherever the task is by now.
+                // Disconnects, whatever the task's state.
                 drop(stream);
                 let cursor = format!("{}:{}", seen[0].task, seen[after - 1].seq);
                 let call = match after % 3 {
                     0 => wire.resume(&seen[0].task, seen[after - 1].seq),
-                    // A bare number will do, and so will the same send once more.
+                    // A bare number works, and so does the same send again.
                     1 => wire.subscribe(&seen[0].task).header("last-event-id", after.to_string()),
                     _ => call.header("last-event-id", cursor),
                 };
@@ -98,7 +98,7 @@ async fn a_stream_cut_after_any_frame_goes_on_with_exactly_the_next() {
 
 // proves: STR-020
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_goes_on_after_a_clean_restart() {
+async fn a_stream_resumes_after_a_clean_restart() {
     let mut herald =
         Herald::start(Options::config(format!("[server]\ndrain = \"100ms\"\n{AGENTS}"))).await;
     let (mut open_streams, mut seen) = (Vec::new(), Vec::new());
@@ -109,7 +109,7 @@ async fn a_stream_goes_on_after_a_clean_restart() {
     }
     herald.terminate().await;
     for ((wire, seen), mut stream) in seen.iter_mut().zip(open_streams) {
-        // Until the server ends the stream, and not by cutting it.
+        // Until the server ends the stream cleanly.
         seen.extend(wire.rest_of(&mut stream).await.unwrap());
     }
     assert!(herald.wait(SOON).await.success());
@@ -122,15 +122,15 @@ async fn a_stream_goes_on_after_a_clean_restart() {
         check_whole(&herald, wire, &seen).await;
         let last = task(&herald, Wire::Rest, &seen[0].task).await;
         assert_eq!(state(&last), "completed");
-        // What the first attempt wrote is replaced, not doubled.
+        // The output of the first attempt is replaced.
         assert_eq!(last["artifacts"][0]["parts"].as_array().unwrap().len(), 30);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_that_sleeps_through_thousands_of_events_gets_them_all() {
+async fn a_reader_that_pauses_for_thousands_of_events_gets_them_all() {
     const CHUNKS: usize = 5000;
-    // In memory where there is such a place: five thousand flushes of a disk prove nothing here.
+    // On a file system in memory if there is one, since disk flushes are not tested here.
     let fast = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let herald = Herald::start(Options::agents().data(fast.path())).await;
     let draft = Draft::new(uuid(), format!("tck-stream-chunked chunks={CHUNKS} size=1000"));
@@ -138,7 +138,7 @@ async fn a_reader_that_sleeps_through_thousands_of_events_gets_them_all() {
     let mut seen = take(Wire::Rpc, &mut sleeper, 1).await;
     let mut old = open(&herald, &Wire::OldRpc.subscribe(&seen[0].task)).await;
     let mut seen_old = take(Wire::OldRpc, &mut old, 1).await;
-    // Nobody reads meanwhile; nobody is waited for.
+    // Nothing is read meanwhile, and the agent does not wait for the reader.
     eventually(SOON * 2, "the task ends", async || {
         let answer = herald.call(&Wire::Rpc.get(&seen[0].task)).await;
         is_terminal(&state(&Wire::Rpc.result(&answer).unwrap()))
@@ -159,7 +159,7 @@ async fn a_reader_that_sleeps_through_thousands_of_events_gets_them_all() {
 
 // proves: EQV-003, VER-002, STR-020
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_task_is_the_same_in_both_generations() {
+async fn one_task_is_the_same_in_1_0_and_0_3() {
     let herald = Herald::start(Options::agents()).await;
     for (make, watch, end) in [
         (Wire::Rpc, Wire::OldRpc, Wire::Rest),
@@ -176,7 +176,7 @@ async fn one_task_is_the_same_in_both_generations() {
         assert_eq!(state(&ended), "canceled");
         let events = watch.rest_of(&mut stream).await.unwrap();
         assert_eq!(events.last().and_then(Frame::state).as_deref(), Some("canceled"));
-        // Each in its own words: what 0.3 calls final 1.0 does not have.
+        // Each in its own format: `final` of 0.3 does not exist in 1.0.
         let last = &events.last().unwrap().body;
         match watch {
             Wire::OldRpc => {
@@ -200,7 +200,7 @@ async fn one_task_is_the_same_in_both_generations() {
 
 // proves: SEND-025
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_with_a_uuid_is_run_once_however_often_it_is_sent() {
+async fn a_message_with_a_uuid_runs_once_however_often_it_is_sent() {
     let mut herald = Herald::start(Options::agents()).await;
     let draft = Draft::new(uuid(), "once");
     let first = herald.call(&Wire::Rpc.send("", &draft, false)).await;
@@ -226,13 +226,13 @@ async fn a_message_with_a_uuid_is_run_once_however_often_it_is_sent() {
     assert_eq!(again, first);
     assert_eq!(total(&herald).await, 1);
 
-    // Other content under the same id is no repetition but a mistake, and is told so.
+    // Other content with the same id is a conflict.
     let other = Draft { text: "twice".into(), ..draft.clone() };
     for wire in Wire::ALL {
         let fault = wire.sent(&herald.call(&wire.send("", &other, false)).await).unwrap_err();
         assert_eq!(fault.reason, "IDEMPOTENCY_CONFLICT", "{fault:?}");
     }
-    // Another agent has never heard of it.
+    // The id is free at another agent.
     let elsewhere = herald.call(&Wire::Rpc.send(CONFORMANCE, &draft, false)).await;
     assert_ne!(id(&Wire::Rpc.sent(&elsewhere).unwrap()), id(&first));
     assert_eq!(total(&herald).await, 2);
@@ -240,10 +240,10 @@ async fn a_message_with_a_uuid_is_run_once_however_often_it_is_sent() {
 
 // proves: SEND-025
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_copies_of_a_message_at_once_make_one_task() {
+async fn twenty_concurrent_copies_of_a_message_make_one_task() {
     let herald = Herald::start(Options::agents()).await;
     for round in 0..10 {
-        // Slow enough that all of them come before it is done, or over before most of them come.
+        // The task may end before, between or after the copies.
         let text = ["tck-long-running delay_ms=50", "tck-complete-task"][round % 2];
         let draft = Draft::new(uuid(), text);
         let mut sends = JoinSet::new();
@@ -266,7 +266,7 @@ async fn twenty_copies_of_a_message_at_once_make_one_task() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_label_that_is_no_uuid_can_be_used_again() {
+async fn a_message_id_that_is_not_a_uuid_can_be_reused() {
     let herald = Herald::start(Options::agents()).await;
     let mut tasks = BTreeSet::new();
     for wire in Wire::ALL {
@@ -280,7 +280,7 @@ async fn a_label_that_is_no_uuid_can_be_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idempotency_key_makes_any_two_sends_one() {
+async fn an_idempotency_key_makes_two_sends_one() {
     let mut herald = Herald::start(Options::agents()).await;
     let keyed = |wire: Wire, key: &str, draft: &Draft| {
         wire.send("", draft, false).header("idempotency-key", key)
@@ -316,7 +316,7 @@ async fn an_idempotency_key_makes_any_two_sends_one() {
     assert_eq!(total(&herald).await, 3);
 }
 
-/// What four witnesses say about how a task ended.
+/// The outcome of a task in the response, the stream, the log and the list.
 #[derive(Debug)]
 struct Race {
     #[expect(dead_code, reason = "read by whoever reads the failed test")]
@@ -330,7 +330,7 @@ struct Race {
 
 // proves: CAN-005
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_wins_a_race_to_the_end_everybody_agrees() {
+async fn all_readers_agree_on_the_outcome_of_a_race() {
     let races = number("HERALD_RACES", 1000);
     let mut random = Random::seeded("HERALD_RACE_SEED");
     println!("HERALD_RACE_SEED={} HERALD_RACES={races}", random.0);

@@ -1,8 +1,7 @@
-//! Requests in the shapes that the five documents print which Herald was asked to implement, with texts and ids of our own.
+//! Tests of requests in the shapes of the five documents behind docs/compatibility.md, with texts and ids of our own.
 //!
-//! Left out is what belongs to capabilities that are not there yet, and what the documents
-//! contradict each other in: the names in the card of the first, and the stream of the second
-//! without an envelope.
+//! Left out are capabilities that are not supported yet, and points in which the documents contradict each other: the names in
+//! the card of the first, and the stream without an envelope of the second.
 
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -12,7 +11,7 @@ use crate::{
     support::{Herald, Options, ended},
 };
 
-/// One agent that answers at once, and one that asks back whatever it is told.
+/// One agent that answers at once, and one that always asks for input.
 const AGENTS: &str = r#"
 [[agents]]
 name = "echo"
@@ -53,7 +52,7 @@ async fn events(mut stream: Stream) -> Vec<(Option<String>, Value)> {
     events
 }
 
-/// What a person gets who pastes the line into a shell.
+/// The output of the line in a shell.
 async fn shell(line: &str) -> String {
     let mut command = Command::new("sh");
     command.args(["-c", line]);
@@ -62,7 +61,7 @@ async fn shell(line: &str) -> String {
     ended.stdout
 }
 
-/// The state of a task, which has to say when it came to be.
+/// The state of a task, which must have a timestamp.
 #[track_caller]
 fn state(task: &Value) -> &str {
     assert!(task["status"]["timestamp"].as_str().unwrap().ends_with('Z'), "{task}");
@@ -73,7 +72,7 @@ mod first {
     use super::*;
 
     #[tokio::test]
-    async fn the_card_is_where_it_is_fetched_from() {
+    async fn the_card_is_at_both_well_known_paths() {
         let herald = Herald::start(Options::config(AGENTS)).await;
         let url = format!("http://{}/.well-known/agent-card.json", herald.address);
         let card: Value = serde_json::from_str(&shell(&format!("curl -s {url}")).await).unwrap();
@@ -135,7 +134,7 @@ mod first {
     }
 
     #[tokio::test]
-    async fn the_same_is_there_without_json_rpc() {
+    async fn the_same_methods_work_over_rest() {
         let herald = Herald::start(Options::config(AGENTS)).await;
         let message = &serde_json::from_str::<Value>(SEND).unwrap()["params"];
         let sent = herald.call(&Call::post("/a2a/rest/message:send", message)).await;
@@ -158,7 +157,7 @@ mod second {
     const PATH: &str = "/a2a/jsonrpc";
 
     #[tokio::test]
-    async fn the_card_says_where_and_what() {
+    async fn the_card_has_its_url_and_its_fields() {
         let herald = Herald::start(Options::config(AGENTS)).await;
         let card = herald.call(&Call::get("/.well-known/agent-card.json")).await.json();
         assert_eq!(card["protocolVersion"], "0.3.0");
@@ -231,7 +230,7 @@ mod second {
         assert_eq!(code(&herald.call(&pasted(path, get)).await), -32001);
         let got = result(&herald.call(&pasted(path, &get.replace("TASK", id))).await);
         assert_eq!((&got["kind"], &got["id"]), (&json!("task"), &task["id"]));
-        // The context alone leads to the task that waits in it.
+        // The context alone selects the task that waits in it.
         let answer = r#"{"id": 4, "jsonrpc": "2.0", "method": "message/send", "params": {"message": {
             "role": "user", "kind": "message", "messageId": "m-4", "contextId": "CONTEXT",
             "parts": [{"text": "yes", "kind": "text"}]}}}"#;
@@ -247,7 +246,7 @@ mod second {
     }
 
     #[tokio::test]
-    async fn mistakes_have_the_codes_it_lists() {
+    async fn mistakes_have_the_listed_codes() {
         let herald = Herald::start(Options::config(AGENTS)).await;
         let missing = pasted(PATH, r#"{"jsonrpc": "2.0", "id": 1}"#);
         assert_eq!(code(&herald.call(&missing).await), -32600);
@@ -270,7 +269,7 @@ mod third {
     }
 
     #[tokio::test]
-    async fn the_methods_work_with_the_parameters_it_lists() {
+    async fn the_methods_work_with_the_listed_parameters() {
         let herald = Herald::start(Options::config(AGENTS)).await;
         let params = json!({ "message": message(), "session_id": "s" });
         let task = result(&herald.call(&call("tasks/send", &params)).await);
@@ -326,7 +325,7 @@ mod fourth {
         let alias = herald.client().await.open(&Call::post("/a2a", &old)).await.unwrap();
         assert_eq!(events(alias).await.len(), shown.len());
 
-        // Until it is swept, a task that has ended can be looked up and followed.
+        // An ended task can be read and followed until retention removes it.
         let named = |method: &str| {
             let params = json!({ "id": task });
             let call = json!({ "jsonrpc": "2.0", "id": "3", "method": method, "params": params });
@@ -407,7 +406,7 @@ kind = "conformance"
     }
 
     #[tokio::test]
-    async fn conditions_lead_to_the_results_it_lists() {
+    async fn conditions_have_the_listed_results() {
         let herald = Herald::start(Options::config(SECURED)).await;
         let authorised = |call: Call| call.header("authorization", "Bearer sk-test");
         let wrong = pasted("/a2a", SEND).header("authorization", "Bearer sk-wrong");

@@ -1,4 +1,4 @@
-//! The binary as a child whose standard input and output are the connection.
+//! Tests of `herald serve --stdio`.
 
 use std::{collections::HashSet, process::ExitStatus};
 
@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::support::{AGENTS, Options, SOON, uuid};
 
-/// `conformance` answers here.
+/// The default agent is `conformance`.
 pub(crate) const CONFORMANCE_FIRST: &str =
     "[[agents]]\nname = \"conformance\"\nkind = \"conformance\"\n";
 
@@ -138,14 +138,14 @@ async fn bad_lines_are_refused_one_by_one() {
 }
 
 #[tokio::test]
-async fn at_the_end_of_the_input_what_was_asked_is_answered() {
+async fn requests_are_answered_after_the_end_of_the_input() {
     let mut pipe = Pipe::start(CONFORMANCE_FIRST);
     for id in 0..10 {
         let text = format!("tck-long-running delay_ms={}", 200 + 20 * id);
         pipe.send(id, "SendMessage", &say(&text)).await;
     }
     pipe.send("stream", "SendStreamingMessage", &say("tck-long-running delay_ms=600")).await;
-    // The last line needs no end.
+    // The last line needs no line break.
     let call = json!({ "jsonrpc": "2.0", "id": "last", "method": "SendMessage",
         "params": say("tck-long-running delay_ms=100") });
     pipe.write(call.to_string()).await;
@@ -165,7 +165,7 @@ async fn at_the_end_of_the_input_what_was_asked_is_answered() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_in_time_is_kept_and_taken_up_by_the_next() {
+async fn unfinished_tasks_are_stored_and_recovered_by_the_next_start() {
     let config = format!("[server]\ndrain = \"500ms\"\n{CONFORMANCE_FIRST}");
     let mut pipe = Pipe::start(&config);
     pipe.send(1, "SendStreamingMessage", &say("tck-cancel")).await;
@@ -192,7 +192,7 @@ async fn what_does_not_end_in_time_is_kept_and_taken_up_by_the_next() {
 }
 
 #[tokio::test]
-async fn told_to_stop_it_ends_although_the_input_is_open() {
+async fn a_signal_stops_it_although_the_input_is_open() {
     let mut pipe = Pipe::start(CONFORMANCE_FIRST);
     pipe.send(1, "SendMessage", &say("tck-complete-task")).await;
     pipe.next().await;
@@ -202,7 +202,7 @@ async fn told_to_stop_it_ends_although_the_input_is_open() {
 }
 
 #[tokio::test]
-async fn a_closed_output_ends_it() {
+async fn a_closed_output_stops_it() {
     let Pipe { mut child, input, output, home: _home } = Pipe::start(AGENTS);
     drop(output);
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": say("x") });
@@ -213,7 +213,7 @@ async fn a_closed_output_ends_it() {
 }
 
 #[tokio::test]
-async fn tokens_are_for_the_network_and_the_local_user_needs_none() {
+async fn the_local_user_needs_no_token() {
     let config = format!(
         "[server]\nhost = \"0.0.0.0\"\n[auth]\nrequired = true\ntokens = \
          [{{ token = \"hush\", tenant = \"a\", principal = \"p\" }}]\n{AGENTS}"

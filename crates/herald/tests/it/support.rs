@@ -1,4 +1,4 @@
-//! The binary under test.
+//! The binary under test: options, start, stop and calls.
 
 use std::{
     fs::{self, File},
@@ -18,10 +18,10 @@ use tokio::{
 
 use crate::http::{Answer, Call, Client};
 
-/// Nothing in these tests takes this long unless it is stuck.
+/// The timeout of a condition. It is long enough for a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
 
-/// The agents most tests use: `echo` at the root, and one that can be steered.
+/// The agents of most tests: `echo` at the root, and the scripted `conformance` agent.
 pub(crate) const AGENTS: &str = r#"
 [[agents]]
 name = "echo"
@@ -33,7 +33,7 @@ name = "conformance"
 kind = "conformance"
 "#;
 
-/// Where the steered agent has its endpoints.
+/// The path of the `conformance` agent.
 pub(crate) const CONFORMANCE: &str = "/agents/conformance";
 
 /// How to start the binary.
@@ -49,10 +49,10 @@ pub(crate) struct Options {
     a2a_server: Option<PathBuf>,
 }
 
-/// A running server with a home of its own. It dies with this value.
+/// A running server with a directory of its own. It is killed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Herald {
-    /// First, so that the process is gone before its files.
+    /// First, so that the process ends before its files are removed.
     child: Child,
     /// Held open, so that the server can print.
     _stdout: BufReader<ChildStdout>,
@@ -134,7 +134,7 @@ impl Options {
             }
             None => Command::new(binary),
         };
-        // What is set where the tests run says nothing about the server.
+        // Variables of the test's own environment must not reach the server.
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("HERALD_")
@@ -167,7 +167,7 @@ impl Options {
         command
     }
 
-    /// Starts it in this home with all three standard streams in our hands.
+    /// Starts it in this directory with all three standard streams as pipes.
     pub(crate) fn spawn_stdio(&self, home: &Path) -> Child {
         let mut command = self.command(home);
         command.arg("--stdio").stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -189,7 +189,7 @@ pub(crate) async fn ended(command: Command) -> Ended {
     ended_within(command, SOON).await
 }
 
-/// Runs a command that takes its time to its end.
+/// Runs a slow command to its end.
 pub(crate) async fn ended_within(mut command: Command, limit: Duration) -> Ended {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = timeout(limit, command.kill_on_drop(true).output()).await;
@@ -209,7 +209,7 @@ pub(crate) async fn herald(arguments: &[&str]) -> Ended {
 }
 
 impl Herald {
-    /// Starts a server in a new home and waits until it says where it is.
+    /// Starts a server in a new directory and waits for its address.
     pub(crate) async fn start(options: Options) -> Self {
         let home = tempfile::tempdir().unwrap();
         let (child, stdout, address, greeting) = spawn(&options, home.path()).await;
@@ -230,7 +230,7 @@ impl Herald {
         &mut self.options
     }
 
-    /// Ends it as a power cut would: without a word.
+    /// Kills it with SIGKILL.
     pub(crate) async fn kill9(&mut self) {
         self.child.kill().await.unwrap();
     }
@@ -274,7 +274,7 @@ impl Herald {
         data.join("herald.db")
     }
 
-    /// What it has logged in all its lives.
+    /// The log of all its runs.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.home().join("log")).unwrap_or_default()
     }
@@ -336,7 +336,7 @@ async fn spawn(
     (child, stdout, address, greeting)
 }
 
-/// Looks until it is so, or says what was waited for.
+/// Polls a condition until it is true, and panics with `what` after the timeout.
 pub(crate) async fn eventually(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !look().await {
@@ -385,7 +385,7 @@ impl Random {
         uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
     }
 
-    /// Another source, for somebody who works at the same time.
+    /// Another generator, for a concurrent task.
     pub(crate) fn branch(&mut self) -> Self {
         Self(self.next())
     }

@@ -13,7 +13,7 @@ pub(crate) async fn told(herald: &Herald, text: &str) -> Value {
     Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, false)).await).unwrap()
 }
 
-/// The name of a task that goes on.
+/// The id of a running task.
 pub(crate) async fn begun(herald: &Herald, text: &str) -> String {
     let draft = Draft::new(uuid(), text);
     let task = Wire::Rest.sent(&herald.call(&Wire::Rest.send("", &draft, true)).await).unwrap();
@@ -32,7 +32,7 @@ pub(crate) async fn ended(herald: &Herald, id: &str) -> Value {
     task(herald, id).await
 }
 
-/// All that was printed.
+/// The text of all artifacts.
 pub(crate) fn printed(task: &Value) -> String {
     let artifacts = task["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
     assert!(artifacts.len() <= 1, "one growing artifact: {task}");
@@ -40,7 +40,7 @@ pub(crate) fn printed(task: &Value) -> String {
     parts.map(|part| part["text"].as_str().unwrap()).collect()
 }
 
-/// Why it failed, for people and for programs.
+/// The message and the reason of a failure.
 pub(crate) fn failure(task: &Value) -> (&str, &str) {
     assert_eq!(state(task), "failed", "{task}");
     let message = &task["status"]["message"];

@@ -1,4 +1,4 @@
-//! TLS, from the flags to the answer.
+//! Tests of TLS on the server's port.
 
 use std::{fs, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::{process::Command, time::timeout};
 
 use crate::support::{Ended, Herald, Options, SOON, ended};
 
-/// What curl shows of an answer, headers first, if it believes in this certificate.
+/// curl's output with headers, if it trusts this certificate.
 async fn curl(certificate: &str, url: &str) -> Ended {
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "20", "-D", "-", "--cacert", certificate, url]);
@@ -16,7 +16,7 @@ async fn curl(certificate: &str, url: &str) -> Ended {
 
 // proves: SEC-010
 #[tokio::test]
-async fn the_flags_make_the_port_speak_tls_and_off_loopback_browsers_are_told_to_stay_with_it() {
+async fn the_flags_enable_tls_and_off_loopback_hsts() {
     let home = tempfile::tempdir().unwrap();
     let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (certificate, key) = (home.path().join("cert.pem"), home.path().join("key.pem"));
@@ -37,7 +37,7 @@ async fn the_flags_make_the_port_speak_tls_and_off_loopback_browsers_are_told_to
 }
 
 #[tokio::test]
-async fn a_renewed_certificate_is_taken_up_and_a_broken_one_is_not() {
+async fn a_renewed_certificate_is_loaded_and_a_broken_one_is_not() {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let renew = |copy: &str| {
@@ -61,17 +61,17 @@ async fn a_renewed_certificate_is_taken_up_and_a_broken_one_is_not() {
     };
     renew("second.pem");
     herald.signal("HUP").await;
-    logged("took up the renewed certificate").await;
+    logged("loaded the renewed certificate").await;
     assert!(curl(&path("second.pem"), &url).await.status.success());
     assert!(!curl(&path("first.pem"), &url).await.status.success(), "it is no longer shown");
     fs::write(path("key.pem"), "broken").unwrap();
     herald.signal("HUP").await;
-    logged("kept the certificate in use").await;
+    logged("the old one stays in use").await;
     assert!(curl(&path("second.pem"), &url).await.status.success());
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_none_is_refused_with_its_file() {
+async fn an_invalid_certificate_is_refused_with_its_file() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("none.pem");
     fs::write(&file, "none").unwrap();

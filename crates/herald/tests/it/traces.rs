@@ -1,4 +1,4 @@
-//! Spans, as a collector receives them.
+//! Tests of exported spans, received by a collector of the test.
 
 use std::{
     convert::Infallible,
@@ -30,7 +30,7 @@ use crate::{
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
 
-/// Takes what exporters send, as a collector would.
+/// A collector that stores the received spans.
 #[derive(Debug)]
 struct Collector {
     address: SocketAddr,
@@ -65,7 +65,7 @@ impl Collector {
                 let tls = tls.clone();
                 connections.spawn(async move {
                     let http = http1::Builder::new();
-                    // An exporter that dies in the middle is what some tests are about.
+                    // Some tests kill the exporter during a request.
                     let _ = match tls {
                         None => http.serve_connection(TokioIo::new(stream), service).await,
                         Some(tls) => {
@@ -79,7 +79,7 @@ impl Collector {
         Self { address, received, _serving: serving }
     }
 
-    /// The settings of a server that sends its spans here, soon.
+    /// The settings of a server that exports to this collector with a short delay.
     fn options(&self, more: &str) -> Options {
         let trace = format!("[trace]\notlp = \"http://{}\"\n{more}\n{AGENTS}", self.address);
         Options::config(trace).environment("OTEL_BSP_SCHEDULE_DELAY", "20")
@@ -89,7 +89,7 @@ impl Collector {
         self.received.lock().unwrap().spans.clone()
     }
 
-    /// The first span that is like this, as soon as it is there.
+    /// Waits for the first span that matches.
     async fn span(&self, what: &str, like: impl Fn(&Span) -> bool) -> Span {
         let mut found = None;
         eventually(SOON, what, async || {
@@ -149,7 +149,7 @@ fn traceparent() -> String {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_taken_up_after_a_kill_is_in_the_trace_of_its_caller() {
+async fn a_turn_that_is_recovered_after_a_kill_is_in_the_trace_of_its_caller() {
     let collector = Collector::start().await;
     let mut herald = Herald::start(collector.options("")).await;
     let call = send(CONFORMANCE, "tck-long-running delay_ms=600000", &json!({}));
@@ -190,7 +190,7 @@ async fn a_turn_that_is_taken_up_after_a_kill_is_in_the_trace_of_its_caller() {
 }
 
 #[tokio::test]
-async fn metadata_makes_a_span_a_child_and_without_any_it_is_a_root() {
+async fn metadata_makes_a_span_a_child_and_without_it_the_span_is_a_root() {
     let collector = Collector::start().await;
     let herald = Herald::start(collector.options("")).await;
     let ids = json!({ "a2a.trace": { "traceId": "1f2e3d", "spanId": "4c5b6a" } });
@@ -210,7 +210,7 @@ async fn metadata_makes_a_span_a_child_and_without_any_it_is_a_root() {
 }
 
 #[tokio::test]
-async fn the_last_spans_are_sent_before_it_ends_with_what_the_collector_wants_to_know() {
+async fn the_last_spans_are_sent_with_all_attributes_before_the_end() {
     let collector = Collector::start().await;
     let settings = "service = \"desk\"\nheaders = { authorization = \"env:COLLECTOR_KEY\" }";
     let options = collector.options(settings).environment("COLLECTOR_KEY", "Basic canary");
@@ -241,7 +241,7 @@ async fn the_last_spans_are_sent_before_it_ends_with_what_the_collector_wants_to
 }
 
 #[tokio::test]
-async fn what_the_caller_does_not_record_or_the_share_leaves_out_is_not_sent() {
+async fn unsampled_traces_are_not_sent() {
     let collector = Collector::start().await;
     let mut herald = Herald::start(collector.options("sample = 0.0")).await;
     herald.call(&send("", "left out", &json!({}))).await;
@@ -258,7 +258,7 @@ async fn what_the_caller_does_not_record_or_the_share_leaves_out_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_gone_is_said_once_and_holds_nobody_up() {
+async fn an_unreachable_collector_is_logged_once_and_delays_no_request() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let options =
         Options::agents().environment("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{gone}"));
@@ -266,16 +266,16 @@ async fn a_collector_that_is_gone_is_said_once_and_holds_nobody_up() {
     for _ in 0..20 {
         assert_eq!(herald.call(&send("", "hello", &json!({}))).await.status, 200);
     }
-    eventually(SOON, "it is said", async || herald.log().contains("do not reach")).await;
+    eventually(SOON, "it is said", async || herald.log().contains("cannot be reached")).await;
     herald.terminate().await;
     assert!(herald.wait(SOON).await.success());
-    assert_eq!(herald.log().matches("do not reach").count(), 1);
+    assert_eq!(herald.log().matches("cannot be reached").count(), 1);
 }
 
 #[tokio::test]
-async fn settings_of_traces_that_make_no_sense_are_refused() {
+async fn invalid_trace_settings_are_refused() {
     for (config, words) in [
-        ("otlp = \"https:///x\"", "no collector"),
+        ("otlp = \"https:///x\"", "not the URL of a collector"),
         ("otlp = \"https://127.0.0.1:1\"\nca = \"/no/such.pem\"", "/no/such.pem"),
         ("otlp = \"collector:4318\"", "http://127.0.0.1:4318"),
         ("otlp = \"http://collector\"\nsample = 2.0", "from 0 to 1"),
@@ -287,7 +287,7 @@ async fn settings_of_traces_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn spans_go_over_https_to_a_collector_that_somebody_vouches_for() {
+async fn spans_are_sent_over_https_to_a_trusted_collector() {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let config = rustls::ServerConfig::builder()
@@ -318,7 +318,7 @@ async fn spans_go_over_https_to_a_collector_that_somebody_vouches_for() {
     herald.call(&Call::get("/tasks").header("a2a-version", "1.0")).await;
     eventually(SOON, "a warning that says why", async || {
         let log = herald.log();
-        log.contains("do not reach their collector") && log.contains("ertificate")
+        log.contains("collector of traces cannot be reached") && log.contains("ertificate")
     })
     .await;
     assert_eq!(collector.spans().len(), before);

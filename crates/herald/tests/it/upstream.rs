@@ -1,4 +1,4 @@
-//! Other A2A agents behind Herald: over every binding, in a chain, killed, and hostile.
+//! Tests of `kind = "a2a"`: bindings, chains, kills and hostile agents.
 
 mod credentials;
 mod hostile;
@@ -30,13 +30,13 @@ const WAYS: [(&str, &str, &str); 7] = [
     ("grpc", "0.3", "grpc"),
 ];
 
-/// Has the cards of a server list all of them.
+/// Lists all interfaces in the cards of a server.
 const EVERY_INTERFACE: &str =
     "[card]\ninterfaces = [\"jsonrpc\", \"http+json\", \"grpc\", \"websocket\"]\n";
 
-/// An agent that speaks 0.2 is called in the words of 0.3.
+/// An agent of 0.2 is called as one of 0.3.
 #[tokio::test]
-async fn version_0_2_is_spoken_as_0_3() {
+async fn version_0_2_is_treated_as_0_3() {
     let behind = Herald::start(Options::config(STEERED)).await;
     let agent = passing("old", &url(&behind), "a2a_version = \"0.2\"");
     let before = Herald::start(Options::config(agent)).await;
@@ -58,7 +58,7 @@ async fn version_0_2_is_spoken_as_0_3() {
 const STEERED: &str = "[[agents]]\nname = \"steered\"\nkind = \"conformance\"\n";
 
 #[tokio::test]
-async fn what_an_agent_says_passes_through_every_binding_and_version() {
+async fn the_output_of_an_agent_is_passed_on_over_every_binding_and_version() {
     let behind = Herald::start(Options::config(STEERED)).await;
     let agent = |(at, (binding, version, _)): (usize, &(&str, &str, &str))| {
         let settings = format!("binding = \"{binding}\"\na2a_version = \"{version}\"");
@@ -93,7 +93,7 @@ async fn what_an_agent_says_passes_through_every_binding_and_version() {
         let file = told(&before, agent, &draft("tck-artifact-file")).await;
         assert_eq!(file["artifacts"][0]["parts"][0]["filename"], "output.txt", "{way:?}: {file}");
 
-        // Several turns are several turns of one task behind.
+        // Several turns are several turns of one task upstream.
         let asked = told(&before, agent, &draft("tck-multi-turn")).await;
         assert_eq!(state(&asked), "input-required", "{way:?}: {asked}");
         let again = told(&before, agent, &draft("more").to(id(&asked))).await;
@@ -106,7 +106,7 @@ async fn what_an_agent_says_passes_through_every_binding_and_version() {
         let signed = told(&before, agent, &draft("here").to(id(&unsigned))).await;
         assert_eq!((&*state(&signed), word(&signed)), ("completed", "Signed in"), "{way:?}");
 
-        // A cancel goes all the way.
+        // A cancel reaches the last agent.
         let stuck = begun(&before, agent, &draft("tck-cancel")).await;
         eventually(SOON, "the agent behind has the task", async || {
             !upstream(&task(&before, &stuck).await).is_empty()
@@ -138,7 +138,7 @@ fn port() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
 }
 
-/// A server that has the same address in all its lives.
+/// A server that keeps its address across restarts.
 async fn lasting(config: String) -> Herald {
     let port = port();
     let config = [EVERY_INTERFACE, &config].concat();
@@ -155,7 +155,7 @@ impl Chain {
         Self { first, second, third }
     }
 
-    /// The task at the far end, once it is there.
+    /// The task at the last agent, once it exists.
     async fn far(&self, task_of_first: &str) -> String {
         let mut found = String::new();
         for (herald, next) in [(&self.first, true), (&self.second, false)] {
@@ -171,12 +171,12 @@ impl Chain {
 }
 
 #[tokio::test]
-async fn a_chain_of_three_streams_pauses_resumes_and_cancels_through() {
+async fn a_chain_of_three_agents_streams_pauses_resumes_and_cancels() {
     let chain = Chain::start("").await;
     let old = Wire::OldRpc;
     let call = old.stream("", &draft("tck-stream-chunked chunks=20 delay_ms=5"));
     let mut stream = chain.first.client().await.open(&call).await.unwrap();
-    // The first piece is here before the agent has written the last.
+    // The first chunk arrives before the agent has written the last.
     let mut frames = Vec::new();
     while frames.last().and_then(Frame::text).is_none() {
         frames.push(old.frame(&stream.next().await.unwrap().unwrap()));
@@ -191,7 +191,7 @@ async fn a_chain_of_three_streams_pauses_resumes_and_cancels_through() {
     assert_eq!(frames.last().unwrap().body["final"], true);
     assert_eq!(frames.last().and_then(Frame::state).as_deref(), Some("completed"));
 
-    // It pauses for input, and goes on with it, as one task everywhere.
+    // It pauses for input and continues with it, as one task at every server.
     let send = async |draft: &Draft| old.sent(&chain.first.call(&old.send("", draft, false)).await);
     let asked = send(&draft("tck-multi-turn")).await.unwrap();
     assert_eq!(
@@ -223,7 +223,7 @@ async fn a_chain_of_three_streams_pauses_resumes_and_cancels_through() {
 
 // proves: STR-030
 #[tokio::test]
-async fn what_is_killed_in_the_middle_of_a_chain_takes_its_work_up_again() {
+async fn a_server_killed_in_the_middle_of_a_chain_resumes_its_work() {
     let mut chain = Chain::start("idempotent = true").await;
     let text = "tck-stream-chunked chunks=60 delay_ms=20";
     let pieces: Vec<_> = (0..60).map(|index| format!("chunk {index} ")).collect();
@@ -258,13 +258,13 @@ async fn what_is_killed_in_the_middle_of_a_chain_takes_its_work_up_again() {
         let done = ended(&chain.first, &begun).await;
         assert_eq!((&*state(&done), made(&done)), ("completed", pieces.clone()), "round {round}");
     }
-    // Each message began one task at the far end and no more.
+    // Each message started exactly one task at the last agent.
     let far = chain.third.call(&crate::wire::list(None, 100, "")).await.json();
     assert_eq!(far["totalSize"], 6 + rounds, "{far}");
 }
 
 #[tokio::test]
-async fn what_is_killed_and_does_not_come_back_leaves_a_reason_and_what_it_had_written() {
+async fn an_upstream_that_stays_dead_leaves_a_reason_and_its_output() {
     let mut behind = Herald::start(Options::config(STEERED)).await;
     let config = passing("up", &url(&behind), "retries = 1");
     let before = Herald::start(Options::config(config)).await;
@@ -294,14 +294,14 @@ async fn what_is_killed_and_does_not_come_back_leaves_a_reason_and_what_it_had_w
         assert_eq!(reason, "AGENT_UNAVAILABLE", "{failed}");
     }
     assert!(made(&task(&before, &tasks[0]).await).len() > 3, "what came is kept");
-    // Nobody is at work on the third, so nothing happened to it; its next turn tells.
+    // The third task has no running turn, so only its next turn notices.
     assert_eq!(state(&task(&before, &tasks[2]).await), "input-required");
     let failed = told(&before, "", &draft("more").to(&tasks[2])).await;
     assert_eq!(failure(&failed), ("agent up cannot be reached", "AGENT_UNAVAILABLE"));
 }
 
 #[tokio::test]
-async fn a_conversation_is_one_conversation_behind_too() {
+async fn a_conversation_is_one_conversation_upstream() {
     let behind = Herald::start(Options::config(STEERED)).await;
     let before = Herald::start(Options::config(passing("up", &url(&behind), ""))).await;
     let contexts = async |context: &str| {
@@ -326,7 +326,7 @@ async fn a_conversation_is_one_conversation_behind_too() {
 }
 
 #[tokio::test]
-async fn a_message_to_a_task_at_work_is_the_next_one_behind() {
+async fn a_message_to_a_working_task_is_queued_upstream() {
     let behind = Herald::start(Options::config(STEERED)).await;
     let before = Herald::start(Options::config(passing("up", &url(&behind), ""))).await;
     let first = begun(&before, "", &draft("tck-stream-chunked chunks=3 delay_ms=100")).await;
@@ -339,8 +339,8 @@ async fn a_message_to_a_task_at_work_is_the_next_one_behind() {
 }
 
 #[tokio::test]
-async fn agents_that_call_each_other_in_a_circle_refuse() {
-    // One that calls itself.
+async fn agents_that_call_each_other_in_a_loop_refuse() {
+    // An agent that calls itself.
     let own = port();
     let config = passing("own", &format!("http://127.0.0.1:{own}"), "");
     let herald = Herald::start(Options::config(config).no_port().arguments(["--port", &own])).await;
@@ -350,7 +350,7 @@ async fn agents_that_call_each_other_in_a_circle_refuse() {
     let listed = herald.call(&crate::wire::list(None, 100, "")).await.json();
     assert_eq!(listed["totalSize"], 2, "it went round once: {listed}");
 
-    // Two that call each other, over other bindings.
+    // Two agents that call each other, over different bindings.
     let ports = [port(), port()];
     let config = |at: usize, binding: &str| {
         let settings = format!("binding = \"{binding}\"");
@@ -368,7 +368,7 @@ async fn agents_that_call_each_other_in_a_circle_refuse() {
         assert!(word(&refused).contains("circle"), "{refused}");
     }
 
-    // A way that is too long, without a circle.
+    // A chain that is too long, without a loop.
     let passed: Vec<_> = (0..16).map(|_| uuid()).collect();
     let mut message =
         json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": [{ "text": "x" }] });
@@ -380,7 +380,7 @@ async fn agents_that_call_each_other_in_a_circle_refuse() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_settings_of_an_upstream_is_said_at_the_start() {
+async fn invalid_settings_of_an_upstream_are_refused_at_the_start() {
     for (settings, said) in [
         ("kind = \"a2a\"\n", "needs a url"),
         ("kind = \"a2a\"\nurl = \"file:///etc/card.json\"\n", "must begin with http"),
@@ -394,7 +394,7 @@ async fn what_is_wrong_with_the_settings_of_an_upstream_is_said_at_the_start() {
         ("kind = \"a2a\"\nurl = \"http://a.example\"\na2a_version = \"7\"\n", "\"1.0\""),
         (
             "kind = \"a2a\"\nurl = \"http://a.example\"\ntls = { key = \"x\" }\n",
-            "certificate and its key",
+            "both `certificate` and `key`",
         ),
         ("kind = \"a2a\"\nurl = \"http://a.example\"\ntls = { ca = \"none.pem\" }\n", "none.pem"),
         (

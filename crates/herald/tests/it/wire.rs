@@ -1,22 +1,22 @@
-//! The protocol as its clients write and read it, without a type of the server's.
+//! The protocol from the client's side, without types of the server.
 
 use herald_protocol::sse::SseEvent;
 use serde_json::{Value, json};
 
 use crate::http::{Answer, Call, Client, Cut, Stream};
 
-/// A binding and a generation of the protocol.
+/// A binding and a version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Wire {
     Rpc,
     Rest,
     OldRpc,
     OldRest,
-    /// 0.1, where its servers have it.
+    /// 0.1 at `/rpc`.
     FirstRpc,
 }
 
-/// A message to be sent, the same on every wire.
+/// A message to send over any binding.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub(crate) id: String,
@@ -31,11 +31,11 @@ pub(crate) struct Draft {
 pub(crate) struct Frame {
     pub(crate) task: String,
     pub(crate) seq: u64,
-    /// What the event says, without the envelope of the call it answers.
+    /// The event without its JSON-RPC envelope.
     pub(crate) body: Value,
 }
 
-/// Why a call was refused.
+/// The error of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) status: u16,
@@ -63,7 +63,7 @@ impl Draft {
 }
 
 impl Wire {
-    /// Those on which everything can be waited for.
+    /// Wires on which a send can wait.
     pub(crate) const ALL: [Self; 4] = [Self::Rpc, Self::Rest, Self::OldRpc, Self::OldRest];
 
     /// A send, below `agent`, that waits for the outcome unless told to return `immediately`. In 0.1
@@ -108,7 +108,7 @@ impl Wire {
         self.named(names, task)
     }
 
-    /// A subscription that leaves out what was seen.
+    /// A subscription after an event that was seen.
     pub(crate) fn resume(self, task: &str, seen: u64) -> Call {
         self.subscribe(task).header("last-event-id", format!("{task}:{seen}"))
     }
@@ -127,7 +127,7 @@ impl Wire {
         }
     }
 
-    /// What nobody offers.
+    /// An unknown method.
     pub(crate) fn nothing(self) -> Call {
         self.post("", ["DoNothing", "nothing/do", "nothing/do", "nothing:do"], &json!({}))
     }
@@ -205,7 +205,7 @@ impl Wire {
         Ok(result)
     }
 
-    /// What an answer says, taken out of its envelope.
+    /// The result of a response without its envelope.
     pub(crate) fn outcome(self, status: u16, mut json: Value) -> Result<Value, Fault> {
         if let Some(error) = json.get("error") {
             let details = error.get("data").or_else(|| error.get("details"));
@@ -244,7 +244,7 @@ impl Wire {
         Frame::new(id, body)
     }
 
-    /// Every frame that is still to come.
+    /// All remaining frames.
     pub(crate) async fn rest_of(self, stream: &mut Stream) -> Result<Vec<Frame>, Cut> {
         let mut frames = Vec::new();
         while let Some(event) = stream.next().await? {
@@ -271,21 +271,21 @@ impl Frame {
         Self { task: task.to_owned(), seq: seq.parse().unwrap(), body }
     }
 
-    /// The state that a status update or a snapshot tells, spelled the same for every wire.
+    /// The state in a status update or a snapshot, in one spelling for all wires.
     pub(crate) fn state(&self) -> Option<String> {
         let body = &self.body;
         let inner = body.get("statusUpdate").or_else(|| body.get("task")).unwrap_or(body);
         inner.get("status").map(|_| state(inner))
     }
 
-    /// The text of a piece of an artifact.
+    /// The text of an artifact chunk.
     pub(crate) fn text(&self) -> Option<&str> {
         let update = self.body.get("artifactUpdate").unwrap_or(&self.body);
         update.get("artifact")?["parts"][0]["text"].as_str()
     }
 }
 
-/// The state of a task, spelled the same for every wire.
+/// The state of a task, in one spelling for all wires.
 pub(crate) fn state(task: &Value) -> String {
     let state = task["status"]["state"].as_str().unwrap_or_else(|| panic!("no state: {task}"));
     let state = state.strip_prefix("TASK_STATE_").unwrap_or(state);
@@ -296,7 +296,7 @@ pub(crate) fn is_terminal(state: &str) -> bool {
     matches!(state, "completed" | "failed" | "canceled" | "rejected")
 }
 
-/// The name of a task.
+/// The id of a task.
 pub(crate) fn id(task: &Value) -> &str {
     task["id"].as_str().unwrap_or_else(|| panic!("no id: {task}"))
 }

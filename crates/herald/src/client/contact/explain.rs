@@ -1,4 +1,4 @@
-//! What went wrong on the way to an agent, and what to do about it.
+//! Errors of calls as messages for users, with hints.
 
 use herald_client::{Client, Discovered, Error, Source};
 use herald_protocol::{AgentCard, ErrorKind, security::SecurityScheme};
@@ -7,15 +7,15 @@ use crate::{
     client::{
         catalog,
         contact::Contact,
-        fault::{Fault, Kind},
+        error::{CliError, CliErrorKind},
         layers::Layers,
     },
     output::quoted,
 };
 
 impl Contact {
-    /// Says where the agent's address comes from, if it is not on the command line.
-    pub(super) fn with_origin(&self, fault: Fault) -> Fault {
+    /// Adds the source of the agent's address, if it is not the command line.
+    pub(super) fn with_origin(&self, fault: CliError) -> CliError {
         let config = self.args.output.config.as_deref();
         let layers = Some(()).filter(|()| self.by_setting).and_then(|()| Layers::read(config).ok());
         match layers.and_then(|layers| layers.get("agent-card")) {
@@ -24,8 +24,8 @@ impl Contact {
         }
     }
 
-    /// Why a document that was read as a card is none.
-    pub(super) fn no_card_in(&self, discovered: &Discovered) -> Option<Fault> {
+    /// An error for a document that is not a card.
+    pub(super) fn no_card_in(&self, discovered: &Discovered) -> Option<CliError> {
         let (card, document) = (discovered.card(), discovered.document());
         if document.is_empty() || !card.supported_interfaces.is_empty() {
             return None;
@@ -34,112 +34,114 @@ impl Contact {
             return None;
         }
         let what = &self.reference;
-        let text = format!("{what} is no agent card: it has neither a name nor an interface");
-        Some(Fault::new(Kind::CardInvalid, text).hint(
-            "is this the address of an agent? A card's own URL and a file with one are taken too",
+        let text = format!("{what} is not an agent card: it has neither a name nor an interface");
+        Some(CliError::new(CliErrorKind::CardInvalid, text).hint(
+            "check that this is the address of an agent; the URL or the file of a card works too",
         ))
     }
 
-    /// What was found names agents and is none.
-    pub(super) fn is_catalog(&self, entries: &[String]) -> Fault {
+    /// An error for a catalog in place of a card.
+    pub(super) fn is_catalog(&self, entries: &[String]) -> CliError {
         let known = catalog::listed(entries);
-        let text = format!("{} is a catalog and no agent card", self.reference);
+        let text = format!("{} is a catalog, not an agent card", self.reference);
         let first = entries.first().map(|first| quoted(&format!("{}#{first}", self.reference)));
-        let fault = Fault::new(Kind::CardInvalid, text);
+        let fault = CliError::new(CliErrorKind::CardInvalid, text);
         self.with_origin(fault)
-            .hint(format!("add #NAME, such as {}; it has: {known}", first.unwrap_or_default()))
+            .hint(format!("add #NAME, such as {}; its entries: {known}", first.unwrap_or_default()))
     }
 
-    /// Why there is no card.
-    pub(super) fn no_card(&self, place: &Source, error: &Error) -> Fault {
+    /// An error for a card that cannot be fetched.
+    pub(super) fn no_card(&self, place: &Source, error: &Error) -> CliError {
         self.with_origin(self.unfound(place, error))
     }
 
-    fn unfound(&self, place: &Source, error: &Error) -> Fault {
-        let said = crate::client::fault::sentence(error);
+    fn unfound(&self, place: &Source, error: &Error) -> CliError {
+        let said = crate::client::error::sentence(error);
         if error.is_connect() || error.is_timeout() || error.is_broken() {
-            let fault = Fault::from_error(error);
+            let fault = CliError::from_error(error);
             return match (fault.advice(), place) {
                 (None, Source::Below(url) | Source::At(url)) if url.scheme() == "https" => {
-                    fault.hint("if it serves plain HTTP, write http:// in front of its name")
+                    fault.hint("if the server uses plain HTTP, write http:// before its name")
                 }
                 _ => fault,
             };
         }
         if error.is_untrusted() {
-            return Fault::new(Kind::CardInvalid, said)
-                .hint("name the keys you trust with --card-keys or --card-keys-from");
+            return CliError::new(CliErrorKind::CardInvalid, said)
+                .hint("give the keys you trust with --card-keys or --card-keys-from");
         }
         if matches!(error.status(), Some(401 | 403)) {
-            let text = "the card itself is behind a login, and no credential is shown to whoever \
-                        has not declared one";
-            return Fault::new(Kind::CredentialsMissing, text)
-                .hint("get the card from its owner and name the file: -a ./card.json");
+            let text = "the server requires credentials for the card itself, and none are sent before a card \
+                        declares a security scheme";
+            return CliError::new(CliErrorKind::CredentialsMissing, text)
+                .hint("get the card from its operator and use the file: -a ./card.json");
         }
         if error.is_invalid() || error.is_too_large() {
-            return Fault::new(Kind::CardInvalid, said).hint(
-                "is this the address of an agent? It may be at another port or path; the URL of \
-                 its card, which mostly ends in /.well-known/agent-card.json, is taken too",
+            return CliError::new(CliErrorKind::CardInvalid, said).hint(
+                "check that this is the address of an agent, with the right port and path; the URL of its card, which usually \
+                 ends in /.well-known/agent-card.json, works too",
             );
         }
-        let fault = Fault::new(Kind::CardNotFound, said);
-        match error.is_temporary() || error.status().is_some_and(|status| status >= 500) {
-            true => fault.hint("the server is there and in trouble; try again, or tell its owner"),
-            false => fault.hint("check the address; a card's own URL and a file are taken too"),
+        let fault = CliError::new(CliErrorKind::CardNotFound, said);
+        if error.is_temporary() || error.status().is_some_and(|status| status >= 500) {
+            fault.hint("the server has a fault; try again, or tell its operator")
+        } else {
+            fault.hint("check the address; the URL or the file of a card works too")
         }
     }
 
-    /// Why a call failed, and what to do.
-    pub(crate) fn explain(&self, client: &Client, error: &Error) -> Fault {
-        let fault = Fault::from_error(error);
+    /// An error for a failed call, with a hint.
+    pub(crate) fn explain(&self, client: &Client, error: &Error) -> CliError {
+        let fault = CliError::from_error(error);
         if error.untrusted_origin().is_some() {
-            let hint = "if you trust it, name it with --trust-origin URL";
-            return Fault::usage(fault.message()).hint(hint);
+            let hint = "if you trust that origin, add --trust-origin URL";
+            return CliError::usage(fault.message()).hint(hint);
         }
         match fault.kind() {
-            Kind::AuthFailed => self.not_let_in(&client.card(), error, fault),
-            Kind::Protocol(kind) => {
+            CliErrorKind::AuthFailed => self.not_let_in(&client.card(), error, fault),
+            CliErrorKind::Protocol(kind) => {
                 let advice = self.advice(kind, error);
                 fault.hint(advice)
             }
-            Kind::Usage
-            | Kind::CardNotFound
-            | Kind::CardInvalid
-            | Kind::Unreachable
-            | Kind::CredentialsMissing
-            | Kind::Timeout
-            | Kind::Internal
-            | Kind::Interrupted
-            | Kind::Unread => self.left(fault),
+            CliErrorKind::Usage
+            | CliErrorKind::CardNotFound
+            | CliErrorKind::CardInvalid
+            | CliErrorKind::Unreachable
+            | CliErrorKind::CredentialsMissing
+            | CliErrorKind::Timeout
+            | CliErrorKind::Internal
+            | CliErrorKind::Interrupted
+            | CliErrorKind::OutputClosed => self.left(fault),
         }
     }
 
-    /// A credential is missing, or is not enough.
-    fn not_let_in(&self, card: &AgentCard, error: &Error, fault: Fault) -> Fault {
+    /// An error for a missing or insufficient credential.
+    fn not_let_in(&self, card: &AgentCard, error: &Error, fault: CliError) -> CliError {
         let schemes = || card.security_schemes.values();
         if error.kind() == Some(ErrorKind::Forbidden) {
             let detail = error.protocol().and_then(|refusal| refusal.detail.as_ref());
             return match detail.and_then(|detail| detail.metadata.get("scope")) {
                 Some(scope) => fault.hint(format!("the credential needs the scope {scope:?}")),
-                None => fault.hint("the credential does not allow this; is it the right one?"),
+                None => fault.hint("the credential does not permit this; is it the right one?"),
             };
         }
         let given = self.args.bearer.is_some() || self.args.api_key.is_some();
         let fits = schemes().next().is_none() || schemes().any(|scheme| self.has_for(scheme));
         if given && fits {
-            return fault.hint("the credential was not accepted for this; is it the right one?");
+            return fault.hint("the agent refused the credential; is it the right one?");
         }
         let by_login = schemes().any(|scheme| {
             matches!(scheme, SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_))
         });
-        let kind = match given || by_login && self.can_log_in {
-            true => Kind::AuthFailed,
-            false => Kind::CredentialsMissing,
+        let kind = if given || by_login && self.can_log_in {
+            CliErrorKind::AuthFailed
+        } else {
+            CliErrorKind::CredentialsMissing
         };
-        Fault::new(kind, fault.message()).hint(self.remedy(card))
+        CliError::new(kind, fault.message()).hint(self.remedy(card))
     }
 
-    /// What to do about a refusal.
+    /// Advice for an error of the protocol.
     fn advice(&self, kind: ErrorKind, error: &Error) -> String {
         let card = self.command("card get", "");
         match kind {
@@ -149,16 +151,16 @@ impl Contact {
             | ErrorKind::InvalidParams
             | ErrorKind::Internal
             | ErrorKind::InvalidAgentResponse => {
-                "add --debug to see what went over the wire".to_owned()
+                "add --debug to see the request and the response".to_owned()
             }
             ErrorKind::TaskNotFound => {
                 let list = self.command("task list", "");
-                format!("see which tasks there are with: {list}; add --debug to see the refusal")
+                format!("list the tasks with: {list}; add --debug to see the agent's error")
             }
             ErrorKind::TaskNotCancelable => {
                 let seen = self.seen.borrow();
                 let id = seen.as_ref().map_or("ID".to_owned(), |id| quoted(id.as_str()));
-                format!("it has ended; see how with: {}", self.command("task get", &id))
+                format!("the task has ended; look at it with: {}", self.command("task get", &id))
             }
             ErrorKind::PushNotificationNotSupported => {
                 "follow the task with `herald task subscribe`, or wait with `herald task get --wait`"
@@ -168,31 +170,31 @@ impl Contact {
             | ErrorKind::StreamingNotSupported
             | ErrorKind::TaskEnded
             | ErrorKind::ExtendedAgentCardNotConfigured => {
-                format!("see what the agent offers with: {card}")
+                format!("see the agent's capabilities with: {card}")
             }
             ErrorKind::ContentTypeNotSupported => {
-                format!("see which media types it takes with: {card}")
+                format!("see the media types that the agent accepts with: {card}")
             }
             ErrorKind::ExtensionSupportRequired => {
-                format!("name the extension with --extension URI; the card lists them: {card}")
+                format!("give the extension with --extension URI; the card lists them: {card}")
             }
             ErrorKind::VersionNotSupported => {
-                format!("choose another with --a2a-version; the card lists them: {card}")
+                format!("choose another version with --a2a-version; the card lists them: {card}")
             }
             ErrorKind::AgentUnavailable | ErrorKind::LimitExceeded | ErrorKind::Unavailable => {
                 match error.retry_after() {
                     Some(pause) => {
                         format!("try again in {}", humantime::format_duration(pause))
                     }
-                    None => "try again a little later".to_owned(),
+                    None => "try again later".to_owned(),
                 }
             }
             ErrorKind::Unauthenticated | ErrorKind::Forbidden => {
-                "the credential was not accepted for this; is it the right one?".to_owned()
+                "the agent refused the credential; is it the right one?".to_owned()
             }
-            ErrorKind::IdempotencyConflict => "send it again as a message of its own".to_owned(),
+            ErrorKind::IdempotencyConflict => "send it again as a new message".to_owned(),
             ErrorKind::TooLarge => {
-                "put it where the agent can fetch it, and give --file its URL".to_owned()
+                "upload it where the agent can fetch it, and give its URL with --file".to_owned()
             }
         }
     }

@@ -1,65 +1,66 @@
-//! Whether the machine's clock can be believed. Deadlines, retention and what clients see go by it.
+//! Check of the machine's clock, which deadlines, retention and timestamps depend on.
 
 use std::time::{Instant, UNIX_EPOCH};
 
 use herald_engine::{Clock, store::sqlite::Inspection};
 use herald_protocol::Timestamp;
 
-use crate::serve::settings::{Settings, StoreKind};
+use crate::serve::settings::{ServerSettings, StoreKind};
 
 use super::Finding;
 
 const CHECK: &str = "clock";
 
-/// Before this was written.
+/// A clock before this time is wrong, since this program did not exist then.
 const TOO_EARLY: &str = "2026-01-01T00:00:00.000Z";
-/// Milliseconds that clocks may differ before somebody should look, and before things go wrong.
+/// Differences between clocks in milliseconds that cause a warning and a failure.
 const ODD: i64 = 5_000;
 const WRONG: i64 = 60_000;
 
-const REMEDY: &str = "set the clock and have it kept, with `timedatectl set-ntp true` or the like";
+const REMEDY: &str =
+    "set the clock and keep it synchronised, for example with `timedatectl set-ntp true`";
 
-/// Watches the clock while the other checks run.
+/// Measures the clock while the other checks run.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ClockCheck {
     begun: Timestamp,
     steady: Instant,
 }
 
-/// When another machine, or another program here, says it is.
+/// The `Date` header of a response.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Date {
+pub(super) struct ServerDate {
     pub(super) said: Timestamp,
     pub(super) heard: Timestamp,
 }
 
-impl Watch {
+impl ClockCheck {
     pub(super) fn start() -> Self {
         Self { begun: Clock::system().now(), steady: Instant::now() }
     }
 
     pub(super) fn check(
         self,
-        settings: &Settings,
+        settings: &ServerSettings,
         store: Option<&Inspection>,
-        date: Option<Date>,
+        date: Option<ServerDate>,
     ) -> Finding {
         let now = Clock::system().now();
         let shown = now.to_string();
         let early = TOO_EARLY.parse().is_ok_and(|early: Timestamp| now < early);
         if early {
-            return Finding::fail(CHECK, format!("it says {shown}, which is long ago"), REMEDY);
+            return Finding::fail(CHECK, format!("the clock is behind: {shown}"), REMEDY);
         }
         let written = [store.and_then(|store| store.newest), last_write(settings)];
         let ahead = written.into_iter().flatten().max();
         if let Some(later) = ahead.filter(|time| time.as_millis() > now.as_millis() + WRONG) {
-            let seen = format!("it says {shown}, but the store was written at {later}");
+            let seen = format!("the clock is at {shown}, but the store was written at {later}");
             return Finding::fail(CHECK, seen, REMEDY);
         }
-        if let Some(Date { said, heard }) = date {
-            // HTTP knows whole seconds only.
+        if let Some(ServerDate { said, heard }) = date {
+            // The header has whole seconds only.
             let apart = heard.as_millis() - said.as_millis();
-            let seen = format!("it says {heard}, and the address of the card says {said}");
+            let seen = format!("the clock is at {heard}, that at the card's address at {said}");
             if apart.abs() > WRONG {
                 return Finding::fail(CHECK, seen, REMEDY);
             }
@@ -70,15 +71,15 @@ impl Watch {
         let steady = i64::try_from(self.steady.elapsed().as_millis()).unwrap_or(i64::MAX);
         let jump = now.as_millis() - self.begun.as_millis() - steady;
         if jump.abs() > 1_000 {
-            let seen = format!("it jumped by {jump} ms while it was looked at");
+            let seen = format!("the clock jumped by {jump} ms during the checks");
             return Finding::warn(CHECK, seen, REMEDY);
         }
-        Finding::ok(CHECK, format!("it says {shown}"))
+        Finding::ok(CHECK, shown)
     }
 }
 
-/// When the store was last written, as its file system knows it.
-fn last_write(settings: &Settings) -> Option<Timestamp> {
+/// The time of the last write to the store, from the file system.
+fn last_write(settings: &ServerSettings) -> Option<Timestamp> {
     let StoreKind::Sqlite(path) = &settings.store else { return None };
     let written = std::fs::metadata(path).and_then(|file| file.modified()).ok()?;
     let since = written.duration_since(UNIX_EPOCH).ok()?;

@@ -1,4 +1,4 @@
-//! Whether the settings make a server.
+//! Check of the settings: a server can be built from them.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use herald_server::Server;
 use crate::{
     args::Serve,
     cmd::serve,
-    serve::settings::{Settings, packages},
+    serve::settings::{ServerSettings, packages},
 };
 
 use super::Finding;
 
 const CHECK: &str = "config";
 
-/// What is examined: the settings, and the server they make.
+/// The settings, and the server that is built from them.
 pub(super) struct Subject {
-    pub(super) settings: Settings,
+    pub(super) settings: ServerSettings,
     server: Server,
 }
 
@@ -32,34 +32,34 @@ pub(super) async fn check(args: &Serve) -> (Finding, Option<Subject>) {
     }
 }
 
-/// Everything that a start does with the settings, on a store that nobody keeps.
+/// Builds the server as a start does, on a store in memory.
 async fn build(args: &Serve) -> anyhow::Result<Subject> {
     let packaged = packages(&args.basics).await?;
-    let settings = Settings::merge(args, packaged)?;
+    let settings = ServerSettings::merge(args, packaged)?;
     let engine = serve::build_engine(&settings, Arc::new(Sqlite::memory()?))?;
     let server = serve::build(&settings, engine, None)?;
     Ok(Subject { settings, server })
 }
 
-fn describe(settings: &Settings) -> String {
+fn describe(settings: &ServerSettings) -> String {
     let names: Vec<_> = settings.agents.iter().map(|agent| agent.profile.name.as_str()).collect();
     let file = match &settings.source {
         Some(path) => path.display().to_string(),
-        None => "no herald.toml here, the defaults hold".to_owned(),
+        None => "no herald.toml in this directory, so the defaults apply".to_owned(),
     };
     format!("{file}: serves {}", names.join(", "))
 }
 
 impl Subject {
-    /// The card that the server shows at its root when it is called at `base`.
+    /// The card at the root of a server that is called at `base`.
     pub(super) fn card(&self, base: &str) -> AgentCard {
         let card = self.server.card(self.settings.server.public_url.as_deref().unwrap_or(base));
-        // As callers of 1.0 get it: what only older ones are told is not in there.
+        // In the form of 1.0, without the members for older clients.
         let written = serde_json::to_vec(&card).expect("a card is JSON");
-        serde_json::from_slice(&written).expect("what is written as a card is one")
+        serde_json::from_slice(&written).expect("a card that was written can be read")
     }
 
-    /// Where the server is reached from this machine.
+    /// The server's URL on this machine.
     pub(super) fn local_url(&self) -> String {
         serve::local_url(self.settings.address, self.settings.tls.is_some())
     }

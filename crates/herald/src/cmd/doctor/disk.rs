@@ -1,4 +1,4 @@
-//! Whether there is room, and whether what is written is kept.
+//! Check of the disk: free space, writes, commit time and file system.
 
 use std::{
     fs::{self, File},
@@ -10,21 +10,21 @@ use std::{
 use bytesize::ByteSize;
 use rustix::fs::statvfs;
 
-use crate::serve::settings::{Settings, StoreKind};
+use crate::serve::settings::{ServerSettings, StoreKind};
 
 use super::Finding;
 
 const CHECK: &str = "disk";
 
-/// Room below which the server will soon refuse to write, and room below which to look after it.
+/// Free bytes below which the check fails, and below which it warns.
 const TOO_LITTLE: u64 = 64 << 20;
 const LITTLE: u64 = 1 << 30;
-/// Every acknowledgement waits for the disk so long.
+/// The commit time above which the check warns, since every acknowledgement waits for a commit.
 const SLOW: Duration = Duration::from_millis(250);
 
-/// File systems on which locks or commits do not hold what they promise, by the system's number.
+/// File systems with unreliable locks or commits, by their magic number.
 #[cfg(target_os = "linux")]
-const STRANGE: [(i64, &str); 6] = [
+const UNRELIABLE: [(i64, &str); 6] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
     (0xfe53_4d42, "SMB"),
@@ -33,25 +33,25 @@ const STRANGE: [(i64, &str); 6] = [
     (0x8584_58f6, "ramfs"),
 ];
 
-/// Looks at the disk that the store is on, or will be.
-pub(super) async fn check(settings: &Settings) -> Option<Finding> {
+/// Checks the disk of the store, which may not exist yet.
+pub(super) async fn check(settings: &ServerSettings) -> Option<Finding> {
     let StoreKind::Sqlite(path) = &settings.store else { return None };
     let wanted = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let wanted = wanted.map_or_else(|| PathBuf::from("."), Path::to_owned);
-    let looked = tokio::task::spawn_blocking(move || look(&wanted)).await;
-    Some(looked.expect("looking does not panic"))
+    let checked = tokio::task::spawn_blocking(move || check_directory(&wanted)).await;
+    Some(checked.expect("the check does not panic"))
 }
 
-fn look(wanted: &Path) -> Finding {
-    // Directories that are not there yet are made at the start.
+fn check_directory(wanted: &Path) -> Finding {
+    // The start creates missing directories.
     let place = std::path::absolute(wanted).unwrap_or_else(|_| wanted.to_owned());
     let directory = place.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let shown = directory.display();
     let took = match write(directory) {
         Ok(took) => took,
         Err(fault) => {
-            let remedy = "make it writable for the user that runs the server, make room, or choose \
-                          another place with --data";
+            let remedy = "make it writable for the user that runs the server, free disk space, or choose \
+                          another directory with --data";
             return Finding::fail(CHECK, format!("{shown} cannot be written: {fault}"), remedy);
         }
     };
@@ -62,27 +62,27 @@ fn look(wanted: &Path) -> Finding {
     let time = humantime::format_duration(Duration::from_millis(millis(took)));
     let seen = format!("{shown} can be written, {} free, a commit takes {time}", ByteSize(free));
     if free < TOO_LITTLE {
-        return Finding::fail(CHECK, seen, "make room: without it, nothing can be accepted");
+        return Finding::fail(CHECK, seen, "free disk space: without it, no task can be accepted");
     }
-    if let Some(kind) = strange(directory) {
+    if let Some(kind) = unreliable(directory) {
         let seen = format!("{seen}; it is on {kind}");
         let remedy = match kind {
-            "tmpfs" | "ramfs" => "it is lost when the machine stops: put the data on a disk",
-            _ => "locks and commits cannot be relied on there: put the data on a local disk",
+            "tmpfs" | "ramfs" => "the data is lost when the machine stops: use a disk",
+            _ => "locks and commits are unreliable there: use a local disk",
         };
         return Finding::warn(CHECK, seen, remedy);
     }
     if free < LITTLE {
-        let remedy = "make room soon, or lower [store] retention.bytes";
+        let remedy = "free disk space soon, or lower [store] retention.bytes";
         return Finding::warn(CHECK, seen, remedy);
     }
     if took > SLOW {
-        return Finding::warn(CHECK, seen, "every answer waits for it: use a faster disk");
+        return Finding::warn(CHECK, seen, "every response waits for a commit: use a faster disk");
     }
     Finding::ok(CHECK, seen)
 }
 
-/// Puts a file of our own on the disk as the store would, and takes it away again.
+/// Writes, commits and removes a test file, and returns the time of the commit.
 fn write(directory: &Path) -> io::Result<Duration> {
     let path = directory.join(format!(".herald-doctor-{}", std::process::id()));
     let begun = Instant::now();
@@ -100,14 +100,14 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// The name of a file system that the store cannot rely on.
+/// The name of the file system, if its locks or commits are unreliable.
 #[cfg(target_os = "linux")]
-fn strange(directory: &Path) -> Option<&'static str> {
+fn unreliable(directory: &Path) -> Option<&'static str> {
     let number = rustix::fs::statfs(directory).ok()?.f_type;
-    STRANGE.iter().find(|(strange, _)| *strange == number).map(|(_, name)| *name)
+    UNRELIABLE.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn strange(_: &Path) -> Option<&'static str> {
+fn unreliable(_: &Path) -> Option<&'static str> {
     None
 }

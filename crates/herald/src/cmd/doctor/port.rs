@@ -1,16 +1,16 @@
-//! Whether the port is free, or who has it.
+//! Check of the port: free, or held by this server or another program.
 
 use std::{io, net::TcpListener, path::Path, time::Duration};
 
 use super::{
     Finding,
     config::Subject,
-    public::{self, Trust},
+    public::{self, CertificatePolicy},
 };
 
 const CHECK: &str = "port";
 
-/// Looks at the port, unless none is opened. Says whether our own server answers there.
+/// Checks the port, unless none is opened. The second value says whether this server answers there.
 pub(super) async fn check(
     subject: &Subject,
     store_in_use: bool,
@@ -23,11 +23,12 @@ pub(super) async fn check(
     }
     let fault = match TcpListener::bind(address) {
         Ok(_) if address.port() == 0 => {
-            return (Some(Finding::ok(CHECK, "a free one is taken at the start")), false);
+            return (Some(Finding::ok(CHECK, "the start picks a free port")), false);
         }
         Ok(_) if store_in_use => {
-            let seen = format!("{address} is free, although a herald has the store open");
-            let remedy = "that one listens elsewhere: give the flags that it was started with";
+            let seen = format!("{address} is free, although a server has the store open");
+            let remedy =
+                "that server listens on another address: give the flags that it was started with";
             return (Some(Finding::warn(CHECK, seen, remedy)), false);
         }
         Ok(_) => return (Some(Finding::ok(CHECK, format!("{address} is free"))), false),
@@ -37,17 +38,16 @@ pub(super) async fn check(
         return held(subject, store_in_use, patience).await;
     }
     let seen = format!("{address} cannot be opened: {fault}");
-    let remedy = match fault.kind() == io::ErrorKind::PermissionDenied {
-        true => {
-            "ports below 1024 need a privilege: choose one from 1024 on and let a proxy lead to it, or \
-             give the program the capability CAP_NET_BIND_SERVICE"
-        }
-        false => "set --host or [server] host to an address of this machine",
+    let remedy = if fault.kind() == io::ErrorKind::PermissionDenied {
+        "ports below 1024 need a privilege: choose a port from 1024 on and put a proxy in front, or \
+         give the program the capability CAP_NET_BIND_SERVICE"
+    } else {
+        "set --host or [server] host to an address of this machine"
     };
     (Some(Finding::fail(CHECK, seen, remedy)), false)
 }
 
-/// Finds out who has the port: our own server is as good as a free port.
+/// The finding for a port in use. It is fine if this server holds it.
 async fn held(
     subject: &Subject,
     store_in_use: bool,
@@ -55,7 +55,9 @@ async fn held(
 ) -> (Option<Finding>, bool) {
     let (address, local) = (subject.settings.address, subject.local_url());
     let holder = holder(address.port()).unwrap_or_else(|| "another program".to_owned());
-    let card = public::fetch(&local, Trust::Anybody, patience).await.and_then(|answer| answer.card);
+    let card = public::fetch(&local, CertificatePolicy::Any, patience)
+        .await
+        .and_then(|answer| answer.card);
     if card.as_ref().is_ok_and(|card| store_in_use || *card == subject.card(&local)) {
         let seen = format!("{address} is served by {holder}");
         return (Some(Finding::ok(CHECK, seen)), true);
@@ -66,7 +68,7 @@ async fn held(
     (Some(Finding::fail(CHECK, seen, remedy)), false)
 }
 
-/// The program that listens on a port, where the system tells: its name and its number.
+/// The name and process id of the program that listens on a port, from Linux's `/proc`.
 fn holder(port: u16) -> Option<String> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
     let tables: String = tables.into_iter().flatten().collect();
@@ -79,7 +81,7 @@ fn holder(port: u16) -> Option<String> {
     Some(format!("{} (process {number})", name.trim()))
 }
 
-/// The socket of a line of the system's table, if it listens on this port.
+/// The socket in a line of `/proc/net/tcp`, if it listens on this port.
 fn listening(line: &str, port: u16) -> Option<String> {
     const LISTEN: &str = "0A";
     let fields: Vec<_> = line.split_whitespace().collect();
@@ -88,7 +90,7 @@ fn listening(line: &str, port: u16) -> Option<String> {
     same.then_some(format!("socket:[{}]", fields.get(9)?))
 }
 
-/// Whether a process has one of these sockets open. Those of other users cannot be looked into.
+/// Whether a process has one of these sockets open. Processes of other users cannot be inspected.
 fn has_one_of(process: &Path, sockets: &[String]) -> bool {
     let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|target| {

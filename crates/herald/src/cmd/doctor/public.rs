@@ -1,8 +1,8 @@
-//! Whether callers reach the server at the address that its card gives them, and get streams as
-//! they happen.
+//! Checks of the public address: certificate, card, and streams without buffering.
 
 use std::time::{Duration, Instant};
 
+use herald_client::ConnectFailure;
 use herald_engine::Clock;
 use herald_protocol::{AgentCard, Timestamp, version::VERSION_HEADER};
 use herald_server::{Token, tls::valid_until};
@@ -10,54 +10,53 @@ use http::header;
 use jiff::fmt::rfc2822::DateTimeParser;
 use reqwest::{Client, Response, StatusCode, redirect::Policy, tls::TlsInfo};
 
-use crate::client::fault::sentence;
+use crate::client::error::sentence;
 
-use super::{Finding, Verdict, clock::Date, config::Subject, tls::lasting};
+use super::{CheckVerdict, Finding, clock::ServerDate, config::Subject, tls::expiry};
 
 const CARD: &str = "card";
 const STREAM: &str = "stream";
 const CERTIFICATE: &str = "certificate";
 
-/// More than any card has.
+/// The most bytes of a card.
 const LARGEST: usize = 1 << 20;
 
-/// What an address answered.
-pub(super) struct Answer {
-    pub(super) card: Result<AgentCard, Fault>,
-    date: Option<Date>,
-    /// When the certificate ends that was shown.
+/// The response to a request for the card.
+pub(super) struct CardProbe {
+    pub(super) card: Result<AgentCard, ProbeError>,
+    date: Option<ServerDate>,
+    /// The expiry of the server's certificate.
     until: Option<Timestamp>,
 }
 
-/// Whose certificates are believed.
+/// Which certificates are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trust {
-    /// Those that clients believe.
-    Signed,
-    /// Whatever is shown on this machine, by a server whose certificate is for another name.
-    Anybody,
+pub(super) enum CertificatePolicy {
+    /// Those that clients trust.
+    Trusted,
+    /// Any, for this machine's own server, whose certificate is for another name.
+    Any,
 }
 
-/// Why there is no card.
+/// A failed request.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ProbeError {
     seen: String,
-    /// Whether it was the certificate.
+    /// Whether TLS failed.
     tls: bool,
 }
 
-/// Looks at the address that cards give, if a server is there to be asked. Returns what that says
-/// the time is.
+/// Checks the public address, or the running server's, if there is one. The second value is the time there.
 pub(super) async fn check(
     subject: &Subject,
     serving: bool,
     patience: Duration,
-) -> (Vec<Finding>, Option<Date>) {
+) -> (Vec<Finding>, Option<ServerDate>) {
     let settings = &subject.settings;
     let (base, trust) = match &settings.server.public_url {
-        Some(url) => (url.clone(), Trust::Signed),
-        None if serving => (subject.local_url(), Trust::Anybody),
-        // There is no address but the one that nobody listens on.
+        Some(url) => (url.clone(), CertificatePolicy::Trusted),
+        None if serving => (subject.local_url(), CertificatePolicy::Any),
+        // Without a public URL and a running server there is no address to call.
         None => return (Vec::new(), None),
     };
     let (answer, date, until) = match fetch(&base, trust, patience).await {
@@ -74,26 +73,25 @@ pub(super) async fn check(
             return (findings, date);
         }
         Err(fault) => {
-            let seen = format!("{base} does not show a card: {}", fault.seen);
-            findings.push(match serving || settings.address.port() == 0 {
-                true => {
-                    let remedy = "lead that address to the server, paths below /.well-known \
-                                  included, or correct public_url";
-                    Finding::fail(CARD, seen, remedy)
-                }
-                false => Finding::warn(CARD, seen, "no server runs here: start it and look again"),
+            let seen = format!("there is no card at {base}: {}", fault.seen);
+            findings.push(if serving || settings.address.port() == 0 {
+                let remedy = "route that address to the server, with the paths below /.well-known, or \
+                              correct public_url";
+                Finding::fail(CARD, seen, remedy)
+            } else {
+                Finding::warn(CARD, seen, "no server is running: start it and check again")
             });
             return (findings, date);
         }
     };
-    if trust == Trust::Signed && base.starts_with("https://") {
-        let seen = format!("that of {base} is trusted here");
-        let after = "whoever shows it there has to take it up";
-        findings.push(lasting(CERTIFICATE, seen, until, after));
+    if trust == CertificatePolicy::Trusted && base.starts_with("https://") {
+        let seen = format!("the certificate of {base} is trusted on this machine");
+        let after = "then load it into the server or proxy at that address";
+        findings.push(expiry(CERTIFICATE, seen, until, after));
     }
     let compared = compare(&base, &card, &subject.card(&base));
-    // A stranger must not get a token.
-    let ours = compared.verdict == Verdict::Ok;
+    // A token is sent to this server only.
+    let ours = compared.verdict == CheckVerdict::Ok;
     findings.push(compared);
     if ours || settings.server.tokens.is_empty() {
         findings.push(probe(&base, trust, &settings.server.tokens, patience).await);
@@ -101,8 +99,12 @@ pub(super) async fn check(
     (findings, date)
 }
 
-/// Asks an address for its card.
-pub(super) async fn fetch(base: &str, trust: Trust, patience: Duration) -> Result<Answer, Fault> {
+/// Requests the card at an address.
+pub(super) async fn fetch(
+    base: &str,
+    trust: CertificatePolicy,
+    patience: Duration,
+) -> Result<CardProbe, ProbeError> {
     let url = format!("{base}/.well-known/agent-card.json");
     let request =
         client(trust, patience)?.get(&url).header(VERSION_HEADER, "1.0").timeout(patience);
@@ -111,71 +113,76 @@ pub(super) async fn fetch(base: &str, trust: Trust, patience: Duration) -> Resul
     let said = response.headers().get(header::DATE).and_then(|date| date.to_str().ok());
     let said = said.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
     let said = said.map(|date| Timestamp::from_millis(date.as_millisecond()));
-    let date = said.map(|said| Date { said, heard });
+    let date = said.map(|said| ServerDate { said, heard });
     let shown = response.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate);
     let until = shown.and_then(valid_until);
-    Ok(Answer { card: read(response).await, date, until })
+    Ok(CardProbe { card: read(response).await, date, until })
 }
 
-async fn read(mut response: Response) -> Result<AgentCard, Fault> {
+async fn read(mut response: Response) -> Result<AgentCard, ProbeError> {
     let status = response.status();
     if status.is_redirection() {
         let to = response.headers().get(header::LOCATION).and_then(|to| to.to_str().ok());
         let to = to.unwrap_or("nowhere");
-        return Err(Fault::new(format!(
-            "it answers {status}, to {to}, which clients do not follow"
+        return Err(ProbeError::new(format!(
+            "the response is {status} to {to}, and clients do not follow redirects"
         )));
     }
     if status != StatusCode::OK {
-        return Err(Fault::new(format!("it answers {status}")));
+        return Err(ProbeError::new(format!("the response is {status}")));
     }
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         body.extend_from_slice(&chunk);
         if body.len() > LARGEST {
-            return Err(Fault::new("it answers with more than a card can be".to_owned()));
+            return Err(ProbeError::new("the response is larger than 1 MiB".to_owned()));
         }
     }
     serde_json::from_slice(&body)
-        .map_err(|fault| Fault::new(format!("it answers no card: {fault}")))
+        .map_err(|fault| ProbeError::new(format!("the response is not a card: {fault}")))
 }
 
-/// Compares what callers see with what they should see.
+/// Compares the card at the address with the card of these settings.
 fn compare(base: &str, theirs: &AgentCard, ours: &AgentCard) -> Finding {
     if theirs == ours {
-        return Finding::ok(CARD, format!("{base} shows the card of {:?}", ours.name));
+        return Finding::ok(CARD, format!("{base} has the card of {:?}", ours.name));
     }
     let urls = |card: &AgentCard| {
         let urls = card.supported_interfaces.iter().map(|interface| interface.url.clone());
         urls.collect::<Vec<_>>()
     };
-    let strange: Vec<_> =
+    let foreign: Vec<_> =
         urls(theirs).into_iter().filter(|url| !urls(ours).contains(url)).collect();
-    if !strange.is_empty() {
-        let seen = format!("{base} shows a card that sends callers to {}", strange.join(", "));
-        let remedy = "set public_url to the address that callers use, and keep proxies from \
-                      rewriting cards";
+    if !foreign.is_empty() {
+        let seen = format!("the card at {base} has foreign addresses: {}", foreign.join(", "));
+        let remedy = "set public_url to the address that callers use, and do not let proxies rewrite \
+                      cards";
         return Finding::fail(CARD, seen, remedy);
     }
-    let seen = format!("{base} shows another card than these settings make: {:?}", theirs.name);
-    let remedy = "restart the server if the settings were changed; else the address leads to \
-                  another one, or something in between keeps an old card";
+    let seen = format!("the card at {base} differs from that of these settings: {:?}", theirs.name);
+    let remedy = "restart the server if the settings were changed; otherwise the address belongs to \
+                  another server, or a proxy caches an old card";
     Finding::warn(CARD, seen, remedy)
 }
 
-/// Opens a stream that does not end and waits for its beginning, which the server sends at once:
-/// whoever gets to see it only later has somebody in between who collects before he passes on.
-async fn probe(base: &str, trust: Trust, tokens: &[Token], patience: Duration) -> Finding {
+/// Opens a stream that does not end and waits for its first event, which the server sends at once. If it does not
+/// arrive, a proxy buffers streams.
+async fn probe(
+    base: &str,
+    trust: CertificatePolicy,
+    tokens: &[Token],
+    patience: Duration,
+) -> Finding {
     let token = tokens.iter().find(|token| token.scopes.read);
     let loopback = ["http://127.", "http://localhost", "http://[::1]"];
     let open = base.starts_with("http://") && !loopback.iter().any(|start| base.starts_with(start));
     if open && token.is_some() {
-        let seen = format!("not tried: a token would go to {base} for all to read");
-        return Finding::warn(STREAM, seen, "serve it over https");
+        let seen = format!("not checked: the token would be sent to {base} without TLS");
+        return Finding::warn(STREAM, seen, "use https for public_url");
     }
     if token.is_none() && !tokens.is_empty() {
-        let seen = "not tried: no token has the scope read".to_owned();
-        return Finding::warn(STREAM, seen, "give one of [auth] tokens the scope read");
+        let seen = "not checked: no token has the scope read".to_owned();
+        return Finding::warn(STREAM, seen, "give one of the [auth] tokens the scope read");
     }
     let begun = Instant::now();
     let connect = client(trust, patience);
@@ -183,24 +190,23 @@ async fn probe(base: &str, trust: Trust, tokens: &[Token], patience: Duration) -
     match tokio::time::timeout(patience, first).await {
         Ok(Ok(())) => {
             let time = begun.elapsed().as_millis();
-            Finding::ok(STREAM, format!("the first event came through {base} within {time} ms"))
+            Finding::ok(STREAM, format!("the first event at {base} arrived within {time} ms"))
         }
         Ok(Err(fault)) => {
-            let seen = format!("{base}/events gives no stream: {}", fault.seen);
-            Finding::fail(STREAM, seen, "let every path below the address through to the server")
+            let seen = format!("there is no stream at {base}/events: {}", fault.seen);
+            Finding::fail(STREAM, seen, "route every path below the address to the server")
         }
         Err(_) => {
             let waited = humantime::format_duration(patience);
-            let seen = format!("nothing came through {base}/events for {waited}");
-            let remedy = "a proxy collects streams before it passes them on: switch off buffering, \
-                          compression and caching of text/event-stream there (nginx: proxy_buffering \
-                          off; Apache: flushpackets=on)";
+            let seen = format!("no event arrived from {base}/events within {waited}");
+            let remedy = "a proxy buffers streams: switch off buffering, compression and caching of \
+                          text/event-stream there (nginx: proxy_buffering off; Apache: flushpackets=on)";
             Finding::fail(STREAM, seen, remedy)
         }
     }
 }
 
-async fn first_bytes(client: &Client, base: &str, token: Option<&Token>) -> Result<(), Fault> {
+async fn first_bytes(client: &Client, base: &str, token: Option<&Token>) -> Result<(), ProbeError> {
     let request = client.get(format!("{base}/events")).header(VERSION_HEADER, "1.0");
     let request = match token {
         Some(token) => request.bearer_auth(&token.secret),
@@ -209,33 +215,36 @@ async fn first_bytes(client: &Client, base: &str, token: Option<&Token>) -> Resu
     let mut response = request.send().await?;
     let status = response.status();
     if status != StatusCode::OK {
-        return Err(Fault::new(format!("it answers {status}")));
+        return Err(ProbeError::new(format!("the response is {status}")));
     }
     match response.chunk().await? {
         Some(_) => Ok(()),
-        None => Err(Fault::new("it ends at once".to_owned())),
+        None => Err(ProbeError::new("the stream ends at once".to_owned())),
     }
 }
 
-/// As clients do it: without redirects and without proxies of the environment.
-fn client(trust: Trust, patience: Duration) -> Result<Client, Fault> {
+/// An HTTP client with the rules of `herald-client`: no redirects, and no proxies from the environment.
+fn client(trust: CertificatePolicy, patience: Duration) -> Result<Client, ProbeError> {
     let builder = Client::builder().redirect(Policy::none()).no_proxy().connect_timeout(patience);
     let builder = builder.tls_info(true);
-    Ok(builder.tls_danger_accept_invalid_certs(trust == Trust::Anybody).build()?)
+    Ok(builder.tls_danger_accept_invalid_certs(trust == CertificatePolicy::Any).build()?)
 }
 
-impl Fault {
+impl ProbeError {
     fn new(seen: String) -> Self {
         Self { seen, tls: false }
     }
 }
 
-impl From<reqwest::Error> for Fault {
+impl From<reqwest::Error> for ProbeError {
     fn from(error: reqwest::Error) -> Self {
-        let seen = sentence(&error.without_url());
+        let error = error.without_url();
+        let tls = matches!(
+            ConnectFailure::of(&error),
+            Some(ConnectFailure::Certificate | ConnectFailure::Handshake | ConnectFailure::NotTls)
+        );
+        let seen = sentence(&error);
         let seen = seen.strip_prefix("error sending request: ").unwrap_or(&seen).to_owned();
-        let words = seen.to_ascii_lowercase();
-        let tls = ["certificate", "tls", "handshake"].iter().any(|sign| words.contains(sign));
         Self { seen, tls }
     }
 }

@@ -1,18 +1,18 @@
-//! Whether the store can be read, is whole, and fits this version.
+//! Check of the store: readable, intact, and of a supported version.
 
 use std::{path::Path, time::Duration};
 
 use bytesize::ByteSize;
 use herald_engine::store::sqlite::{Form, Health, Inspection, OpenError, Sqlite};
 
-use crate::serve::settings::{Settings, StoreKind};
+use crate::serve::settings::{ServerSettings, StoreKind};
 
 use super::Finding;
 
 const CHECK: &str = "store";
 
 pub(super) async fn check(
-    settings: &Settings,
+    settings: &ServerSettings,
     patience: Duration,
 ) -> (Finding, Option<Inspection>) {
     let path = match &settings.store {
@@ -22,12 +22,15 @@ pub(super) async fn check(
         }
         StoreKind::Sqlite(path) => path.clone(),
     };
-    let look = {
+    let inspect = {
         let path = path.clone();
         move || Sqlite::inspect(&path, patience)
     };
-    match tokio::task::spawn_blocking(look).await.expect("looking does not panic") {
-        Ok(None) => (Finding::ok(CHECK, format!("{} is made at the start", path.display())), None),
+    match tokio::task::spawn_blocking(inspect).await.expect("the check does not panic") {
+        Ok(None) => {
+            let seen = format!("the start creates {}", path.display());
+            (Finding::ok(CHECK, seen), None)
+        }
         Ok(Some(inspection)) => (describe(&path, &inspection), Some(inspection)),
         Err(fault) => (refused(&fault), None),
     }
@@ -37,19 +40,19 @@ fn describe(path: &Path, inspection: &Inspection) -> Finding {
     let Inspection { bytes, in_use, unclosed, form, tasks, newest: _, health } = inspection;
     let mut seen = format!("{}: {tasks} tasks, {}", path.display(), ByteSize(*bytes));
     if *in_use {
-        seen.push_str("; in use by a herald");
+        seen.push_str("; in use by a server");
     }
     if *unclosed {
-        seen.push_str("; the last herald did not close it, the next one puts it in order");
+        seen.push_str("; the last server did not close it, the next start recovers it");
     }
     if *form == Form::Older {
-        seen.push_str("; of an earlier version, the next start brings it up to date");
+        seen.push_str("; of an earlier version, the next start migrates it");
     }
     match health {
         Health::Whole => Finding::ok(CHECK, seen),
         Health::SoFar => {
-            seen.push_str("; whole, as far as it was looked at");
-            Finding::warn(CHECK, seen, "give it more time with --timeout to look at all of it")
+            seen.push_str("; intact, as far as it was read");
+            Finding::warn(CHECK, seen, "give the check more time with --timeout to read all of it")
         }
         Health::Damaged(faults) => {
             seen.push_str("; damaged:\n");

@@ -16,12 +16,12 @@ use toml::{
 };
 
 use super::{
-    CalledVersion, Dialects, Fault, Secret, Size, Span, choice,
-    fault::{Place, unknown_key},
-    kind::Kind,
+    CalledVersion, ConfigError, Dialects, SecretValue, Size, TimeSpan, choice,
+    error::{ConfigTable, unknown_key},
+    kind::AgentKind,
     schema::{choice_schema, keys},
 };
-use crate::args::Binding;
+use crate::args::TransportArg;
 
 /// One agent, of `herald.toml` or of a manifest.
 #[derive(Debug, JsonSchema)]
@@ -31,12 +31,12 @@ pub(crate) struct AgentSection {
     pub(crate) common: CommonSection,
     #[schemars(flatten)]
     pub(crate) kind: KindSection,
-    /// The directory that relative paths start from, if not the server's.
+    /// The directory that paths are relative to, if not the server's.
     #[schemars(skip)]
     pub(crate) base: PathBuf,
-    /// The table in the file.
+    /// The table in the file, for error messages.
     #[schemars(skip)]
-    pub(crate) place: Place,
+    pub(crate) place: ConfigTable,
 }
 
 /// An agent that tasks are sent to.
@@ -70,13 +70,13 @@ pub(crate) struct CommonSection {
     /// True to run the turns of one conversation one after the other.
     pub(crate) serial: Option<bool>,
     /// The longest time for one message, all attempts together.
-    pub(crate) timeout: Option<Span>,
+    pub(crate) timeout: Option<TimeSpan>,
     /// The longest time without output of a turn.
-    pub(crate) idle_timeout: Option<Span>,
+    pub(crate) idle_timeout: Option<TimeSpan>,
     /// The longest time that a task waits for its caller.
-    pub(crate) paused_timeout: Option<Span>,
+    pub(crate) paused_timeout: Option<TimeSpan>,
     /// The time that a stopped turn or program has to clean up.
-    pub(crate) kill_grace: Option<Span>,
+    pub(crate) kill_grace: Option<TimeSpan>,
     /// Protocol extensions that its card names.
     #[serde(default)]
     pub(crate) extensions: Vec<ExtensionSection>,
@@ -109,7 +109,7 @@ pub(crate) struct ProgramSection {
     pub(crate) allowed_roots: Vec<PathBuf>,
     /// Environment variables for it.
     #[serde(default)]
-    pub(crate) env: BTreeMap<String, Secret>,
+    pub(crate) env: BTreeMap<String, SecretValue>,
     /// Bytes it may write in one turn.
     pub(crate) max_output: Option<Size>,
     /// The number of attempts at a turn that a crash interrupts, the first one included.
@@ -137,9 +137,9 @@ pub(crate) struct CodingSection {
     /// The number of earlier tasks of a conversation that it is given.
     pub(crate) memory: Option<usize>,
     /// The longest time until its first output.
-    pub(crate) start_timeout: Option<Span>,
+    pub(crate) start_timeout: Option<TimeSpan>,
     /// The time after which an unanswered question counts as refused.
-    pub(crate) approval_timeout: Option<Span>,
+    pub(crate) approval_timeout: Option<TimeSpan>,
     /// The number of its questions that may be open beside the running turns.
     pub(crate) max_waiting: Option<usize>,
 }
@@ -152,7 +152,7 @@ pub(crate) struct LlmSection {
     /// The model to ask for.
     pub(crate) model: Option<String>,
     /// Sent as a bearer token.
-    pub(crate) api_key: Option<Secret>,
+    pub(crate) api_key: Option<SecretValue>,
     /// The system prompt. Callers never see it.
     pub(crate) system: Option<String>,
     /// True if the model takes images.
@@ -167,9 +167,9 @@ pub(crate) struct LlmSection {
     /// The number of earlier tasks of a conversation that it is given.
     pub(crate) memory: Option<usize>,
     /// The longest time to connect.
-    pub(crate) connect_timeout: Option<Span>,
+    pub(crate) connect_timeout: Option<TimeSpan>,
     /// The longest time until the first token of an answer.
-    pub(crate) first_token_timeout: Option<Span>,
+    pub(crate) first_token_timeout: Option<TimeSpan>,
     /// The number of retries of a request before its first token.
     pub(crate) retries: Option<usize>,
     /// Bytes it may write in one turn.
@@ -187,18 +187,18 @@ pub(crate) struct A2aSection {
     pub(crate) url: Option<String>,
     /// The binding to prefer.
     #[serde(default, deserialize_with = "choice")]
-    #[schemars(schema_with = "choice_schema::<Binding>")]
-    pub(crate) binding: Option<Binding>,
-    /// The version of A2A to speak, and no other.
+    #[schemars(schema_with = "choice_schema::<TransportArg>")]
+    pub(crate) binding: Option<TransportArg>,
+    /// The only protocol version to use.
     pub(crate) a2a_version: Option<CalledVersion>,
-    /// Credentials, sent where its card asks for them.
+    /// Credentials, sent as its card requires.
     pub(crate) auth: Option<UpstreamAuthSection>,
     /// Files of certificates.
     pub(crate) tls: Option<UpstreamTlsSection>,
-    /// Further origins that the credentials may go to.
+    /// Further origins that may get the credentials.
     #[serde(default)]
     pub(crate) trusted_origins: Vec<String>,
-    /// True if it does nothing twice for one message id, so that a message may be sent again.
+    /// True if it treats a repeated message id as a retry, so that a message may be sent again.
     pub(crate) idempotent: Option<bool>,
     /// The number of earlier tasks of a conversation that it is given.
     pub(crate) memory: Option<usize>,
@@ -208,7 +208,7 @@ pub(crate) struct A2aSection {
     pub(crate) error_detail: Option<ErrorDetailKey>,
 }
 
-/// The agent that obeys the public conformance suites.
+/// The test agent for the public conformance suites.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct ConformanceSection {
     /// The answer to a message without a known keyword.
@@ -219,8 +219,8 @@ pub(crate) struct ConformanceSection {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct UpstreamAuthSection {
-    pub(crate) token: Option<Secret>,
-    pub(crate) api_key: Option<Secret>,
+    pub(crate) token: Option<SecretValue>,
+    pub(crate) api_key: Option<SecretValue>,
     pub(crate) basic: Option<BasicSection>,
     pub(crate) oauth: Option<OAuthSection>,
 }
@@ -229,14 +229,14 @@ pub(crate) struct UpstreamAuthSection {
 #[serde(deny_unknown_fields)]
 pub(crate) struct BasicSection {
     pub(crate) name: String,
-    pub(crate) password: Secret,
+    pub(crate) password: SecretValue,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OAuthSection {
     pub(crate) client_id: String,
-    pub(crate) client_secret: Secret,
+    pub(crate) client_secret: SecretValue,
     #[serde(default)]
     pub(crate) scopes: Vec<String>,
 }
@@ -318,14 +318,17 @@ pub(crate) enum ErrorDetailKey {
 }
 
 impl AgentSection {
-    /// An agent that no file names.
+    /// An agent that is not from a file.
     pub(crate) fn new(name: &str, kind: KindSection) -> Self {
         let common = CommonSection { name: name.to_owned(), ..CommonSection::default() };
-        Self { common, kind, base: PathBuf::new(), place: Place::default() }
+        Self { common, kind, base: PathBuf::new(), place: ConfigTable::default() }
     }
 
     /// Reads an element of `agents`.
-    pub(super) fn from_value(value: Spanned<DeValue<'_>>, place: Place) -> Result<Self, Fault> {
+    pub(super) fn from_value(
+        value: Spanned<DeValue<'_>>,
+        place: ConfigTable,
+    ) -> Result<Self, ConfigError> {
         let span = value.span();
         let DeValue::Table(table) = value.into_inner() else {
             return Err(place.source.refused_at("invalid value, expected a map", Some(span)));
@@ -337,8 +340,8 @@ impl AgentSection {
     pub(super) fn from_table(
         span: Range<usize>,
         table: DeTable<'_>,
-        place: Place,
-    ) -> Result<Self, Fault> {
+        place: ConfigTable,
+    ) -> Result<Self, ConfigError> {
         let refused = |fault: Error| place.source.refused(&fault);
         let Some(named) = table.get("kind") else {
             return Err(place.source.refused_at("missing field `kind`", Some(span)));
@@ -348,13 +351,14 @@ impl AgentSection {
         let agent = agent.unwrap_or_default().to_owned();
         let mistaken =
             |key: &str, said: String| place.fault(key, format!("agent {agent:?}: {said}"));
-        let kind = Kind::read(&named).map_err(|mistake| mistaken(mistake.key, mistake.said))?;
-        if kind == Kind::A2a
+        let kind =
+            AgentKind::read(&named).map_err(|mistake| mistaken(mistake.key, mistake.message))?;
+        if kind == AgentKind::A2a
             && let Some(version) = former_a2a_version(&table)
         {
             let said = format!(
-                "`version` is the agent's own version; the version of A2A to speak is \
-                 `a2a_version`: write a2a_version = {version:?}, beside or instead of `version`"
+                "`version` is the agent's own version; the protocol version is `a2a_version`: write \
+                 a2a_version = {version:?}, beside or instead of `version`"
             );
             return Err(mistaken("version", said));
         }
@@ -384,18 +388,18 @@ impl AgentSection {
 }
 
 impl KindSection {
-    fn read(kind: Kind, span: &Range<usize>, keys: DeTable<'_>) -> Result<Self, Error> {
+    fn read(kind: AgentKind, span: &Range<usize>, keys: DeTable<'_>) -> Result<Self, Error> {
         Ok(match kind {
-            Kind::Exec => {
+            AgentKind::Exec => {
                 let (program, own) = program_and_own(span, keys)?;
                 Self::Exec(program, own)
             }
-            Kind::Handler => Self::Handler(part(span, keys)?),
-            Kind::A2a => Self::A2a(part(span, keys)?),
-            Kind::Llm => Self::Llm(part(span, keys)?),
-            Kind::Echo => Self::Echo,
-            Kind::Conformance => Self::Conformance(part(span, keys)?),
-            Kind::Coding(preset) => {
+            AgentKind::Handler => Self::Handler(part(span, keys)?),
+            AgentKind::A2a => Self::A2a(part(span, keys)?),
+            AgentKind::Llm => Self::Llm(part(span, keys)?),
+            AgentKind::Echo => Self::Echo,
+            AgentKind::Conformance => Self::Conformance(part(span, keys)?),
+            AgentKind::Coding(preset) => {
                 let (program, own) = program_and_own(span, keys)?;
                 Self::Coding(preset, program, own)
             }
@@ -403,27 +407,27 @@ impl KindSection {
     }
 
     /// The kind that has these keys.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> AgentKind {
         match self {
-            Self::Exec(..) => Kind::Exec,
-            Self::Handler(_) => Kind::Handler,
-            Self::A2a(_) => Kind::A2a,
-            Self::Llm(_) => Kind::Llm,
-            Self::Echo => Kind::Echo,
-            Self::Conformance(_) => Kind::Conformance,
-            Self::Coding(preset, ..) => Kind::Coding(*preset),
+            Self::Exec(..) => AgentKind::Exec,
+            Self::Handler(_) => AgentKind::Handler,
+            Self::A2a(_) => AgentKind::A2a,
+            Self::Llm(_) => AgentKind::Llm,
+            Self::Echo => AgentKind::Echo,
+            Self::Conformance(_) => AgentKind::Conformance,
+            Self::Coding(preset, ..) => AgentKind::Coding(*preset),
         }
     }
 
-    /// The schema of each section, with the kinds that take it.
+    /// The schema of each section, with the kinds that have it.
     fn sections(generator: &mut SchemaGenerator) -> Vec<(Vec<&'static str>, Schema)> {
         vec![
-            (vec![Kind::Exec.name()], with_program::<ExecSection>(generator)),
-            (vec![Kind::Handler.name()], ProgramSection::json_schema(generator)),
-            (vec![Kind::A2a.name()], A2aSection::json_schema(generator)),
-            (vec![Kind::Llm.name()], LlmSection::json_schema(generator)),
-            (vec![Kind::Echo.name()], json_schema!({ "type": "object", "properties": {} })),
-            (vec![Kind::Conformance.name()], ConformanceSection::json_schema(generator)),
+            (vec![AgentKind::Exec.name()], with_program::<ExecSection>(generator)),
+            (vec![AgentKind::Handler.name()], ProgramSection::json_schema(generator)),
+            (vec![AgentKind::A2a.name()], A2aSection::json_schema(generator)),
+            (vec![AgentKind::Llm.name()], LlmSection::json_schema(generator)),
+            (vec![AgentKind::Echo.name()], json_schema!({ "type": "object", "properties": {} })),
+            (vec![AgentKind::Conformance.name()], ConformanceSection::json_schema(generator)),
             (Preset::ALL.map(Preset::name).to_vec(), with_program::<CodingSection>(generator)),
         ]
     }
@@ -456,12 +460,12 @@ impl KeysByKind {
         Self(sections.iter().map(|(kinds, schema)| (kinds.clone(), keys(schema))).collect())
     }
 
-    fn of(&self, kind: Kind) -> &[String] {
+    fn of(&self, kind: AgentKind) -> &[String] {
         let section = self.0.iter().find(|(kinds, _)| kinds.contains(&kind.name()));
         section.map_or(&[], |(_, keys)| keys)
     }
 
-    /// The kinds that take this key, in words.
+    /// The kinds that have this key, in words.
     fn owners(&self, key: &str) -> Option<String> {
         let owners = self.0.iter().filter(|(_, keys)| keys.iter().any(|known| known == key));
         let owners = owners.map(|(kinds, _)| match &kinds[..] {
@@ -509,8 +513,7 @@ fn with_program<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     own
 }
 
-/// The protocol version of another agent under the key that it had before `a2a_version`. With
-/// `a2a_version` beside it, `version` can only be the agent's own.
+/// The protocol version under its former key `version`. If `a2a_version` is set, `version` is the agent's own.
 fn former_a2a_version<'a>(table: &'a DeTable<'_>) -> Option<&'a str> {
     if table.contains_key("a2a_version") {
         return None;
@@ -525,7 +528,7 @@ fn agent_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::E
         Ok(name)
     } else {
         Err(de::Error::custom(format!(
-            "{name:?} is no name for an agent, since it stands in URLs; use 1 to 63 characters of \
+            "{name:?} is not a valid agent name, since it is part of URLs; use 1 to 63 characters of \
              a-z, 0-9 and -"
         )))
     }

@@ -1,4 +1,4 @@
-//! Kinds of agents, and what is wrong with one.
+//! Kinds of agents, and errors in the keys of an agent.
 
 use std::fmt::Display;
 
@@ -6,9 +6,9 @@ use herald_agents::Preset;
 
 use crate::spelling::near;
 
-/// What an agent is.
+/// The kind of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AgentKind {
     Echo,
     Conformance,
     Exec,
@@ -18,26 +18,26 @@ pub(crate) enum Kind {
     Coding(Preset),
 }
 
-/// What is wrong with an agent, and which of its keys says so.
+/// An error in a key of an agent.
 #[derive(Debug)]
-pub(crate) struct Mistake {
+pub(crate) struct KeyError {
     pub(crate) key: &'static str,
-    pub(crate) said: String,
+    pub(crate) message: String,
 }
 
-impl Kind {
+impl AgentKind {
     const PLAIN: [Self; 6] =
         [Self::Exec, Self::Handler, Self::A2a, Self::Llm, Self::Echo, Self::Conformance];
 
-    /// The kind that goes by this name.
-    pub(crate) fn read(name: &str) -> Result<Self, Mistake> {
+    /// The kind with this name.
+    pub(crate) fn read(name: &str) -> Result<Self, KeyError> {
         let known = Self::PLAIN.into_iter().chain(Preset::ALL.map(Self::Coding));
         let known: Vec<_> = known.collect();
         if let Some(kind) = known.iter().find(|kind| kind.name() == name) {
             return Ok(*kind);
         }
         if name == "worker" {
-            return Err(Mistake::new("kind", "kind = \"worker\" is not part of this version"));
+            return Err(KeyError::new("kind", "kind = \"worker\" is not part of this version"));
         }
         let meant = match near(name, known.iter().map(|kind| kind.name())) {
             Some(meant) => format!("did you mean {meant:?}?"),
@@ -46,7 +46,7 @@ impl Kind {
                 format!("use one of {}", names.join(", "))
             }
         };
-        Err(Mistake::new("kind", format!("unknown kind {name:?}; {meant}")))
+        Err(KeyError::new("kind", format!("unknown kind {name:?}; {meant}")))
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -70,12 +70,12 @@ impl Kind {
     }
 }
 
-impl Mistake {
-    pub(crate) fn new(key: &'static str, said: impl Display) -> Self {
-        Self { key, said: said.to_string() }
+impl KeyError {
+    pub(crate) fn new(key: &'static str, message: impl Display) -> Self {
+        Self { key, message: message.to_string() }
     }
 
-    /// The same about another fault: `workdir: there is no directory …`.
+    /// An error with its key before it: `workdir: there is no directory …`.
     pub(crate) fn of(key: &'static str, fault: impl Display) -> Self {
         Self::new(key, format!("{key}: {fault}"))
     }

@@ -1,4 +1,4 @@
-//! The JSON schema of `herald.toml`, derived from the types that read it.
+//! JSON Schema of `herald.toml`, derived from the types that read it.
 
 use clap::ValueEnum;
 use herald_protocol::Version;
@@ -8,16 +8,18 @@ use schemars::{
 };
 use serde_json::{Map, Value};
 
-use super::{AgentSection, CalledVersion, Config, Dialects, Secret, Size, Span, agent::all_keys};
+use super::{
+    AgentSection, CalledVersion, Dialects, FileConfig, SecretValue, Size, TimeSpan, agent::all_keys,
+};
 
 /// The schema of the whole file.
 pub(crate) fn schema() -> Schema {
     // TOML has no null: a key that is optional is left out.
     let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null));
     let mut generator = settings.into_generator();
-    // A manifest is one agent: its schema is to be found under its name.
+    // A manifest is one agent, so the schema of an agent has a name of its own.
     generator.subschema_for::<AgentSection>();
-    generator.into_root_schema_for::<Config>()
+    generator.into_root_schema_for::<FileConfig>()
 }
 
 /// The table that a key belongs to, as it is written in the file.
@@ -98,7 +100,7 @@ fn without_null(schema: &mut Schema) {
     }
 }
 
-/// Schemas of values that are read by hand.
+/// Schemas of types with a `Deserialize` of their own.
 macro_rules! value_schema {
     ($type:ty, $name:literal, $schema:tt) => {
         impl JsonSchema for $type {
@@ -113,7 +115,7 @@ macro_rules! value_schema {
     };
 }
 
-value_schema!(Span, "Duration", {
+value_schema!(TimeSpan, "Duration", {
     "description": "A length of time such as 30s, 10m, 12h or 30d.",
     "type": "string"
 });
@@ -122,13 +124,13 @@ value_schema!(Size, "Size", {
     "type": ["string", "integer"],
     "minimum": 0
 });
-value_schema!(Secret, "Secret", {
-    "description": "A secret as it is, as env:NAME or as file:PATH.",
+value_schema!(SecretValue, "Secret", {
+    "description": "A secret, written as a literal, as env:NAME or as file:PATH.",
     "type": "string",
     "minLength": 1
 });
 value_schema!(CalledVersion, "CalledVersion", {
-    "description": "A version of A2A in which other agents are called.",
+    "description": "A protocol version for calls to another agent.",
     "type": "string",
     "pattern": r"^(1\.0|0\.[123])(\.[0-9]+)?$"
 });

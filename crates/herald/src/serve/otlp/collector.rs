@@ -1,4 +1,4 @@
-//! The way to a collector, over HTTP or HTTPS.
+//! HTTP client for the OTLP collector.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -13,45 +13,47 @@ use opentelemetry_http::{HttpClient, HttpError};
 use reqwest::{Certificate, redirect::Policy};
 use tokio::{runtime::Handle, time::timeout};
 
-/// How long one batch may take.
-const BATCH: Duration = Duration::from_secs(10);
-/// Bytes of an answer that are read.
-const ANSWER: usize = 64 << 10;
+/// The time limit of one batch.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most bytes of a response.
+const MAX_RESPONSE: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Collector {
     connections: reqwest::Client,
-    /// Batches come from a thread that has none.
+    /// The runtime of the requests, since batches come from a thread without one.
     runtime: Handle,
-    /// Whether the last batch was lost, so that it is said once and not with every batch.
+    /// Whether the last batch failed, so that a failure is logged once and not with every batch.
     failing: AtomicBool,
 }
 
 impl Collector {
-    /// `roots`, in PEM, are believed beside those of the system.
+    /// `roots`, in PEM, are trusted in addition to those of the system.
     pub(super) fn new(roots: Option<&[u8]>) -> anyhow::Result<Self> {
         let mut builder = reqwest::Client::builder()
             .redirect(Policy::none())
             .no_proxy()
-            // Batches are seconds apart; collectors close what is idle sooner or later.
+            // Batches are seconds apart, and collectors close idle connections.
             .pool_idle_timeout(Duration::from_secs(20));
         if let Some(pem) = roots {
             let roots = Certificate::from_pem_bundle(pem).unwrap_or_default();
             ensure!(
                 !roots.is_empty(),
-                "there is no certificate in PEM for the collector of traces"
+                "the certificate file for the collector of traces contains no PEM certificate"
             );
             builder = builder.tls_certs_merge(roots);
         }
-        let connections = builder.build().context("cannot send traces")?;
+        let connections = builder.build().context("cannot create the client for traces")?;
         Ok(Self { connections, runtime: Handle::current(), failing: AtomicBool::new(false) })
     }
 
     fn note(&self, fault: Option<&str>) {
         let failed = fault.is_some();
         match (self.failing.swap(failed, Ordering::Relaxed), fault) {
-            (false, Some(fault)) => tracing::warn!(fault, "traces do not reach their collector"),
-            (true, None) => tracing::info!("traces reach their collector again"),
+            (false, Some(fault)) => {
+                tracing::warn!(fault, "the collector of traces cannot be reached")
+            }
+            (true, None) => tracing::info!("the collector of traces can be reached again"),
             (true, Some(_)) | (false, None) => {}
         }
     }
@@ -61,7 +63,7 @@ impl Collector {
 impl HttpClient for Collector {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let connections = self.connections.clone();
-        let work = async { timeout(BATCH, post(connections, request)).await };
+        let work = async { timeout(BATCH_TIMEOUT, post(connections, request)).await };
         let sent = self.runtime.spawn(work).await;
         let sent = sent.map_err(HttpError::from).and_then(|sent| sent?);
         match &sent {
@@ -73,7 +75,7 @@ impl HttpClient for Collector {
     }
 }
 
-/// A fault and what is behind it: why no connection came about is not said by the first.
+/// An error and its causes. The first alone does not say why a connection failed.
 fn causes(fault: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(fault), |fault| fault.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -83,7 +85,7 @@ async fn post(
     connections: reqwest::Client,
     request: Request<Bytes>,
 ) -> Result<Response<Bytes>, HttpError> {
-    // A URL may hold a secret.
+    // A URL may contain a secret.
     let shown = |fault: reqwest::Error| HttpError::from(fault.without_url());
     let sent = reqwest::Request::try_from(request)?;
     let mut answer = connections.execute(sent).await.map_err(shown)?;
@@ -92,8 +94,8 @@ async fn post(
     *head.headers_mut() = answer.headers().clone();
     let mut body = BytesMut::new();
     while let Some(piece) = answer.chunk().await.map_err(shown)? {
-        if body.len() + piece.len() > ANSWER {
-            return Err("the answer is too long".into());
+        if body.len() + piece.len() > MAX_RESPONSE {
+            return Err("the response is too long".into());
         }
         body.extend_from_slice(&piece);
     }

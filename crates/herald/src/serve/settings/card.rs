@@ -1,4 +1,4 @@
-//! Keys of an agent that its card shows.
+//! Card fields of an agent.
 
 use std::mem;
 
@@ -6,10 +6,10 @@ use herald_engine::{Profile, agent::Skill};
 use herald_protocol::card::AgentProvider;
 use reqwest::Url;
 
-use crate::serve::config::{CommonSection, Mistake, SkillSection};
+use crate::serve::config::{CommonSection, KeyError, SkillSection};
 
-/// Takes these keys into the profile.
-pub(super) fn describe(profile: &mut Profile, common: &mut CommonSection) -> Result<(), Mistake> {
+/// Copies the card fields into the profile.
+pub(super) fn describe(profile: &mut Profile, common: &mut CommonSection) -> Result<(), KeyError> {
     if let Some(description) = common.description.take() {
         profile.skills[0].description.clone_from(&description);
         profile.description = description;
@@ -19,7 +19,7 @@ pub(super) fn describe(profile: &mut Profile, common: &mut CommonSection) -> Res
     }
     if let Some(version) = common.version.take() {
         if version.trim().is_empty() {
-            return Err(Mistake::new("version", "version: it is empty; leave the key out"));
+            return Err(KeyError::new("version", "version is empty; remove the key"));
         }
         profile.version = Some(version);
     }
@@ -33,20 +33,20 @@ pub(super) fn describe(profile: &mut Profile, common: &mut CommonSection) -> Res
     Ok(())
 }
 
-fn skills(sections: Vec<SkillSection>) -> Result<Vec<Skill>, Mistake> {
+fn skills(sections: Vec<SkillSection>) -> Result<Vec<Skill>, KeyError> {
     let mut skills: Vec<Skill> = Vec::new();
     for section in sections {
         let id = section.id;
         if id.trim().is_empty() {
-            return Err(Mistake::of("skills", "the id of a skill is empty"));
+            return Err(KeyError::of("skills", "the id of a skill is empty"));
         }
         if skills.iter().any(|earlier| earlier.id == id) {
-            return Err(Mistake::of("skills", format!("the id {id:?} is used twice")));
+            return Err(KeyError::of("skills", format!("the id {id:?} is used twice")));
         }
         let mut modes = section.input_modes.iter().chain(&section.output_modes);
         if let Some(mode) = modes.find(|mode| !mode.contains('/')) {
-            let said = format!("{mode:?} is no media type; write one such as \"text/plain\"");
-            return Err(Mistake::of("skills", said));
+            let said = format!("{mode:?} is not a media type; write one such as \"text/plain\"");
+            return Err(KeyError::of("skills", said));
         }
         skills.push(Skill {
             name: section.name.unwrap_or_else(|| id.clone()),
@@ -61,14 +61,14 @@ fn skills(sections: Vec<SkillSection>) -> Result<Vec<Skill>, Mistake> {
     Ok(skills)
 }
 
-/// Refuses an address that readers of a card cannot open.
-fn address(key: &'static str, given: Option<String>) -> Result<Option<String>, Mistake> {
+/// An error unless the value is an http or https URL.
+fn address(key: &'static str, given: Option<String>) -> Result<Option<String>, KeyError> {
     let Some(text) = given else { return Ok(None) };
     let scheme = Url::parse(&text).map(|url| url.scheme().to_owned());
     if scheme.is_ok_and(|scheme| matches!(scheme.as_str(), "http" | "https")) {
         Ok(Some(text))
     } else {
-        let said = format!("{text:?} is no address; it must begin with https:// or http://");
-        Err(Mistake::of(key, said))
+        let said = format!("{text:?} is not a URL; it must begin with https:// or http://");
+        Err(KeyError::of(key, said))
     }
 }

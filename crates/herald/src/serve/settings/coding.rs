@@ -1,4 +1,4 @@
-//! Coding agents: those of the file, and the one of `--adapter` and of the variables beside it.
+//! Coding agents: those of the file, and the one of `--adapter` and its variables.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,50 +12,50 @@ use serde_json::{Map, Value};
 
 use crate::{
     args::Serve,
-    serve::config::{AgentSection, CodingSection, KindSection, Mistake, ProgramSection, Span},
+    serve::config::{AgentSection, CodingSection, KeyError, KindSection, ProgramSection, TimeSpan},
 };
 
 use super::{codex, environment, program, recovery, span};
 
-/// Where the server listens whose place `--adapter` takes.
+/// The port of coding-agent-a2a, which `--adapter` replaces.
 pub(super) const PORT: u16 = 41242;
 
-/// What is run where no command is given.
-struct Usual {
+/// The program of a kind without a command.
+struct DefaultProgram {
     kind: &'static str,
     program: &'static str,
-    /// Which variable names another one.
+    /// The variable that replaces the program.
     variable: Option<&'static str>,
-    /// How it is installed.
+    /// The command that installs it.
     install: &'static str,
 }
 
-const USUAL: [Usual; 5] = [
-    Usual {
+const DEFAULT_PROGRAMS: [DefaultProgram; 5] = [
+    DefaultProgram {
         kind: "claude-code",
         program: "claude",
         variable: Some("CLAUDE_CODE_PATH"),
         install: "npm install -g @anthropic-ai/claude-code",
     },
-    Usual {
+    DefaultProgram {
         kind: "codex",
         program: "codex",
         variable: Some("CODEX_BINARY_PATH"),
         install: "npm install -g @openai/codex",
     },
-    Usual {
+    DefaultProgram {
         kind: "cursor",
         program: "cursor-agent",
         variable: Some("CURSOR_AGENT_PATH"),
         install: "curl https://cursor.com/install -fsS | bash",
     },
-    Usual {
+    DefaultProgram {
         kind: "gemini",
         program: "gemini",
         variable: None,
         install: "npm install -g @google/gemini-cli",
     },
-    Usual {
+    DefaultProgram {
         kind: "opencode",
         program: "opencode",
         variable: Some("OPENCODE_BINARY_PATH"),
@@ -63,11 +63,10 @@ const USUAL: [Usual; 5] = [
     },
 ];
 
-/// The approval modes of Gemini CLI, as it calls them over ACP.
+/// The approval modes of Gemini CLI, by their names over ACP.
 const GEMINI_MODES: [&str; 4] = ["default", "autoEdit", "yolo", "plan"];
 
-/// The agent of the flags, if they ask for one. What they do not say, the variables of
-/// coding-agent-a2a may.
+/// The agent of `--adapter`, if it is given. The variables of coding-agent-a2a apply where a flag is missing.
 pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
     let Some(preset) = args.adapter else { return Ok(None) };
     let workdir = || environment("AGENT_REPO_PATH").map(Into::into);
@@ -97,10 +96,10 @@ pub(super) fn agent(
     keys: &ProgramSection,
     own: &CodingSection,
     processes: &Processes,
-) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+) -> Result<(Profile, Arc<dyn Agent>), KeyError> {
     let program = match keys.command {
         Some(_) => keys.program(section)?,
-        None => usual(section, keys)?,
+        None => default_program(section, keys)?,
     };
     let mut coding = Coding::new(&section.common.name, preset, program, processes.clone());
     coding.model.clone_from(&own.model);
@@ -108,7 +107,7 @@ pub(super) fn agent(
     if let Some(name) = &own.profile {
         let settings = profile(name, &coding, keys);
         coding.settings =
-            settings.map_err(|fault| Mistake::new("profile", format!("{fault:#}")))?;
+            settings.map_err(|fault| KeyError::new("profile", format!("{fault:#}")))?;
         coding.profile_name = Some(name.clone());
     }
     coding.start_timeout = match span(own.start_timeout) {
@@ -125,8 +124,7 @@ pub(super) fn agent(
     Ok((profile, Arc::new(coding)))
 }
 
-/// Refuses a profile that the agent cannot have, as far as that is known before it runs. Returns what
-/// has to be read of it.
+/// Checks a profile, as far as that is possible before the agent runs, and returns the settings in it.
 fn profile(
     name: &str,
     coding: &Coding,
@@ -141,35 +139,34 @@ fn profile(
             );
         }
         Preset::Cursor if coding.force => {
-            bail!("profile {name:?}: with `force` Cursor has no modes; leave out one of the two");
+            bail!("profile {name:?}: with `force` Cursor has no modes; remove one of the two keys");
         }
-        // What they have is only known to them, and they are asked when they begin.
+        // Only the program knows its profiles; it checks the name when it starts.
         Preset::ClaudeCode | Preset::Cursor | Preset::Gemini | Preset::Opencode | Preset::Acp => {}
     }
     Ok(Map::new())
 }
 
-/// The program that agents of this kind usually are.
-fn usual(section: &AgentSection, keys: &ProgramSection) -> Result<Program, Mistake> {
+/// The default program of the kind.
+fn default_program(section: &AgentSection, keys: &ProgramSection) -> Result<Program, KeyError> {
     let kind = section.kind.kind().name();
-    let Some(usual) = USUAL.iter().find(|usual| usual.kind == kind) else {
-        // Without a usual program the missing command is the mistake.
+    let Some(usual) = DEFAULT_PROGRAMS.iter().find(|usual| usual.kind == kind) else {
+        // Without a default program the command is required.
         return keys.program(section);
     };
     let command = usual.variable.and_then(environment);
     let command = command.unwrap_or_else(|| usual.program.to_owned());
-    keys.program_of(vec![command], section).map_err(|mistake| match mistake.key {
+    keys.program_of(vec![command], section).map_err(|error| match error.key {
         "command" => {
             let variable = usual.variable.map(|name| format!("{name} or ")).unwrap_or_default();
-            let (said, install) = (mistake.said, usual.install);
-            let said = format!(
-                "{said} Install it with `{install}`, or say with {variable}`command` in \
-                 herald.toml where it is"
+            let (message, install) = (error.message, usual.install);
+            let message = format!(
+                "{message} Install it with `{install}`, or give its path with {variable}`command` in \
+                 herald.toml"
             );
-            Mistake { said, ..mistake }
+            KeyError { message, ..error }
         }
-        // It is something else that is wrong.
-        _ => mistake,
+        _ => error,
     })
 }
 
@@ -178,13 +175,14 @@ fn yes_or_no(name: &str) -> anyhow::Result<Option<bool>> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(Some(true)),
         "false" | "0" | "no" | "off" => Ok(Some(false)),
-        _ => bail!("{name}={text:?} is neither yes nor no; use `true` or `false`"),
+        _ => bail!("{name}={text:?} is not a boolean; use `true` or `false`"),
     }
 }
 
-fn milliseconds(name: &str) -> anyhow::Result<Option<Span>> {
+fn milliseconds(name: &str) -> anyhow::Result<Option<TimeSpan>> {
     let Some(text) = environment(name) else { return Ok(None) };
     let length = text.trim().parse().map(Duration::from_millis);
-    let length = length.with_context(|| format!("{name}={text:?} is no number of milliseconds"))?;
-    Ok(Some(Span(length)))
+    let length =
+        length.with_context(|| format!("{name}={text:?} is not a number of milliseconds"))?;
+    Ok(Some(TimeSpan(length)))
 }

@@ -1,4 +1,4 @@
-//! Agents that nobody configured, because they are found.
+//! Discovery of agents: manifests beside the configuration file, and handlers on `PATH`.
 
 use std::{
     collections::BTreeSet,
@@ -15,13 +15,12 @@ use crate::serve::config::{AgentSection, KindSection, ProgramSection};
 /// The directory of manifests, beside the configuration file.
 const DIRECTORY: &str = "handlers";
 
-/// How handlers on the search path are called.
+/// The prefix of handlers on `PATH`.
 const PREFIX: &str = "herald-handler-";
 
-/// Where an agent comes from.
+/// The source of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Provenance {
-    /// It is part of the program.
     BuiltIn,
     /// The command line.
     CommandLine,
@@ -29,12 +28,12 @@ pub(crate) enum Provenance {
     Configured,
     /// A package that the command line names.
     Package,
-    /// A manifest or a program of its own.
+    /// A manifest, or a program on `PATH`.
     Found(PathBuf),
 }
 
 impl Provenance {
-    /// In a word, for programs.
+    /// One word, for programs.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",
@@ -45,7 +44,7 @@ impl Provenance {
         }
     }
 
-    /// The file it was found in, if it was.
+    /// The file of a found agent.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::BuiltIn | Self::CommandLine | Self::Configured | Self::Package => None,
@@ -54,8 +53,7 @@ impl Provenance {
     }
 }
 
-/// All that can be found, each name once: a manifest wins over the search path, and what is earlier
-/// on that over what is later.
+/// All found agents, each name once: manifests override `PATH`, and earlier directories of `PATH` later ones.
 pub(super) fn discover(config: Option<&Path>) -> anyhow::Result<Vec<(AgentSection, Provenance)>> {
     let mut found = manifests(config)?;
     found.extend(on_search_path());
@@ -64,14 +62,14 @@ pub(super) fn discover(config: Option<&Path>) -> anyhow::Result<Vec<(AgentSectio
     Ok(found)
 }
 
-/// Never looks in the current directory: what happens to lie there was not put there for us.
+/// The agents of manifests. The current directory is never searched, since its files may be somebody else's.
 fn manifests(config: Option<&Path>) -> anyhow::Result<Vec<(AgentSection, Provenance)>> {
     let Some(config) = config else { return Ok(Vec::new()) };
     let directory = std::path::absolute(config)?.with_file_name(DIRECTORY);
     if !directory.is_dir() {
         return Ok(Vec::new());
     }
-    let cannot = || format!("cannot look for handlers in {}", directory.display());
+    let cannot = || format!("cannot search {} for handlers", directory.display());
     let mut paths = Vec::new();
     for entry in fs::read_dir(&directory).with_context(cannot)? {
         let path = entry.with_context(cannot)?.path();
@@ -84,7 +82,7 @@ fn manifests(config: Option<&Path>) -> anyhow::Result<Vec<(AgentSection, Provena
     paths.into_iter().map(read).collect()
 }
 
-/// Programs whose name says that they are handlers, and which.
+/// The handlers on `PATH`.
 fn on_search_path() -> Vec<(AgentSection, Provenance)> {
     let usable = candidates().into_iter().filter_map(|(path, name)| {
         let handler = ProgramSection {
@@ -97,16 +95,16 @@ fn on_search_path() -> Vec<(AgentSection, Provenance)> {
     usable.collect()
 }
 
-/// What is called like a handler on the search path and cannot be one, in whole sentences.
-pub(crate) fn passed_over() -> Vec<String> {
+/// Messages about files on `PATH` with the name of a handler that cannot be used.
+pub(crate) fn skipped() -> Vec<String> {
     let refused = candidates().into_iter().filter_map(|(path, name)| {
         let why = name.err()?;
-        Some(format!("{} is passed over: {why}", path.display()))
+        Some(format!("{} is skipped: {why}", path.display()))
     });
     refused.collect()
 }
 
-/// All files on the search path that are called like a handler: the agent's name, or why not.
+/// All files on `PATH` with the name of a handler: the agent's name, or the reason why it cannot be used.
 fn candidates() -> Vec<(PathBuf, Result<String, String>)> {
     let search = env::var_os("PATH").unwrap_or_default();
     let mut found = Vec::new();
@@ -126,18 +124,19 @@ fn candidates() -> Vec<(PathBuf, Result<String, String>)> {
 }
 
 fn check(path: &Path, name: &str) -> Result<String, String> {
-    let Ok(file) = path.metadata() else { return Err("it leads nowhere".to_owned()) };
+    let Ok(file) = path.metadata() else { return Err("it is a broken link".to_owned()) };
     if !file.is_file() {
-        return Err("it is no file".to_owned());
+        return Err("it is not a file".to_owned());
     }
     if file.permissions().mode() & 0o111 == 0 {
         return Err("it is not executable (`chmod +x`)".to_owned());
     }
-    match AgentName::new(name).is_segment() {
-        true => Ok(name.to_owned()),
-        false => Err(format!(
-            "{name:?} is no name for an agent; behind {PREFIX} write 1 to 63 characters of a-z, \
-             0-9 and -"
-        )),
+    if AgentName::new(name).is_segment() {
+        Ok(name.to_owned())
+    } else {
+        Err(format!(
+            "{name:?} is not a valid agent name; after {PREFIX} write 1 to 63 characters of a-z, 0-9 \
+             and -"
+        ))
     }
 }

@@ -1,4 +1,4 @@
-//! Agents that ask a language model.
+//! Language models as agents.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,25 +6,25 @@ use herald_agents::{Endpoint, Llm, Parameters, Patience};
 use herald_engine::{Agent, Profile};
 use serde_json::{Number, Value};
 
-use crate::serve::config::{AgentSection, LlmSection, Mistake, Span};
+use crate::serve::config::{AgentSection, KeyError, LlmSection, TimeSpan};
 
 use super::{program::error_detail, recovery};
 
-/// An agent that gives its turns to a model.
+/// Builds the agent of a section.
 pub(super) fn agent(
     section: &AgentSection,
     keys: &LlmSection,
-) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+) -> Result<(Profile, Arc<dyn Agent>), KeyError> {
     let name = section.common.name.as_str();
     let needed = |key: &'static str, example: &str| {
-        Mistake::new(key, format!("kind = \"llm\" needs {key}, such as {key} = {example:?}"))
+        KeyError::new(key, format!("kind = \"llm\" needs {key}, such as {key} = {example:?}"))
     };
     let url = keys.url.as_deref();
     let url = url.ok_or_else(|| needed("url", "http://127.0.0.1:11434/v1"))?;
     let model = keys.model.as_deref().ok_or_else(|| needed("model", "llama3.2"))?;
     let key = keys.api_key.as_ref().map(|key| key.0.clone());
     let endpoint = Endpoint::new(url, key, patience(section, keys));
-    let endpoint = endpoint.map_err(|fault| Mistake::of("url", fault))?;
+    let endpoint = endpoint.map_err(|fault| KeyError::of("url", fault))?;
     let mut llm = Llm::new(name, endpoint, parameters(keys, model)?);
     llm.system.clone_from(&keys.system);
     llm.images = keys.images.unwrap_or(llm.images);
@@ -36,10 +36,13 @@ pub(super) fn agent(
     Ok((profile, Arc::new(llm)))
 }
 
-fn parameters(keys: &LlmSection, model: &str) -> Result<Parameters, Mistake> {
+fn parameters(keys: &LlmSection, model: &str) -> Result<Parameters, KeyError> {
     let mut further = keys.parameters.clone();
     if let Some(own) = Parameters::OWN.iter().find(|own| further.contains_key(**own)) {
-        return Err(Mistake::new("parameters", format!("parameters cannot say {own:?}")));
+        return Err(KeyError::new(
+            "parameters",
+            format!("parameters cannot contain {own:?}, which has a key of its own or is fixed"),
+        ));
     }
     let temperature = keys.temperature.and_then(Number::from_f64).map(Value::Number);
     let max_tokens = keys.max_tokens.map(|tokens| Value::Number(tokens.into()));
@@ -51,7 +54,7 @@ fn parameters(keys: &LlmSection, model: &str) -> Result<Parameters, Mistake> {
 
 fn patience(section: &AgentSection, keys: &LlmSection) -> Patience {
     let usual = Patience::default();
-    let span = |given: Option<Span>, usual: Duration| given.map_or(usual, |span| span.0);
+    let span = |given: Option<TimeSpan>, usual: Duration| given.map_or(usual, |span| span.0);
     Patience {
         connect: span(keys.connect_timeout, usual.connect),
         first_token: span(keys.first_token_timeout, usual.first_token),

@@ -1,4 +1,4 @@
-//! Handlers in Python packages, as the helper in `python/` lists them.
+//! Handlers of Python packages, listed by the helper in `python/`.
 
 use std::{process::Stdio, time::Duration};
 
@@ -8,48 +8,48 @@ use serde::Deserialize;
 use tokio::{process::Command, time::timeout};
 
 use crate::{
-    args::Basics,
+    args::CommonServeArgs,
     serve::config::{AgentSection, KindSection, ProgramSection},
 };
 
-/// What runs a handler, and lists them.
+/// The command that lists and runs handlers.
 const HELPER: [&str; 3] = ["python3", "-m", "herald"];
 
-/// How long packages may take to be loaded.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for loading packages.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
-struct Listed {
+struct PackageHandler {
     name: String,
     description: String,
 }
 
-/// The agents of `--handler-package`. Loading a package runs its code, which is why nobody is loaded
-/// who was not named.
-pub(crate) async fn packages(basics: &Basics) -> anyhow::Result<Vec<AgentSection>> {
+/// The agents of `--handler-package`. Loading a package runs its code, so only named packages are loaded.
+pub(crate) async fn packages(basics: &CommonServeArgs) -> anyhow::Result<Vec<AgentSection>> {
     if basics.handler_package.is_empty() {
         return Ok(Vec::new());
     }
     let listed = list(basics).await;
     let listed = listed.with_context(|| {
         format!(
-            "cannot look for handlers in --handler-package {}",
+            "cannot load the handlers of --handler-package {}",
             basics.handler_package.join(" ")
         )
     })?;
     listed.into_iter().map(|listed| section(basics, listed)).collect()
 }
 
-async fn list(basics: &Basics) -> anyhow::Result<Vec<Listed>> {
+async fn list(basics: &CommonServeArgs) -> anyhow::Result<Vec<PackageHandler>> {
     let mut command = Command::new(HELPER[0]);
     command.args(&HELPER[1..]).args(sources(basics)).arg("--list");
     command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(PATIENCE, command.output()).await;
-    let output = output.context("the packages take too long to load")?;
+    let output = timeout(LOAD_TIMEOUT, command.output()).await;
+    let output = output.context("the packages were not loaded within 60 s")?;
     let output = output.context("python3 cannot be run; is it installed?")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.trim().lines().next_back().unwrap_or("it says nothing");
+        let last = said.trim().lines().next_back().unwrap_or("python3 printed no error");
+        // Python's exit status is the same for every exception, so its text has to tell.
         if last.contains("No module named herald") {
             bail!("{last}; install the helper with `pip install ./python` in Herald's sources");
         }
@@ -58,12 +58,12 @@ async fn list(basics: &Basics) -> anyhow::Result<Vec<Listed>> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-fn section(basics: &Basics, listed: Listed) -> anyhow::Result<AgentSection> {
+fn section(basics: &CommonServeArgs, listed: PackageHandler) -> anyhow::Result<AgentSection> {
     let name = listed.name.to_lowercase().replace('_', "-");
     if !AgentName::new(name.as_str()).is_segment() {
         bail!(
-            "the name of the handler {:?} is no name for an agent; let its property `name` return 1 \
-             to 63 characters of a-z, 0-9, - and _",
+            "the name of the handler {:?} is not a valid agent name; its property `name` must have 1 to \
+             63 characters of a-z, 0-9, - and _",
             listed.name
         );
     }
@@ -75,7 +75,7 @@ fn section(basics: &Basics, listed: Listed) -> anyhow::Result<AgentSection> {
     Ok(section)
 }
 
-fn sources(basics: &Basics) -> impl Iterator<Item = String> {
+fn sources(basics: &CommonServeArgs) -> impl Iterator<Item = String> {
     let named = basics.handler_package.iter();
     named.flat_map(|package| ["--package".to_owned(), package.clone()])
 }

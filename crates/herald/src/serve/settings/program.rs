@@ -1,4 +1,4 @@
-//! Agents that run programs.
+//! Programs as agents: `exec`, `handler` and `--exec`.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +17,7 @@ use herald_engine::{Agent, Profile};
 use crate::{
     args::Serve,
     serve::config::{
-        AgentSection, ErrorDetailKey, ExecSection, InputKey, KindSection, Mistake, ProgramSection,
+        AgentSection, ErrorDetailKey, ExecSection, InputKey, KeyError, KindSection, ProgramSection,
     },
 };
 
@@ -25,12 +25,12 @@ use super::{recovery, span};
 
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// The agent of the flags, if they ask for one.
+/// The agent of `--exec`, if it is given.
 pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
     let Some(text) = &args.exec else { return Ok(None) };
     let workdir = args.workdir.clone();
     check_shell(text, workdir.as_deref().unwrap_or(Path::new("")))?;
-    // As the shell would run it where it was typed.
+    // The text of the flag is shell syntax.
     let command = ["sh", "-c", text].map(str::to_owned);
     let program =
         ProgramSection { command: Some(command.into()), workdir, ..ProgramSection::default() };
@@ -38,8 +38,7 @@ pub(super) fn of_flags(args: &Serve) -> anyhow::Result<Option<AgentSection>> {
     Ok(Some(AgentSection::new("exec", kind)))
 }
 
-/// Refuses a line that begins with a program that is not there. Where the shell would first make
-/// something else of the word, only the shell can know.
+/// An error if the line begins with a missing program. A first word with shell syntax is not checked.
 fn check_shell(text: &str, workdir: &Path) -> anyhow::Result<()> {
     let Some(word) =
         text.trim().split([' ', '\t', '\n', ';', '|', '&']).find(|word| !word.is_empty())
@@ -50,12 +49,13 @@ fn check_shell(text: &str, workdir: &Path) -> anyhow::Result<()> {
     if !word.chars().all(is_plain) {
         return Ok(());
     }
-    let path = match word.contains('/') {
-        true => Path::new(".").join(workdir).join(word).to_string_lossy().into_owned(),
-        false => word.to_owned(),
+    let path = if word.contains('/') {
+        Path::new(".").join(workdir).join(word).to_string_lossy().into_owned()
+    } else {
+        word.to_owned()
     };
     let Err(fault) = Program::find(&path, None) else { return Ok(()) };
-    // Its own words, such as `cd` and `for`, are nowhere on the search path.
+    // Built-ins of the shell, such as `cd` and `for`, are not on `PATH`.
     let known = || {
         let mut shell = Command::new("sh");
         shell.args(["-c", "command -v \"$1\"", "sh", word]);
@@ -68,13 +68,13 @@ fn check_shell(text: &str, workdir: &Path) -> anyhow::Result<()> {
     bail!("--exec: {fault}")
 }
 
-/// An agent that runs a program for each turn.
+/// Builds an agent that runs a program for each turn.
 pub(super) fn exec(
     section: &AgentSection,
     keys: &ProgramSection,
     own: &ExecSection,
     processes: &Processes,
-) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+) -> Result<(Profile, Arc<dyn Agent>), KeyError> {
     let mut exec = Exec::new(&section.common.name, keys.program(section)?, processes.clone());
     exec.input = match own.input {
         None | Some(InputKey::Text) => Input::Text,
@@ -87,12 +87,12 @@ pub(super) fn exec(
     Ok((profile, Arc::new(exec)))
 }
 
-/// An agent that gives its turns to one process.
+/// Builds an agent with one process for all turns.
 pub(super) fn handler(
     section: &AgentSection,
     keys: &ProgramSection,
     processes: &Processes,
-) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+) -> Result<(Profile, Arc<dyn Agent>), KeyError> {
     let program = keys.program(section)?;
     let mut handler = Handler::new(&section.common.name, program, processes.clone());
     handler.max_output = keys.max_output.map_or(handler.max_output, |size| size.0);
@@ -105,16 +105,16 @@ pub(super) fn handler(
 
 impl ProgramSection {
     /// The program of an agent.
-    pub(super) fn program(&self, section: &AgentSection) -> Result<Program, Mistake> {
+    pub(super) fn program(&self, section: &AgentSection) -> Result<Program, KeyError> {
         self.program_of(self.command.clone().unwrap_or_default(), section)
     }
 
-    /// The same with another command.
+    /// The program of an agent with another command.
     pub(super) fn program_of(
         &self,
         mut command: Vec<String>,
         section: &AgentSection,
-    ) -> Result<Program, Mistake> {
+    ) -> Result<Program, KeyError> {
         let Some(path) = command.first_mut().filter(|path| !path.is_empty()) else {
             let kind = section.kind.kind().name();
             let example = match kind {
@@ -123,12 +123,12 @@ impl ProgramSection {
                 _ => "[\"wc\", \"-w\"]",
             };
             let said = format!("kind = {kind:?} needs a command, such as command = {example}");
-            return Err(Mistake::new("command", said));
+            return Err(KeyError::new("command", said));
         };
         if path.contains('/') {
             *path = section.base.join(&path).to_string_lossy().into_owned();
         }
-        // Nothing is what a path is relative to that starts where the server does.
+        // The base is empty for paths that are relative to the server's directory.
         let place = |path: &Path| match section.base.join(path) {
             path if path.as_os_str().is_empty() => PathBuf::from("."),
             path => path,
@@ -136,34 +136,34 @@ impl ProgramSection {
         let workdir = place(self.workdir.as_deref().unwrap_or(Path::new("")));
         let roots: Vec<_> = self.allowed_roots.iter().map(|root| place(root)).collect();
         for root in &roots {
-            Workdir::new(root, &[]).map_err(|fault| Mistake::of("allowed_roots", fault))?;
+            Workdir::new(root, &[]).map_err(|fault| KeyError::of("allowed_roots", fault))?;
         }
         let workdir =
-            Workdir::new(&workdir, &roots).map_err(|fault| Mistake::of("workdir", fault))?;
+            Workdir::new(&workdir, &roots).map_err(|fault| KeyError::of("workdir", fault))?;
         let environment =
             self.env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect();
         let grace = span(section.common.kill_grace).unwrap_or(KILL_GRACE);
         let program = Program::new(&command, workdir, environment, grace);
         program.map_err(|fault| {
-            let cure = cure(&section.base, &command[0]).unwrap_or_default();
-            Mistake::of("command", format!("{fault}{cure}"))
+            let advice = advice(&section.base, &command[0]).unwrap_or_default();
+            KeyError::of("command", format!("{fault}{advice}"))
         })
     }
 }
 
-/// Advice for the name of a program that was not found.
-fn cure(base: &Path, name: &str) -> Option<String> {
+/// Advice for a program that was not found.
+fn advice(base: &Path, name: &str) -> Option<String> {
     if name.contains('/') {
         return None;
     }
     if base.join(name).is_file() {
-        return Some(format!(" The file of that name beside it is \"./{name}\""));
+        return Some(format!(" For the file in this directory, write \"./{name}\""));
     }
     let words: Vec<_> = name.split_whitespace().collect();
-    (words.len() > 1).then(|| format!(" Each word stands by itself: {words:?}"))
+    (words.len() > 1).then(|| format!(" Write each word as an element of its own: {words:?}"))
 }
 
-/// How much callers hear of its failures.
+/// The details of failures that callers see.
 pub(super) fn error_detail(given: Option<ErrorDetailKey>, otherwise: ErrorDetail) -> ErrorDetail {
     match given {
         None => otherwise,

@@ -1,4 +1,4 @@
-//! Where the certificate is, and how a renewed one is noticed.
+//! Certificate files of the server's port, and their renewal.
 
 use std::{
     convert::Infallible,
@@ -11,10 +11,10 @@ use herald_protocol::Timestamp;
 use herald_server::Tls;
 use tokio::{signal::unix::Signal, time::sleep};
 
-use crate::{args::Serve, serve::config::Config};
+use crate::{args::Serve, serve::config::FileConfig};
 
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(30);
+/// How often the files are checked for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The files of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub(crate) struct TlsFiles {
 }
 
 impl TlsFiles {
-    /// Merges what was given. Half of a pair is a mistake.
-    pub(crate) fn merge(args: &Serve, config: &Config) -> anyhow::Result<Option<Self>> {
+    /// The files of the flags, or else those of the file.
+    pub(crate) fn merge(args: &Serve, config: &FileConfig) -> anyhow::Result<Option<Self>> {
         if let (Some(certificate), Some(key)) = (&args.tls_certificate, &args.tls_key) {
             let (certificate, key) = (certificate.clone(), key.clone());
             let names = ["--tls-certificate", "--tls-key"];
@@ -39,24 +39,23 @@ impl TlsFiles {
         Ok(Some(Self { certificate, key, names }))
     }
 
-    /// Reads them.
+    /// Reads the files.
     pub(crate) fn read(&self) -> anyhow::Result<Tls> {
         let (certificate, key) = self.contents()?;
         Tls::new(&certificate, &key).with_context(|| self.name())
     }
 
-    /// Until when the certificate is valid, if that can be read.
+    /// The expiry of the certificate, if it can be read.
     pub(crate) fn valid_until(&self) -> Option<Timestamp> {
         Tls::valid_until(&read(&self.certificate).ok()?)
     }
 
-    /// Reads them again whenever one of them has changed, for as long as the server runs, and at once
-    /// when somebody says that they have.
+    /// Reloads the files whenever one of them has changed, and at once on SIGHUP.
     pub(crate) async fn follow(&self, tls: &Tls, mut hangup: Signal) -> Infallible {
         let mut seen = self.changed();
         loop {
             let told = tokio::select! {
-                () = sleep(LOOK) => false,
+                () = sleep(CHECK_INTERVAL) => false,
                 Some(()) = hangup.recv() => true,
             };
             let now = self.changed();
@@ -64,10 +63,13 @@ impl TlsFiles {
                 continue;
             }
             match self.renew(tls) {
-                Ok(()) => tracing::info!("took up the renewed certificate"),
-                // One file is there before the other: they are looked at again.
+                Ok(()) => tracing::info!("loaded the renewed certificate"),
+                // One file may be written before the other, so the next check tries again.
                 Err(error) => {
-                    tracing::warn!(error = format!("{error:#}"), "kept the certificate in use");
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        "cannot load the renewed certificate; the old one stays in use"
+                    );
                     continue;
                 }
             }
@@ -96,7 +98,7 @@ impl TlsFiles {
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
-    /// More than any chain of certificates takes.
+    /// The most bytes of a certificate chain or a key.
     const LIMIT: u64 = 1 << 20;
     let size = file.metadata().with_context(|| format!("cannot read {}", file.display()))?.len();
     if size > LIMIT {

@@ -1,4 +1,4 @@
-//! Agents that are other A2A agents.
+//! Other A2A agents as agents.
 
 use std::{path::Path, sync::Arc};
 
@@ -9,33 +9,33 @@ use herald_engine::{Agent, Profile};
 use reqwest::Url;
 
 use crate::serve::config::{
-    A2aSection, AgentSection, Mistake, UpstreamAuthSection, UpstreamTlsSection,
+    A2aSection, AgentSection, KeyError, UpstreamAuthSection, UpstreamTlsSection,
 };
 
 use super::program::error_detail;
 
-/// The agent of a section, which is looked for when it is needed.
+/// Builds the agent of a section. Its card is fetched with the first message.
 pub(super) fn agent(
     section: &AgentSection,
     keys: &A2aSection,
-) -> Result<(Profile, Arc<dyn Agent>), Mistake> {
+) -> Result<(Profile, Arc<dyn Agent>), KeyError> {
     let Some(url) = &keys.url else {
         let said = "kind = \"a2a\" needs a url, such as url = \"https://agents.example.com\"";
-        return Err(Mistake::new("url", said));
+        return Err(KeyError::new("url", said));
     };
-    let elsewhere = || Mistake::of("url", "it must begin with http:// or https://");
+    let elsewhere = || KeyError::of("url", "it must begin with http:// or https://");
     if !url.contains("://") {
         return Err(elsewhere());
     }
-    let source = Source::parse(url).map_err(|fault| Mistake::of("url", fault))?;
+    let source = Source::parse(url).map_err(|fault| KeyError::of("url", fault))?;
     source.origin().ok_or_else(elsewhere)?;
     let secrets = Secrets::default();
-    // Some addresses hold one.
+    // The query of a URL may contain a secret.
     if let Ok(url) = Url::parse(url) {
         url.query_pairs().for_each(|(_, value)| secrets.add(&value));
     }
     let builder = builder(section, keys, &secrets);
-    let builder = builder.map_err(|fault| Mistake::of("tls", format!("{fault:#}")))?;
+    let builder = builder.map_err(|fault| KeyError::of("tls", format!("{fault:#}")))?;
     let mut upstream = Upstream::new(&section.common.name, url, builder);
     upstream.secrets = secrets;
     upstream.idempotent = keys.idempotent.unwrap_or(upstream.idempotent);
@@ -46,7 +46,7 @@ pub(super) fn agent(
     Ok((profile, Arc::new(upstream)))
 }
 
-/// How the agent is called. What callers prove themselves with has no part in it.
+/// The client for the agent. The credentials of callers are never used.
 fn builder(
     section: &AgentSection,
     keys: &A2aSection,
@@ -63,7 +63,7 @@ fn builder(
     for origin in &keys.trusted_origins {
         builder = builder.trust_origin(origin);
     }
-    // Who requires an extension of us is told that we know it, as callers have to tell us.
+    // Callers have to declare required extensions to us, so we declare them to the agent.
     for extension in section.common.extensions.iter().filter(|extension| extension.required) {
         builder = builder.extension(&extension.uri);
     }
@@ -84,7 +84,7 @@ fn builder(
             Ok(builder.credential(certificate))
         }
         (None, None) => Ok(builder),
-        (Some(_), None) | (None, Some(_)) => bail!("it needs both a certificate and its key"),
+        (Some(_), None) | (None, Some(_)) => bail!("both `certificate` and `key` are needed"),
     }
 }
 

@@ -1,5 +1,4 @@
-//! Servers that are broken on purpose: Herald behind a proxy that spoils one thing each. Every check
-//! that ships is seen to fail on one of them.
+//! Tests of all built-in checks: Herald behind a proxy with one fault at a time, on which the right checks must fail.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +31,7 @@ struct Asked {
     before: usize,
 }
 
-/// A response on its way back. A stream is spoiled piece by piece.
+/// A response on its way back. A stream is changed chunk by chunk.
 struct Told {
     status: u16,
     content: String,
@@ -40,7 +39,7 @@ struct Told {
     body: String,
 }
 
-/// What is spoiled, and which checks must notice.
+/// A fault, and the checks that must fail.
 struct Broken {
     what: &'static str,
     asked: fn(&mut Asked),
@@ -63,7 +62,7 @@ impl Asked {
         self.path.ends_with("/jsonrpc")
     }
 
-    /// Names members of the body and the query otherwise, so that nobody reads them.
+    /// Renames members of the body and the query, so that they are ignored.
     fn hide(&mut self, name: &str) {
         self.body = self.body.replace(&format!("\"{name}\":"), &format!("\"x{name}\":"));
         self.path = self.path.replace(&format!("{name}="), &format!("x{name}="));
@@ -474,7 +473,7 @@ impl Proxy {
                     async move { Ok::<_, Infallible>(proxy.pass(request).await) }
                 });
                 tasks.spawn(async move {
-                    // Whoever hangs up has heard enough.
+                    // A client that disconnects needs no more.
                     let _ =
                         http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                 });
@@ -521,30 +520,27 @@ impl Proxy {
             Told { status: parts.status.as_u16(), content, cached: true, body: String::new() };
         parts.headers.remove("content-length");
         parts.headers.remove("transfer-encoding");
-        let (told, body) = match told.is_stream() {
-            true => {
-                let mut head = Told { body: String::new(), ..told };
-                self.spoil(&asked, &mut head);
-                let content = "text/event-stream".to_owned();
-                let body = body.map_frame(move |frame| {
-                    frame.map_data(|data| {
-                        let body = String::from_utf8(data.to_vec()).unwrap();
-                        let content = content.clone();
-                        let mut piece = Told { status: 200, content, cached: true, body };
-                        self.spoil(&asked, &mut piece);
-                        Bytes::from(piece.body)
-                    })
-                });
-                (head, body.boxed_unsync())
-            }
-            false => {
-                let bytes = body.collect().await.unwrap().to_bytes();
-                let body = String::from_utf8(bytes.to_vec()).unwrap();
-                let mut told = Told { body, ..told };
-                self.spoil(&asked, &mut told);
-                let body = http_body_util::Full::new(Bytes::from(std::mem::take(&mut told.body)));
-                (told, body.map_err(|never| match never {}).boxed_unsync())
-            }
+        let (told, body) = if told.is_stream() {
+            let mut head = Told { body: String::new(), ..told };
+            self.spoil(&asked, &mut head);
+            let content = "text/event-stream".to_owned();
+            let body = body.map_frame(move |frame| {
+                frame.map_data(|data| {
+                    let body = String::from_utf8(data.to_vec()).unwrap();
+                    let content = content.clone();
+                    let mut piece = Told { status: 200, content, cached: true, body };
+                    self.spoil(&asked, &mut piece);
+                    Bytes::from(piece.body)
+                })
+            });
+            (head, body.boxed_unsync())
+        } else {
+            let bytes = body.collect().await.unwrap().to_bytes();
+            let body = String::from_utf8(bytes.to_vec()).unwrap();
+            let mut told = Told { body, ..told };
+            self.spoil(&asked, &mut told);
+            let body = http_body_util::Full::new(Bytes::from(std::mem::take(&mut told.body)));
+            (told, body.map_err(|never| match never {}).boxed_unsync())
         };
         parts.status = StatusCode::from_u16(told.status).unwrap();
         parts.headers.insert("content-type", HeaderValue::try_from(told.content).unwrap());
@@ -568,7 +564,7 @@ impl Proxy {
 }
 
 #[tokio::test]
-async fn every_check_that_ships_can_fail() {
+async fn every_built_in_check_can_fail() {
     let herald = Herald::start(Options::config(STEERED)).await;
     let whole = Proxy::start(herald.address, None).await.url();
     let (_, rows) = report(&[&whole, "--sut", "tck"]).await;
@@ -585,11 +581,10 @@ async fn every_check_that_ships_can_fail() {
         let (_, rows) = report(&arguments).await;
         for test in broken.caught {
             let rows: Vec<_> = rows.iter().filter(|row| row.test == *test).collect();
-            match rows.iter().any(|row| row.result == "fail") {
-                true => _ = caught.insert(*test),
-                false => {
-                    missed.push((broken.what, *test, rows.first().map(|row| &row.said).cloned()));
-                }
+            if rows.iter().any(|row| row.result == "fail") {
+                _ = caught.insert(*test)
+            } else {
+                missed.push((broken.what, *test, rows.first().map(|row| &row.said).cloned()));
             }
         }
     }
@@ -599,7 +594,7 @@ async fn every_check_that_ships_can_fail() {
 }
 
 #[tokio::test]
-async fn a_token_goes_to_the_origin_that_was_named_and_to_no_other() {
+async fn a_token_is_sent_to_the_named_origin_only() {
     static ELSEWHERE: Broken = told(
         "the card names another host",
         |asked, told| {
@@ -610,7 +605,7 @@ async fn a_token_goes_to_the_origin_that_was_named_and_to_no_other() {
         &[],
     );
     let herald = Herald::start(Options::config(STEERED)).await;
-    // The check over two bindings, and before it the question whether the token is taken.
+    // One check over two bindings, and the probe of the token before.
     for (broken, trusted) in [(None, 3), (Some(&ELSEWHERE), 0)] {
         let proxy = Proxy::start(herald.address, broken).await;
         let run =

@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::support::{Ended, ended_within};
 
-/// The agent that obeys the prefixes of the public suites.
+/// The agent that acts on the prefixes of the public suites.
 pub(crate) const STEERED: &str = r#"
 [[agents]]
 name = "conformance"
@@ -26,7 +26,7 @@ pub(crate) struct Row {
     pub(crate) said: String,
 }
 
-/// Runs the verb, which takes longer than others.
+/// Runs the verb with a long timeout.
 pub(crate) async fn conformance(arguments: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_herald"));
     for (name, _) in env::vars_os() {
@@ -38,7 +38,7 @@ pub(crate) async fn conformance(arguments: &[&str]) -> Ended {
     ended_within(command, Duration::from_secs(180)).await
 }
 
-/// Runs it with `-o json`, and reads what it says.
+/// Runs it with `-o json` and parses the report.
 pub(crate) async fn report(arguments: &[&str]) -> (Value, Vec<Row>) {
     let ended = conformance(&[arguments, &["-o", "json", "--timeout", "60s"]].concat()).await;
     let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));

@@ -1,4 +1,4 @@
-//! Anthropic's Messages, as a stream.
+//! Wire format of Anthropic's Messages stream.
 
 use serde_json::{Value, json};
 

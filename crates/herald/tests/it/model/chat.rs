@@ -1,4 +1,4 @@
-//! OpenAI's chat completions, as a stream.
+//! Wire format of OpenAI's chat completions stream.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Google's `streamGenerateContent`, as server-sent events.
+//! Wire format of Google's `streamGenerateContent`.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
-//! A model's endpoint on loopback that says what a test has written down for it.
+//! Scripted endpoint of a language model on loopback.
 //!
-//! Which wire format is spoken is told by the path of a request: each format is one file beside this
+//! The path of a request selects the wire format: each format is one file beside this
 //! one, and one line in [`Format::of`].
 
 mod anthropic;
@@ -22,32 +22,32 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What the endpoint does. A request takes up steps until one of them ends its answer.
+/// The steps of the endpoint. A request consumes steps until one of them ends its answer.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// Says this, and goes on with the next step.
+    /// Sends this text, and continues with the next step.
     Say(String),
-    /// Says this, and has finished.
+    /// Sends this text and ends the answer.
     Text(String),
-    /// Calls a tool, and has finished.
+    /// Calls a tool and ends the answer.
     Tool { name: String, arguments: Value },
-    /// Goes on once the test has let it: see [`Model::go`].
+    /// Waits for the test: see [`Model::go`].
     Wait,
-    /// Says nothing more, until its caller hangs up.
+    /// Sends nothing more until the caller disconnects.
     Hang,
-    /// Hangs up.
+    /// Closes the connection.
     Die,
     /// Refuses with this status.
     Status(u16),
-    /// Writes these bytes, which are the whole answer if nothing was said before, and hangs up.
+    /// Writes these bytes, as the whole answer if nothing was sent before, and closes the connection.
     Raw(Vec<u8>),
-    /// Writes these bytes, and goes on with the next step.
+    /// Writes these bytes, and continues with the next step.
     Write(Vec<u8>),
-    /// Writes these bytes again and again, until its caller hangs up.
+    /// Writes these bytes repeatedly until the caller disconnects.
     Endless(Vec<u8>),
 }
 
-/// A request as it came.
+/// A request as received.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) path: String,
@@ -56,7 +56,7 @@ pub(crate) struct Asked {
     pub(crate) body: Value,
 }
 
-/// The endpoint. It goes when it is dropped.
+/// The endpoint. It stops when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) address: SocketAddr,
@@ -70,19 +70,19 @@ struct Script {
     /// Steps of conversations that begin with a text: see [`Model::beside`].
     beside: Mutex<Vec<(String, VecDeque<Step>)>>,
     asked: Mutex<Vec<Asked>>,
-    /// How many callers hung up while it said nothing.
+    /// How many callers disconnected during [`Step::Hang`].
     left: Mutex<usize>,
     going: Notify,
 }
 
-/// How a wire format says things.
+/// A wire format of answers.
 struct Format {
     content_type: &'static str,
-    /// What opens an answer, given the request.
+    /// The beginning of an answer to a request.
     begin: fn(&Value) -> String,
     say: fn(&str) -> String,
     tool: fn(&str, &Value) -> String,
-    /// What closes an answer: what it said, and whether it called a tool.
+    /// The end of an answer, by its text and whether it called a tool.
     end: fn(&str, bool) -> String,
     refusal: fn(u16) -> String,
 }
@@ -118,7 +118,7 @@ impl Model {
             let mut callers = JoinSet::new();
             while let Ok((caller, _)) = listener.accept().await {
                 let script = Arc::clone(&served);
-                // A caller that hangs up is no fault of the endpoint's.
+                // A disconnect is not a failure of the endpoint.
                 callers.spawn(async move { script.serve(caller).await.unwrap_or_default() });
             }
         });
@@ -137,22 +137,22 @@ impl Model {
         self.script.beside.lock().unwrap().push((text.to_owned(), steps));
     }
 
-    /// Lets one that waits go on, or the next one that would.
+    /// Releases one waiting request, or the next one.
     pub(crate) fn go(&self) {
         self.script.going.notify_one();
     }
 
-    /// What it was asked, in order.
+    /// The requests so far, in order.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.script.asked.lock().unwrap().clone()
     }
 
-    /// How many callers hung up on it while it hung.
+    /// How many callers disconnected during [`Step::Hang`].
     pub(crate) fn left(&self) -> usize {
         *self.script.left.lock().unwrap()
     }
 
-    /// Steps that nobody has asked for yet.
+    /// Steps that no request has consumed yet.
     pub(crate) fn unused(&self) -> usize {
         self.script.steps.lock().unwrap().len()
     }
@@ -264,7 +264,7 @@ async fn read(caller: &mut BufReader<TcpStream>) -> std::io::Result<Asked> {
             caller.read_line(&mut line).await?;
             let length = usize::from_str_radix(line.trim(), 16).unwrap();
             let start = body.len();
-            // The line break after a piece is not part of it.
+            // The line break after a chunk is not part of it.
             body.resize(start + length + 2, 0);
             caller.read_exact(&mut body[start..]).await?;
             body.truncate(start + length);

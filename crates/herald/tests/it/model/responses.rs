@@ -1,4 +1,4 @@
-//! OpenAI's responses, as a stream.
+//! Wire format of OpenAI's responses stream.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! gRPC by tonic's client. What it reads is shown in the JSON of 1.0, so that all doors are read
-//! alike.
+//! Route over gRPC with tonic's client. Its results become the JSON of 1.0, so that all routes are read
+//! in one form.
 
 use std::{net::SocketAddr, pin::Pin};
 
@@ -18,7 +18,7 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use super::door::{Ask, Watch};
+use super::route::{Ask, Watch};
 use crate::{
     support::SOON,
     wire::{Draft, Fault, Frame},
@@ -37,7 +37,7 @@ pub(crate) enum Service {
     V03,
 }
 
-/// The events of a stream, which says only where it begins.
+/// The events of a stream, whose headers have the id of the first.
 pub(crate) struct Events {
     task: String,
     next: u64,

@@ -1,4 +1,4 @@
-//! JSON-RPC on a connection that lasts: a WebSocket, or the standard streams of a child.
+//! JSON-RPC on a persistent connection: a WebSocket, or the standard streams of a child process.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -18,14 +18,14 @@ use crate::{
     wire::{Frame, Wire},
 };
 
-/// Whom to talk to.
+/// The server of a session.
 #[derive(Debug)]
 pub(crate) enum Peer {
     Socket(SocketAddr),
     Pipe(Arc<Mutex<Pipe>>),
 }
 
-/// A connection with one call on it: a socket of its own, or the pipe until the call is over.
+/// A connection with one call: a new socket, or the pipe until the call ends.
 #[derive(Debug)]
 pub(crate) enum Line {
     Socket(Box<WebSocketStream<TcpStream>>),
@@ -52,7 +52,7 @@ impl Peer {
 impl Line {
     /// Makes a call.
     pub(crate) async fn ask(&mut self, wire: Wire, call: Call) {
-        // Where 0.1 is at home its names are its own, unless the caller says what it means.
+        // On sessions the shared method names mean 0.1, unless the call has a version.
         let call = match wire {
             Wire::OldRpc => call.header("a2a-version", "0.3"),
             Wire::Rpc | Wire::Rest | Wire::OldRest | Wire::FirstRpc => call,
@@ -71,7 +71,7 @@ impl Line {
         match self {
             Self::Socket(socket) => loop {
                 let message = timeout(SOON, socket.next()).await.expect("a message in time");
-                // Pings come too, and are answered by themselves.
+                // Pings are answered by the library.
                 if let Message::Text(text) = message.expect("another message").unwrap() {
                     break serde_json::from_str(&text).unwrap();
                 }
@@ -93,7 +93,7 @@ impl Line {
         Some(Frame::new(&event, wire.outcome(200, message).unwrap()))
     }
 
-    /// Goes away from a stream. A socket hangs up; on the pipe, the call is given up.
+    /// Disconnects from a stream: a socket is closed; on the pipe the call is cancelled.
     pub(crate) async fn cut(mut self) {
         if let Self::Pipe(_) = self {
             let give_up = json!({ "id": 7 });

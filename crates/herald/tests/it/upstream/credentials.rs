@@ -1,5 +1,4 @@
-//! What an agent behind is shown of each kind of credential in the settings: where its card wants it,
-//! nothing of the caller's, and nobody is told of it.
+//! Tests of each kind of credential for an upstream agent: sent as its card requires, without the caller's, and redacted.
 
 use std::{fs, path::Path};
 
@@ -19,28 +18,25 @@ use crate::{
     wire::state,
 };
 
-/// What the caller proves itself with, in every place.
+/// The caller's credentials, in every header.
 const CALLER: &str = "canary-of-the-caller";
 
-/// What the agent behind is not to be shown, as it would be told.
+/// Credentials that the upstream must not receive.
 const WRONG: &str = "canary/wrong";
 
-/// Refuses a call in words that repeat it.
+/// Refuses a call with a message that repeats it.
 fn refusal(call: &Received) -> Reaction {
     let said = format!("who are you? {} {:?}", call.path, call.headers);
     let head = "HTTP/1.1 401 Who\r\nConnection: close\r\nContent-Type: text/plain";
     Reaction::Close(format!("{head}\r\nContent-Length: {}\r\n\r\n{said}", said.len()).into_bytes())
 }
 
-/// Takes the calls that bring what is wanted.
+/// Accepts the calls with the right credential.
 fn taken(call: &Received, is_right: bool) -> Reaction {
-    match is_right {
-        true => Reaction::Close(stream(call, &[whole("COMPLETED")])),
-        false => refusal(call),
-    }
+    if is_right { Reaction::Close(stream(call, &[whole("COMPLETED")])) } else { refusal(call) }
 }
 
-/// A server with two agents before `raw`: one shows what is right, one what is wrong.
+/// A server with two agents in front of `raw`: one with the right credential, one with a wrong one.
 async fn before(raw: &Raw, right: &str, wrong: &str) -> Herald {
     let settings = |auth: &str| format!("retries = 0\nerror_detail = \"full\"\nauth = {auth}");
     let agents = [("right", right), ("wrong", wrong)]
@@ -51,7 +47,7 @@ async fn before(raw: &Raw, right: &str, wrong: &str) -> Herald {
     Herald::start(options.arguments(["--log-level", "trace"])).await
 }
 
-/// A task of the agent, for a caller that shows itself in every way.
+/// A task of the agent, for a caller with credentials in every header.
 async fn asked(herald: &Herald, agent: &str) -> Value {
     let message = json!({ "messageId": uuid(), "role": "ROLE_USER", "parts": [{ "text": "x" }] });
     let call = Call::post(format!("/agents/{agent}/message:send"), &json!({ "message": message }))
@@ -62,7 +58,7 @@ async fn asked(herald: &Herald, agent: &str) -> Value {
     herald.call(&call).await.json()["task"].take()
 }
 
-/// The right one is let in, the wrong one is not, and nobody hears what either of them showed.
+/// The right credential is accepted, the wrong one is refused, and neither is in output or log.
 async fn is_shown(raw: &Raw, right: &str, wrong: &str) {
     let herald = before(raw, right, wrong).await;
     let done = asked(&herald, "right").await;
@@ -82,7 +78,7 @@ async fn is_shown(raw: &Raw, right: &str, wrong: &str) {
     }
 }
 
-/// A card's scheme, which is all that it requires.
+/// A card with one required security scheme.
 fn scheme(scheme: &Value) -> Value {
     json!({
         "securitySchemes": { "only": scheme },
@@ -91,7 +87,7 @@ fn scheme(scheme: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_api_key_goes_where_the_card_wants_it() {
+async fn an_api_key_is_sent_as_the_card_requires() {
     for place in ["header", "query", "cookie"] {
         let key = json!({ "apiKeySecurityScheme": { "location": place, "name": "x-behind" } });
         let raw = Raw::guarded(&scheme(&key), move |call| {
@@ -111,7 +107,7 @@ async fn an_api_key_goes_where_the_card_wants_it() {
 }
 
 #[tokio::test]
-async fn a_name_and_a_password_go_where_the_card_wants_them() {
+async fn basic_credentials_are_sent_as_the_card_requires() {
     let basic = json!({ "httpAuthSecurityScheme": { "scheme": "basic" } });
     let raw = Raw::guarded(&scheme(&basic), |call| {
         let expected = format!("Basic {}", STANDARD.encode("me:ours/behind"));
@@ -123,7 +119,7 @@ async fn a_name_and_a_password_go_where_the_card_wants_them() {
 }
 
 #[tokio::test]
-async fn a_token_is_fetched_from_the_authorization_server_that_the_card_names() {
+async fn a_token_is_fetched_from_the_cards_authorization_server() {
     let flows = json!({ "clientCredentials": { "tokenUrl": "{}/token", "scopes": {} } });
     let oauth = json!({ "oauth2SecurityScheme": { "flows": flows } });
     let raw = Raw::guarded(&scheme(&oauth), |call| {
@@ -147,7 +143,7 @@ async fn a_token_is_fetched_from_the_authorization_server_that_the_card_names() 
 }
 
 #[tokio::test]
-async fn what_the_agent_itself_says_about_our_credentials_is_not_passed_on() {
+async fn credentials_that_the_upstream_repeats_are_redacted() {
     let raw = Raw::start(|call| {
         let mut item = whole("FAILED");
         let text = format!("wrong: {}", call.headers["authorization"]);
@@ -173,7 +169,7 @@ async fn what_the_agent_itself_says_about_our_credentials_is_not_passed_on() {
 }
 
 #[tokio::test]
-async fn credentials_go_to_another_origin_only_if_the_settings_name_it() {
+async fn credentials_are_sent_to_another_origin_only_if_it_is_trusted() {
     let elsewhere = Raw::start(|call| result(call, &whole("COMPLETED"))).await;
     let interface =
         json!({ "url": elsewhere.url(), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" });
@@ -207,7 +203,7 @@ fn quoted(home: &Path, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_authority_of_ones_own_is_believed_over_every_binding_and_version() {
+async fn a_configured_authority_is_trusted_over_every_binding_and_version() {
     let home = tempfile::tempdir().unwrap();
     vouch_in(home.path(), &Authority::new(), "127.0.0.1");
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
@@ -231,7 +227,7 @@ async fn an_authority_of_ones_own_is_believed_over_every_binding_and_version() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_shown_to_an_agent_that_wants_one() {
+async fn a_client_certificate_is_sent_to_an_upstream_that_requires_one() {
     let (servers, clients) = (Authority::new(), Authority::new());
     let home = tempfile::tempdir().unwrap();
     vouch_in(home.path(), &clients, "herald");

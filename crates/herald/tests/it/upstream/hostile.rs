@@ -1,5 +1,5 @@
-//! Agents that break the protocol, go away or do not say what became of a message: one task each has
-//! to bear it, and says so.
+//! Tests of upstream agents that violate the protocol, disconnect or leave the fate of a message open: each affects its own
+//! task only.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     wire::{Wire, state},
 };
 
-/// What an agent that breaks the protocol does, by the text of the message.
+/// The protocol violation of an agent, by the text of the message.
 fn misbehave(call: &Received) -> Reaction {
     let text = &call.body["params"]["message"]["parts"][0]["text"];
     let streamed = |items: &[Value]| Reaction::Close(stream(call, items));
@@ -62,7 +62,7 @@ async fn before(raw: &Raw, settings: &str) -> Herald {
 }
 
 #[tokio::test]
-async fn an_agent_that_breaks_the_protocol_fails_its_task_and_no_other() {
+async fn an_upstream_that_violates_the_protocol_fails_its_own_task_only() {
     let raw = Raw::start(misbehave).await;
     let herald = before(&raw, "").await;
     for (text, what) in [
@@ -86,12 +86,12 @@ async fn an_agent_that_breaks_the_protocol_fails_its_task_and_no_other() {
     assert_eq!(listed["totalSize"], 7, "{listed}");
     let listed = herald.call(&crate::wire::list(Some("WORKING"), 100, "")).await.json();
     assert_eq!(listed["totalSize"], 0, "{listed}");
-    // Nobody waits any more for what they began, so they were told.
+    // Their tasks were cancelled.
     assert!(raw.calls("CancelTask").len() >= 4, "{:?}", raw.calls("CancelTask"));
 }
 
 #[tokio::test]
-async fn an_agent_that_never_stops_talking_is_stopped() {
+async fn an_upstream_without_end_is_stopped_at_the_limit() {
     let raw = Raw::start(|call| match call.body["method"].as_str() {
         Some("SendStreamingMessage") => {
             let head = stream(call, &[whole("WORKING"), piece("t", "x", (false, false))]);
@@ -110,7 +110,7 @@ async fn an_agent_that_never_stops_talking_is_stopped() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_fails_its_task_with_a_reason_and_not_the_server() {
+async fn an_unreachable_upstream_fails_its_task_with_a_reason() {
     let gone = super::port();
     let url = format!("http://127.0.0.1:{gone}");
     let herald = Herald::start(Options::config(passing("absent", &url, "retries = 0"))).await;
@@ -118,14 +118,14 @@ async fn an_agent_that_is_not_there_fails_its_task_with_a_reason_and_not_the_ser
     assert_eq!(failure(&failed), ("agent absent cannot be reached", "AGENT_UNAVAILABLE"));
     assert!(!failed.to_string().contains(&gone), "where it is, is nobody's business: {failed}");
     assert!(herald.log().contains("absent"), "{}", herald.log());
-    // Once it is there, it is found.
+    // The agent is found once it is running.
     let options = Options::config(super::STEERED).no_port().arguments(["--port", &gone]);
     let _found = Herald::start(options).await;
     assert_eq!(state(&told(&herald, "", &draft("tck-complete-task")).await), "completed");
 }
 
 #[tokio::test]
-async fn an_agent_that_answers_with_http_500_has_failed_itself() {
+async fn an_upstream_that_answers_with_http_500_fails_its_task() {
     for (answered, told_as) in [
         ("500 Internal Server Error", "agent up answered with HTTP 500"),
         ("501 Not Implemented", "agent up answered with HTTP 501"),
@@ -173,7 +173,7 @@ async fn an_internal_error_of_an_agent_is_told_as_its_failure_and_not_as_a_refus
     }
 }
 
-/// A server whose agent took a message and says nothing more, and the task's name.
+/// A server whose agent received a message and does not answer, and the task's id.
 async fn waiting(settings: &str, said: &'static [&'static str]) -> (Raw, Herald, String) {
     let raw = Raw::start(move |call| match call.body["method"].as_str() {
         Some("SendStreamingMessage" | "SubscribeToTask") => {
@@ -193,8 +193,8 @@ async fn waiting(settings: &str, said: &'static [&'static str]) -> (Raw, Herald,
 }
 
 #[tokio::test]
-async fn a_message_that_may_have_arrived_is_sent_again_only_to_those_who_know_it() {
-    // It was killed before the agent had answered.
+async fn a_message_that_may_have_arrived_is_resent_only_with_idempotent() {
+    // The server was killed before the agent's answer.
     let (raw, mut herald, begun) = waiting("", &[]).await;
     herald.kill9().await;
     herald.restart().await;
@@ -214,7 +214,7 @@ async fn a_message_that_may_have_arrived_is_sent_again_only_to_those_who_know_it
 }
 
 #[tokio::test]
-async fn a_message_that_has_arrived_is_not_sent_again() {
+async fn a_message_that_has_arrived_is_not_resent() {
     let (raw, mut herald, begun) = waiting("", &["WORKING"]).await;
     eventually(SOON, "it is known what the task is called", async || {
         !super::upstream(&tasks::task(&herald, &begun).await).is_empty()
@@ -228,7 +228,7 @@ async fn a_message_that_has_arrived_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_task_that_waited_for_credentials_goes_on_when_they_come_by_another_way() {
+async fn a_task_that_waits_for_credentials_continues_when_the_upstream_does() {
     let go = Arc::new(Notify::new());
     let came = Arc::clone(&go);
     let raw = Raw::start(move |call| {
@@ -245,7 +245,7 @@ async fn a_task_that_waited_for_credentials_goes_on_when_they_come_by_another_wa
     assert_eq!((&*state(&done), made(&done)), ("completed", vec!["done".to_owned()]));
 }
 
-/// A task that has made these parts of one artifact.
+/// A task with these parts of one artifact.
 fn grown(state: &str, parts: &[&str]) -> Value {
     let parts: Vec<_> = parts.iter().map(|text| json!({ "text": text })).collect();
     let mut task = task(state);
@@ -254,7 +254,7 @@ fn grown(state: &str, parts: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn what_was_missed_of_a_stream_is_read_from_the_task_and_nothing_is_told_twice() {
+async fn missed_events_are_read_from_the_task_and_none_is_repeated() {
     let raw = Raw::start(|call| match call.body["method"].as_str() {
         Some("SendStreamingMessage") => {
             Reaction::Close(stream(call, &[whole("WORKING"), piece("t", "a", (false, false))]))
@@ -265,7 +265,7 @@ async fn what_was_missed_of_a_stream_is_read_from_the_task_and_nothing_is_told_t
                 json!({ "task": grown("WORKING", &["a", "b"]) }),
                 piece("t", "c", (true, true)),
                 status("t", "COMPLETED"),
-                // Some agents say all of it once more.
+                // Some agents repeat the whole artifact.
                 json!({ "task": grown("COMPLETED", &["a", "b", "c", "d"]) }),
             ];
             Reaction::Close(stream(call, &items))
@@ -282,7 +282,7 @@ async fn what_was_missed_of_a_stream_is_read_from_the_task_and_nothing_is_told_t
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_stream_is_looked_at_until_it_is_done() {
+async fn an_upstream_without_streaming_is_polled() {
     let looks = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let raw = Raw::silent(move |call| match call.body["method"].as_str() {
         Some("SendMessage") => {
@@ -302,7 +302,7 @@ async fn an_agent_that_does_not_stream_is_looked_at_until_it_is_done() {
 }
 
 #[tokio::test]
-async fn a_task_that_ended_while_it_waited_tells_how_it_ended() {
+async fn a_task_that_ended_while_it_waited_has_the_upstreams_outcome() {
     let raw = Raw::start(|call| match call.body["method"].as_str() {
         Some("SendStreamingMessage") if call.body["params"]["message"].get("taskId").is_none() => {
             Reaction::Close(stream(call, &[whole("INPUT_REQUIRED")]))

@@ -1,4 +1,4 @@
-//! Who the agent behind believes is calling: the one that is configured, and never the caller.
+//! Tests of the identity at an upstream agent: the configured one, never the caller's.
 
 use serde_json::{Value, json};
 
@@ -14,13 +14,13 @@ use crate::{
     wire::{Wire, state},
 };
 
-/// A server that wants a token.
+/// A server that requires a token.
 fn guarded(token: &str) -> String {
     format!("[auth]\ntokens = [{{ token = \"{token}\", tenant = \"t\", principal = \"p\" }}]\n")
 }
 
 #[tokio::test]
-async fn the_agent_behind_is_shown_what_is_configured_and_nothing_of_the_callers() {
+async fn the_upstream_gets_the_configured_credentials_and_none_of_the_callers() {
     let raw = Raw::start(|call| Reaction::Close(stream(call, &[whole("COMPLETED")]))).await;
     let agents = passing("up", &raw.url(), "auth = { token = \"env:BEHIND\" }");
     let options = Options::config(format!("{agents}{}", guarded("canary-of-the-caller")))
@@ -54,7 +54,7 @@ async fn the_agent_behind_is_shown_what_is_configured_and_nothing_of_the_callers
 }
 
 #[tokio::test]
-async fn every_binding_and_version_shows_the_configured_token() {
+async fn every_binding_and_version_sends_the_configured_token() {
     let behind = Herald::start(Options::config(format!("{STEERED}{}", guarded("let-me-in")))).await;
     let agent = |(at, (binding, version, _)): (usize, &(&str, &str, &str))| {
         let auth = "auth = { token = \"let-me-in\" }";
@@ -79,7 +79,7 @@ async fn every_binding_and_version_shows_the_configured_token() {
 }
 
 #[tokio::test]
-async fn tenants_that_name_their_tasks_alike_have_tasks_of_their_own_behind() {
+async fn tenants_with_equal_task_ids_have_separate_tasks_upstream() {
     let behind = Herald::start(Options::config(STEERED)).await;
     let agents = passing("up", &url(&behind), "idempotent = true");
     let token = |name: &str| {

@@ -1,4 +1,4 @@
-//! A server that is told to stop lets go of what the agent behind is at: the next start goes on with it.
+//! Tests of a stop with tasks at an upstream agent, which the next start resumes.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
 /// Longer than any test waits.
 const DRAIN: &str = "[server]\ndrain = \"10m\"\n";
 
-/// An agent that is at work as long as nobody looks.
+/// An agent whose task works until it is read.
 fn at_work(call: &Received) -> Reaction {
     match call.body["method"].as_str() {
         Some("SubscribeToTask") => Reaction::Close(stream(call, &[whole("COMPLETED")])),
@@ -27,7 +27,7 @@ fn at_work(call: &Received) -> Reaction {
     }
 }
 
-/// The task goes on where it was, and nothing was done to it meanwhile.
+/// The task continues, and the upstream got no other call.
 async fn is_taken_up(herald: &mut Herald, raw: &Raw, id: &str) {
     assert!(herald.wait(SOON).await.success(), "{}", herald.log());
     assert_eq!(raw.calls("SubscribeToTask").len(), 0);
@@ -39,7 +39,7 @@ async fn is_taken_up(herald: &mut Herald, raw: &Raw, id: &str) {
 }
 
 #[tokio::test]
-async fn what_an_agent_behind_is_at_is_not_waited_for_and_taken_up_again() {
+async fn a_stop_does_not_wait_for_an_upstream_task_and_the_next_start_resumes_it() {
     let raw = Raw::start(at_work).await;
     let config = format!("{DRAIN}{}", passing("up", &raw.url(), ""));
     let mut herald = Herald::start(Options::config(config)).await;
@@ -53,7 +53,7 @@ async fn what_an_agent_behind_is_at_is_not_waited_for_and_taken_up_again() {
 }
 
 #[tokio::test]
-async fn an_agent_behind_that_has_not_said_what_its_task_is_called_is_waited_for() {
+async fn a_stop_waits_for_an_upstream_that_has_not_named_its_task() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
     let raw = Raw::start(move |call| match call.body["method"].as_str() {

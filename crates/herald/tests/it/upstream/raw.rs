@@ -1,4 +1,4 @@
-//! Agents that are bytes on a socket.
+//! Fake upstream agents that answer with raw bytes.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// An agent that speaks JSON-RPC 1.0 and answers as a test says. Every connection is one request.
+/// An agent over JSON-RPC 1.0 with scripted answers. Every connection has one request.
 #[derive(Debug)]
 pub(crate) struct Raw {
     url: String,
@@ -22,7 +22,7 @@ pub(crate) struct Raw {
     _serving: JoinSet<()>,
 }
 
-/// A call as it came.
+/// A call as received.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     /// With the query.
@@ -33,10 +33,10 @@ pub(crate) struct Received {
     pub(crate) body: Value,
 }
 
-/// What to do with a call.
+/// The reaction to a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Reaction {
-    /// Send these bytes and hang up.
+    /// Send these bytes and close the connection.
     Close(Vec<u8>),
     /// Send these bytes, wait until the test says so, and send the others.
     Then(Vec<u8>, Arc<Notify>, Vec<u8>),
@@ -51,7 +51,7 @@ impl Raw {
         Self::guarded(&json!({}), answer).await
     }
 
-    /// One whose card says this, too; `{}` stands there for its own URL.
+    /// An agent with these members in its card; `{}` is replaced by its own URL.
     pub(crate) async fn guarded(
         card: &Value,
         answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
@@ -59,7 +59,7 @@ impl Raw {
         Self::serving(None, card, answer).await
     }
 
-    /// The same behind TLS.
+    /// An agent with TLS.
     pub(crate) async fn secure(
         tls: TlsAcceptor,
         card: &Value,
@@ -68,7 +68,7 @@ impl Raw {
         Self::serving(Some(tls), card, answer).await
     }
 
-    /// One that does not stream.
+    /// An agent without streaming.
     pub(crate) async fn silent(
         answer: impl Fn(&Received) -> Reaction + Send + Sync + 'static,
     ) -> Self {
@@ -225,7 +225,7 @@ pub(crate) fn status(task: &str, state: &str) -> Value {
     json!({ "statusUpdate": { "taskId": task, "contextId": "c", "status": status } })
 }
 
-/// A piece of an artifact; `how` holds `append` and `lastChunk`.
+/// A chunk of an artifact; `how` has `append` and `lastChunk`.
 pub(crate) fn piece(task: &str, text: &str, how: (bool, bool)) -> Value {
     let artifact = json!({ "artifactId": "a", "parts": [{ "text": text }] });
     let (append, last) = how;

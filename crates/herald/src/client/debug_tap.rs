@@ -1,4 +1,4 @@
-//! `--debug`: what goes over the wire, on standard error and without credentials.
+//! Wire tap of `--debug`: requests and responses on standard error, with credentials redacted.
 
 use std::{fmt::Write, time::Duration};
 
@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::output::{inline, note};
 
-/// Headers whose values are secrets, whoever set them.
+/// Headers whose values are always redacted.
 const HIDDEN_HEADERS: [header::HeaderName; 4] =
     [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE, header::SET_COOKIE];
 
-/// Members of JSON objects whose values are secrets.
+/// Members of JSON objects whose values are always redacted.
 const HIDDEN_MEMBERS: [&str; 8] = [
     "token",
     "credentials",
@@ -25,13 +25,13 @@ const HIDDEN_MEMBERS: [&str; 8] = [
     "password",
 ];
 
-/// Tells on standard error what goes over the wire.
+/// Prints requests and responses to standard error.
 #[derive(Clone)]
-pub(crate) struct Wire {
+pub(crate) struct DebugTap {
     secrets: Secrets,
 }
 
-impl Wire {
+impl DebugTap {
     pub(crate) fn new(secrets: Secrets) -> Self {
         Self { secrets }
     }
@@ -49,10 +49,10 @@ impl Wire {
         }
     }
 
-    /// A body, or a piece of one, line by line: streams come as lines with JSON in them.
+    /// Prints a body, or a chunk of one, line by line. Lines of streams contain JSON.
     fn body(&self, sign: char, bytes: &[u8]) {
         let Ok(text) = std::str::from_utf8(bytes) else {
-            self.say(&format!("{sign} {} bytes that are no text", bytes.len()));
+            self.say(&format!("{sign} {} bytes that are not text", bytes.len()));
             return;
         };
         for line in text.lines().filter(|line| !line.is_empty()) {
@@ -73,7 +73,7 @@ impl Wire {
     }
 }
 
-/// Hides the values of members that are secrets.
+/// Redacts the values of members that are secrets.
 fn mask(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -89,7 +89,7 @@ fn mask(value: &mut Value) {
     }
 }
 
-impl WireTap for Wire {
+impl WireTap for DebugTap {
     fn request(&self, request: &Request<Bytes>) {
         self.say(&format!("> {} {}", request.method(), request.uri()));
         self.headers('>', request.headers());
@@ -106,7 +106,7 @@ impl WireTap for Wire {
     }
 
     fn failed(&self, error: &(dyn std::error::Error + 'static)) {
-        self.say(&format!("! {}", crate::client::fault::sentence(error)));
+        self.say(&format!("! {}", crate::client::error::sentence(error)));
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_that_hold_secrets_are_not_shown() {
+    fn members_with_secrets_are_redacted() {
         let mut value = serde_json::from_str(r#"{"a":[{"token":"x","url":"y"}]}"#).unwrap();
         mask(&mut value);
         assert_eq!(value.to_string(), r#"{"a":[{"token":"…","url":"y"}]}"#);

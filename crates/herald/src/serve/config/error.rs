@@ -1,4 +1,7 @@
-//! What is wrong with a configuration file: where, in which words, and what to write instead.
+//! Errors in a configuration file: line, message in the terms of TOML, and a correction.
+//!
+//! The TOML parser reports a mistake as text only, with the expected keys or values in it, so corrections are found in
+//! its text.
 
 use std::{
     fmt::{self, Display},
@@ -12,34 +15,34 @@ use toml::{Spanned, de::DeTable};
 use super::schema::home;
 use crate::spelling::near;
 
-/// Where a configuration was read from: nowhere, if there is no file.
+/// The path and the text of a configuration file; empty if there is none.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Source {
+pub(crate) struct ConfigText {
     path: PathBuf,
     text: Arc<str>,
 }
 
-/// A table of a file, or none of any.
+/// A table of a configuration file; empty if there is no file.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Place {
-    pub(super) source: Source,
-    /// The names on the way to its keys, such as `agents.0.`.
-    way: String,
+pub(crate) struct ConfigTable {
+    pub(super) source: ConfigText,
+    /// The prefix of its keys, such as `agents.0.`.
+    prefix: String,
 }
 
-/// A mistake in a file.
+/// An error in a configuration file.
 #[derive(Debug)]
-pub(crate) struct Fault(String);
+pub(crate) struct ConfigError(String);
 
-impl Place {
-    pub(super) fn new(source: &Source, way: String) -> Self {
-        Self { source: source.clone(), way }
+impl ConfigTable {
+    pub(super) fn new(source: &ConfigText, prefix: String) -> Self {
+        Self { source: source.clone(), prefix }
     }
 
-    /// A mistake in one of its keys or, if that is not there, in what its kind makes of that.
-    pub(crate) fn fault(&self, key: &str, said: impl Display) -> Fault {
+    /// An error in one of its keys. If the key is missing, the error is shown at `kind`.
+    pub(crate) fn fault(&self, key: &str, said: impl Display) -> ConfigError {
         let found =
-            [key, "kind"].iter().find_map(|key| self.source.find(&[&self.way, *key].concat()));
+            [key, "kind"].iter().find_map(|key| self.source.find(&[&self.prefix, *key].concat()));
         match found {
             Some(place) => self.source.show(&place, said, None),
             None => self.source.fault(said),
@@ -47,23 +50,23 @@ impl Place {
     }
 }
 
-impl Source {
+impl ConfigText {
     pub(crate) fn new(path: impl Into<PathBuf>, text: String) -> Self {
         Self { path: path.into(), text: text.into() }
     }
 
-    /// The text as tables and values that know their places.
-    pub(super) fn document(&self) -> Result<Spanned<DeTable<'_>>, Fault> {
+    /// The text as tables and values with their positions.
+    pub(super) fn document(&self) -> Result<Spanned<DeTable<'_>>, ConfigError> {
         DeTable::parse(&self.text).map_err(|fault| self.refused(&fault))
     }
 
-    /// A mistake that the parser found.
-    pub(super) fn refused(&self, fault: &toml::de::Error) -> Fault {
+    /// An error of the parser.
+    pub(super) fn refused(&self, fault: &toml::de::Error) -> ConfigError {
         self.refused_at(fault.message(), fault.span())
     }
 
-    /// A mistake in the words of the parser.
-    pub(super) fn refused_at(&self, said: &str, place: Option<Range<usize>>) -> Fault {
+    /// An error with the text of the parser.
+    pub(super) fn refused_at(&self, said: &str, place: Option<Range<usize>>) -> ConfigError {
         let at = place.clone().and_then(|place| self.text.get(place)).unwrap_or_default();
         let before = place.as_ref().and_then(|place| self.text.get(..place.start));
         let hint = hint(said, at, key_before(before.unwrap_or_default()));
@@ -75,18 +78,18 @@ impl Source {
         }
     }
 
-    /// A mistake in a value, named with the tables it stands in: `server.host`.
-    pub(crate) fn fault_at(&self, way: &str, said: impl Display) -> Fault {
-        match self.find(way) {
+    /// An error in the value of a key, with its table: `server.host`.
+    pub(crate) fn fault_at(&self, key: &str, said: impl Display) -> ConfigError {
+        match self.find(key) {
             Some(place) => self.show(&place, said, None),
             None => self.fault(said),
         }
     }
 
-    /// Where a value stands.
-    fn find(&self, way: &str) -> Option<Range<usize>> {
+    /// The position of a value.
+    fn find(&self, key: &str) -> Option<Range<usize>> {
         let document = DeTable::parse(&self.text).ok()?;
-        let mut steps = way.split('.');
+        let mut steps = key.split('.');
         let mut value = document.get_ref().get(steps.next()?)?;
         for step in steps {
             value = match step.parse::<usize>() {
@@ -97,16 +100,17 @@ impl Source {
         Some(value.span())
     }
 
-    /// A mistake that has no one place.
-    pub(crate) fn fault(&self, said: impl Display) -> Fault {
-        match self.text.is_empty() {
-            true => Fault(said.to_string()),
-            false => Fault(format!("in {}: {said}", self.path.display())),
+    /// An error without a position.
+    pub(crate) fn fault(&self, said: impl Display) -> ConfigError {
+        if self.text.is_empty() {
+            ConfigError(said.to_string())
+        } else {
+            ConfigError(format!("in {}: {said}", self.path.display()))
         }
     }
 
-    /// The sentence with the line it is about, marked.
-    fn show(&self, place: &Range<usize>, said: impl Display, hint: Option<String>) -> Fault {
+    /// The message with its line, in which the value is marked.
+    fn show(&self, place: &Range<usize>, said: impl Display, hint: Option<String>) -> ConfigError {
         let (before, after) = self.text.split_at(self.text.floor_char_boundary(place.start));
         let number = before.matches('\n').count() + 1;
         let indent = before.rsplit('\n').next().unwrap_or_default();
@@ -125,19 +129,19 @@ impl Source {
             text.push('\n');
             text.push_str(&hint);
         }
-        Fault(text)
+        ConfigError(text)
     }
 }
 
-impl Display for Fault {
+impl Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ConfigError {}
 
-/// What the parser expects, in the words of the file's format, and an example of it.
+/// Types as the parser names them, their names in TOML, and examples.
 const EXPECTED: [(&str, &str, &str); 10] = [
     ("a sequence", "a list", r#"["one", "two"]"#),
     ("a map", "a table", r#"{ one = "two" }"#),
@@ -151,7 +155,7 @@ const EXPECTED: [(&str, &str, &str); 10] = [
     ("usize", "a whole number", "3"),
 ];
 
-/// Better examples for keys that newcomers meet.
+/// Examples for common keys.
 const EXAMPLES: [(&str, &str); 15] = [
     ("a2a_version", r#""1.0""#),
     ("allowed_roots", r#"["./repo"]"#),
@@ -170,8 +174,8 @@ const EXAMPLES: [(&str, &str); 15] = [
     ("version", r#""1.2.0""#),
 ];
 
-/// The parser's sentence in the words of the file's format, without the text of a value: what is
-/// said about a fault ends up in logs. Names that could stand there are left to the hint.
+/// The parser's message in the terms of TOML, without values, since they may be secrets and messages are logged. If
+/// there is a hint, it has the list of known names.
 fn plain(said: &str, hinted: bool) -> String {
     if let Some(unknown) = said.strip_prefix("unknown field ") {
         let names = if hinted { unknown.split(',').next() } else { None };
@@ -194,7 +198,7 @@ fn plain(said: &str, hinted: bool) -> String {
     format!("{given}, expected {expected}")
 }
 
-/// What to write instead. `at` is the text at fault, and `key` whose value it is.
+/// A correction. `at` is the marked text, and `key` the key whose value it is.
 fn hint(said: &str, at: &str, key: Option<&str>) -> Option<String> {
     let header = at.trim_start_matches('[').split(']').next().unwrap_or_default();
     if let Some(unknown) = said.strip_prefix("unknown ") {
@@ -228,7 +232,7 @@ fn hint(said: &str, at: &str, key: Option<&str>) -> Option<String> {
     }
 }
 
-/// The key whose value stands behind this text, if it stands on the same line.
+/// The key at the end of this text, if it is on the last line.
 fn key_before(text: &str) -> Option<&str> {
     let line = text.rsplit('\n').next()?;
     let (key, _) = line.rsplit(['{', ',']).next()?.split_once('=')?;
@@ -237,7 +241,7 @@ fn key_before(text: &str) -> Option<&str> {
     (!key.is_empty() && key.chars().all(is_plain)).then_some(key)
 }
 
-/// The name that was probably meant, from a fault such as ``field `prot`, expected one of `host`,
+/// The name that was probably meant, from a message such as ``field `prot`, expected one of `host`,
 /// `port` ``.
 fn likely(unknown: &str) -> Option<&str> {
     let mut names = unknown.split('`').skip(1).step_by(2);
@@ -245,18 +249,18 @@ fn likely(unknown: &str) -> Option<&str> {
     near(given, names)
 }
 
-/// An unknown key in the words of the parser, which [`hint`] reads.
+/// The message for an unknown key in the parser's format, which [`hint`] reads.
 pub(super) fn unknown_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<_> = known.map(|name| format!("`{name}`")).collect();
     format!("unknown field `{key}`, expected one of {}", known.join(", "))
 }
 
 fn may_hold_a_secret(line: &str) -> bool {
-    // What stands before the `@` of a URL is a password.
+    // A URL may have a password before its `@`.
     ["tok", "secret", "pass", "key", "auth", "header", "@"].iter().any(|hint| line.contains(hint))
 }
 
-/// A line with a star for every character in quotes, so that what points at it still fits.
+/// A line with a star for every character in quotes, so that the marks below it still fit.
 fn masked(line: &str) -> String {
     let mut quote = None;
     let mask = |char| {
@@ -276,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_nearly_right_is_recognised() {
+    fn a_misspelt_name_is_recognised() {
         let field = |given: &str| format!("field `{given}`, expected one of `host`, `port`");
         assert_eq!(likely(&field("prot")), Some("port"));
         assert_eq!(likely(&field("hosts")), Some("host"));
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_known_by_the_table_it_belongs_to() {
+    fn the_table_of_a_key_is_found() {
         for (key, section) in [
             ("port", Some("[server]")),
             ("url", Some("[store]")),

@@ -1,6 +1,6 @@
-//! HTTP as it is: status, headers, bodies, events and trailers, within limits.
+//! HTTP client of the checker: unchanged status, headers, bodies, events and trailers, within limits.
 
-use std::{collections::BTreeMap, error::Error, time::Duration};
+use std::{collections::BTreeMap, error::Error, fmt, time::Duration};
 
 use bytes::{Buf, BytesMut};
 use herald_protocol::sse;
@@ -9,74 +9,81 @@ use http_body_util::BodyExt;
 use reqwest::{Client, Url, redirect::Policy};
 use tokio::time::{Instant, timeout_at};
 
-/// No answer is read further.
+/// The most bytes that are read of a response.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// No stream is read further.
+/// The most events that are read of a stream.
 const MAX_EVENTS: usize = 10_000;
-/// No event or message is longer.
+/// The most bytes of an event or a gRPC message.
 const MAX_EVENT: usize = 4 * 1024 * 1024;
 
 /// Connections to the server under test.
 #[derive(Debug, Clone)]
-pub(super) struct Wire {
+pub(super) struct RawHttp {
     http: Client,
-    /// HTTP/2 without asking first, as gRPC without TLS needs it.
+    /// HTTP/2 with prior knowledge, which gRPC without TLS needs.
     http2: Client,
     timeout: Duration,
     token: Option<HeaderValue>,
-    /// The origin that the caller named. The token goes nowhere else, whatever a card says.
+    /// The origin that the user named. The token is sent to no other, whatever the card says.
     origin: String,
 }
 
 /// A request.
 #[derive(Debug, Clone)]
-pub(super) struct Sent {
+pub(super) struct RawRequest {
     pub(super) method: Method,
     pub(super) url: Url,
-    /// An empty value means that the header is not sent, and that none takes its place.
+    /// A header with an empty value is not sent, and no default takes its place.
     pub(super) headers: BTreeMap<String, String>,
     pub(super) body: Vec<u8>,
     pub(super) http2: bool,
 }
 
-/// How long to listen.
+/// Where the reading of a response stops.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Patience {
-    /// Hang up after so many events.
+pub(super) struct ReadLimit {
+    /// Close the connection after this many events.
     pub(super) stop_after: Option<usize>,
-    /// For how long, if not as long as usual.
+    /// The timeout, if it is not the usual one.
     pub(super) timeout: Option<Duration>,
 }
 
 /// A response.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
+pub(super) struct RawResponse {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) trailers: HeaderMap,
-    pub(super) body: Body,
+    pub(super) body: RawBody,
 }
 
-/// What came after the headers.
+/// A request without a complete response.
+#[derive(Debug)]
+pub struct ExchangeError {
+    message: String,
+    source: Option<reqwest::Error>,
+}
+
+/// The body of a response.
 #[derive(Debug, Clone)]
-pub(super) enum Body {
+pub(super) enum RawBody {
     Whole(Vec<u8>),
     /// The data of server-sent events, or the messages of gRPC.
     Pieces {
         pieces: Vec<Vec<u8>>,
-        /// Whether the server ended it; otherwise time ran out or enough was heard.
+        /// Whether the server ended the stream. Otherwise the read limit was reached.
         ended: bool,
     },
 }
 
-/// How a body is cut.
-enum Cutter {
+/// Parser of a body into events or messages, by its content type.
+enum BodyParser {
     Whole(Vec<u8>),
     Events(sse::Parser, Vec<sse::SseEvent>),
     Messages(BytesMut, Vec<Vec<u8>>),
 }
 
-impl Wire {
+impl RawHttp {
     pub(super) fn new(
         origin: String,
         timeout: Duration,
@@ -90,11 +97,13 @@ impl Wire {
                 .connect_timeout(timeout)
                 .user_agent(concat!("herald-conformance/", env!("CARGO_PKG_VERSION")));
             let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
-            builder.build().map_err(|fault| format!("HTTP cannot be set up: {fault}"))
+            builder.build().map_err(|fault| format!("the HTTP client cannot be created: {fault}"))
         };
         let token = bearer.map(|token| {
             let value = HeaderValue::try_from(format!("Bearer {token}"));
-            let mut value = value.map_err(|_| "the token cannot stand in a header".to_owned())?;
+            let mut value = value.map_err(|_| {
+                "the token contains characters that a header cannot have".to_owned()
+            })?;
             value.set_sensitive(true);
             Ok::<_, String>(value)
         });
@@ -107,53 +116,61 @@ impl Wire {
         })
     }
 
-    /// Sends a request and reads what comes, for as long as `patience` says.
+    /// Sends a request and reads its response up to the limit.
     pub(super) async fn exchange(
         &self,
-        sent: Sent,
-        patience: Patience,
-    ) -> Result<Received, String> {
-        let limit = patience.timeout.unwrap_or(self.timeout);
-        let deadline = Instant::now() + limit;
+        sent: RawRequest,
+        read_limit: ReadLimit,
+    ) -> Result<RawResponse, ExchangeError> {
+        let timeout = read_limit.timeout.unwrap_or(self.timeout);
+        let deadline = Instant::now() + timeout;
         let client = if sent.http2 { &self.http2 } else { &self.http };
         let request = self.request(sent)?;
         let response = timeout_at(deadline, client.execute(request)).await;
-        let response = response
-            .map_err(|_| format!("there was no answer within {limit:?}"))?
-            .map_err(|fault| format!("the request failed: {}", cause(&fault.without_url())))?;
+        let response =
+            response.map_err(|_| format!("no response within {timeout:?}"))?.map_err(|error| {
+                let error = error.without_url();
+                let message = format!("the request failed: {}", cause(&error));
+                ExchangeError { message, source: Some(error) }
+            })?;
         let (parts, mut body) = Response::<reqwest::Body>::from(response).into_parts();
-        let mut cutter = Cutter::for_content(&parts.headers);
+        let mut parser = BodyParser::for_content(&parts.headers);
         let (mut trailers, mut read, mut ended) = (HeaderMap::new(), 0, false);
-        while !cutter.has_enough(patience.stop_after) {
+        while !parser.has_enough(read_limit.stop_after) {
             let frame = match timeout_at(deadline, body.frame()).await {
                 Ok(Some(frame)) => frame,
                 Ok(None) => {
                     ended = true;
                     break;
                 }
-                Err(_) if cutter.is_whole() => {
-                    return Err(format!("the answer did not end within {limit:?}"));
+                Err(_) if parser.is_whole() => {
+                    return Err(format!("the response did not end within {timeout:?}").into());
                 }
                 Err(_) => break,
             };
             let frame =
-                frame.map_err(|fault| format!("the answer broke off: {}", cause(&fault)))?;
+                frame.map_err(|fault| format!("the response ended early: {}", cause(&fault)))?;
             match frame.into_data() {
                 Ok(data) => {
                     read += data.len();
                     if read > MAX_BYTES {
-                        return Err(format!("the answer is larger than {MAX_BYTES} bytes"));
+                        return Err(format!("the response is larger than {MAX_BYTES} bytes").into());
                     }
-                    cutter.push(&data)?;
+                    parser.push(&data)?;
                 }
                 Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
             }
         }
         let (status, headers) = (parts.status.as_u16(), parts.headers);
-        Ok(Received { status, headers, trailers, body: cutter.finish(ended, patience.stop_after) })
+        Ok(RawResponse {
+            status,
+            headers,
+            trailers,
+            body: parser.finish(ended, read_limit.stop_after),
+        })
     }
 
-    fn request(&self, sent: Sent) -> Result<reqwest::Request, String> {
+    fn request(&self, sent: RawRequest) -> Result<reqwest::Request, String> {
         let names_own = sent.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
         let trusted = sent.url.origin().ascii_serialization() == self.origin;
         let mut request = reqwest::Request::new(sent.method, sent.url);
@@ -172,6 +189,24 @@ impl Wire {
     }
 }
 
+impl From<String> for ExchangeError {
+    fn from(message: String) -> Self {
+        Self { message, source: None }
+    }
+}
+
+impl fmt::Display for ExchangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for ExchangeError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
 /// The innermost cause of an error. The errors around it only say that a request failed.
 fn cause(error: &dyn Error) -> String {
     let mut cause = error;
@@ -181,7 +216,7 @@ fn cause(error: &dyn Error) -> String {
     cause.to_string()
 }
 
-impl Cutter {
+impl BodyParser {
     fn for_content(headers: &HeaderMap) -> Self {
         let content = text_of(headers, "content-type").unwrap_or_default();
         let kind = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -214,13 +249,16 @@ impl Cutter {
             Self::Events(parser, events) => parser.push(data, events).map_err(|_| too_long())?,
             Self::Messages(buffer, messages) => {
                 buffer.extend_from_slice(data);
-                // A flag that says whether it is compressed, and its length.
+                // A gRPC message begins with a flag for compression and its length.
                 while let Some(prefix) = buffer.get(..5) {
                     let compressed = prefix[0] != 0;
                     let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
                     let length = length as usize;
                     if compressed {
-                        return Err("a message is compressed, which nobody asked for".to_owned());
+                        return Err(
+                            "a message is compressed, although the request does not allow it"
+                                .to_owned(),
+                        );
                     }
                     if length > MAX_EVENT {
                         return Err(too_long());
@@ -236,10 +274,10 @@ impl Cutter {
         Ok(())
     }
 
-    fn finish(self, ended: bool, stop_after: Option<usize>) -> Body {
+    fn finish(self, ended: bool, stop_after: Option<usize>) -> RawBody {
         let mut pieces = match self {
-            Self::Whole(bytes) => return Body::Whole(bytes),
-            // An event without data says that the connection lives, and nothing else.
+            Self::Whole(bytes) => return RawBody::Whole(bytes),
+            // An event without data is a keep-alive.
             Self::Events(_, events) => {
                 let data = events.into_iter().map(|event| event.data.into_bytes());
                 data.filter(|data| !data.trim_ascii().is_empty()).collect()
@@ -247,7 +285,7 @@ impl Cutter {
             Self::Messages(_, messages) => messages,
         };
         pieces.truncate(stop_after.unwrap_or(MAX_EVENTS));
-        Body::Pieces { pieces, ended }
+        RawBody::Pieces { pieces, ended }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The ways in: a binding and a version each, with the same few operations.
+//! Routes of the scenario: a binding and a version each, with the same operations.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
 
 /// A binding and a version, ready to be called.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Route {
     pub(crate) binding: Binding,
     pub(crate) version: Version,
     through: Through,
@@ -40,7 +40,7 @@ pub(crate) enum Version {
     V01,
 }
 
-/// What a call goes through.
+/// The transport of a route.
 #[derive(Debug)]
 enum Through {
     Http(Wire, SocketAddr),
@@ -48,7 +48,7 @@ enum Through {
     Grpc(Grpc),
 }
 
-/// A call that is answered once.
+/// A unary call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask<'a> {
     Send { draft: &'a Draft, wait: bool },
@@ -58,27 +58,27 @@ pub(crate) enum Ask<'a> {
     Nothing,
 }
 
-/// A call that is answered by a stream.
+/// A streaming call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Watch<'a> {
     Send(&'a Draft),
-    /// A task, without the events up to this one.
+    /// A task, after this event.
     After(&'a str, u64),
 }
 
-/// A task, the same for every door.
+/// A task in one form for all routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) id: String,
     pub(crate) context: String,
     pub(crate) state: String,
-    /// What it has made.
+    /// The texts of its artifacts.
     pub(crate) texts: Vec<String>,
-    /// What its user has said.
+    /// The texts of its user's messages.
     pub(crate) asked: Vec<String>,
 }
 
-/// An event of a task and its place in the log.
+/// An event of a task and its sequence number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) task: String,
@@ -86,25 +86,25 @@ pub(crate) struct Event {
     pub(crate) step: Step,
 }
 
-/// What an event tells, the same for every door.
+/// The content of an event in one form for all routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The task in this state.
     Task(String),
-    /// A new state, and what the agent says about it.
+    /// A new state, and the agent's message.
     Status(String, String),
-    /// A piece of an artifact.
+    /// A chunk of an artifact.
     Piece(String),
 }
 
-/// A stream that is being read.
+/// An open stream.
 pub(crate) enum Events {
     Http(Wire, Box<Stream>),
     Session(Wire, Line),
     Grpc(grpc::Events),
 }
 
-impl fmt::Display for Door {
+impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?}", self.binding, self.version)
     }
@@ -122,20 +122,20 @@ impl Version {
     }
 }
 
-impl Door {
-    /// Every door of a server on the network.
+impl Route {
+    /// All routes of a server on the network.
     pub(crate) async fn network(herald: &Herald) -> Vec<Self> {
         let address = herald.address;
-        let mut doors = Vec::new();
+        let mut routes = Vec::new();
         for version in Version::ALL {
             let wire = version.json_rpc();
             let others = match version {
                 Version::V1 => Some((Wire::Rest, Service::V1)),
                 Version::V03 => Some((Wire::OldRest, Service::V03)),
-                // It has JSON-RPC only.
+                // 0.1 has JSON-RPC only.
                 Version::V01 => None,
             };
-            let mut add = |binding, through| doors.push(Self { binding, version, through });
+            let mut add = |binding, through| routes.push(Self { binding, version, through });
             add(Binding::JsonRpc, Through::Http(wire, address));
             add(Binding::WebSocket, Through::Session(wire, Peer::Socket(address)));
             if let Some((rest, service)) = others {
@@ -143,17 +143,17 @@ impl Door {
                 add(Binding::Grpc, Through::Grpc(Grpc::connect(address, service).await));
             }
         }
-        doors
+        routes
     }
 
-    /// Every door of a server that is a child of ours.
+    /// All routes of a server that is a child process.
     pub(crate) fn stdio(pipe: Pipe) -> Vec<Self> {
         let pipe = Arc::new(Mutex::new(pipe));
-        let door = |version: Version| {
+        let route = |version: Version| {
             let through = Through::Session(version.json_rpc(), Peer::Pipe(Arc::clone(&pipe)));
             Self { binding: Binding::Stdio, version, through }
         };
-        Version::ALL.map(door).into()
+        Version::ALL.map(route).into()
     }
 
     async fn ask(&self, ask: Ask<'_>) -> Result<Value, Fault> {
@@ -171,13 +171,14 @@ impl Door {
         }
     }
 
-    /// Sends a message, and waits for the outcome if it is to.
+    /// Sends a message, and optionally waits for the outcome.
     pub(crate) async fn send(&self, draft: &Draft, wait: bool) -> Result<Seen, Fault> {
         let seen = Seen::read(&self.ask(Ask::Send { draft, wait }).await?);
         // In 0.1 a send never waits.
-        match wait && self.version == Version::V01 {
-            true => Ok(self.settled(&seen.id).await),
-            false => Ok(seen),
+        if wait && self.version == Version::V01 {
+            Ok(self.settled(&seen.id).await)
+        } else {
+            Ok(seen)
         }
     }
 
@@ -209,7 +210,7 @@ impl Door {
         Ok(tasks.iter().map(|task| (wire::id(task).to_owned(), wire::state(task))).collect())
     }
 
-    /// Calls something that is not there.
+    /// Calls an unknown method.
     pub(crate) async fn nothing(&self) -> Result<Value, Fault> {
         self.ask(Ask::Nothing).await
     }
@@ -230,7 +231,7 @@ impl Door {
         }
     }
 
-    /// What the card must offer to those who look for this door, if cards know of it.
+    /// The interface of this route on the card, if it is listed there.
     pub(crate) fn interface(&self) -> Option<(&'static str, &'static str)> {
         const WEB_SOCKET: &str = "https://github.com/herald-a2a/herald/bindings/websocket/v1";
         let version = match self.version {
@@ -242,7 +243,7 @@ impl Door {
             Binding::JsonRpc => Some(("JSONRPC", version)),
             Binding::Rest => Some(("HTTP+JSON", version)),
             Binding::Grpc => Some(("GRPC", version)),
-            // Custom bindings are an idea of 1.0.
+            // Custom bindings exist in 1.0 only.
             Binding::WebSocket => (self.version == Version::V1).then_some((WEB_SOCKET, version)),
             Binding::Stdio => None,
         }
@@ -280,7 +281,7 @@ impl Events {
         frame.map(|Frame { task, seq, body }| Event { task, seq, step: Step::read(&body) })
     }
 
-    /// So many events.
+    /// This many events.
     pub(crate) async fn take(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -289,7 +290,7 @@ impl Events {
         events
     }
 
-    /// What is left, up to the end.
+    /// The remaining events, up to the end.
     pub(crate) async fn rest(mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
@@ -298,7 +299,7 @@ impl Events {
         events
     }
 
-    /// Goes away in the middle.
+    /// Disconnects from the stream.
     pub(crate) async fn cut(self) {
         match self {
             Self::Http(..) | Self::Grpc(_) => {}
@@ -330,9 +331,10 @@ impl Step {
             return Self::Piece(texts(artifact).collect());
         }
         let state = wire::state(told);
-        match body.get("task").is_some() || body["kind"] == "task" {
-            true => Self::Task(state),
-            false => Self::Status(state, texts(&told["status"]["message"]).collect()),
+        if body.get("task").is_some() || body["kind"] == "task" {
+            Self::Task(state)
+        } else {
+            Self::Status(state, texts(&told["status"]["message"]).collect())
         }
     }
 }
