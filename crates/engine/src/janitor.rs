@@ -52,7 +52,7 @@ impl Engine {
             let before = self.ago(limit);
             let name = &runtime.profile.name;
             let waiting = self.inner.store.paused(name, before, BATCH).await.map_err(refuse)?;
-            for key in waiting {
+            for (key, _) in waiting {
                 self.fail(key, UNANSWERED, "nobody answered in time").await;
             }
         }

@@ -209,7 +209,7 @@ impl Sqlite {
     async fn write<W: Work>(&self, work: W) -> Result<W::Answer, StoreError> {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
-        let (job, answer) = Job::new(work);
+        let (job, answer) = Job::queued(work);
         jobs.send(job).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
@@ -310,7 +310,7 @@ impl Store for Sqlite {
         agent: &AgentName,
         before: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError> {
         let agent = agent.clone();
         self.read_long(move |conn| reader::paused(conn, &agent, before, limit)).await
     }

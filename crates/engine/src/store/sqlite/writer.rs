@@ -257,7 +257,7 @@ mod tests {
     ) -> [Result<Seq, StoreError>; N] {
         let (mut jobs, mut answers) = (Vec::new(), Vec::new());
         for append in appends {
-            let (job, answer) = Job::new(Box::new(append));
+            let (job, answer) = Job::queued(Box::new(append));
             jobs.push(job);
             answers.push(answer);
         }
