@@ -8,11 +8,7 @@ use crate::{
     core::Core,
     fault::refuse,
     store::Retention,
-    turns::{
-        ending::end,
-        failure::{self, UNANSWERED},
-        recovery,
-    },
+    turns::{ending::end, failure, recovery},
 };
 
 /// Tasks in one batch. A small batch keeps the store's writer free for callers.
@@ -74,9 +70,8 @@ impl Janitor {
             let before = self.ago(limit);
             let name = &runtime.profile.name;
             let waiting = self.core.store.paused(name, before, BATCH).await.map_err(refuse)?;
-            for key in waiting {
-                let unanswered = failure::fail(UNANSWERED, "nobody answered in time");
-                end(&self.core, key, unanswered).await;
+            for (key, since) in waiting {
+                end(&self.core, key, failure::expire(since)).await;
             }
         }
         Ok(())

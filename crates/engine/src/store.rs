@@ -485,13 +485,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The result of an earlier send with this idempotency key.
     async fn original(&self, key: &[u8; 32]) -> Result<Option<Original>, StoreError>;
 
-    /// Tasks that have been paused since before `before`, oldest first.
+    /// Tasks that have been paused since before `before`, oldest first, each with the time of its status,
+    /// so that its end can be made conditional on that.
     async fn paused(
         &self,
         agent: &AgentName,
         before: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError>;
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError>;
 
     /// Removes up to `limit` finished tasks that retention no longer keeps, the oldest first, with
     /// their events, keys, times and causes. Returns how many it removed.

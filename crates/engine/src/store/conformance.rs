@@ -9,6 +9,7 @@ mod list;
 mod log;
 mod members;
 mod read;
+mod shared;
 mod sweep;
 mod turns;
 
@@ -140,6 +141,41 @@ where
             nothing_goes_without_a_limit,
             an_owner_can_come_back,
         },
+    );
+}
+
+macro_rules! shared_checks {
+    ($make:ident: $($check:ident),* $(,)?) => {
+        $({
+            let _named = Named(stringify!($check));
+            let (first, second) = $make().await;
+            Box::pin(shared::$check(shared::nodes(first, second).await)).await;
+        })*
+    };
+}
+
+/// Runs every check of two nodes on one store. `make` opens a fresh and empty store and returns a handle
+/// for each node: two clones of one, or two that were opened apart.
+///
+/// # Panics
+///
+/// If the store breaks a promise.
+pub async fn run_shared<F>(make: F)
+where
+    F: AsyncFn() -> (Arc<dyn Store>, Arc<dyn Store>),
+{
+    shared_checks!(make:
+        each_task_is_taken_by_one_node,
+        a_turn_of_a_living_node_is_not_due,
+        one_node_takes_over_from_a_dead_one,
+        a_node_that_is_marked_dead_writes_no_more,
+        a_conversation_has_one_turn_on_both_nodes,
+        a_node_follows_what_the_other_writes,
+        both_nodes_write_one_log,
+        a_send_to_both_nodes_is_taken_once,
+        agents_of_the_other_node_are_served,
+        a_feed_misses_no_event_of_either_node,
+        a_paused_task_tells_when_it_paused,
     );
 }
 

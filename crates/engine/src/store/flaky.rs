@@ -228,7 +228,7 @@ impl Store for Flaky {
         agent: &AgentName,
         before: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError> {
         self.store.paused(agent, before, limit).await
     }
 

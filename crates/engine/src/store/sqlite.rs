@@ -98,8 +98,7 @@ pub struct Sqlite {
     long_reads: Semaphore,
     heartbeats: Arc<Heartbeats>,
     bus: Arc<ChangeBus>,
-    /// Whether two nodes were ever members at once.
-    shared: AtomicBool,
+    is_shared: Arc<AtomicBool>,
     metrics: Arc<StoreMetrics>,
     secret: [u8; 32],
 }
@@ -160,11 +159,12 @@ impl Sqlite {
         }
         let conn = Arc::new(Mutex::new(conn));
         let metrics = Arc::new(StoreMetrics::default());
-        let bus = Arc::new(ChangeBus::default());
+        let (bus, is_shared) = (Arc::new(ChangeBus::default()), Arc::default());
         let shared = Shared {
             conn: Arc::clone(&conn),
             heartbeats: Arc::clone(&heartbeats),
             bus: Arc::clone(&bus),
+            is_shared: Arc::clone(&is_shared),
             clock,
             metrics: Arc::clone(&metrics),
         };
@@ -185,7 +185,7 @@ impl Sqlite {
             long_reads: Semaphore::new(LONG_READS),
             heartbeats,
             bus,
-            shared: AtomicBool::new(false),
+            is_shared,
             metrics,
             secret,
         })
@@ -209,7 +209,7 @@ impl Sqlite {
     async fn write<W: Work>(&self, work: W) -> Result<W::Answer, StoreError> {
         let stopped = || StoreError::Unavailable("the writer has stopped".into());
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
-        let (job, answer) = Job::new(work);
+        let (job, answer) = Job::queued(work);
         jobs.send(job).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
@@ -310,7 +310,7 @@ impl Store for Sqlite {
         agent: &AgentName,
         before: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Key>, StoreError> {
+    ) -> Result<Vec<(Key, Timestamp)>, StoreError> {
         let agent = agent.clone();
         self.read_long(move |conn| reader::paused(conn, &agent, before, limit)).await
     }
@@ -325,18 +325,10 @@ impl Store for Sqlite {
     }
 
     async fn join(&self, id: MemberId, kind: MemberKind, name: &str) -> Result<(), StoreError> {
+        // A counter without a member is harmless: the table says who lives.
         self.heartbeats.start(id);
         let name = name.to_owned();
-        match self.write(Join { id, kind, name }).await {
-            Ok(is_shared) => {
-                self.shared.fetch_or(is_shared, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(error) => {
-                self.heartbeats.stop(id);
-                Err(error)
-            }
-        }
+        self.write(Join { id, kind, name }).await
     }
 
     async fn serve(&self, me: MemberId, agents: &[AgentName]) -> Result<(), StoreError> {
@@ -378,7 +370,7 @@ impl Store for Sqlite {
     }
 
     fn is_shared(&self) -> bool {
-        self.shared.load(Ordering::Relaxed)
+        self.is_shared.load(Ordering::Relaxed)
     }
 
     fn changes(&self, me: MemberId) -> Changes {

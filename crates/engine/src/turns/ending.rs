@@ -17,7 +17,11 @@ pub(crate) async fn end(core: &Arc<Core>, key: Key, command: Command) -> bool {
     let cached = core.cache.get(&key);
     let write = Write { commands: vec![command], ..Write::default() };
     let notifier = Arc::clone(core);
-    let notify = move |written: &mut Written| notify_ended(&notifier, &written.record, None);
+    let notify = move |written: &mut Written| {
+        if written.record.is_closed() {
+            notify_ended(&notifier, &written.record, None);
+        }
+    };
     let ended = core.commit_detached(cached, write, notify).await;
     if let Err(refusal) = &ended {
         tracing::debug!(task = %key.task, ?refusal, "the task could not be ended");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use herald_protocol::{Message, Metadata, Task, TaskState};
+use herald_protocol::{Message, Metadata, Task, TaskState, Timestamp};
 use serde_json::Value;
 
 use crate::{agents::profile::AgentError, rules::Command};
@@ -42,9 +42,18 @@ pub(crate) fn reason_of(task: &Task) -> Option<String> {
     task.status.message.as_ref()?.metadata.as_ref()?.get("reason")
 }
 
+/// The command that fails a task that has waited for its caller since then.
+pub(crate) fn expire(since: Timestamp) -> Command {
+    Command::Expire { since, message: message(UNANSWERED, "nobody answered in time") }
+}
+
 fn ended(state: TaskState, reason: &str, text: &str) -> Command {
+    Command::Report(state, Some(message(reason, text)), None)
+}
+
+fn message(reason: &str, text: &str) -> Arc<Message> {
     let mut message = Message::agent(uuid::Uuid::now_v7().to_string(), text);
     let reason = ("reason".to_owned(), Value::String(reason.to_owned()));
     message.metadata = Some(Metadata::from_iter([reason]));
-    Command::Report(state, Some(Arc::new(message)), None)
+    message.into()
 }

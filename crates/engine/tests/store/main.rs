@@ -8,7 +8,7 @@ mod inspecting;
 mod log;
 mod opening;
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use herald_engine::store::{
@@ -33,6 +33,27 @@ async fn a_store_in_a_file_keeps_every_promise() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_store_in_memory_keeps_every_promise() {
     conformance::run(async || Sqlite::memory().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_nodes_share_a_store_in_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut stores = 0..;
+    let path = std::sync::Mutex::new(|| directory.path().join(stores.next().unwrap().to_string()));
+    conformance::run_shared(async || {
+        let store: Arc<dyn Store> = Arc::new(bare(&(path.lock().unwrap())()));
+        (Arc::clone(&store), store)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_nodes_share_a_store_in_memory() {
+    conformance::run_shared(async || {
+        let store: Arc<dyn Store> = Arc::new(Sqlite::memory().unwrap());
+        (Arc::clone(&store), store)
+    })
+    .await;
 }
 
 const ME: MemberId = MemberId(0x11);

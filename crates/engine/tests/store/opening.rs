@@ -483,7 +483,7 @@ async fn a_database_of_the_fourth_version_goes_on_with_every_task() {
     let claims = [("t1", 0, None), ("t2", 1, Some(MemberId(7)))];
     let due = claims.map(|(task, epoch, holder)| Due { key: key(task), epoch, holder });
     assert_eq!(store.due(&echo, 10).await.unwrap(), due);
-    assert_eq!(store.agents_unserved().await.unwrap(), [echo.clone()]);
+    assert_eq!(store.agents_unserved().await.unwrap(), std::slice::from_ref(&echo));
     store.enable_serial(&echo).await.unwrap();
     assert_eq!(store.next_serial(&echo, 10).await.unwrap(), due);
     let mut end = Append { expect: Version::new(1, 1), ..task("t2", b"done".to_vec()) };

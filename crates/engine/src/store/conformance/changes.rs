@@ -9,11 +9,11 @@ use super::{
 pub(super) async fn told(changes: &mut Changes, wanted: &Change) -> Vec<Change> {
     let mut seen = Vec::new();
     loop {
-        match changes.next().await {
-            Change::All => return seen,
-            change if change == *wanted => return seen,
-            change => seen.push(change),
+        let change = changes.next().await;
+        if change == *wanted || change == Change::All {
+            return seen;
         }
+        seen.push(change);
     }
 }
 

@@ -241,8 +241,8 @@ pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>)
     store.append(create(key("fresh"), 1)).await.unwrap();
     let agent = AgentName::from("echo");
     let paused = async |before, limit| {
-        let keys = store.paused(&agent, at(before), limit).await.unwrap();
-        keys.iter().map(|key| key.task.to_string()).collect::<Vec<_>>()
+        let paused = store.paused(&agent, at(before), limit).await.unwrap();
+        paused.iter().map(|(key, _)| key.task.to_string()).collect::<Vec<_>>()
     };
     assert!(paused(1, 10).await.is_empty());
     assert_eq!(paused(3, 10).await, ["t1", "t2"]);

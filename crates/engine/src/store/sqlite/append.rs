@@ -1,7 +1,10 @@
 //! One append inside the writer's transaction. Everything that can refuse it is looked at before
 //! the task is touched, so that a refused append changes nothing and needs no savepoint.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::AtomicBool,
+};
 
 use herald_protocol::{AgentName, Seq, TaskId};
 use rusqlite::{Connection, Row, params};
@@ -64,6 +67,7 @@ pub(super) struct Batch<'a> {
     /// The position of the first event that was written.
     pub(super) first_event: Option<i64>,
     pub(super) bus: &'a ChangeBus,
+    pub(super) is_shared: &'a AtomicBool,
     /// What to tell other members after the commit.
     pub(super) changes: Vec<(MemberId, Change)>,
 }

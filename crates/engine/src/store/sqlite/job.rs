@@ -50,6 +50,9 @@ pub(super) struct Job<W: Work> {
     reply: oneshot::Sender<Result<W::Answer, StoreError>>,
 }
 
+/// Where the answer of a job arrives.
+type Answer<W> = oneshot::Receiver<Result<<W as Work>::Answer, StoreError>>;
+
 /// A job of any kind, as the queue of the writer holds it.
 pub(super) trait Queued: fmt::Debug + Send {
     /// Writes, and keeps the outcome for [`Queued::reply`].
@@ -70,9 +73,7 @@ pub(super) trait Queued: fmt::Debug + Send {
 
 impl<W: Work> Job<W> {
     /// A job for the queue, and where its answer arrives.
-    pub(super) fn new(
-        work: W,
-    ) -> (Box<dyn Queued>, oneshot::Receiver<Result<W::Answer, StoreError>>) {
+    pub(super) fn queued(work: W) -> (Box<dyn Queued>, Answer<W>) {
         let (reply, answer) = oneshot::channel();
         (Box::new(Self { work, outcome: None, reply }), answer)
     }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
 use herald_protocol::AgentName;
@@ -74,17 +74,20 @@ pub(super) struct MarkDead {
 #[derive(Debug)]
 pub(super) struct Leave(pub(super) MemberId);
 
-/// Answers whether it is a further node beside another one.
 impl Work for Join {
-    type Answer = bool;
+    type Answer = ();
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<bool> {
+    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
         let Self { id, kind, name } = self;
         batch.prepared.run(sql::ADD_MEMBER, params![id.blob(), code(*kind), name])?;
         let members = batch.memory.members(batch.conn)?;
         members.insert(*id, *kind);
-        let is_node = |(_, kind): &(&MemberId, &MemberKind)| **kind == MemberKind::Node;
-        Ok(Ok(*kind == MemberKind::Node && members.iter().filter(is_node).count() > 1))
+        let nodes = members.values().filter(|kind| **kind == MemberKind::Node).count();
+        if nodes > 1 {
+            // Before the commit, so that no member can see another one on a store that is not shared.
+            batch.is_shared.store(true, Ordering::Relaxed);
+        }
+        Ok(Ok(()))
     }
 }
 

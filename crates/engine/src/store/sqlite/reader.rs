@@ -263,9 +263,9 @@ pub(super) fn read_log(
 
 /// The stored cause of an event, from the columns of [`sql::READ_LOG`].
 fn cause(row: &Row<'_>) -> Result<Cause, Fault> {
-    let optional = |column| match row.get_ref(column)? {
-        ValueRef::Null => Ok(None),
-        _ => text(row, column).map(|text| Some(Arc::<str>::from(text))),
+    let optional = |column| -> Result<Option<Arc<str>>, Fault> {
+        let is_null = row.get_ref(column)? == ValueRef::Null;
+        if is_null { Ok(None) } else { Ok(Some(text(row, column)?.into())) }
     };
     let actor = optional(6)?.map_or(Actor::Caller, Actor::Operator);
     Ok(Cause { actor, request: optional(7)?, binding: optional(8)? })
@@ -348,16 +348,17 @@ pub(super) fn paused(
     agent: &AgentName,
     before: Timestamp,
     limit: usize,
-) -> Result<Vec<Key>, Fault> {
+) -> Result<Vec<(Key, Timestamp)>, Fault> {
     let conn = conn.unchecked_transaction()?;
     let Some(agent) = find_agent(&conn, agent)? else { return Ok(Vec::new()) };
     let mut find = conn.prepare_cached(sql::PAUSED_TASKS)?;
     let mut rows = find.query(params![agent, before.as_millis(), size(limit)])?;
-    let mut keys = Vec::new();
+    let mut paused = Vec::new();
     while let Some(row) = rows.next()? {
-        keys.extend(named(&conn, row.get(0)?)?);
+        let changed = Timestamp::from_millis(row.get(1)?);
+        paused.extend(named(&conn, row.get(0)?)?.map(|key| (key, changed)));
     }
-    Ok(keys)
+    Ok(paused)
 }
 
 pub(super) fn find_agent(conn: &Connection, name: &AgentName) -> Result<Option<i64>, Fault> {

@@ -221,7 +221,7 @@ statements! {
          CROSS JOIN owners o ON o.id = t.owner WHERE t.row = ?1";
     FIND_CLAIM = "SELECT epoch, holder FROM tasks WHERE row = ?1";
     PAUSED_TASKS =
-        "SELECT row FROM tasks INDEXED BY tasks_paused \
+        "SELECT row, changed FROM tasks INDEXED BY tasks_paused \
          WHERE phase = 0 AND state IN (6, 8) AND agent = ?1 AND changed < ?2 \
          ORDER BY changed, row LIMIT ?3";
 

@@ -2,7 +2,7 @@
 //! serves every caller who came while the last one was under way; there is no timer.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -41,6 +41,8 @@ pub(super) struct Shared {
     pub(super) conn: Arc<Mutex<Connection>>,
     pub(super) heartbeats: Arc<Heartbeats>,
     pub(super) bus: Arc<ChangeBus>,
+    /// True once two nodes were members at the same time.
+    pub(super) is_shared: Arc<AtomicBool>,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<StoreMetrics>,
 }
@@ -150,6 +152,7 @@ impl Writer {
             heartbeats: heartbeats.as_deref(),
             first_event: None,
             bus: &self.shared.bus,
+            is_shared: &self.shared.is_shared,
             changes: Vec::new(),
         };
         for job in &mut *jobs {
@@ -257,7 +260,7 @@ mod tests {
     ) -> [Result<Seq, StoreError>; N] {
         let (mut jobs, mut answers) = (Vec::new(), Vec::new());
         for append in appends {
-            let (job, answer) = Job::new(Box::new(append));
+            let (job, answer) = Job::queued(Box::new(append));
             jobs.push(job);
             answers.push(answer);
         }
@@ -279,6 +282,7 @@ mod tests {
             heartbeats: Arc::default(),
             clock: Clock::system(),
             bus: Arc::default(),
+            is_shared: Arc::default(),
             metrics: Arc::default(),
         };
         let mut writer = Writer::new(shared, None, None, opened.next);
