@@ -1,5 +1,6 @@
-//! Agents: their declaration, and their runtimes in this process.
+//! Agents: their declaration, the registry of this process, and their runtimes.
 
+pub(crate) mod error;
 pub mod profile;
 pub(crate) mod registry;
 pub(crate) mod runtime;

@@ -1,8 +1,10 @@
 //! Caller and route of a call: its owner, its scopes, and the endpoint that it used.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use herald_protocol::{AgentName, Error, ErrorKind, Operation, TaskId, TenantId};
+
+use uuid::Uuid;
 
 use crate::store::{Actor, Cause, Key, Owner};
 
@@ -11,9 +13,8 @@ use crate::store::{Actor, Cause, Key, Owner};
 pub struct Caller {
     owner: Owner,
     scopes: Scopes,
-    /// The request, for the log of the task.
-    request: Option<Arc<str>>,
-    binding: Option<Arc<str>>,
+    /// The id of the request and its binding, for the log of the task.
+    request: Option<(Uuid, &'static str)>,
 }
 
 /// Operations that a caller's credentials allow.
@@ -74,7 +75,7 @@ impl Caller {
     /// An authenticated caller.
     pub fn new(tenant: TenantId, principal: impl Into<Arc<str>>, scopes: Scopes) -> Self {
         let owner = Owner { tenant, principal: principal.into() };
-        Self { owner, scopes, request: None, binding: None }
+        Self { owner, scopes, request: None }
     }
 
     /// The caller of a server without authentication. Its tenant is a namespace without protection.
@@ -85,14 +86,18 @@ impl Caller {
     /// The same caller, with the id of its request and the binding that it came by. Both are kept with
     /// the events that the request causes.
     #[must_use]
-    pub fn with_request(self, id: impl Into<Arc<str>>, binding: impl Into<Arc<str>>) -> Self {
-        Self { request: Some(id.into()), binding: Some(binding.into()), ..self }
+    pub fn with_request(self, id: Uuid, binding: &'static str) -> Self {
+        Self { request: Some((id, binding)), ..self }
     }
 
     /// The cause of the caller's writes.
     pub(crate) fn cause(&self) -> Cause {
-        let (request, binding) = (self.request.clone(), self.binding.clone());
-        Cause { actor: Actor::Caller, request, binding }
+        let (request, binding) = self.request.unzip();
+        Cause {
+            actor: Actor::Caller,
+            request: request.map(|id| id.to_string().into()),
+            binding: binding.map(Cow::Borrowed),
+        }
     }
 
     /// The owner of the caller's tasks.

@@ -15,7 +15,6 @@ use crate::{
     budget::{MemoryBudget, Quota, Reservation},
     cache::{CachedTask, TaskCache},
     caller::{AgentRoute, Caller},
-    changes::OwnerWakers,
     clock::Clock,
     codec,
     fault::{internal, refuse},
@@ -23,6 +22,7 @@ use crate::{
     rules::{self, Event, Received, Record},
     settings::Settings,
     store::{Key, Loaded, Page, Store, StoreError, Stored},
+    wakers::OwnerWakers,
 };
 
 /// Bytes of a stored task from which on it is decoded on a thread of its own.

@@ -16,6 +16,7 @@ use crate::{
     changes,
     core::Core,
     fault::{no_push, refuse, shutting_down},
+    heartbeat,
     janitor::Janitor,
     ops::{cancel, get, list, reply::Reply, send, subscribe},
     read::feed::Feed,
@@ -166,7 +167,7 @@ impl Engine {
         }
         self.core.work.spawn(Janitor::new(&self.core).run());
         // Apart from the work that a shutdown waits for.
-        TaskTracker::new().spawn(changes::keep_alive(Arc::clone(&self.core)));
+        TaskTracker::new().spawn(heartbeat::keep_alive(Arc::clone(&self.core)));
         TaskTracker::new().spawn(changes::follow_others(Arc::clone(&self.core)));
         Ok(())
     }

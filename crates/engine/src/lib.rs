@@ -16,10 +16,12 @@ mod compat_log;
 mod core;
 mod engine;
 mod fault;
+mod heartbeat;
 mod idempotency;
 mod janitor;
 mod membership;
 pub mod metrics;
+pub mod model;
 mod ops;
 mod read;
 pub mod rules;
@@ -29,9 +31,11 @@ mod telemetry;
 mod token;
 pub mod trace;
 mod turns;
+mod wakers;
 
 pub use agents::{
-    profile::{self as agent, Agent, AgentError, Profile, Recovery, Skill},
+    error::AgentError,
+    profile::{self as agent, Agent, Profile, Recovery, Skill},
     registry::RegistryError,
 };
 pub use builder::{BuildError, EngineBuilder};

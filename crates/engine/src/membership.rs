@@ -1,4 +1,4 @@
-//! Membership of this engine in its store: join, heartbeats, and the death of other members.
+//! Membership of this engine in its store: its id, the living members, and the leases of the others.
 //!
 //! A member is dead if its heartbeat counter did not move for the lease, measured by the observer's own
 //! clock while the observer's own heartbeats went through. No two clocks are compared, and an outage of
@@ -13,13 +13,7 @@ use std::{
     time::Duration,
 };
 
-use herald_protocol::AgentName;
-use tokio::time::Instant;
-
-use crate::{
-    core::Core,
-    store::{Member, MemberId, MemberKind, StoreError},
-};
+use crate::store::{Member, MemberId, MemberKind};
 
 /// The longest gap between two own heartbeats after which the observation of others continues.
 const MAX_GAP: Duration = Duration::from_secs(3);
@@ -29,7 +23,7 @@ const MAX_GAP: Duration = Duration::from_secs(3);
 pub(crate) struct Membership {
     state: Mutex<State>,
     /// Held while the engine joins, so that it joins once.
-    joining: tokio::sync::Mutex<()>,
+    pub(crate) joining: tokio::sync::Mutex<()>,
     /// True if this node does the maintenance of the store.
     is_leader: AtomicBool,
 }
@@ -46,15 +40,6 @@ struct State {
     observed: HashMap<MemberId, (u64, Duration)>,
     /// The time of the last own heartbeat that the store answered.
     answered: Option<Duration>,
-}
-
-/// The result of a heartbeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beat {
-    /// This engine is a member.
-    Alive,
-    /// Other members declared this engine dead. It has joined again under a new id.
-    Rejoined,
 }
 
 impl Membership {
@@ -81,13 +66,18 @@ impl Membership {
     }
 
     /// Ends the membership in memory.
-    fn forget(&self) {
+    pub(crate) fn forget(&self) {
         *self.lock() = State::default();
+    }
+
+    /// Sets the id of this engine after it has joined.
+    pub(crate) fn joined(&self, me: MemberId) {
+        self.lock().me = Some(me);
     }
 
     /// Takes over the living members. Returns those whose lease has expired, each with the heartbeat that
     /// was seen last.
-    fn observe(
+    pub(crate) fn observe(
         &self,
         me: MemberId,
         members: &[Member],
@@ -122,103 +112,6 @@ impl Membership {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Core {
-    /// The id under which this engine writes. Joins the members of the store first, if need be.
-    pub(crate) async fn member(&self) -> Result<MemberId, StoreError> {
-        if let Some(me) = self.membership.id() {
-            return Ok(me);
-        }
-        let _joining = self.membership.joining.lock().await;
-        if let Some(me) = self.membership.id() {
-            return Ok(me);
-        }
-        let me = MemberId(uuid::Uuid::new_v4().as_u128());
-        self.store.join(me, MemberKind::Node, &self.settings.node).await?;
-        self.store.serve(me, &self.served()).await?;
-        let members = self.store.heartbeat(me).await?.members;
-        self.membership.observe(me, &members, self.uptime(), self.settings.lease);
-        self.membership.lock().me = Some(me);
-        Ok(me)
-    }
-
-    /// Tells the store which agents this engine serves now.
-    pub(crate) async fn update_served(&self) -> Result<(), StoreError> {
-        let me = self.member().await?;
-        self.store.serve(me, &self.served()).await
-    }
-
-    /// Sends a heartbeat, and declares members dead whose lease has expired.
-    pub(crate) async fn heartbeat(&self) -> Result<Beat, StoreError> {
-        let me = self.member().await?;
-        let sent = Instant::now();
-        let answer = match self.store.heartbeat(me).await {
-            Ok(answer) => answer,
-            Err(StoreError::NotMember) => {
-                tracing::warn!(
-                    "other members declared this server dead: its turns stop, and it joins again"
-                );
-                self.membership.forget();
-                self.cache.stop_all();
-                self.member().await?;
-                return Ok(Beat::Rejoined);
-            }
-            Err(error) => return Err(error),
-        };
-        if let Some(now) = answer.now {
-            self.clock.synchronise(now, sent.elapsed());
-        }
-        let lease = self.settings.lease;
-        for (member, seen) in self.membership.observe(me, &answer.members, self.uptime(), lease) {
-            if self.store.mark_dead(member, seen).await? {
-                let member = format_args!("{:032x}", member.0);
-                tracing::warn!(%member, ?lease, "a member sent no heartbeat for its lease and is declared dead");
-                self.wake_dispatchers();
-            }
-        }
-        Ok(Beat::Alive)
-    }
-
-    /// True if no living member has this id. Asks the store about an unknown member, which may have
-    /// joined since the last heartbeat.
-    pub(crate) async fn is_dead(&self, member: MemberId) -> Result<bool, StoreError> {
-        if self.membership.is_known_alive(member) {
-            return Ok(false);
-        }
-        if self.store.is_shared() {
-            let me = self.member().await?;
-            let members = self.store.heartbeat(me).await?.members;
-            return Ok(members.iter().all(|known| known.id != member));
-        }
-        self.member().await?;
-        Ok(!self.membership.is_known_alive(member))
-    }
-
-    /// Leaves the members of the store: what this engine holds is due at once.
-    pub(crate) async fn leave(&self) {
-        let Some(me) = self.membership.id() else { return };
-        if let Err(error) = self.store.leave(me).await {
-            tracing::debug!(%error, "the members of the store could not be left");
-        }
-        self.membership.forget();
-    }
-
-    /// Wakes the dispatcher of every agent, because the store may have due tasks.
-    pub(crate) fn wake_dispatchers(&self) {
-        for runtime in self.registry.snapshot().iter() {
-            runtime.wake();
-        }
-    }
-
-    fn served(&self) -> Vec<AgentName> {
-        let agents = self.registry.snapshot();
-        agents.iter().map(|runtime| runtime.profile.name.clone()).collect()
-    }
-
-    pub(crate) fn uptime(&self) -> Duration {
-        self.clock.uptime(self.started)
     }
 }
 

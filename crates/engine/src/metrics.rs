@@ -11,7 +11,7 @@ use std::{
 
 use herald_protocol::TaskState;
 
-use crate::store::Entry;
+use crate::model::event::Entry;
 
 /// Something that only grows.
 #[derive(Debug, Default)]

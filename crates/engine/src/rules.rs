@@ -6,141 +6,17 @@
 use std::sync::Arc;
 
 use herald_protocol::{
-    AgentName, Artifact, ContextId, Error, ErrorKind, MAX_PARTS, Message, Metadata, Part, Role,
-    Seq, Task, TaskId, TaskState, TaskStatus, Timestamp, TraceContext, is_too_deep,
+    Artifact, Error, ErrorKind, MAX_PARTS, Message, Metadata, Part, Role, Task, TaskState,
+    TaskStatus, Timestamp, is_too_deep,
 };
 
-use crate::store::{Header, MemberId, Run, Version};
+use crate::model::{member::MemberId, run::Run};
 
-/// Everything the rules know of a task.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Record {
-    /// The task. Its history and artifacts are always there, if empty. Shared with readers: an
-    /// event copies it only while one of them still looks at the old state.
-    pub task: Arc<Task>,
-    /// The last event in its log; zero before the first.
-    pub head: Seq,
-    /// Bytes in its log.
-    pub bytes: u64,
-    /// Its last snapshot: how many bytes that has, and how many of the log it stands for.
-    pub snapshot: Extent,
-    /// The agent it belongs to.
-    pub agent: AgentName,
-    /// When it was accepted.
-    pub created: Timestamp,
-    /// Whether it is the hidden log of a direct answer.
-    pub hidden: bool,
-    /// The direct answer, once given.
-    pub reply: Option<Arc<Message>>,
-    /// What remains to be done.
-    pub run: Run,
-}
-
-/// How large a snapshot is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extent {
-    /// Its own bytes.
-    pub size: u64,
-    /// Bytes of the log up to its last event.
-    pub covers: u64,
-}
-
-/// Something that happened to a task.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// A caller's message was accepted.
-    Received(Received),
-    /// The status changed. What an agent says beside it stays with the task; what a caller says
-    /// about its cancel is in the log alone.
-    Status(TaskStatus, Option<Metadata>),
-    /// An artifact grew or was replaced.
-    Artifact(Chunk),
-    /// The agent answered directly.
-    Reply(Arc<Message>),
-}
-
-/// An accepted message and what its turn needs to know.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Received {
-    /// The message, with its task and context filled in.
-    pub message: Arc<Message>,
-    /// Media types the caller can use; empty means any.
-    pub accepted_output_modes: Vec<String>,
-    /// The metadata of the send, beside the message's own.
-    pub metadata: Option<Metadata>,
-    /// The span it was received in, which its turn belongs to.
-    pub trace: Option<TraceContext>,
-    /// The state it left the task in.
-    pub state: TaskState,
-    /// When.
-    pub at: Timestamp,
-}
-
-/// An artifact or the next piece of one.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Chunk {
-    /// The artifact; its parts are the piece.
-    pub artifact: Arc<Artifact>,
-    /// Whether the parts go after those already there.
-    pub append: bool,
-    /// Whether the artifact is complete with this.
-    pub last: bool,
-}
-
-/// Something a caller, an agent or the engine wants.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Command {
-    /// Take a message.
-    Receive {
-        /// The message; its task and context are filled in by the decision.
-        message: Arc<Message>,
-        /// Media types the caller can use.
-        accepted_output_modes: Vec<String>,
-        /// The metadata of the send.
-        metadata: Option<Metadata>,
-        /// The span it is received in.
-        trace: Option<TraceContext>,
-        /// The holder of the last turn, if that member is dead.
-        dead: Option<MemberId>,
-    },
-    /// End the task.
-    Cancel {
-        /// For whoever reads the log.
-        metadata: Option<Metadata>,
-    },
-    /// Take up the oldest unread message. Nothing happens if there is none, or a turn under way.
-    Begin(MemberId),
-    /// Take up the current turn once more after its holder died. Nothing happens if another member
-    /// holds it by now.
-    Retry {
-        /// Who takes it up.
-        me: MemberId,
-        /// The dead member it is taken over from.
-        from: MemberId,
-    },
-    /// Go on, in the turn that is under way, with the oldest unread message after this event. Nothing
-    /// happens if there is none, or if the task is hidden: a direct answer has no further message.
-    Take(Seq),
-    /// Say where the task stands, in which words, and what else is to be known about it. Every state
-    /// but `working` ends the turn.
-    Report(TaskState, Option<Arc<Message>>, Option<Metadata>),
-    /// Ask the caller and keep the turn until the answer is there.
-    Ask(TaskState, Option<Arc<Message>>, Option<Metadata>),
-    /// Add to the results.
-    Write(Chunk),
-    /// Answer directly.
-    Reply(Arc<Message>),
-    /// Fail the task because its caller did not answer. Nothing happens unless the task has waited for
-    /// its caller since then, without a turn.
-    Expire {
-        /// The time of the status with the question.
-        since: Timestamp,
-        /// The last message of the task.
-        message: Arc<Message>,
-    },
-    /// Let go of the turn without an event. The epoch grows, so that whoever let go can no longer write.
-    Release,
-}
+pub use crate::model::{
+    command::Command,
+    event::{Chunk, Event, Received},
+    record::{Extent, Record},
+};
 
 /// What follows from a command: the events, and what then remains to be done.
 #[derive(Debug, Clone, PartialEq)]
@@ -169,95 +45,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { events: 20_000, bytes: 32 << 20, unread: 64 }
-    }
-}
-
-impl Record {
-    /// A task that nothing has happened to yet.
-    pub fn new(
-        id: TaskId,
-        context: ContextId,
-        agent: AgentName,
-        hidden: bool,
-        now: Timestamp,
-    ) -> Self {
-        let status =
-            TaskStatus { state: TaskState::Submitted, message: None, timestamp: Some(now) };
-        let task = Task {
-            id,
-            context_id: context,
-            status,
-            artifacts: Some(Vec::new()),
-            history: Some(Vec::new()),
-            metadata: None,
-        };
-        let (task, run) = (Arc::new(task), Run::default());
-        let snapshot = Extent::default();
-        Self { task, head: 0, bytes: 0, snapshot, agent, created: now, hidden, reply: None, run }
-    }
-
-    /// The state the task is in.
-    pub fn state(&self) -> TaskState {
-        self.task.status.state
-    }
-
-    /// Whether the log is closed.
-    pub fn is_closed(&self) -> bool {
-        self.state().is_terminal()
-    }
-
-    /// The version that the next append expects.
-    pub fn version(&self) -> Version {
-        Version { head: self.head, epoch: self.run.epoch }
-    }
-
-    /// The header that the store keeps.
-    pub fn header(&self) -> Header {
-        Header {
-            agent: self.agent.clone(),
-            context: self.task.context_id.clone(),
-            state: self.state(),
-            changed: self.task.status.timestamp.unwrap_or(self.created),
-            created: self.created,
-            hidden: self.hidden,
-            bytes: self.bytes,
-            run: self.run.clone(),
-        }
-    }
-
-    /// True if the turn that is held has asked its question or given its result, so that only its
-    /// release is missing. A hidden log has no states to tell by.
-    pub fn has_settled(&self) -> bool {
-        self.run.holder.is_some() && !self.hidden && self.state() != TaskState::Working
-    }
-
-    /// True if a message that arrives now can begin the next turn in the same write. `dead` is the
-    /// holder of the last turn, if that member is dead.
-    pub fn is_free(&self, dead: Option<MemberId>) -> bool {
-        let held = self.run.holder.is_some() && !self.is_left_behind(dead);
-        self.run.unread.is_empty() && !held
-    }
-
-    /// True if a member died after its turn had settled and before the turn was released. To run
-    /// that turn again would do its work twice.
-    fn is_left_behind(&self, dead: Option<MemberId>) -> bool {
-        self.has_settled() && self.run.holder == dead
-    }
-
-    /// True if a pause is worth a snapshot. Each is paid for by the events since the one before, so
-    /// that all of them together take no more than 4/3 of the log, however often a task pauses; a
-    /// reader of a paused task reads at most four times what the snapshot has.
-    pub fn is_due_for_snapshot(&self) -> bool {
-        self.bytes - self.snapshot.covers >= 3 * self.snapshot.size
-    }
-
-    fn artifacts(&self) -> usize {
-        self.task.artifacts.as_ref().map_or(0, Vec::len)
-    }
-
-    fn has_artifact(&self, artifact: &Artifact) -> bool {
-        let artifacts = self.task.artifacts.as_deref().unwrap_or_default();
-        artifacts.iter().any(|known| known.artifact_id == artifact.artifact_id)
     }
 }
 

@@ -1,78 +1,29 @@
 //! Store trait: the durable log of every task, and its queries.
 
-mod cause;
 mod change;
 #[cfg(feature = "test-util")]
 pub mod conformance;
 #[cfg(feature = "test-util")]
 pub mod flaky;
-mod member;
 pub mod sqlite;
 
 use std::fmt;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, TenantId, Timestamp};
+use herald_protocol::{AgentName, ContextId, Seq, TaskId, TaskState, Timestamp};
 
 use crate::metrics::StoreMetrics;
 
-pub use cause::{Actor, Cause};
+pub use crate::model::{
+    cause::{Actor, Cause},
+    event::{Entry, Kind},
+    key::{Conversation, Key, Owner, Scope},
+    member::{Member, MemberId, MemberKind, Membership},
+    record::Header,
+    run::{Epoch, Run, Version},
+};
 pub use change::{Change, Changes};
-pub use member::{Member, MemberId, MemberKind, Membership};
-
-/// Owner of a task. Other callers cannot name it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Owner {
-    /// The tenant, from authentication; without credentials, the namespace the caller named.
-    pub tenant: TenantId,
-    /// The authenticated party within the tenant; empty without credentials.
-    pub principal: std::sync::Arc<str>,
-}
-
-/// Key of a task. It contains the owner, so that no query can omit the owner.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// The owner of the task.
-    pub owner: Owner,
-    /// The id among the owner's tasks.
-    pub task: TaskId,
-}
-
-/// Whose tasks a query is about.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// Those of one owner.
-    Own(Owner),
-    /// Those of all principals of a tenant.
-    Tenant(TenantId),
-    /// Everybody's.
-    All,
-}
-
-/// What kind of event a log entry holds, readable without decoding it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A caller's message was accepted; the state it left the task in.
-    Received(TaskState),
-    /// The status changed to this state.
-    Status(TaskState),
-    /// An artifact grew or was replaced.
-    Artifact,
-    /// The agent answered directly; the log is closed.
-    Reply,
-}
-
-/// One logged event. Its body is the 1.0 JSON of the stream item, except for [`Kind::Received`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its sequence number in the log of its task, from 1.
-    pub seq: Seq,
-    /// What it is.
-    pub kind: Kind,
-    /// The event itself.
-    pub body: Bytes,
-}
 
 /// A logged event with what is known about its commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,27 +45,6 @@ pub struct Page {
     pub entries: Vec<Entry>,
     /// True if no event can follow.
     pub closed: bool,
-}
-
-/// The fencing number of a run: it grows with every claim and every release, and a smaller one can no
-/// longer write.
-pub type Epoch = u64;
-
-/// Version of a task. Every change of the task changes one of the two: an event moves the head, and a
-/// change of the run without an event moves the epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Version {
-    /// The last event in its log; zero if the task does not exist.
-    pub head: Seq,
-    /// Its fencing number.
-    pub epoch: Epoch,
-}
-
-impl Version {
-    /// This head at this epoch.
-    pub fn new(head: Seq, epoch: Epoch) -> Self {
-        Self { head, epoch }
-    }
 }
 
 /// A task with something to do that no living member holds.
@@ -167,44 +97,6 @@ pub struct FeedPage {
     pub entries: Vec<FeedEntry>,
     /// The last position that was examined. At the end it equals the position of the query.
     pub reached: Position,
-}
-
-/// Run state of a task: its unread messages, its current turn and the claim on it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Run {
-    /// Messages that no turn has read: the numbers of their [`Kind::Received`] entries.
-    pub unread: Vec<Seq>,
-    /// The message the current or last turn answers; zero before the first.
-    pub turn: Seq,
-    /// The number of attempts of that turn.
-    pub attempt: u32,
-    /// The number of artifacts before it. A further attempt replaces later ones.
-    pub kept: usize,
-    /// Grows with every claim and every release.
-    pub epoch: Epoch,
-    /// The member that holds the claim.
-    pub holder: Option<MemberId>,
-}
-
-/// The part of a task that every append rewrites. It stays small.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
-    /// The agent it belongs to. Only the first append says which.
-    pub agent: AgentName,
-    /// Its conversation. Only the first append says which.
-    pub context: ContextId,
-    /// Its state.
-    pub state: TaskState,
-    /// When the status last changed.
-    pub changed: Timestamp,
-    /// When it was accepted.
-    pub created: Timestamp,
-    /// True for the hidden log of a direct answer, which is never listed.
-    pub hidden: bool,
-    /// Bytes in its log: those of all its events.
-    pub bytes: u64,
-    /// Its run state.
-    pub run: Run,
 }
 
 /// The task as it stood after some event, in pieces so that lists can leave artifacts unread.
@@ -328,15 +220,6 @@ pub struct ListQuery {
     pub limit: usize,
     /// True to read artifacts.
     pub artifacts: bool,
-}
-
-/// A conversation of one owner.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Conversation {
-    /// Whose.
-    pub owner: Owner,
-    /// Its name.
-    pub context: ContextId,
 }
 
 /// The tasks of a conversation to read as its history.
@@ -574,39 +457,6 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-impl Kind {
-    /// The number it is stored as.
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Artifact => 1,
-            Self::Reply => 2,
-            Self::Received(state) => 0x20 | state.number(),
-            Self::Status(state) => 0x10 | state.number(),
-        }
-    }
-
-    /// The kind stored as this number.
-    pub fn from_code(code: u8) -> Option<Self> {
-        let state = TaskState::from_number(u64::from(code & 0x0f))?;
-        match code & 0xf0 {
-            0x10 => Some(Self::Status(state)),
-            0x20 => Some(Self::Received(state)),
-            0 if code == 1 => Some(Self::Artifact),
-            0 if code == 2 => Some(Self::Reply),
-            _ => None,
-        }
-    }
-
-    /// The state the task is in after this event, where the event says so.
-    pub fn state(self) -> Option<TaskState> {
-        match self {
-            Self::Received(state) | Self::Status(state) => Some(state),
-            Self::Reply => Some(TaskState::Completed),
-            Self::Artifact => None,
-        }
-    }
-}
-
 impl Snapshot {
     /// Its bytes.
     pub fn size(&self) -> usize {
@@ -619,12 +469,5 @@ impl Stored {
     pub fn size(&self) -> usize {
         let since: usize = self.since.iter().map(|entry| entry.body.len()).sum();
         since + self.snapshot.as_ref().map_or(0, Snapshot::size)
-    }
-}
-
-impl Run {
-    /// True if a turn runs or a message waits.
-    pub fn is_active(&self) -> bool {
-        self.holder.is_some() || !self.unread.is_empty()
     }
 }

@@ -139,7 +139,8 @@ impl Exchange<'_> {
 
     /// Authenticates the caller by the headers alone.
     pub(crate) async fn caller(&self, tenant: Option<&TenantId>) -> Result<Caller, Error> {
-        self.shared.auth.caller(self.parts, tenant).await
+        let caller = self.shared.auth.caller(self.parts, tenant).await?;
+        Ok(caller.with_request(self.id, self.binding.name()))
     }
 
     /// The caller's quota of the memory for responses.

@@ -1,11 +1,11 @@
-//! Agent trait, its errors, and the profile that an agent declares.
+//! Agent trait, and the profile that an agent declares.
 
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use herald_protocol::{AgentName, Message, Metadata, Task, card::AgentProvider};
 
-use crate::turns::turn::{Stop, Turn};
+use crate::{agents::error::AgentError, turns::turn::Turn};
 
 /// Worker on tasks: Rust code, a program, a coding agent, a remote agent.
 #[async_trait]
@@ -25,53 +25,6 @@ pub trait Agent: fmt::Debug + Send + Sync + 'static {
         false
     }
 }
-
-/// The reason why an agent did not finish its turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AgentError {
-    /// The task is no longer the agent's: cancelled, timed out, or claimed by another process. There is
-    /// nothing to report.
-    Stopped,
-    /// The server shuts down, and the next start can continue the turn: see [`Turn::leaving`].
-    Suspended,
-    /// The work failed. The text goes to the caller.
-    Failed(String),
-    /// The program or remote agent behind the agent violated its protocol. The text goes to the caller.
-    ProtocolViolation(String),
-    /// The program or remote agent behind the agent cannot be reached, or its connection was lost. The
-    /// text goes to the caller.
-    Unavailable(String),
-}
-
-impl AgentError {
-    /// [`AgentError::Failed`] with this text, which the caller will read.
-    pub fn failed(reason: impl fmt::Display) -> Self {
-        Self::Failed(reason.to_string())
-    }
-}
-
-impl From<Stop> for AgentError {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Over => Self::Stopped,
-            Stop::Refused(reason) => Self::Failed(reason),
-        }
-    }
-}
-
-impl fmt::Display for AgentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stopped => f.write_str("the turn is over"),
-            Self::Suspended => f.write_str("the turn is suspended until the next start"),
-            Self::Failed(reason) | Self::ProtocolViolation(reason) | Self::Unavailable(reason) => {
-                f.write_str(reason)
-            }
-        }
-    }
-}
-
-impl std::error::Error for AgentError {}
 
 /// The treatment of a turn whose process died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

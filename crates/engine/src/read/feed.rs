@@ -8,12 +8,12 @@ use herald_protocol::{ArtifactId, Error, Operation, TaskId};
 use crate::{
     budget::{Quota, Reservation, SMALL},
     caller::{AgentRoute, Caller},
-    changes::OwnerWaker,
     codec,
     core::Core,
     fault::refuse,
     read::subscription::Until,
     store::{FeedEntry, FeedPage, FeedQuery, Key, Kind, Position, Scope},
+    wakers::OwnerWaker,
 };
 
 /// Events taken from the store at once.

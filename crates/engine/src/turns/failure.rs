@@ -5,7 +5,7 @@ use std::sync::Arc;
 use herald_protocol::{Message, Metadata, Task, TaskState, Timestamp};
 use serde_json::Value;
 
-use crate::{agents::profile::AgentError, rules::Command};
+use crate::{agents::error::AgentError, rules::Command};
 
 pub(crate) const AGENT_FAILED: &str = "AGENT_FAILED";
 pub(crate) const AGENT_CRASHED: &str = "AGENT_CRASHED";

@@ -7,7 +7,7 @@ use herald_protocol::{Error, ErrorKind, Message};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    agents::{profile::AgentError, runtime::PausablePermit},
+    agents::{error::AgentError, runtime::PausablePermit},
     cache::CachedTask,
     commit::Refusal,
     core::Core,

@@ -12,7 +12,7 @@ use herald_protocol::{Seq, TaskState};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    agents::profile::AgentError,
+    agents::error::AgentError,
     commit::TurnClaim,
     rules::{Command, Record},
     turns::failure,

@@ -8,7 +8,8 @@ use tracing::Instrument;
 
 use crate::{
     agents::{
-        profile::{AgentError, Recovery},
+        error::AgentError,
+        profile::Recovery,
         runtime::{AgentRuntime, TurnPermit},
     },
     cache::{CachedTask, Stopper},

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agents::profile::AgentError,
+    agents::error::AgentError,
     rules::{Chunk, Command},
 };
 
@@ -363,3 +363,12 @@ impl fmt::Display for Stop {
 }
 
 impl std::error::Error for Stop {}
+
+impl From<Stop> for AgentError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Over => Self::Stopped,
+            Stop::Refused(reason) => Self::Failed(reason),
+        }
+    }
+}

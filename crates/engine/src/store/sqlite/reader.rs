@@ -1,6 +1,7 @@
 //! Reads. Readers never wait for the writer, nor for each other: each has a connection to itself.
 
 use std::{
+    borrow::Cow,
     collections::HashSet,
     num::NonZero,
     path::{Path, PathBuf},
@@ -268,7 +269,8 @@ fn cause(row: &Row<'_>) -> Result<Cause, Fault> {
         if is_null { Ok(None) } else { Ok(Some(text(row, column)?.into())) }
     };
     let actor = optional(6)?.map_or(Actor::Caller, Actor::Operator);
-    Ok(Cause { actor, request: optional(7)?, binding: optional(8)? })
+    let binding = optional(8)?.map(|name| Cow::Owned(name.as_ref().to_owned()));
+    Ok(Cause { actor, request: optional(7)?, binding })
 }
 
 /// Who causes an event of this kind, unless another cause is stored with it.

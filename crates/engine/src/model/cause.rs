@@ -1,6 +1,6 @@
 //! Cause of an append: who made it, and by which request.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// Who caused a change of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,7 +25,7 @@ pub struct Cause {
     /// The id of the request, if there was one.
     pub request: Option<Arc<str>>,
     /// The binding it came by.
-    pub binding: Option<Arc<str>>,
+    pub binding: Option<Cow<'static, str>>,
 }
 
 impl From<Actor> for Cause {

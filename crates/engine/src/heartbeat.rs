@@ -1,0 +1,138 @@
+//! Heartbeats: this engine joins the members of its store, shows that it lives, declares others dead
+//! whose lease has expired, and leaves.
+
+use std::{sync::Arc, time::Duration};
+
+use herald_protocol::AgentName;
+use tokio::time::Instant;
+
+use crate::{
+    changes::look_at_all,
+    core::Core,
+    store::{MemberId, MemberKind, StoreError},
+};
+
+/// The result of a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beat {
+    /// This engine is a member.
+    Alive,
+    /// Other members declared this engine dead. It has joined again under a new id.
+    Rejoined,
+}
+
+/// Sends heartbeats until the engine has left the members of the store, also while it shuts down: others
+/// must not take over the turns that it finishes.
+pub(crate) async fn keep_alive(core: Arc<Core>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(core.settings.heartbeat_every) => {}
+            () = core.left.cancelled() => return,
+        }
+        // The store has logged its error.
+        if let Ok(Beat::Rejoined) = core.heartbeat().await {
+            core.wake_dispatchers();
+        }
+        if core.store.is_shared() {
+            // A fallback for lost notifications.
+            look_at_all(&core).await;
+        }
+    }
+}
+
+impl Core {
+    /// The id under which this engine writes. Joins the members of the store first, if need be.
+    pub(crate) async fn member(&self) -> Result<MemberId, StoreError> {
+        if let Some(me) = self.membership.id() {
+            return Ok(me);
+        }
+        let _joining = self.membership.joining.lock().await;
+        if let Some(me) = self.membership.id() {
+            return Ok(me);
+        }
+        let me = MemberId(uuid::Uuid::new_v4().as_u128());
+        self.store.join(me, MemberKind::Node, &self.settings.node).await?;
+        self.store.serve(me, &self.served()).await?;
+        let members = self.store.heartbeat(me).await?.members;
+        self.membership.observe(me, &members, self.uptime(), self.settings.lease);
+        self.membership.joined(me);
+        Ok(me)
+    }
+
+    /// Tells the store which agents this engine serves now.
+    pub(crate) async fn update_served(&self) -> Result<(), StoreError> {
+        let me = self.member().await?;
+        self.store.serve(me, &self.served()).await
+    }
+
+    /// Sends a heartbeat, and declares members dead whose lease has expired.
+    pub(crate) async fn heartbeat(&self) -> Result<Beat, StoreError> {
+        let me = self.member().await?;
+        let sent = Instant::now();
+        let answer = match self.store.heartbeat(me).await {
+            Ok(answer) => answer,
+            Err(StoreError::NotMember) => {
+                tracing::warn!(
+                    "other members declared this server dead: its turns stop, and it joins again"
+                );
+                self.membership.forget();
+                self.cache.stop_all();
+                self.member().await?;
+                return Ok(Beat::Rejoined);
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(now) = answer.now {
+            self.clock.synchronise(now, sent.elapsed());
+        }
+        let lease = self.settings.lease;
+        for (member, seen) in self.membership.observe(me, &answer.members, self.uptime(), lease) {
+            if self.store.mark_dead(member, seen).await? {
+                let member = format_args!("{:032x}", member.0);
+                tracing::warn!(%member, ?lease, "a member sent no heartbeat for its lease and is declared dead");
+                self.wake_dispatchers();
+            }
+        }
+        Ok(Beat::Alive)
+    }
+
+    /// True if no living member has this id. Asks the store about an unknown member, which may have
+    /// joined since the last heartbeat.
+    pub(crate) async fn is_dead(&self, member: MemberId) -> Result<bool, StoreError> {
+        if self.membership.is_known_alive(member) {
+            return Ok(false);
+        }
+        if self.store.is_shared() {
+            let me = self.member().await?;
+            let members = self.store.heartbeat(me).await?.members;
+            return Ok(members.iter().all(|known| known.id != member));
+        }
+        self.member().await?;
+        Ok(!self.membership.is_known_alive(member))
+    }
+
+    /// Leaves the members of the store: what this engine holds is due at once.
+    pub(crate) async fn leave(&self) {
+        let Some(me) = self.membership.id() else { return };
+        if let Err(error) = self.store.leave(me).await {
+            tracing::debug!(%error, "the members of the store could not be left");
+        }
+        self.membership.forget();
+    }
+
+    /// Wakes the dispatcher of every agent, because the store may have due tasks.
+    pub(crate) fn wake_dispatchers(&self) {
+        for runtime in self.registry.snapshot().iter() {
+            runtime.wake();
+        }
+    }
+
+    fn served(&self) -> Vec<AgentName> {
+        let agents = self.registry.snapshot();
+        agents.iter().map(|runtime| runtime.profile.name.clone()).collect()
+    }
+
+    pub(crate) fn uptime(&self) -> Duration {
+        self.clock.uptime(self.started)
+    }
+}
