@@ -64,7 +64,7 @@ fn body(url: &Uri, shape: Shape, bytes: usize) -> anyhow::Result<Bytes> {
         // Protobuf is of another size than JSON, and in the same ratio for a shorter message.
         return Ok(encode((bytes as f64 * (bytes as f64 / size) * 0.999) as usize)?.into());
     }
-    // Room for what is around the message.
+    // Space for the envelope of the message.
     let message = shape.message(&id, bytes - 100, DEPTH);
     if is_rest(url) {
         return Ok(format!(r#"{{"message":{message}}}"#).into());

@@ -113,10 +113,10 @@ impl Scale {
 pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<Results> {
     let mut scale = Scale::of(options);
     // The server and the load generator need some file descriptors for themselves.
-    let room = raise_open_files()?.saturating_sub(100);
-    if room < scale.streams {
-        say(format!("only {room} files may be open, so only {room} streams"));
-        scale.streams = room;
+    let limit = raise_open_files()?.saturating_sub(100);
+    if limit < scale.streams {
+        say(format!("only {limit} files may be open, so only {limit} streams"));
+        scale.streams = limit;
     }
     let mut results = Results::default();
     let mut order = bench.ready.clone();
