@@ -27,7 +27,7 @@ CHUNKS = 10
 
 
 class Echo(AgentExecutor):
-    """Says it again; the prefixes are those of the public conformance suite."""
+    """Echoes a message; the prefixes are those of the public conformance suite."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         task = new_task(

@@ -1,8 +1,7 @@
-//! `cargo xtask bench`: Herald beside the floor and the official SDKs, on this machine, now.
+//! `cargo xtask bench`: measures Herald, the floor and the official SDKs in one run.
 //!
-//! Absolute figures say more about the machine than about the server, so each budget is a ratio
-//! taken in one run. CPU time per request is the figure to trust: latency and throughput move with
-//! whatever else the machine is doing.
+//! Absolute figures depend on the machine, so each budget is a ratio within one run. CPU time per
+//! request is the most reliable figure: latency and throughput depend on the machine's load.
 
 mod growth;
 mod install;
@@ -88,7 +87,7 @@ fn rounds(bench: &Bench, options: &Options) -> anyhow::Result<()> {
         print(profile::of(bench, options, &results, case)?)?;
     }
     let wrong = results.wrong_answers();
-    ensure!(wrong.is_empty(), "these figures do not count, for there were errors:\n{wrong}");
+    ensure!(wrong.is_empty(), "the figures are invalid because of errors:\n{wrong}");
     Ok(())
 }
 
@@ -149,12 +148,11 @@ fn print(text: impl Display) -> anyhow::Result<()> {
 
 /// Progress goes to standard error, so that the table alone can be redirected.
 fn say(text: impl Display) {
-    // Nobody listens: no reason to stop measuring.
+    // A closed standard error must not stop the measurement.
     drop(writeln!(io::stderr(), "bench: {text}"));
 }
 
-/// Lets a server settle. Nothing wakes this thread early but the operating system's whims, and the
-/// loop takes care of those.
+/// Waits for a server to become idle. The loop handles spurious wake-ups.
 fn pause(length: Duration) {
     let end = Instant::now() + length;
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())

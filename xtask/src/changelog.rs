@@ -78,9 +78,9 @@ fn parse(text: &str) -> anyhow::Result<Vec<Change>> {
     Ok(changes)
 }
 
-/// Adds a release above the others. Entries under "Unreleased", which were written before there were fragments, belong to it.
+/// Adds a release above the others. Entries under "Unreleased", which are older than the fragments, become part of it.
 fn fold(changelog: &str, changes: &[Change], version: &str, date: &str) -> anyhow::Result<String> {
-    ensure!(!changelog.contains(&format!("\n## {version} ")), "{version} is already there");
+    ensure!(!changelog.contains(&format!("\n## {version} ")), "CHANGELOG.md already has {version}");
     let (title, rest) = changelog.split_once("\n## ").unwrap_or((changelog.trim_end(), ""));
     let mut folded = format!("{}\n\n## {version} ({date})\n", title.trim_end());
     for (kind, heading) in KINDS {

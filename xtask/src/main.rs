@@ -1,4 +1,4 @@
-//! What a developer runs. `cargo xtask` alone lists the commands.
+//! Commands for developers. `cargo xtask` alone lists them.
 
 mod bench;
 mod cargo;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         // The failures are listed already, and the totals stay the last line.
         Ok(Verdict::Red) => ExitCode::FAILURE,
         Err(error) => {
-            // Nothing can be done about a standard error that is gone.
+            // A closed standard error cannot be reported.
             let _ = writeln!(std::io::stderr(), "{error:#}");
             ExitCode::FAILURE
         }
@@ -69,12 +69,12 @@ fn root() -> PathBuf {
     own.parent().expect("xtask is a directory of the workspace").to_owned()
 }
 
-/// Where everything that is built or installed goes.
+/// The target directory, for everything that is built or installed.
 fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Runs a command and fails with its own words if it does.
+/// Runs a command, and fails if it does.
 fn execute(command: &mut Command) -> anyhow::Result<()> {
     let status = command
         .status()

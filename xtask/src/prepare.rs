@@ -1,4 +1,4 @@
-//! Installs the SDKs, coding agents and programs that tests and checks need and this machine lacks.
+//! Installation of SDKs, coding agents and programs for tests and checks.
 //!
 //! A directory of `tests/clients` or `tests/servers` is one SDK: Python with `requirements.txt`, JavaScript with
 //! `package.json`, Rust with `Cargo.toml`. Directories of the same name share one installation in `target/sdk`.
@@ -27,11 +27,11 @@ const DENY: &str = "cargo-deny@0.20.2";
 /// npm packages of `tests/coding` whose install script puts the program in its place. The scripts of all others stay off.
 const WITH_SCRIPT: [&str; 2] = ["@anthropic-ai/claude-code", "opencode-ai"];
 
-/// One thing to install.
+/// One installation.
 #[derive(Debug)]
 pub(crate) struct Piece {
     kind: Kind,
-    /// Where its manifests and scripts are: in more than one directory where clients and servers share it.
+    /// The directories of its manifests and scripts: two if clients and servers share it.
     sources: Vec<PathBuf>,
     installed: PathBuf,
     /// Tests with one of these needs cannot run without it.
@@ -143,7 +143,7 @@ pub(crate) fn install<T>(
 ) -> (T, BTreeSet<Need>) {
     steps.expect(pieces.len());
     let mut unmet = BTreeSet::new();
-    // Many tests call it; those fail by themselves where it is missing.
+    // Many tests call it, and fail without it.
     if let Err(error) = need("curl", &["curl"]) {
         say(format!("{error:#}"));
     }
@@ -325,7 +325,7 @@ fn rust(installed: &Path, built: &dyn Fn(&str)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes sure that a program is there, from Debian's packages where we may install them.
+/// Installs a program from Debian's packages if it is missing and the user is root.
 pub(crate) fn need(program: &str, packages: &[&str]) -> anyhow::Result<()> {
     if succeeds(program, &["--version"]) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Numbered steps with elapsed time, and a line every few seconds while one of them runs.
+//! Progress output: numbered steps with elapsed time, and a line every few seconds.
 
 use std::{
     collections::HashSet,
@@ -26,7 +26,7 @@ pub(crate) struct Steps {
     total: AtomicUsize,
 }
 
-/// A step at work.
+/// A running step.
 pub(crate) struct Step<'a> {
     steps: &'a Steps,
     number: usize,
@@ -113,11 +113,11 @@ impl Measure {
 
 /// One line on standard error: the results of the tests are on standard output.
 pub(crate) fn say(text: impl Display) {
-    // A standard error that is closed is no reason to stop.
+    // A closed standard error must not stop the work.
     drop(writeln!(io::stderr(), "xtask: {text}"));
 }
 
-/// Bytes on disk below a path, each hard link counted once. Entries that go away meanwhile count nothing.
+/// Bytes on disk below a path, each hard link counted once. Entries that are removed meanwhile are not counted.
 pub(crate) fn bytes(path: &Path) -> u64 {
     fn below(path: &Path, seen: &mut HashSet<(u64, u64)>) -> u64 {
         let Ok(about) = fs::symlink_metadata(path) else { return 0 };

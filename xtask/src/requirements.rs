@@ -1,4 +1,4 @@
-//! `cargo xtask requirements`: which protocol requirements have a test that names them.
+//! `cargo xtask requirements`: protocol requirements with and without a test that names them.
 //!
 //! A test names what it proves in a line `// proves: SEND-001, GET-002` right above it. The list of
 //! requirements is a tab-separated file whose first column is the id and whose second and third are

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: prepares what the chosen tests need, runs every suite whatever fails, and lists what failed.
+//! `cargo xtask test`: installs what the chosen tests need, runs every suite whatever fails, and lists the failures.
 
 mod needs;
 mod outcome;

@@ -1,5 +1,5 @@
-//! docs/cli-compliance.md goes through every requirement of the A2A CLI specification, its tests
-//! exist, its sums are right, and the skill for coding agents is what the specification allows.
+//! Tests of docs/cli-compliance.md: every requirement has a row, its tests exist, its sums are right, and the skill
+//! for coding agents follows the specification.
 
 #![expect(clippy::unwrap_used, reason = "a file that cannot be read fails the test")]
 

@@ -1,4 +1,4 @@
-//! Appendix of docs/compatibility.md: a row for every promise that is due, and every test that a row names exists.
+//! Test of the appendix of docs/compatibility.md: every due promise has a row, and every named test exists.
 
 #![expect(clippy::unwrap_used, reason = "a file that cannot be read fails the test")]
 
@@ -18,7 +18,7 @@ const DUE: &[(&str, &[(u32, u32)])] = &[
     ("S4", &[(1, 5), (11, 12), (16, 35), (37, 56)]),
 ];
 
-/// How a row says that there is nothing to prove.
+/// Words of a row without a test.
 const EXCUSES: [&str; 2] = ["does not apply", "overridden: "];
 
 #[test]

@@ -1,4 +1,4 @@
-//! The arrows between the crates, held by name: a new edge is a reviewed line, not an accident.
+//! Test of the direct dependencies of each crate: a new one is a reviewed line here.
 
 use std::{collections::BTreeMap, process::Command};
 

@@ -1,4 +1,4 @@
-//! Documents: every link leads to a file, every page and every decision is in its index.
+//! Tests of the documents: links, index of pages, and decisions.
 
 #![expect(clippy::unwrap_used, reason = "a file that cannot be read fails the test")]
 

@@ -33,7 +33,7 @@ pub(crate) enum Step {
     Submitted,
     Working,
     Chunk(usize),
-    /// Works for ever; ends when the client hangs up.
+    /// Works until the client disconnects.
     Held,
     Completed,
 }

@@ -1,4 +1,4 @@
-//! The floor: what Herald's durable work costs when nothing but the work is there.
+//! The floor: a minimal server with Herald's durable work and nothing else.
 //!
 //! `floor --port 8000 --data DIR` serves an echo agent over JSON-RPC (A2A 1.0) at `/`. It writes the
 //! rows that Herald must write, with the same durability, and has no engine: no leases, no roles, no

@@ -1,4 +1,4 @@
-//! One writer thread with group commit, one connection that reads. This is the durable work.
+//! Store of the floor: one writer thread with group commit, and one reading connection.
 
 use std::{
     path::Path,
@@ -108,7 +108,7 @@ fn write_all(db: &Connection, queue: &mpsc::Receiver<Job>) -> rusqlite::Result<(
         }
         let committed = sql.commit.execute([]).map(drop).map_err(|error| error.to_string());
         for (done, written) in group.drain(..) {
-            // A client that has hung up needs no acknowledgement.
+            // A client that has disconnected needs no acknowledgement.
             drop(done.send(written.and(committed.clone())));
         }
     }

@@ -1,4 +1,4 @@
-//! The little of A2A 1.0 that an echo agent reads and writes, borrowed wherever it can be.
+//! The types of A2A 1.0 that an echo agent needs, borrowed wherever possible.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! One request and its checked answer, of each kind.
+//! Requests of each kind, and the checks of their responses.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     Stream,
 }
 
-/// What one exchange showed.
+/// The measurements of one exchange.
 pub(crate) struct Sample {
     pub(crate) total: Duration,
     /// Until the first frame, for streams.
@@ -44,7 +44,7 @@ struct Cutter {
     buffer: Vec<u8>,
 }
 
-/// What the frames of one stream added up to.
+/// The sum of the frames of one stream.
 #[derive(Default)]
 struct Heard {
     chunks: usize,
@@ -81,7 +81,7 @@ impl Kind {
 }
 
 async fn send(connection: &mut Connection, n: u64, data: &str) -> anyhow::Result<String> {
-    // Different in every request: an answer to somebody else's message is a wrong answer.
+    // Different in every request, so that the response to another request is recognised as wrong.
     let text = format!("measure {n} of this server, which says it again as it was said");
     if let Some(grpc) = connection.grpc() {
         return grpc.send(&text).await;

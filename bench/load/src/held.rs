@@ -1,4 +1,4 @@
-//! Streams that are opened and then only held, so that somebody can look at the server's memory.
+//! Idle open streams, for measurements of the server's memory.
 
 use std::{
     cell::RefCell,
@@ -19,7 +19,7 @@ use crate::{
     wire::{self, Event},
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many are being opened at a time: enough to be quick, too few to overrun a listen queue.
 const OPENING: usize = 32;
@@ -44,7 +44,7 @@ struct Alive {
     alive: usize,
 }
 
-/// Prints one line when all are open and one when standard input has ended and it lets go.
+/// Prints one line when all are open, and one when standard input has ended and they are closed.
 pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     let start = Instant::now();
     let first_error = RefCell::new(None);
@@ -92,8 +92,8 @@ async fn open(args: &Args, n: u64) -> anyhow::Result<Held> {
         let _: Event = wire::result(n, &first)?;
         Ok(held)
     };
-    let held = tokio::time::timeout(PATIENCE, opening).await;
-    ensure!(held.is_ok(), "no first frame within {PATIENCE:?}");
+    let held = tokio::time::timeout(TIMEOUT, opening).await;
+    ensure!(held.is_ok(), "no first frame within {TIMEOUT:?}");
     held?
 }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A server under memory pressure may let callers wait.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One level of JSON is up to three of protobuf, whose readers allow 100.
 const GRPC_DEPTH: usize = 24;
@@ -40,8 +40,8 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     let bodies: Vec<Bytes> = bodies.collect::<anyhow::Result<_>>()?;
     let bytes = bodies.iter().map(Bytes::len).max().unwrap_or_default();
     let sends = bodies.into_iter().map(|body| async {
-        let sent = tokio::time::timeout(PATIENCE, send(&args.url, body)).await;
-        sent.unwrap_or_else(|_| anyhow::bail!("no answer within {PATIENCE:?}"))
+        let sent = tokio::time::timeout(TIMEOUT, send(&args.url, body)).await;
+        sent.unwrap_or_else(|_| anyhow::bail!("no answer within {TIMEOUT:?}"))
     });
     let results = join_all(sends).await;
     let served = results.iter().filter(|result| result.is_ok()).count();
@@ -64,7 +64,7 @@ fn body(url: &Uri, shape: Shape, bytes: usize) -> anyhow::Result<Bytes> {
         // Protobuf is of another size than JSON, and in the same ratio for a shorter message.
         return Ok(encode((bytes as f64 * (bytes as f64 / size) * 0.999) as usize)?.into());
     }
-    // With space for the envelope of the message.
+    // Space for the envelope of the message.
     let message = shape.message(&id, bytes - 100, DEPTH);
     if is_rest(url) {
         return Ok(format!(r#"{{"message":{message}}}"#).into());

@@ -1,8 +1,7 @@
 //! The load generator: a fixed number of requests from a fixed number of kept-alive connections, each
 //! answer checked, and the result as one line of JSON.
 //!
-//! One thread, no pool, no redirects: on its own core it must never be the reason that a server looks
-//! slow.
+//! One thread, no pool, no redirects, so that it is never the bottleneck on its own core.
 
 mod args;
 mod connection;

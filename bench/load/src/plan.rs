@@ -23,9 +23,9 @@ use crate::{
 };
 
 /// A server that takes longer than this has failed the request.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After so many errors in a row on one connection there is nothing left to measure.
+/// The number of consecutive errors after which a connection gives up.
 const GIVE_UP: u32 = 20;
 
 struct Plan {
@@ -88,13 +88,13 @@ async fn work(plan: Rc<Plan>, tally: Rc<RefCell<Tally>>) {
     while failures_in_a_row < GIVE_UP
         && let Some(n) = plan.take()
     {
-        match tokio::time::timeout(PATIENCE, plan.once(&mut connection, n)).await {
+        match tokio::time::timeout(TIMEOUT, plan.once(&mut connection, n)).await {
             Ok(Ok(sample)) => {
                 failures_in_a_row = 0;
                 tally.borrow_mut().count(sample, plan.keep_ids);
             }
             Ok(Err(error)) => tally.borrow_mut().fail(format!("{error:#}")),
-            Err(_) => tally.borrow_mut().fail(format!("no answer within {PATIENCE:?}")),
+            Err(_) => tally.borrow_mut().fail(format!("no answer within {TIMEOUT:?}")),
         }
         // A failed exchange may have left half an answer behind, and the next one starts afresh.
         if connection.is_none() {

@@ -53,8 +53,8 @@ impl Shape {
     /// The JSON of a message of A2A 1.0 with at most this many bytes, and few less.
     pub(crate) fn message(self, id: &str, bytes: usize, depth: usize) -> String {
         let head = format!(r#"{{"messageId":"{id}","role":"ROLE_USER","parts":["#);
-        let room = bytes.saturating_sub(head.len() + 40);
-        let data = |unit: &str| format!(r#"{head}{{"data":{}}}]}}"#, array(unit, room));
+        let free = bytes.saturating_sub(head.len() + 40);
+        let data = |unit: &str| format!(r#"{head}{{"data":{}}}]}}"#, array(unit, free));
         match self {
             Self::Objects => data(r#"{"":0}"#),
             Self::Arrays => data("[]"),
@@ -66,11 +66,11 @@ impl Shape {
                 data(&format!("{}{}", "[".repeat(depth), "]".repeat(depth)))
             }
             Self::Metadata => {
-                let filling = array(r#"{"":0}"#, room);
+                let filling = array(r#"{"":0}"#, free);
                 format!(r#"{head}{{"text":"x"}}],"metadata":{{"x":{filling}}}}}"#)
             }
             Self::Parts => {
-                let text = "x".repeat((room / PARTS).saturating_sub(r#"{"text":""},"#.len()));
+                let text = "x".repeat((free / PARTS).saturating_sub(r#"{"text":""},"#.len()));
                 let parts = vec![format!(r#"{{"text":"{text}"}}"#); PARTS];
                 format!("{head}{}]}}", parts.join(","))
             }

@@ -60,7 +60,7 @@ pub(crate) struct Listed {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Event {
-    #[expect(dead_code, reason = "its presence is checked by the decoder, its content by nobody")]
+    #[expect(dead_code, reason = "the decoder checks its presence, and its content is not needed")]
     pub(crate) task: Option<IgnoredAny>,
     pub(crate) status_update: Option<StatusUpdate>,
     pub(crate) artifact_update: Option<IgnoredAny>,

@@ -48,22 +48,22 @@ impl ConnectFailure {
                 return Some(Self::of_tls(inner));
             }
         }
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => Some(Self::Handshake),
-            io::ErrorKind::TimedOut => None,
-            // Sockets fail with an error code of the system; the resolver has codes of its own, which the standard library
-            // reports without a code.
-            _ => error.raw_os_error().is_none().then_some(Self::UnknownHost),
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Some(Self::Handshake);
         }
+        // Sockets fail with an error code of the system. The resolver has codes of its own, which the standard library
+        // reports as an error without a code.
+        let resolver = error.raw_os_error().is_none() && error.kind() != io::ErrorKind::TimedOut;
+        resolver.then_some(Self::UnknownHost)
     }
 
     fn of_tls(error: &rustls::Error) -> Self {
-        match error {
-            rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
-                Self::NotTls
-            }
-            rustls::Error::InvalidCertificate(_) => Self::Certificate,
-            _ => Self::Handshake,
+        if matches!(error, rustls::Error::InvalidCertificate(_)) {
+            Self::Certificate
+        } else if *error == rustls::InvalidMessage::InvalidContentType.into() {
+            Self::NotTls
+        } else {
+            Self::Handshake
         }
     }
 }

@@ -256,13 +256,13 @@ impl Report {
                 match &row.verdict {
                     TestVerdict::Pass => {}
                     TestVerdict::Fail(_) => {
-                        out.push_str(&format!("<failure message=\"{reason}\"/>"))
+                        out.push_str(&format!("<failure message=\"{reason}\"/>"));
                     }
                     TestVerdict::Skip(_) => {
-                        out.push_str(&format!("<skipped message=\"{reason}\"/>"))
+                        out.push_str(&format!("<skipped message=\"{reason}\"/>"));
                     }
                     TestVerdict::Error(_) => {
-                        out.push_str(&format!("<error message=\"{reason}\"/>"))
+                        out.push_str(&format!("<error message=\"{reason}\"/>"));
                     }
                 }
                 out.push_str("</testcase>\n");

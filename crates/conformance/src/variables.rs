@@ -49,16 +49,16 @@ impl Variables {
         self.fill_within(value, &mut { LARGEST })
     }
 
-    fn fill_within(&self, value: &Value, room: &mut usize) -> Result<Value, String> {
+    fn fill_within(&self, value: &Value, left: &mut usize) -> Result<Value, String> {
         if let Some(text) = value.as_str() {
-            return self.fill_text(text, DEPTH, room);
+            return self.fill_text(text, DEPTH, left);
         }
         if let Some(list) = value.as_array() {
-            let filled = list.iter().map(|one| self.fill_within(one, room));
+            let filled = list.iter().map(|one| self.fill_within(one, left));
             return filled.collect::<Result<_, _>>().map(Value::Array);
         }
         let Some(map) = value.as_object() else { return Ok(value.clone()) };
-        let filled = map.iter().map(|(key, one)| Ok((key.clone(), self.fill_within(one, room)?)));
+        let filled = map.iter().map(|(key, one)| Ok((key.clone(), self.fill_within(one, left)?)));
         filled.collect::<Result<_, String>>().map(Value::Object)
     }
 
@@ -68,7 +68,7 @@ impl Variables {
     }
 
     /// Expands a text. A text that is a single variable becomes its value, of any type.
-    fn fill_text(&self, text: &str, depth: usize, room: &mut usize) -> Result<Value, String> {
+    fn fill_text(&self, text: &str, depth: usize, left: &mut usize) -> Result<Value, String> {
         if depth == 0 {
             return Err("the variables refer to each other in a cycle".to_owned());
         }
@@ -78,8 +78,8 @@ impl Variables {
             let (name, after) = after
                 .split_once("}}")
                 .ok_or_else(|| format!("{text:?} does not close its {{{{"))?;
-            let value = self.find(name.trim(), depth, room)?;
-            *room = room.checked_sub(1 + plain(&value).len()).ok_or_else(|| {
+            let value = self.find(name.trim(), depth, left)?;
+            *left = left.checked_sub(1 + plain(&value).len()).ok_or_else(|| {
                 format!("the expanded variables are larger than {LARGEST} bytes, at {name:?}")
             })?;
             if before.is_empty() && after.is_empty() && filled.is_empty() {
@@ -92,12 +92,12 @@ impl Variables {
         Ok(Value::String(filled + rest))
     }
 
-    fn find(&self, name: &str, depth: usize, room: &mut usize) -> Result<Value, String> {
+    fn find(&self, name: &str, depth: usize, left: &mut usize) -> Result<Value, String> {
         if let Some(value) = self.captured.get(name) {
             return Ok(value.clone());
         }
         if let Some(text) = self.texts.get(name) {
-            return self.fill_text(text, depth - 1, room);
+            return self.fill_text(text, depth - 1, left);
         }
         if name == "$uuid" {
             return Ok(Value::String(Uuid::new_v4().to_string()));

@@ -16,13 +16,13 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the handlers as JSON")
     parser.add_argument("name", nargs="?", help="the handler to run")
     arguments = parser.parse_args()
-    # Standard output is for the protocol: what handlers print while they are loaded is not.
+    # Standard output is for the protocol, so output of handlers goes to standard error.
     out, sys.stdout = sys.stdout, sys.stderr
     find.serve_old_imports()
     try:
         found = find.handlers(arguments.package)
     except find.Unusable as fault:
-        # For whoever wrote the handler; the last line is what Herald repeats.
+        # For the author of the handler. Herald shows the last line.
         if fault.__cause__ is not None:
             traceback.print_exception(None, fault.__cause__, fault.__cause__.__traceback__)
         sys.exit(str(fault))

@@ -1,4 +1,4 @@
-"""What handlers read and yield."""
+"""Messages that handlers read, and events that they yield."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class DataPart:
 
 @dataclass
 class FilePart:
-    """A file: its bytes in base64, or where they are."""
+    """A file: its bytes in base64, or its URI."""
 
     bytes: Optional[str] = None
     uri: Optional[str] = None
@@ -124,7 +124,7 @@ class TaskStatusUpdateEvent:
 class TaskArtifactUpdateEvent:
     id: str
     artifact: Artifact
-    #: An artifact without a name of its own is another one each time.
+    #: Each artifact without a name is a new one.
     fallback: str = field(default_factory=lambda: uuid.uuid4().hex, repr=False)
 
     ends_turn = False

@@ -12,16 +12,16 @@ from . import events, handler
 
 GROUP = "a2a.task_handlers"
 
-#: What stands for all entry points where a package is named.
+#: The name of all entry points in place of a package.
 ENTRY_POINTS = "entry-points"
 
 
 class Unusable(Exception):
-    """There is no handler to be had where one was looked for, and why."""
+    """A package without a usable handler, with the reason."""
 
 
 def serve_old_imports():
-    """Lets handlers import what they imported from the server they were written for.
+    """Aliases the import paths of a2a-server to this package.
 
     Only for a process that runs handlers and nothing else: an installed `a2a` would be hidden.
     """
@@ -71,13 +71,13 @@ def _missing(source, kinds):
 
 
 def _do(what, work, *arguments):
-    """Runs code that is not ours; what it raises is told with where it was raised."""
+    """Runs code of a package. An exception is reported with its line."""
     try:
         return work(*arguments)
     except Exception as fault:
         said = f"{type(fault).__name__}: {fault}".replace("\n", " ")
         frames = traceback.extract_tb(fault.__traceback__)
-        # A module that is missing, or no Python, was never begun.
+        # A missing module or a syntax error has no line of its own in the traceback.
         if not isinstance(fault, SyntaxError) and len(frames) > 1 and not frames[-1].filename.startswith("<"):
             said += f" ({frames[-1].filename}, line {frames[-1].lineno})"
         raise Unusable(f"cannot {what}: {said}") from fault
@@ -90,12 +90,12 @@ def _where(made):
 def _package(name):
     module = _load(name)
     modules = [module]
-    # A package that cannot be loaded is told of when its turn comes.
+    # A package that cannot be loaded is reported when it is imported below.
     for inner in pkgutil.walk_packages(getattr(module, "__path__", []), name + ".", lambda _: None):
         modules.append(_load(inner.name))
     for module in modules:
         for kind in vars(module).values():
-            # What a module imports from elsewhere is not its own.
+            # Classes that a module imports are not its own handlers.
             if _is_kind(kind) and kind.__module__ == module.__name__:
                 yield kind
 

@@ -1,15 +1,15 @@
-"""What a handler is."""
+"""Base class of handlers."""
 
 from abc import ABC, abstractmethod
 
 
 class TaskHandler(ABC):
-    """Works on tasks. Its docstring is what its card says."""
+    """Works on tasks. The docstring of a subclass is the description on its card."""
 
     @property
     @abstractmethod
     def name(self):
-        """What it is called."""
+        """The name of the handler."""
 
     @abstractmethod
     def process_task(self, task_id, message, session_id=None):

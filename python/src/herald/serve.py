@@ -1,4 +1,4 @@
-"""The line protocol of Herald, version 1."""
+"""Line protocol of Herald, version 1."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ PROTOCOL = 1
 
 
 async def serve(handler, out, lines=None):
-    """Works on turns until there is nothing more to read."""
+    """Works on turns until the end of the input."""
     lines = lines or _standard_input()
     turns = {}
 
@@ -52,7 +52,7 @@ async def _work(handler, line, say):
             if event.ends_turn:
                 await events.aclose()
                 return
-            # Others get their turn, and a cancel is noticed, also between two events.
+            # Yields to other turns, so that a cancel arrives also between two events.
             await asyncio.sleep(0)
         done = TaskStatusUpdateEvent(line["taskId"], TaskStatus(TaskState.completed), True)
         say(**done.line(turn))
@@ -69,7 +69,7 @@ async def _work(handler, line, say):
 
 
 async def _standard_input():
-    """Lines, read by a thread: not every standard input can be waited for."""
+    """Lines, read by a thread, since asyncio cannot wait for every kind of standard input."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue(64)
 
     def read():

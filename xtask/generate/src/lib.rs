@@ -1,4 +1,4 @@
-//! From the protobuf files to the code that is committed. No compiler but Rust's is needed.
+//! Generator of the committed code of protobuf messages. It needs no protobuf compiler.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ const PROTOCOLS: [(&str, &str, &str); 2] =
 /// A file that is generated.
 #[derive(Debug)]
 pub struct Generated {
-    /// Where it belongs.
+    /// Its path.
     pub path: PathBuf,
-    /// What stands in it.
+    /// Its content.
     pub content: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Writes the generated files to their places.
+//! Binary that writes the generated files.
 
 use std::fs;
 

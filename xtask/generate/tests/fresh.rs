@@ -1,4 +1,4 @@
-//! What is committed is what the generator makes.
+//! Test that the committed code is up to date.
 
 #[test]
 fn the_generated_code_is_that_of_the_protobuf_files() {

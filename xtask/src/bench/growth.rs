@@ -1,4 +1,4 @@
-//! What a request costs when few tasks are stored and when many are.
+//! Cost of requests with few and with many stored tasks.
 //!
 //! Two servers of one kind run side by side, one with few tasks and one with many, and are measured
 //! in turn. Measuring before and after the filling would compare two different hours of the machine.
@@ -56,7 +56,7 @@ struct Growth {
 pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<()> {
     let mut results = BTreeMap::new();
     for &subject in &bench.ready {
-        // The others keep tasks in memory: nothing to learn from filling them.
+        // The others store tasks in memory, so their growth is not measured.
         if matches!(subject, Subject::Herald | Subject::Floor) {
             let growth = measure(bench, subject, options)?;
             print(growth.table(subject, bench.pinned))?;
@@ -149,7 +149,7 @@ impl Growth {
         table
     }
 
-    /// What has a limit of its own rather than a ratio.
+    /// Figures with an absolute limit.
     fn fixed(&self, table: &mut Table, subject: Subject) {
         let few = median(self.few_startup_ms.iter().copied()).unwrap_or(f64::NAN);
         let many = median(self.many_startup_ms.iter().copied()).unwrap_or(f64::NAN);

@@ -1,4 +1,4 @@
-//! Builds what is ours, installs what is theirs, and finds out how to pin processes.
+//! Builds of our own servers, installation of the SDKs, and pinning of processes.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,12 +22,12 @@ pub(crate) struct Bench {
     pub(crate) missing: Vec<Missing>,
     /// Servers on core 0, the load on core 1.
     pub(crate) pinned: bool,
-    /// Whether `setpriv` can tie what we start to our own life. A guard stops it when we end in any
-    /// ordinary way; this is for the day somebody kills us.
+    /// Whether `setpriv` can end child processes with this one. A guard ends them in all ordinary cases;
+    /// this is for a kill of this process.
     tied: bool,
 }
 
-/// A peer that cannot be measured here, and what to do about it.
+/// An SDK server that cannot be measured here, and the remedy.
 pub(crate) struct Missing {
     pub(crate) subject: Subject,
     pub(crate) remedy: String,
@@ -211,7 +211,7 @@ impl Bench {
         Ok(None)
     }
 
-    /// Data of runs that were killed before they could tidy up. A run that is still alive keeps its.
+    /// Removes the data of killed runs. Running ones keep theirs.
     fn remove_leftovers(&self) -> anyhow::Result<()> {
         for entry in fs::read_dir(self.file(""))? {
             let entry = entry?;

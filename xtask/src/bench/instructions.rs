@@ -51,7 +51,7 @@ pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<()> {
     for (kind, few, many) in CASES {
         for (data, words) in MESSAGES {
             let mut counts = vec![Vec::new(); binaries.len()];
-            // In turn, so that a change of the machine meets both builds.
+            // In turn, so that a change of the machine's load affects both builds.
             for round in 1..=options.rounds {
                 say(format!("{}, {words}: round {round} of {}", kind.name(), options.rounds));
                 for (binary, counts) in binaries.iter().zip(&mut counts) {

@@ -1,4 +1,4 @@
-//! Runs the load generator against a server and reads what both did.
+//! Runs of the load generator, with the server's CPU time.
 
 use std::{
     fmt,
@@ -236,7 +236,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Lets go of the streams; how many of them were still open?
+    /// Closes the streams and returns how many of them were still open.
     pub(crate) fn close(mut self) -> anyhow::Result<u64> {
         drop(self.stdin.take());
         let Alive { alive } = serde_json::from_str(&self.line()?)?;

@@ -1,4 +1,4 @@
-//! Resident memory for large messages of every shape over every binding, beside their bytes.
+//! Resident memory of large messages of every shape over every binding, as multiples of their bytes.
 
 use std::{
     ffi::OsString,
@@ -34,7 +34,7 @@ const AT_ONCE_LIMIT: f64 = ((256 + 64) << 20) as f64;
 
 const CGROUP_BYTES: u64 = 1 << 30;
 
-/// How long a server may return memory and come to rest.
+/// The time that a server has to return memory and become idle.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// As the load generator calls them.
@@ -187,7 +187,7 @@ impl Sent {
     }
 }
 
-/// The same in a container of 1 GiB: the server has to live, and to start again on what it stored.
+/// The same in a cgroup of 1 GiB: the server must survive, and start again on the stored tasks.
 fn in_cgroup(bench: &Bench) -> anyhow::Result<String> {
     let heading = format!("\n{AT_ONCE} messages of objects at once in a cgroup of 1 GiB: ");
     let group = match Cgroup::create() {

@@ -1,4 +1,4 @@
-//! What the kernel knows about a process: its CPU time, whose it was, and its memory.
+//! CPU time and memory of a process, from `/proc`.
 
 use std::{collections::BTreeMap, fs, process::Command, sync::LazyLock};
 

@@ -1,4 +1,4 @@
-//! Where the time goes, for a budget that is missed.
+//! CPU profile of a case that misses its budget.
 
 use std::{
     path::Path,
@@ -15,11 +15,10 @@ use super::{
     server::{Data, Running, Subject},
 };
 
-/// As many functions as fit on a screen.
+/// The number of functions in a profile.
 const FUNCTIONS: usize = 25;
 
-/// User and system time and the time of each thread, which are known already, and then the functions
-/// that took Herald's, if `perf` can say.
+/// User and system time, the time of each thread, and the functions of Herald, if there is `perf`.
 pub(crate) fn of(
     bench: &Bench,
     options: &Options,
@@ -58,7 +57,7 @@ fn split(results: &Results, case: Case) -> Table {
     table
 }
 
-/// Runs the case once more under `perf`; `None` if there is no `perf` or it may not look.
+/// Runs the case once more under `perf`; `None` if `perf` is missing or not permitted.
 fn functions(bench: &Bench, scale: &Scale, case: Case) -> anyhow::Result<Option<String>> {
     say(format!("profiling {case}"));
     let data = Data::create(bench)?;

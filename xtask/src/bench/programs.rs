@@ -1,4 +1,4 @@
-//! What a program costs as an agent, beside running it.
+//! Cost of a program as an agent, compared with the program alone.
 
 use std::{
     io::Write,
@@ -19,7 +19,7 @@ use super::{
     server::{Data, Running, Subject},
 };
 
-/// From how many connections, and how many programs.
+/// Numbers of connections and of programs.
 const CASES: [(u64, u64); 2] = [(1, 300), (32, 1_000)];
 
 const TEXT: &[u8] = b"a line that the program says again as it was said";

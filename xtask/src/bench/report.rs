@@ -1,4 +1,4 @@
-//! The table, the budgets, and the file with all that was read.
+//! Report of a run: table, budgets and result file.
 
 mod budgets;
 mod save;
@@ -152,10 +152,10 @@ impl fmt::Display for Report<'_> {
         let rounds = self.options.rounds;
         writeln!(f, "\nMedians of {rounds} round(s), {}.", pinning(self.bench.pinned))?;
         if self.options.quick {
-            writeln!(f, "--quick: a look, not a measurement.")?;
+            writeln!(f, "--quick: one round, too few for a reliable result.")?;
         }
         if let Some(busy) = load_average().filter(|load| *load > 1.5) {
-            writeln!(f, "The machine is busy (load {busy}): trust CPU per request, little else.")?;
+            writeln!(f, "The machine is busy (load {busy}): only CPU per request is reliable.")?;
         }
         writeln!(f, "\n{}", self.table())?;
         for missing in &self.bench.missing {

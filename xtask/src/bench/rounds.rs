@@ -1,8 +1,8 @@
-//! Measures all servers in turn, case by case, round after round.
+//! Rounds of measurements: all servers in turn, case by case.
 //!
-//! Within a round all of them are up, idle but for the one under load, so that the same case is
-//! measured on each within seconds. When the machine slows down for a minute, it does so for all of
-//! them, and the median drops it. Each round begins with another server and with empty stores.
+//! Within a round all servers run, and all but the one under load are idle, so that a case is
+//! measured on each within seconds. A slow minute of the machine affects all of them, and the
+//! median drops it. Each round begins with another server and with empty stores.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -39,13 +39,13 @@ const CASES: [(Case, u64); 16] = [
     (Case::new(Kind::GrpcGetApart, 64), 20_000),
 ];
 
-/// Tasks that are made before anything is measured: they warm the server up and are what gets read.
+/// Tasks that are created before the measurement: they warm the server up, and gets read them.
 const WARM_UP: u64 = 1_000;
 
-/// How long a server may return memory, finish checkpoints and come to rest.
+/// The time that a server has to return memory, finish checkpoints and become idle.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// All that was read, per server.
+/// All measurements of a server.
 #[derive(Default)]
 pub(crate) struct Results {
     pub(crate) servers: BTreeMap<Subject, Readings>,
@@ -88,7 +88,7 @@ struct Lane {
     data: Data,
 }
 
-/// How much of everything.
+/// Numbers of requests, tasks and streams.
 pub(crate) struct Scale {
     divisor: u64,
     pub(crate) sizes: [u64; 2],
@@ -112,11 +112,11 @@ impl Scale {
 
 pub(crate) fn run(bench: &Bench, options: &Options) -> anyhow::Result<Results> {
     let mut scale = Scale::of(options);
-    // The server needs a few for itself, the load generator too.
-    let room = raise_open_files()?.saturating_sub(100);
-    if room < scale.streams {
-        say(format!("only {room} files may be open, so only {room} streams"));
-        scale.streams = room;
+    // The server and the load generator need some file descriptors for themselves.
+    let limit = raise_open_files()?.saturating_sub(100);
+    if limit < scale.streams {
+        say(format!("only {limit} files may be open, so only {limit} streams"));
+        scale.streams = limit;
     }
     let mut results = Results::default();
     let mut order = bench.ready.clone();
@@ -185,8 +185,8 @@ pub(crate) fn warm_up(
     Ok(())
 }
 
-/// Tasks in one server, streams in a fresh one and WebSockets in another, for memory that the ones
-/// gave back would hide what the others take.
+/// Measures tasks, streams and WebSockets each on a new server, since memory that was returned before
+/// would hide the use of the next.
 fn memory(bench: &Bench, subject: Subject, scale: &Scale) -> anyhow::Result<Memory> {
     let after = memory_of_tasks(bench, subject, scale.sizes)?;
     let streams = memory_of_streams(bench, subject, scale.streams, Running::stream_url)?;

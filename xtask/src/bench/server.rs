@@ -1,4 +1,4 @@
-//! The servers that are compared, and one of them while it runs.
+//! Servers of the comparison: start, readiness and stop.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{install::Bench, pause};
 
 /// How long a server may take to serve its first card.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `echo` answers sends, and so does `cat`, a program; `conformance` streams in chunks and can be held open. Growth stores more
 /// than the default retention keeps, so nothing may be swept away under the measurement.
@@ -49,7 +49,7 @@ pub(crate) enum Subject {
     Python,
 }
 
-/// A directory that is gone when nobody needs it any more.
+/// A directory that is removed when it is dropped.
 pub(crate) struct Data(PathBuf);
 
 /// A started server. It is killed when this is dropped, on errors too.
@@ -74,7 +74,7 @@ impl Subject {
         }
     }
 
-    /// Servers that take milliseconds per request get fewer of them, or a round takes all day.
+    /// Slow servers get fewer requests, to limit the time of a round.
     pub(crate) const fn handicap(self) -> u64 {
         match self {
             Self::Floor | Self::Herald | Self::OfficialRust => 1,
@@ -170,7 +170,7 @@ impl Running {
                 ensure!(status.success(), "the server ended with {status}");
                 return Ok(());
             }
-            ensure!(begun.elapsed() < PATIENCE, "the server did not stop within {PATIENCE:?}");
+            ensure!(begun.elapsed() < TIMEOUT, "the server did not stop within {TIMEOUT:?}");
             pause(Duration::from_millis(10));
         }
     }
@@ -205,8 +205,8 @@ impl Running {
             if let Some(status) = self.child.try_wait()? {
                 bail!("it ended: {status}");
             }
-            if start.elapsed() > PATIENCE {
-                bail!("no card within {PATIENCE:?}");
+            if start.elapsed() > TIMEOUT {
+                bail!("no card within {TIMEOUT:?}");
             }
             pause(Duration::from_millis(1));
         }
@@ -247,7 +247,7 @@ fn configure(
     Ok(())
 }
 
-/// Free a moment ago, which on loopback is as good as free.
+/// A port that was free a moment ago.
 fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
@@ -255,7 +255,7 @@ fn free_port() -> anyhow::Result<u16> {
 fn serves_card(port: u16) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
         let request = format!(
             "GET /.well-known/agent-card.json HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
         );

@@ -125,10 +125,7 @@ impl Chosen {
                 tests.push((suite, wanted));
             }
         }
-        ensure!(
-            !tests.is_empty() || options.wants_doc_tests(),
-            "no test that may run has such a name"
-        );
+        ensure!(!tests.is_empty() || options.wants_doc_tests(), "no test has such a name");
         Ok(Self { tests })
     }
 
@@ -209,7 +206,7 @@ fn watch(
         loop {
             match lines.recv_timeout(INTERVAL) {
                 Ok(line) => {
-                    // A standard output that is closed is no reason to stop.
+                    // A closed standard output must not stop the tests.
                     drop(io::stdout().write_all(&line));
                     reader.take(&String::from_utf8_lossy(&line));
                 }

@@ -1,4 +1,4 @@
-//! The tests that are written in this workspace, for pages that name them.
+//! List of all tests in this workspace, for pages that name them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

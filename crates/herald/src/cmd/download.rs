@@ -147,10 +147,10 @@ fn content(part: &Part) -> Option<(&'static str, Vec<u8>)> {
 /// dot. Of a name that is too long the end is kept, since it has the extension.
 fn file_name(given: &str) -> String {
     let last = given.rsplit(['/', '\\']).next().unwrap_or_default();
-    let mut room = LONGEST_NAME;
+    let mut remaining = LONGEST_NAME;
     let fits = |c: &char| {
-        let left = room.checked_sub(c.len_utf8());
-        room = left.unwrap_or(room);
+        let left = remaining.checked_sub(c.len_utf8());
+        remaining = left.unwrap_or(remaining);
         left.is_some()
     };
     let shown = last.chars().rev().filter(|c| !is_active(*c) && !is_unseen(*c) && *c != ':');

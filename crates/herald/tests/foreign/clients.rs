@@ -1,4 +1,4 @@
-//! The official SDK clients and google-adk against the real binary. `cargo xtask test` installs them.
+//! Tests of the official SDK clients and google-adk against the real binary. `cargo xtask test` installs them.
 
 use std::{
     collections::BTreeSet,
@@ -132,7 +132,7 @@ fn files(directory: &Path) -> BTreeSet<PathBuf> {
 #[tokio::test]
 async fn installing_the_python_helper_leaves_no_files_in_its_sources() {
     let place = tempfile::tempdir().unwrap();
-    // Of a copy: other tests use the sources at the same time.
+    // From a copy, since other tests use the sources at the same time.
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
     let (copy, home) = (place.path().join("python"), place.path().join("home"));
     for file in files(&sources).iter() {

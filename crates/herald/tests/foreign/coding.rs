@@ -4,18 +4,18 @@ use std::{env, fs, path::PathBuf, time::Duration};
 
 use crate::{model::Step, processes::runs};
 
-/// Coding agents take seconds to start, and much longer where everything runs at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+/// The timeout of a condition. Coding agents start slowly on a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// As long as that, in their settings.
-pub(crate) const PATIENTLY: &str = "start_timeout = \"10m\"";
+/// The same in the format of settings.
+pub(crate) const LONG_TIMEOUT: &str = "start_timeout = \"10m\"";
 
-/// Where the coding agents are that the tests run.
+/// The directory of the installed coding agents.
 pub(crate) fn installed(name: &str) -> PathBuf {
     package(".bin").join(name)
 }
 
-/// Where a package of theirs is, for those that are there in several versions.
+/// The directory of a package that is installed in several versions.
 pub(crate) fn package(name: &str) -> PathBuf {
     let directory = env::var_os("HERALD_TEST_CODING");
     let directory = directory.expect("`cargo xtask test` installs them and says where");
@@ -27,7 +27,7 @@ pub(crate) fn text(text: &str) -> Step {
     Step::Text(text.to_owned())
 }
 
-/// The processes that run with this variable: those of one agent and nobody else's, if its value is.
+/// The processes with this variable in their environment.
 pub(crate) fn running_with(variable: &str) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,5 +1,5 @@
-//! Agents that speak the Agent Client Protocol: real ones, asked by the real binary, with a model on
-//! loopback that says what a test has written down for it.
+//! Tests of agents with the Agent Client Protocol, with a scripted model on
+//! loopback.
 
 use std::fs;
 
@@ -8,14 +8,14 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::{
-    coding::{PATIENCE, PATIENTLY, installed, running_with, text},
+    coding::{LONG_TIMEOUT, TIMEOUT, installed, running_with, text},
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
     tasks::{artifact, begun, failure, task},
     wire::{Draft, Wire, id, is_terminal, state},
 };
 
-/// What the model wants to be done, which leaves a trace.
+/// The command of the model, which creates a file.
 const COMMAND: &str = "touch made-it && echo was-here";
 
 /// A coding agent that is installed for the tests.
@@ -24,13 +24,13 @@ pub(crate) struct Cli {
     pub(crate) command: &'static [&'static str],
     /// More settings.
     pub(crate) settings: &'static str,
-    /// What stands in its environment, given its model.
+    /// Its environment, by the address of its model.
     pub(crate) environment: fn(&Model) -> Vec<(&'static str, String)>,
-    /// How the model runs a command.
+    /// The tool call of a command.
     pub(crate) tool: &'static str,
 }
 
-/// OpenCode once more, without anything that is known of it.
+/// OpenCode as a plain ACP agent.
 const ANY: Cli = Cli {
     kind: "acp",
     command: &["opencode", "acp"],
@@ -59,7 +59,7 @@ impl Cli {
         command.extend(&self.command[1..]);
         let mut config = format!(
             "[[agents]]\nname = \"coder\"\nkind = {:?}\ncommand = {command:?}\nworkdir = {:?}\n\
-             {PATIENTLY}\n{}\n{settings}\n[agents.env]\nHOME = {:?}\n",
+             {LONG_TIMEOUT}\n{}\n{settings}\n[agents.env]\nHOME = {:?}\n",
             self.kind,
             home.path().join("repo"),
             self.settings,
@@ -77,7 +77,7 @@ impl Cli {
         Step::Tool { name: self.tool.to_owned(), arguments }
     }
 
-    /// Asks, goes on with a yes, and remembers in the next task of the conversation.
+    /// Asks, continues after a yes, and keeps its session in the next task of the conversation.
     pub(crate) async fn asks_goes_on_and_remembers(&self) {
         let steps = vec![self.command(), text("All is done."), text("Once more.")];
         let bench = self.start(steps, "").await;
@@ -93,7 +93,7 @@ impl Cli {
         assert!(!bench.processes().is_empty(), "it waits");
 
         let context = asking["contextId"].as_str().unwrap();
-        // As it was in 0.3, where the only question of a conversation is the one that is answered.
+        // In 0.3 a message to the context answers its only question.
         let yes = Wire::OldRpc.send("", &Draft::new(uuid(), "y").within(context), true);
         Wire::OldRpc.sent(&bench.herald.call(&yes).await).unwrap();
         let done = bench.reached(&id, "completed").await;
@@ -117,7 +117,7 @@ impl Cli {
         assert_eq!(bench.model.unused(), 0);
     }
 
-    /// Does not do what it may not.
+    /// Does not perform a denied action.
     pub(crate) async fn takes_a_no(&self, settings: &str, answer: Option<&str>) {
         let bench = self.start(vec![self.command(), text("Then not.")], settings).await;
         let id = begun(&bench.herald, "make it, please").await;
@@ -131,7 +131,7 @@ impl Cli {
         bench.none_is_left().await;
     }
 
-    /// Asks nobody.
+    /// Asks no question.
     pub(crate) async fn is_forced(&self) {
         let steps = vec![self.command(), text("All is done.")];
         let bench = self.start(steps, "force = true").await;
@@ -182,15 +182,15 @@ impl Cli {
 }
 
 impl Bench {
-    /// Sends a message, and returns the name of its task at once.
+    /// Sends a message, and returns the id of its task at once.
     async fn say(&self, draft: Draft) -> String {
         let answer = self.herald.call(&Wire::Rest.send("", &draft, true)).await;
         id(&Wire::Rest.sent(&answer).unwrap()).to_owned()
     }
 
-    /// Waits for a task to be where it should get, and no later.
+    /// Waits for a state of a task, and fails in another final state.
     async fn reached(&self, id: &str, wanted: &str) -> Value {
-        eventually(PATIENCE, "the task gets on", async || {
+        eventually(TIMEOUT, "the task gets on", async || {
             let state = state(&task(&self.herald, id).await);
             state == wanted || is_terminal(&state)
         })
@@ -200,9 +200,9 @@ impl Bench {
         task
     }
 
-    /// Waits until the model has so many steps left.
+    /// Waits until the model has this many steps left.
     async fn left(&self, steps: usize) {
-        eventually(PATIENCE, "the model is asked", async || self.model.unused() == steps).await;
+        eventually(TIMEOUT, "the model is asked", async || self.model.unused() == steps).await;
     }
 
     /// Kills the agent, which fails its task with a reason.
@@ -216,13 +216,13 @@ impl Bench {
         self.none_is_left().await;
     }
 
-    /// The processes of the agent: they and nobody else have its home.
+    /// The processes of the agent, found by its home directory.
     fn processes(&self) -> Vec<u32> {
         running_with(&format!("HOME={}", self.home.path().display()))
     }
 
     async fn none_is_left(&self) {
-        eventually(PATIENCE, "no process is left", async || self.processes().is_empty()).await;
+        eventually(TIMEOUT, "no process is left", async || self.processes().is_empty()).await;
     }
 
     fn is_made(&self) -> bool {

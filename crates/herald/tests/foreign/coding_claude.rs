@@ -1,4 +1,4 @@
-//! Claude Code itself in two versions, behind a server, with a model that the test plays.
+//! Tests of two versions of Claude Code, with a scripted model.
 
 use std::{env, fs};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    coding::{PATIENCE, PATIENTLY, package, running_with, text},
+    coding::{LONG_TIMEOUT, TIMEOUT, package, running_with, text},
     http::Call,
     model::{Model, Step},
     processes::none_runs,
@@ -78,7 +78,7 @@ impl Bench {
         Self::retrying(cli, 0, steps, settings).await
     }
 
-    /// It asks its model again so many times.
+    /// The number of retries of a request to the model.
     async fn retrying(
         cli: Cli,
         retries: u32,
@@ -90,7 +90,7 @@ impl Bench {
         fs::create_dir(home.path().join("repo")).unwrap();
         let config = format!(
             "[[agents]]\nname = \"coder\"\nkind = \"claude-code\"\n\
-             command = [{:?}]\nworkdir = {:?}\n{PATIENTLY}\n{settings}\n\
+             command = [{:?}]\nworkdir = {:?}\n{LONG_TIMEOUT}\n{settings}\n\
              [agents.env]\nHOME = {:?}\nANTHROPIC_BASE_URL = {:?}\nANTHROPIC_API_KEY = \"none\"\n\
              CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC = \"1\"\nCLAUDE_CODE_MAX_RETRIES = \"{retries}\"\n",
             package(cli.0).join("bin/claude.exe"),
@@ -107,25 +107,25 @@ impl Bench {
         self.home.path().join("repo/made").exists()
     }
 
-    /// The process ids of the agents that run, by where they live.
+    /// The process ids of running agents, by their home directory.
     fn agents(&self) -> Vec<u32> {
         running_with(&format!("HOME={}", self.home.path().display()))
     }
 
-    /// What the model was asked.
+    /// The requests to the model.
     fn asked(&self) -> Vec<String> {
         let asked = self.model.asked().into_iter();
         let asked = asked.filter(|asked| asked.path.starts_with("/v1/messages"));
         asked.map(|asked| asked.body.to_string()).collect()
     }
 
-    /// Which of it, counted from the first, says this.
+    /// The index of the request with this text.
     fn asked_with(&self, text: &str) -> Vec<usize> {
         let asked = self.asked().into_iter().enumerate();
         asked.filter(|(_, asked)| asked.contains(text)).map(|(number, _)| number).collect()
     }
 
-    /// Sends a message of these parts, to a task if there is one, and waits likewise.
+    /// Sends a message with these parts, optionally to a task, and waits.
     async fn send(&self, parts: Value, task: Option<&str>) -> Value {
         let message = json!({
             "messageId": uuid(), "role": "ROLE_USER", "parts": parts, "taskId": task,
@@ -135,26 +135,26 @@ impl Bench {
         Wire::Rest.sent(&answer).unwrap()
     }
 
-    /// Sends a message and waits until the task is done, or waits itself.
+    /// Sends a message and waits until the task has ended or asks.
     async fn say(&self, draft: &Draft) -> Value {
         let answer = self.herald.call(&Wire::OldRpc.send("", draft, false)).await;
         Wire::OldRpc.sent(&answer).unwrap()
     }
 }
 
-/// A command that leaves a trace and says more than callers are told.
+/// A command that creates a file and prints more than callers see.
 fn command() -> Step {
     let arguments = json!({ "command": "touch made && seq -s, 1 200", "description": "Counts" });
     Step::Tool { name: "Bash".to_owned(), arguments }
 }
 
-/// What the statuses of a stream say, in order.
+/// The status texts of a stream, in order.
 fn words(frames: &[Frame]) -> Vec<&str> {
     let texts = frames.iter().map(|frame| &frame.body["status"]["message"]["parts"][0]["text"]);
     texts.filter_map(Value::as_str).collect()
 }
 
-/// A command that goes on in the background.
+/// A command in the background.
 fn background(command: &str) -> Step {
     let arguments =
         json!({ "command": command, "description": "Sleeps", "run_in_background": true });
@@ -179,7 +179,7 @@ async fn background_work_is_waited_for_and_each_later_message_has_its_own_answer
     let steps = steps.into_iter().chain(FIVE.map(text));
     let bench = Bench::start(cli, steps, "force = true").await;
     let task = begun(&bench.herald, "Sleep").await;
-    eventually(PATIENCE, "the command ends", async || bench.has_run()).await;
+    eventually(TIMEOUT, "the command ends", async || bench.has_run()).await;
     let done = ended(&bench.herald, &task).await;
     assert_eq!(state(&done), "completed", "{done}");
     assert_eq!(artifact(&done, "assistant-response"), "It runs.\n\nIt has ended.");
@@ -224,7 +224,7 @@ async fn the_task_waits_for_a_subagent_whose_questions_reach_the_caller() {
     assert_eq!(state(&asked), "input-required", "{asked}");
     let answer = Draft::new(uuid(), "y").to(id(&asked));
     bench.herald.call(&Wire::Rest.send("", &answer, true)).await;
-    eventually(PATIENCE, "the command ends", async || bench.has_run()).await;
+    eventually(TIMEOUT, "the command ends", async || bench.has_run()).await;
     let done = ended(&bench.herald, id(&asked)).await;
     assert_eq!(state(&done), "completed", "{done}");
     assert_eq!(artifact(&done, "assistant-response"), "It runs.\n\nIt has ended.");
@@ -302,7 +302,7 @@ async fn what_it_may_not_do_unasked_waits_for_its_caller(cli: Cli) {
     assert_eq!(state(&done), "completed");
     assert_eq!(artifact(&done, "assistant-response"), "Counted.");
     assert!(bench.has_run());
-    // And who asked at first sees how it ends.
+    // The first stream has the end of the task.
     let rest = Wire::OldRpc.rest_of(&mut stream).await.unwrap();
     assert_eq!(rest.last().unwrap().state().as_deref(), Some("completed"));
     assert_eq!(rest.last().unwrap().body["final"], true);
@@ -314,7 +314,7 @@ async fn what_is_denied_is_not_done(cli: Cli) {
     assert_eq!(state(&asked), "input-required");
     let unclear = bench.say(&Draft::new(uuid(), "perhaps").to(id(&asked))).await;
     assert_eq!(state(&unclear), "input-required");
-    // As programs answer: with the data of a choice.
+    // An answer as data.
     let choice = json!({ "data": { "choice": "deny" } });
     let denied = bench.send(json!([choice]), Some(id(&asked))).await;
     assert_eq!(state(&denied), "completed", "{denied}");
@@ -364,14 +364,14 @@ async fn an_unanswered_question_is_denied(cli: Cli) {
 async fn a_cancel_in_the_middle_leaves_no_process(cli: Cli) {
     let bench = Bench::start(cli, [Step::Hang, command()], "").await;
     let task = begun(&bench.herald, "Take your time").await;
-    eventually(PATIENCE, "the model is asked", async || !bench.asked().is_empty()).await;
+    eventually(TIMEOUT, "the model is asked", async || !bench.asked().is_empty()).await;
     let agents = bench.agents();
     assert!(!agents.is_empty());
     let canceled = bench.herald.call(&Wire::Rest.cancel(&task)).await;
     assert_eq!(state(&Wire::Rest.result(&canceled).unwrap()), "canceled");
     none_runs(&agents).await;
 
-    // Also while it waits for an answer.
+    // The same while it waits for an answer.
     let asked = told(&bench.herald, "Count").await;
     assert_eq!(state(&asked), "input-required");
     let agents = bench.agents();
@@ -396,8 +396,8 @@ async fn a_second_message_of_a_context_goes_on_in_its_session(cli: Cli) {
     assert_ne!(session(&first), session(&other));
     assert_eq!(bench.asked_with("cobalt"), [0, 1]);
 
-    // A session that is gone is begun anew. The program writes to it until it has ended.
-    eventually(PATIENCE, "no agent is left", async || bench.agents().is_empty()).await;
+    // A missing session is replaced. The program writes to it until it has ended.
+    eventually(TIMEOUT, "no agent is left", async || bench.agents().is_empty()).await;
     fs::remove_dir_all(bench.home.path().join(".claude/projects")).unwrap();
     let context = other["contextId"].as_str().unwrap().to_owned();
     let lost = Draft { context: Some(context), ..Draft::new(uuid(), "And now?") };
@@ -410,13 +410,13 @@ async fn time_and_silence_end_it(cli: Cli) {
     let bench = Bench::start(cli, [Step::Hang], "timeout = \"5s\"").await;
     let task = told(&bench.herald, "Take your time").await;
     assert_eq!(failure(&task).1, "TIMED_OUT");
-    eventually(PATIENCE, "no agent is left", async || bench.agents().is_empty()).await;
+    eventually(TIMEOUT, "no agent is left", async || bench.agents().is_empty()).await;
 }
 
 async fn its_death_fails_the_task_with_a_reason_and_the_context_goes_on(cli: Cli) {
     let bench = Bench::start(cli, [Step::Hang, command(), text("Here again.")], "").await;
     let task = begun(&bench.herald, "Take your time").await;
-    eventually(PATIENCE, "the model is asked", async || !bench.asked().is_empty()).await;
+    eventually(TIMEOUT, "the model is asked", async || !bench.asked().is_empty()).await;
     kill(&bench.agents()).await;
     let failed = ended(&bench.herald, &task).await;
     let (text, reason) = failure(&failed);

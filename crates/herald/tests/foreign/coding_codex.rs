@@ -1,4 +1,4 @@
-//! Codex itself, behind a server, with a model that the test plays.
+//! Tests of Codex, with a scripted model.
 
 use std::{fs, path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    coding::{PATIENCE, PATIENTLY, installed, running_with, text},
+    coding::{LONG_TIMEOUT, TIMEOUT, installed, running_with, text},
     http::Call,
     model::{Model, Step},
     support::{Herald, Options, eventually, uuid},
@@ -45,7 +45,7 @@ impl Bench {
     fn options(home: &Path, settings: &str) -> Options {
         Options::config(format!(
             "[[agents]]\nname = \"coder\"\nkind = \"codex\"\ncommand = [{:?}]\n\
-             workdir = {:?}\n{PATIENTLY}\n{settings}\n[agents.env]\nHOME = {:?}\nCODEX_HOME = {:?}\n",
+             workdir = {:?}\n{LONG_TIMEOUT}\n{settings}\n[agents.env]\nHOME = {:?}\nCODEX_HOME = {:?}\n",
             installed("codex"),
             home.join("repo"),
             home,
@@ -53,26 +53,26 @@ impl Bench {
         ))
     }
 
-    /// Whether the agent has made this file.
+    /// Whether the agent has created this file.
     fn made(&self, name: &str) -> bool {
         self.home.path().join("repo").join(name).exists()
     }
 
-    /// Sends a message, and says to which task it went.
+    /// Sends a message and returns the id of its task.
     async fn say(&self, wire: Wire, draft: &Draft) -> String {
         let sent = wire.sent(&self.herald.call(&wire.send("", draft, true)).await).unwrap();
         id(&sent).to_owned()
     }
 
-    /// The name of a task that begins with this text.
+    /// The id of a new task with this text.
     async fn begun(&self, text: &str) -> String {
         self.say(Wire::Rest, &Draft::new(uuid(), text)).await
     }
 
-    /// A task in this state, which it has sooner or later.
+    /// Waits for a task in this state.
     async fn reached(&self, id: &str, wanted: &str) -> Value {
         let mut seen = task(&self.herald, id).await;
-        eventually(PATIENCE, &format!("a task is {wanted}"), async || {
+        eventually(TIMEOUT, &format!("a task is {wanted}"), async || {
             seen = task(&self.herald, id).await;
             let now = state(&seen);
             assert!(now == wanted || !is_terminal(&now), "{seen}");
@@ -82,10 +82,10 @@ impl Bench {
         seen
     }
 
-    /// What a task asks its caller, once it asks about this.
+    /// Waits for a question with this text.
     async fn question(&self, id: &str, about: &str) -> Value {
         let mut question = Value::Null;
-        eventually(PATIENCE, &format!("it asks about {about}"), async || {
+        eventually(TIMEOUT, &format!("it asks about {about}"), async || {
             let task = task(&self.herald, id).await;
             assert!(!is_terminal(&state(&task)), "{task}");
             question = task["status"]["message"]["parts"].clone();
@@ -96,7 +96,7 @@ impl Bench {
         question
     }
 
-    /// Ends a task, and waits until nothing of Codex is left.
+    /// Cancels a task, and waits until no process of Codex is left.
     async fn cancel(&self, id: &str) {
         let cancelled = self.herald.call(&Wire::Rest.cancel(id)).await;
         assert_eq!(state(&Wire::Rest.result(&cancelled).unwrap()), "canceled");
@@ -108,30 +108,30 @@ impl Bench {
         Wire::Rest.replay(self.herald.client().await, id).await.unwrap().1
     }
 
-    /// All that Codex started, itself included: whoever has its home in the environment.
+    /// All processes of Codex, found by its home directory.
     fn processes(&self) -> Vec<u32> {
         running_with(&format!("CODEX_HOME={}", self.home.path().join("codex").display()))
     }
 
-    /// Waits until it runs a command that takes long.
+    /// Waits until it runs a slow command.
     async fn sleeps(&self) {
         let sleeps = |pid: &u32| {
             let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             arguments.starts_with(b"sleep\0")
         };
-        eventually(PATIENCE, "a command runs", async || self.processes().iter().any(sleeps)).await;
+        eventually(TIMEOUT, "a command runs", async || self.processes().iter().any(sleeps)).await;
     }
 
-    /// Waits until nothing of it runs.
+    /// Waits until no process of it runs.
     async fn is_left(&self) {
-        eventually(PATIENCE, "no process is left", async || self.processes().is_empty()).await;
+        eventually(TIMEOUT, "no process is left", async || self.processes().is_empty()).await;
     }
 
-    /// Ends Codex as a fault of its own would.
+    /// Kills Codex.
     fn kill(&self) {
         let processes = self.processes();
         assert!(!processes.is_empty(), "it does not run");
-        // Some go with the others before they are reached.
+        // Some processes end with others before they are killed.
         let pids = processes.iter().map(ToString::to_string);
         Command::new("kill").arg("-9").args(pids).output().unwrap();
     }
@@ -154,7 +154,7 @@ fn context(task: &Value) -> &str {
     task["contextId"].as_str().unwrap()
 }
 
-/// What the status messages of a log say.
+/// The status texts of a log.
 fn told_on_the_way(log: &[Frame]) -> Vec<&str> {
     let texts = log.iter().filter_map(|frame| {
         frame.body["statusUpdate"]["status"]["message"]["parts"][0]["text"].as_str()
@@ -335,11 +335,11 @@ async fn a_task_fails_cleanly_when_codex_dies_at_any_moment() {
     let steps = vec![Step::Hang, leave_sandbox("touch made"), text("Back again.")];
     let bench = Bench::start(steps, "").await;
     let starting = bench.begun("Hello").await;
-    eventually(PATIENCE, "it starts", async || !bench.processes().is_empty()).await;
+    eventually(TIMEOUT, "it starts", async || !bench.processes().is_empty()).await;
     bench.kill();
     let at_work = async || {
         let id = bench.begun("Wait").await;
-        eventually(PATIENCE, "the model is asked", async || !bench.model.asked().is_empty()).await;
+        eventually(TIMEOUT, "the model is asked", async || !bench.model.asked().is_empty()).await;
         bench.kill();
         id
     };
@@ -356,7 +356,7 @@ async fn a_task_fails_cleanly_when_codex_dies_at_any_moment() {
     let (why, _) = failure(&died);
     assert!(why.starts_with("agent coder ended while it waited for an answer"), "{why}");
 
-    // What it was told stands in its session, and that can be gone on with.
+    // The message is in its session, which can be resumed.
     let next = Draft::new(uuid(), "And now?").within(context(&died));
     let next = bench.say(Wire::Rest, &next).await;
     let next = bench.reached(&next, "completed").await;

@@ -1,4 +1,4 @@
-//! Gemini CLI, as it is installed from npm.
+//! Tests of Gemini CLI.
 
 use crate::{coding_acp::Cli, model::Model};
 

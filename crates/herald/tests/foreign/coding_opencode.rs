@@ -1,4 +1,4 @@
-//! OpenCode, as it is installed from npm.
+//! Tests of OpenCode.
 
 use crate::{coding_acp::Cli, model::Model};
 

@@ -1,4 +1,4 @@
-//! The real binary with programs that are not ours: SDK clients and servers, coding agents, Python.
+//! Tests of the real binary with SDK clients and servers, coding agents and Python.
 //!
 //! The first word of a test's name is what `cargo xtask test` has to install for it: `clients`, `servers`, `coding` or `python`.
 

@@ -1,4 +1,4 @@
-//! Handlers: processes that speak the line protocol, well and badly, behind the real binary.
+//! Tests of handlers and of violations of their line protocol.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -75,7 +75,7 @@ for raw in sys.stdin:
         threading.Thread(target=work, args=(line["turn"], line), daemon=True).start()
 "#;
 
-/// The steered handler at the root, and an `echo` beside it.
+/// The scripted handler at the root, and an `echo` agent.
 fn steered(settings: &str) -> Options {
     python(STEERED, settings)
 }
@@ -93,7 +93,7 @@ fn lines(path: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// What a blocking send of this text is answered with.
+/// The response to a blocking send of this text.
 async fn answer(herald: &Herald, text: &str) -> Result<Value, crate::wire::Fault> {
     let call = Wire::Rpc.send("", &Draft::new(uuid(), text), false);
     Wire::Rpc.sent(&herald.call(&call).await)
@@ -171,7 +171,7 @@ async fn a_cancelled_turn_is_released_and_the_others_continue() {
     assert_eq!(state(&task(&herald, &one).await), "canceled");
     let stopped = herald.home().join("stopped");
     eventually(SOON, "it was told", async || lines(&stopped) == ["one"]).await;
-    // Its slot is free again, and one that does not listen gives its slot back after the grace.
+    // Its slot is free again; that of a turn which ignores the cancel is free after `kill_grace`.
     let deaf = begun(&herald, "deaf").await;
     let heard = herald.home().join("deaf");
     eventually(SOON, "it works", async || lines(&heard).len() == 1).await;
@@ -224,7 +224,7 @@ async fn a_violation_of_the_line_protocol_fails_its_own_turn_only() {
     assert_eq!(failure(&told(&herald, "much").await), (text, "AGENT_FAILED"));
     let stopped = herald.home().join("stopped");
     eventually(SOON, "it was told", async || lines(&stopped) == ["much"]).await;
-    // A line that belongs to nobody is in the log, and whoever else is at work stays so.
+    // A line without a known turn is logged, and other turns continue.
     let junk = begun(&herald, "junk").await;
     eventually(SOON, "it is logged", async || herald.log().contains("no JSON at all")).await;
     assert_eq!(state(&task(&herald, &junk).await), "working");
@@ -236,7 +236,7 @@ async fn a_violation_of_the_line_protocol_fails_its_own_turn_only() {
 
 #[tokio::test]
 async fn an_invalid_line_without_a_turn_fails_the_only_running_turn() {
-    // It does not listen when it is told to let go, and nobody has to wait for that.
+    // It ignores the cancel, and the task does not wait for it.
     let settings = "kill_grace = \"1h\"\nerror_detail = \"message\"";
     for (text, what) in [
         ("junk", "agent steered wrote a line that makes no sense: expected ident"),
@@ -248,7 +248,7 @@ async fn an_invalid_line_without_a_turn_fails_the_only_running_turn() {
         let fault = answer(&herald, text).await.unwrap_err();
         assert_eq!(fault.code, -32006, "{fault:?}");
         assert!(fault.message.starts_with(what), "{fault:?}");
-        // The process still has that turn, so that what makes no sense may be about it.
+        // The process still has that turn, so an invalid line may belong to it.
         assert_eq!(printed(&told(&herald, "junk spares me").await), "spares me");
     }
 }
@@ -315,7 +315,7 @@ time.sleep(600)";
     let first = begun(&herald, "x").await;
     let closed = herald.home().join("closed");
     eventually(SOON, "its input was closed", async || closed.exists()).await;
-    // Only who is written to shows that he does not listen.
+    // A closed input is noticed with the next line only.
     let second = begun(&herald, "y").await;
     for id in [first, second] {
         let text = "agent steered closed its input";
@@ -402,7 +402,7 @@ async fn a_handler_ends_with_its_server() {
     assert_eq!(failure(&ended(&herald, &held).await).1, "INTERRUPTED");
 }
 
-/// A handler that says its own name, as a program file.
+/// A handler that answers with its own name, as a program file.
 fn write_handler(path: &Path, says: &str) {
     let text = format!(
         "#!/bin/sh\nwhile read -r line; do case $line in\n\
@@ -470,7 +470,7 @@ async fn handlers_are_found_beside_the_configuration_and_on_the_search_path() {
 
     let list = |arguments: &'static [&'static str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_herald"));
-        // There are manifests here, and the settings are elsewhere.
+        // Manifests in the current directory are ignored, since the configuration file is elsewhere.
         command.current_dir(place.path()).env("PATH", &path).arg("serve").args(arguments);
         output_of(command)
     };

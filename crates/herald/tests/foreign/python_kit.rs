@@ -57,13 +57,13 @@ async fn the_tck_of_the_a2a_project_is_run_from_its_directory() {
         "SIGN-1 may rest skip it only stands in its list",
     ];
     assert_eq!(seen, expected);
-    // A run that fails and does not say of what has failed.
+    // A failed run without a reported failure is a failure.
     let ended = conformance(&[&run[..], &["--binding", "rest"]].concat()).await;
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(ended.stderr.contains("dots go here ['--transport=http_json'] False"), "{ended:?}");
     assert!(ended.stdout.contains("reports no failure"), "{ended:?}");
     assert!(!ended.stdout.contains("grpc     1.0      pass"), "{ended:?}");
-    // What an earlier run left is not taken for this one's.
+    // The report of an earlier run is not used.
     let ended = conformance(&[&run[..], &["--level", "must"]].concat()).await;
     assert_eq!(ended.status.code(), Some(2), "{ended:?}");
     assert!(ended.stderr.contains("without a report"), "{ended:?}");

@@ -1,4 +1,4 @@
-//! Handlers in Python, through the helper.
+//! Tests of handlers in Python with the helper.
 
 use std::{fs, path::Path};
 

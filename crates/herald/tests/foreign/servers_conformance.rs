@@ -1,4 +1,4 @@
-//! `herald conformance` against the official SDK servers. `cargo xtask test` installs them.
+//! Tests of `herald conformance` against the official SDK servers. `cargo xtask test` installs them.
 
 use std::{collections::BTreeMap, env, path::PathBuf, process::Stdio, time::Duration};
 
@@ -23,7 +23,7 @@ fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// An agent on an official SDK, which dies with the test.
+/// An agent on an official SDK, which ends with the test.
 struct Official {
     url: String,
     _process: Child,

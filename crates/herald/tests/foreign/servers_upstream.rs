@@ -1,4 +1,4 @@
-//! Agents on the official SDK servers behind Herald. `cargo xtask test` installs them.
+//! Tests of agents on the official SDK servers behind Herald. `cargo xtask test` installs them.
 
 use std::{env, path::PathBuf, process::Stdio};
 
@@ -15,7 +15,7 @@ use crate::{
     wire::{Frame, Wire, id, state},
 };
 
-/// An agent on an official SDK, which dies with the test.
+/// An agent on an official SDK, which ends with the test.
 struct Official {
     url: String,
     _process: Child,
@@ -44,7 +44,7 @@ impl Official {
     }
 }
 
-/// `goes_on` says whether it streams what follows an answer.
+/// `goes_on` says whether it streams events after an answer.
 async fn serves(name: &str, goes_on: bool) {
     let official = Official::start(name).await;
     let bindings = ["jsonrpc", "http+json", "grpc"];

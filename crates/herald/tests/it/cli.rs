@@ -218,9 +218,9 @@ async fn versions_are_switched_off_by_name() {
     for wire in Wire::ALL {
         let sent = wire.sent(&herald.call(&wire.send("", &draft, false)).await);
         if matches!(wire, Wire::OldRpc | Wire::OldRest) {
-            assert_eq!(sent.unwrap_err().reason, "VERSION_NOT_SUPPORTED")
+            assert_eq!(sent.unwrap_err().reason, "VERSION_NOT_SUPPORTED");
         } else {
-            assert_eq!(state(&sent.unwrap()), "completed")
+            assert_eq!(state(&sent.unwrap()), "completed");
         }
     }
 }

@@ -160,9 +160,9 @@ async fn a_signature_is_verified_unverifiable_or_absent() {
     for (card, good) in [("card.json", true), ("changed.json", false), ("plain.json", false)] {
         let strict = ["--card-keys", "keys.json", "--require-signature"];
         if good {
-            drop(get(card, &strict).ok().await)
+            drop(get(card, &strict).ok().await);
         } else {
-            drop(get(card, &strict).fails(1, "A2ACLI_ERR_CARD_INVALID").await)
+            drop(get(card, &strict).fails(1, "A2ACLI_ERR_CARD_INVALID").await);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What was promised, beside what was measured.
+//! Budgets and their measurements.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ const BINDINGS: [(Case, Case, f64); 4] = [
     (Case::new(Kind::GrpcGet, 64), Case::new(Kind::Get, 64), 1.5),
 ];
 
-/// One budget and how Herald stands to it.
+/// One budget and its measurement.
 #[derive(Serialize)]
 pub(crate) struct Verdict {
     name: String,
@@ -44,7 +44,7 @@ pub(crate) struct Verdict {
     limit: Option<f64>,
     /// Where the figures come from.
     because: String,
-    /// Wrong answers make a figure worthless, however good it looks.
+    /// A figure with wrong answers is invalid.
     wrong_answers: bool,
     #[serde(skip)]
     case: Option<Case>,
@@ -134,7 +134,7 @@ fn ratio(results: &Results, case: Case, times: f64, to: Subject) -> Verdict {
     }
 }
 
-/// What a binding costs beside JSON-RPC, for the same call.
+/// The cost of a binding compared with JSON-RPC, for the same call.
 fn binding(results: &Results, case: Case, over: Case, times: f64) -> Verdict {
     let cpu = |case| results.of(Subject::Herald).and_then(|readings| readings.cpu(case));
     let both = cpu(case).zip(cpu(over));
@@ -209,7 +209,7 @@ pub(crate) fn table(verdicts: &[Verdict]) -> Table {
     table
 }
 
-/// The cases that cost too much. Where answers were wrong, what they cost is nobody's concern.
+/// The cases that miss their CPU budget, except those with wrong answers.
 pub(crate) fn missed(verdicts: &[Verdict]) -> Vec<Case> {
     let missed = verdicts.iter().filter(|verdict| verdict.standing() == Standing::Missed);
     let missed = missed.filter(|verdict| !verdict.wrong_answers);

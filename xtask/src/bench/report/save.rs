@@ -1,4 +1,4 @@
-//! `result.json`: everything that was read, round by round, for whoever wants to plot it.
+//! `result.json`: all measurements by round.
 
 use std::collections::BTreeMap;
 

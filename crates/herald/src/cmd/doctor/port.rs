@@ -14,7 +14,7 @@ const CHECK: &str = "port";
 pub(super) async fn check(
     subject: &Subject,
     store_in_use: bool,
-    patience: Duration,
+    timeout: Duration,
 ) -> (Option<Finding>, bool) {
     let settings = &subject.settings;
     let address = settings.address;
@@ -35,7 +35,7 @@ pub(super) async fn check(
         Err(fault) => fault,
     };
     if fault.kind() == io::ErrorKind::AddrInUse {
-        return held(subject, store_in_use, patience).await;
+        return held(subject, store_in_use, timeout).await;
     }
     let seen = format!("{address} cannot be opened: {fault}");
     let remedy = if fault.kind() == io::ErrorKind::PermissionDenied {
@@ -48,16 +48,11 @@ pub(super) async fn check(
 }
 
 /// The finding for a port in use. It is fine if this server holds it.
-async fn held(
-    subject: &Subject,
-    store_in_use: bool,
-    patience: Duration,
-) -> (Option<Finding>, bool) {
+async fn held(subject: &Subject, store_in_use: bool, timeout: Duration) -> (Option<Finding>, bool) {
     let (address, local) = (subject.settings.address, subject.local_url());
     let holder = holder(address.port()).unwrap_or_else(|| "another program".to_owned());
-    let card = public::fetch(&local, CertificatePolicy::Any, patience)
-        .await
-        .and_then(|answer| answer.card);
+    let card =
+        public::fetch(&local, CertificatePolicy::Any, timeout).await.and_then(|answer| answer.card);
     if card.as_ref().is_ok_and(|card| store_in_use || *card == subject.card(&local)) {
         let seen = format!("{address} is served by {holder}");
         return (Some(Finding::ok(CHECK, seen)), true);

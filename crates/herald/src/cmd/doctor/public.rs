@@ -50,7 +50,7 @@ pub(super) struct ProbeError {
 pub(super) async fn check(
     subject: &Subject,
     serving: bool,
-    patience: Duration,
+    limit: Duration,
 ) -> (Vec<Finding>, Option<ServerDate>) {
     let settings = &subject.settings;
     let (base, trust) = match &settings.server.public_url {
@@ -59,7 +59,7 @@ pub(super) async fn check(
         // Without a public URL and a running server there is no address to call.
         None => return (Vec::new(), None),
     };
-    let (answer, date, until) = match fetch(&base, trust, patience).await {
+    let (answer, date, until) = match fetch(&base, trust, limit).await {
         Ok(answer) => (answer.card, answer.date, answer.until),
         Err(fault) => (Err(fault), None, None),
     };
@@ -94,7 +94,7 @@ pub(super) async fn check(
     let ours = compared.verdict == CheckVerdict::Ok;
     findings.push(compared);
     if ours || settings.server.tokens.is_empty() {
-        findings.push(probe(&base, trust, &settings.server.tokens, patience).await);
+        findings.push(probe(&base, trust, &settings.server.tokens, limit).await);
     }
     (findings, date)
 }
@@ -103,11 +103,10 @@ pub(super) async fn check(
 pub(super) async fn fetch(
     base: &str,
     trust: CertificatePolicy,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<CardProbe, ProbeError> {
     let url = format!("{base}/.well-known/agent-card.json");
-    let request =
-        client(trust, patience)?.get(&url).header(VERSION_HEADER, "1.0").timeout(patience);
+    let request = client(trust, limit)?.get(&url).header(VERSION_HEADER, "1.0").timeout(limit);
     let response = request.send().await?;
     let heard = Clock::system().now();
     let said = response.headers().get(header::DATE).and_then(|date| date.to_str().ok());
@@ -167,12 +166,7 @@ fn compare(base: &str, theirs: &AgentCard, ours: &AgentCard) -> Finding {
 
 /// Opens a stream that does not end and waits for its first event, which the server sends at once. If it does not
 /// arrive, a proxy buffers streams.
-async fn probe(
-    base: &str,
-    trust: CertificatePolicy,
-    tokens: &[Token],
-    patience: Duration,
-) -> Finding {
+async fn probe(base: &str, trust: CertificatePolicy, tokens: &[Token], limit: Duration) -> Finding {
     let token = tokens.iter().find(|token| token.scopes.read);
     let loopback = ["http://127.", "http://localhost", "http://[::1]"];
     let open = base.starts_with("http://") && !loopback.iter().any(|start| base.starts_with(start));
@@ -185,9 +179,9 @@ async fn probe(
         return Finding::warn(STREAM, seen, "give one of the [auth] tokens the scope read");
     }
     let begun = Instant::now();
-    let connect = client(trust, patience);
+    let connect = client(trust, limit);
     let first = async { first_bytes(&connect?, base, token).await };
-    match tokio::time::timeout(patience, first).await {
+    match tokio::time::timeout(limit, first).await {
         Ok(Ok(())) => {
             let time = begun.elapsed().as_millis();
             Finding::ok(STREAM, format!("the first event at {base} arrived within {time} ms"))
@@ -197,7 +191,7 @@ async fn probe(
             Finding::fail(STREAM, seen, "route every path below the address to the server")
         }
         Err(_) => {
-            let waited = humantime::format_duration(patience);
+            let waited = humantime::format_duration(limit);
             let seen = format!("no event arrived from {base}/events within {waited}");
             let remedy = "a proxy buffers streams: switch off buffering, compression and caching of \
                           text/event-stream there (nginx: proxy_buffering off; Apache: flushpackets=on)";
@@ -224,8 +218,8 @@ async fn first_bytes(client: &Client, base: &str, token: Option<&Token>) -> Resu
 }
 
 /// An HTTP client with the rules of `herald-client`: no redirects, and no proxies from the environment.
-fn client(trust: CertificatePolicy, patience: Duration) -> Result<Client, ProbeError> {
-    let builder = Client::builder().redirect(Policy::none()).no_proxy().connect_timeout(patience);
+fn client(trust: CertificatePolicy, limit: Duration) -> Result<Client, ProbeError> {
+    let builder = Client::builder().redirect(Policy::none()).no_proxy().connect_timeout(limit);
     let builder = builder.tls_info(true);
     Ok(builder.tls_danger_accept_invalid_certs(trust == CertificatePolicy::Any).build()?)
 }

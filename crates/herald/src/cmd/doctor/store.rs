@@ -13,7 +13,7 @@ const CHECK: &str = "store";
 
 pub(super) async fn check(
     settings: &ServerSettings,
-    patience: Duration,
+    timeout: Duration,
 ) -> (Finding, Option<Inspection>) {
     let path = match &settings.store {
         StoreKind::Memory => {
@@ -24,7 +24,7 @@ pub(super) async fn check(
     };
     let inspect = {
         let path = path.clone();
-        move || Sqlite::inspect(&path, patience)
+        move || Sqlite::inspect(&path, timeout)
     };
     match tokio::task::spawn_blocking(inspect).await.expect("the check does not panic") {
         Ok(None) => {

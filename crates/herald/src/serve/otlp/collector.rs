@@ -51,7 +51,7 @@ impl Collector {
         let failed = fault.is_some();
         match (self.failing.swap(failed, Ordering::Relaxed), fault) {
             (false, Some(fault)) => {
-                tracing::warn!(fault, "the collector of traces cannot be reached")
+                tracing::warn!(fault, "the collector of traces cannot be reached");
             }
             (true, None) => tracing::info!("the collector of traces can be reached again"),
             (true, Some(_)) | (false, None) => {}

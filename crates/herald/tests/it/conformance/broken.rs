@@ -582,7 +582,7 @@ async fn every_built_in_check_can_fail() {
         for test in broken.caught {
             let rows: Vec<_> = rows.iter().filter(|row| row.test == *test).collect();
             if rows.iter().any(|row| row.result == "fail") {
-                _ = caught.insert(*test)
+                _ = caught.insert(*test);
             } else {
                 missed.push((broken.what, *test, rows.first().map(|row| &row.said).cloned()));
             }
