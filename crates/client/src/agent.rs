@@ -8,13 +8,13 @@ use std::sync::{
 use herald_protocol::ErrorKind;
 
 use crate::{
-    builder::Settings,
     call::Outgoing,
-    credential::Proof,
     discover::{FoundCard, Source},
     error::Error,
     interface::{Binding, Usable, choose},
     oauth::OAuthSession,
+    proof::Proof,
+    settings::Settings,
     transport::{
         Answered, Endpoint, Grpc, JsonRpc, Lasting, Pipe, Rest, Transport, WebSocket, http::Http,
     },
@@ -48,9 +48,9 @@ impl RemoteAgent {
     ) -> Result<Self, Error> {
         let card = &found.card;
         let program = source.and_then(Source::program);
-        let (usable, proof) = match program {
+        let (usable, (proof, session)) = match program {
             // It runs as whoever starts it, so there is nothing to prove.
-            Some(_) => (vec![Usable::stdio()], Proof::default()),
+            Some(_) => (vec![Usable::stdio()], (Proof::default(), None)),
             None => {
                 let pinned = settings.version;
                 let usable = choose(card, found.url.as_ref(), &settings.preferred, pinned)?;
@@ -73,7 +73,6 @@ impl RemoteAgent {
                 (usable, proof)
             }
         };
-        let session = proof.session.clone();
         let channel = |usable: Usable| {
             let tenant = usable.interface.tenant.clone().filter(|tenant| !tenant.is_empty());
             let endpoint = Endpoint::new(

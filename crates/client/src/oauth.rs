@@ -17,7 +17,7 @@ use herald_protocol::security::SecurityScheme;
 use tokio::sync::Mutex;
 
 use self::authority::{Authority, TokenError, encoded};
-use crate::{credential::Secret, error::Error, signature::now, transport::http::Http};
+use crate::{error::Error, proof::Secret, signature::now, transport::http::Http};
 
 /// A token this close to its end is renewed before it is used, in seconds.
 const MARGIN: u64 = 10;

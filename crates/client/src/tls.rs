@@ -2,10 +2,7 @@
 
 use reqwest::{Certificate, ClientBuilder, Identity};
 
-use crate::{
-    credential::{Credential, Secret},
-    error::Error,
-};
+use crate::{credential::Credential, error::Error, proof::Secret};
 
 /// What is set about TLS. One for all connections of a client, whatever they carry.
 #[derive(Debug, Clone, Default)]

@@ -1,29 +1,25 @@
 //! HTTP layer of the HTTP bindings: sending, reading within limits, headers.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use herald_protocol::{
     ContextId, Dialect, Request, TaskId, TenantId,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
-use reqwest::{Url, redirect::Policy};
+use reqwest::Url;
 use tower::{
     Service, ServiceExt,
     util::{BoxCloneSyncService, MapErrLayer},
 };
 
 use crate::{
-    builder::{Limits, Settings, Timeouts},
     call::Outgoing,
-    credential::{Proof, Secret},
     error::{BoxError, Error},
+    limits::{Limits, Timeouts},
+    proof::{Proof, Secret},
 };
 
 /// The body of a response.
@@ -49,75 +45,6 @@ pub(crate) struct Endpoint {
     pub(crate) tenant: Option<TenantId>,
     headers: HeaderMap,
     proof: Proof,
-}
-
-/// Connections over the network. A request that says HTTP/2 is sent in that and nothing else, and one
-/// that wants to switch to another protocol in HTTP/1.1; for any other the server may choose.
-pub(crate) fn network(settings: &Settings) -> Result<Exchange, Error> {
-    // What is wrong with the settings is said now, not when the first request goes out.
-    drop(connections(settings)?);
-    let pools = Arc::new(Pools { settings: settings.clone(), made: Default::default() });
-    Ok(BoxCloneSyncService::new(tower::service_fn(move |request: http::Request<Bytes>| {
-        let client = pools.of(&request);
-        async move {
-            let (client, request) = (client?, reqwest::Request::try_from(request)?);
-            // A URL may hold an API key.
-            let response = client.execute(request).await.map_err(reqwest::Error::without_url)?;
-            let response = Response::<reqwest::Body>::from(response);
-            let shielded = |body: reqwest::Body| {
-                body.map_err(|fault| BoxError::from(fault.without_url())).boxed_unsync()
-            };
-            Ok::<_, BoxError>(response.map(shielded))
-        }
-    })))
-}
-
-/// What all connections have in common, TLS included: they follow no redirects and no proxies of the
-/// environment.
-fn connections(settings: &Settings) -> Result<reqwest::ClientBuilder, Error> {
-    let builder = reqwest::Client::builder()
-        .redirect(Policy::none())
-        .no_proxy()
-        .referer(false)
-        .connect_timeout(settings.timeouts.connect)
-        // Shorter than most servers', so that no request meets a connection that is being closed.
-        .pool_idle_timeout(Duration::from_secs(20))
-        .user_agent(concat!("herald-client/", env!("CARGO_PKG_VERSION")));
-    settings.tls.apply(builder, &settings.credentials)
-}
-
-/// Connections by what they carry. Each kind is set up when the first request wants it: reading the
-/// system's roots takes longer than a call to this machine, which needs none.
-struct Pools {
-    settings: Settings,
-    /// Plain and secure ones, each for either version, for HTTP/2 alone and for HTTP/1.1 alone.
-    made: [OnceLock<reqwest::Client>; 6],
-}
-
-impl Pools {
-    fn of(&self, request: &http::Request<Bytes>) -> Result<reqwest::Client, Error> {
-        let plain = request.uri().scheme_str() == Some("http");
-        let builder = || {
-            let builder = connections(&self.settings)?;
-            Ok::<_, Error>(if plain { builder.tls_certs_only([]) } else { builder })
-        };
-        let (kind, builder): (usize, &dyn Fn() -> Result<reqwest::ClientBuilder, Error>) =
-            match request.version() {
-                Version::HTTP_2 => (0, &|| Ok(builder()?.http2_prior_knowledge())),
-                _ if request.headers().contains_key(header::UPGRADE) => {
-                    (1, &|| Ok(builder()?.http1_only()))
-                }
-                _ => (2, &builder),
-            };
-        let made = &self.made[kind + if plain { 3 } else { 0 }];
-        if let Some(client) = made.get() {
-            return Ok(client.clone());
-        }
-        let client = builder()?.build();
-        let client =
-            client.map_err(|fault| Error::setup(format!("HTTP cannot be set up: {fault}")))?;
-        Ok(made.get_or_init(|| client).clone())
-    }
 }
 
 /// A service in this process.
