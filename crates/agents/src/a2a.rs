@@ -308,9 +308,7 @@ fn referenced(turn: &Turn) -> Vec<TaskId> {
 impl Agent for Upstream {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
         let Some(trace) = turn.trace() else { return self.work(turn).await };
-        let state = trace.state.as_deref().unwrap_or_default().to_owned();
-        let trace = TraceContext { parent: trace.to_string(), state };
-        TRACE.scope(trace, self.work(turn)).await
+        TRACE.scope(trace.clone(), self.work(turn)).await
     }
 
     /// Cancels the agent's task that still waits for an answer.

@@ -14,9 +14,10 @@ use crate::{
     interface::{Binding, Usable, choose},
     oauth::OAuthSession,
     proof::Proof,
-    settings::Settings,
+    settings::ClientSettings,
     transport::{
-        Answered, Endpoint, Grpc, JsonRpc, Lasting, Pipe, Rest, Transport, WebSocket, http::Http,
+        Answered, Grpc, HttpEndpoint, JsonRpc, Lasting, Pipe, Rest, Transport, WebSocket,
+        http::Http,
     },
 };
 
@@ -41,7 +42,7 @@ struct Channel {
 impl RemoteAgent {
     /// `source` is where the card came from, if it was not handed over.
     pub(crate) fn new(
-        settings: &Settings,
+        settings: &ClientSettings,
         http: &Http,
         source: Option<&Source>,
         found: FoundCard,
@@ -75,7 +76,7 @@ impl RemoteAgent {
         };
         let channel = |usable: Usable| {
             let tenant = usable.interface.tenant.clone().filter(|tenant| !tenant.is_empty());
-            let endpoint = Endpoint::new(
+            let endpoint = HttpEndpoint::new(
                 http.clone(),
                 usable.url.clone(),
                 usable.dialect,
@@ -151,7 +152,7 @@ impl RemoteAgent {
 
 /// Where calls hold secrets, a card from the network is not believed about other origins.
 fn trusted(
-    settings: &Settings,
+    settings: &ClientSettings,
     origin: Option<&str>,
     mut usable: Vec<Usable>,
 ) -> Result<Vec<Usable>, Error> {

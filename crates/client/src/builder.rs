@@ -3,7 +3,7 @@
 use std::{ffi::OsString, fmt, sync::Arc};
 
 use bytes::Bytes;
-use herald_protocol::{AgentCard, TenantId, Version, card::signature::Verdict};
+use herald_protocol::{AgentCard, TenantId, TraceContext, Version, card::signature::Verdict};
 use http::{HeaderMap, Response};
 use http_body_util::Full;
 use reqwest::Url;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tower::Service;
 
 use crate::{
-    call::{Interceptor, TraceContext},
+    call::Interceptor,
     client::{Client, Discovered},
     credential::Credential,
     discover::{FoundCard, Source, unnamed},
@@ -19,11 +19,11 @@ use crate::{
     interface::Binding,
     limits::{Limits, Retry, Timeouts},
     network::network,
-    settings::Settings,
+    settings::ClientSettings,
     signature::CardKeys,
     transport::{
-        Program,
-        http::{Exchange, Http, in_process},
+        StdioProgram,
+        http::{Http, HttpService, in_process},
     },
     wire_tap::{WireTap, tapped},
 };
@@ -32,8 +32,8 @@ use crate::{
 #[derive(Clone, Default)]
 #[must_use]
 pub struct ClientBuilder {
-    settings: Settings,
-    exchange: Option<Exchange>,
+    settings: ClientSettings,
+    exchange: Option<HttpService>,
     wire_tap: Option<Arc<dyn WireTap>>,
 }
 
@@ -212,14 +212,14 @@ impl ClientBuilder {
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Result<Client, Error> {
         let arguments = arguments.into_iter().map(Into::into).collect();
-        let program = Program { name: program.into(), arguments };
+        let program = StdioProgram { name: program.into(), arguments };
         let (settings, http) = self.parts()?;
         let verdict = settings.admit(Verdict::Unsigned, None)?;
         let found = FoundCard::given(unnamed(&program), verdict);
         Client::new(settings, http, Some(Source::Program(program)), found)
     }
 
-    fn parts(self) -> Result<(Settings, Http), Error> {
+    fn parts(self) -> Result<(ClientSettings, Http), Error> {
         let Self { settings, exchange, wire_tap } = self;
         let mut exchange = match exchange {
             Some(exchange) => exchange,

@@ -1,7 +1,10 @@
 //! Outgoing call, and the interceptors that see and change it first.
 
 use async_trait::async_trait;
-use herald_protocol::{Operation, Request};
+use herald_protocol::{
+    Operation, Request, TraceContext,
+    trace::{TRACEPARENT, TRACESTATE},
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::error::Error;
@@ -40,15 +43,6 @@ where
     }
 }
 
-/// Trace context of a call (W3C Trace Context).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TraceContext {
-    /// The value of `traceparent`.
-    pub parent: String,
-    /// The value of `tracestate`; an empty one is not sent.
-    pub state: String,
-}
-
 impl Outgoing {
     pub(crate) fn new(request: Request, cursor: Option<String>) -> Self {
         Self { request, headers: HeaderMap::new(), cursor }
@@ -57,11 +51,10 @@ impl Outgoing {
     /// Adds the trace headers. A value that a header cannot have is left out: tracing must not fail a
     /// call.
     pub(crate) fn trace(&mut self, context: &TraceContext) {
-        let fields = [("traceparent", &context.parent), ("tracestate", &context.state)];
-        for (name, value) in fields {
-            if let (false, Ok(value)) = (value.is_empty(), HeaderValue::try_from(value)) {
-                self.headers.insert(HeaderName::from_static(name), value);
-            }
+        let state = context.state.as_deref().unwrap_or_default();
+        for (name, value) in [(TRACEPARENT, &*context.to_string()), (TRACESTATE, state)] {
+            let value = HeaderValue::try_from(value).ok().filter(|value| !value.is_empty());
+            self.headers.extend(value.map(|value| (HeaderName::from_static(name), value)));
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     oauth::{Prompt, Token},
     pages::Pages,
     proof::Proof,
-    settings::Settings,
+    settings::ClientSettings,
     transport::http::Http,
 };
 
@@ -40,7 +40,7 @@ pub struct Client {
 #[derive(Debug)]
 #[must_use]
 pub struct Discovered {
-    settings: Settings,
+    settings: ClientSettings,
     http: Http,
     source: Source,
     found: FoundCard,
@@ -57,7 +57,7 @@ pub enum Answer {
 
 impl Client {
     pub(crate) fn new(
-        settings: Settings,
+        settings: ClientSettings,
         http: Http,
         source: Option<Source>,
         found: FoundCard,
@@ -325,7 +325,7 @@ impl Client {
 
 impl Discovered {
     pub(crate) async fn find(
-        settings: Settings,
+        settings: ClientSettings,
         http: Http,
         source: Source,
     ) -> Result<Self, Error> {
@@ -386,7 +386,7 @@ impl Discovered {
 /// wrong URL is more likely than a server that restarts. Credentials are sent only if the server refuses
 /// its card without them.
 async fn find(
-    settings: &Settings,
+    settings: &ClientSettings,
     http: &Http,
     source: &Source,
     known: Option<&FoundCard>,
@@ -422,7 +422,7 @@ async fn find(
 
 /// Judges the signatures of a card from the network, and refuses it if they have to be good.
 async fn vetted(
-    settings: &Settings,
+    settings: &ClientSettings,
     http: &Http,
     mut found: FoundCard,
 ) -> Result<FoundCard, Error> {

@@ -17,14 +17,14 @@ use crate::{
     call::Outgoing,
     discover::{FoundCard, Source},
     error::Error,
-    settings::Settings,
+    settings::ClientSettings,
     transport::{Answered, http::Http},
 };
 
 /// One agent, with everything that a call to it needs.
 #[derive(Debug)]
 pub(crate) struct ClientCore {
-    pub(crate) settings: Settings,
+    pub(crate) settings: ClientSettings,
     pub(crate) http: Http,
     pub(crate) source: Option<Source>,
     agent: RwLock<Arc<RemoteAgent>>,
@@ -39,7 +39,7 @@ pub(crate) enum Repeats {
 
 impl ClientCore {
     pub(crate) fn new(
-        settings: Settings,
+        settings: ClientSettings,
         http: Http,
         source: Option<Source>,
         found: FoundCard,

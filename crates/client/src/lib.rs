@@ -79,7 +79,7 @@ mod transport;
 mod wire_tap;
 
 pub use builder::ClientBuilder;
-pub use call::{Interceptor, Outgoing, TraceContext};
+pub use call::{Interceptor, Outgoing};
 pub use client::{Answer, Client, Discovered};
 pub use credential::Credential;
 pub use discover::Source;
@@ -88,7 +88,7 @@ pub use events::Events;
 pub use herald_protocol as protocol;
 pub use herald_protocol::{
     AgentCard, Message, Part, Reply, Request, SendResult, StreamEvent, Task, TaskId, TaskState,
-    card::signature::Verdict, request::SendMessage,
+    TraceContext, card::signature::Verdict, request::SendMessage,
 };
 pub use interface::Binding;
 pub use limits::{Limits, Retry, Timeouts};
@@ -97,7 +97,7 @@ pub use pages::Pages;
 pub use proof::Secret;
 pub use secrets::Secrets;
 pub use signature::CardKeys;
-pub use transport::Program;
+pub use transport::StdioProgram;
 pub use wire_tap::WireTap;
 
 /// The page about embedding, whose example is a test.

@@ -15,17 +15,17 @@ use crate::{
     credential::Credential,
     error::{BoxError, Error},
     limits::Timeouts,
-    tls::Tls,
-    transport::http::Exchange,
+    tls::TlsSettings,
+    transport::http::HttpService,
 };
 
 /// Connections over the network. A request that says HTTP/2 is sent in that and nothing else, and one
 /// that wants to switch to another protocol in HTTP/1.1; for any other the server may choose.
 pub(crate) fn network(
-    tls: &Tls,
+    tls: &TlsSettings,
     credentials: &[Credential],
     timeouts: &Timeouts,
-) -> Result<Exchange, Error> {
+) -> Result<HttpService, Error> {
     let pools = Pools {
         tls: tls.clone(),
         credentials: credentials.to_vec(),
@@ -53,7 +53,7 @@ pub(crate) fn network(
 /// Connections by what they carry. Each kind is set up when the first request wants it: reading the
 /// system's roots takes longer than a call to this machine, which needs none.
 struct Pools {
-    tls: Tls,
+    tls: TlsSettings,
     credentials: Vec<Credential>,
     connect: Duration,
     /// Plain and secure ones, each for either version, for HTTP/2 alone and for HTTP/1.1 alone.

@@ -2,24 +2,25 @@
 
 use std::{fmt, sync::Arc};
 
-use herald_protocol::{TenantId, Version, card::signature::Verdict};
+use herald_protocol::{TenantId, TraceContext, Version, card::signature::Verdict};
 
 use crate::{
-    call::{Interceptor, TraceContext},
+    call::Interceptor,
     credential::Credential,
     error::Error,
     interface::Binding,
     limits::{Limits, Retry, Timeouts},
-    oauth::Tokens,
+    oauth::TokenStore,
     signature::CardKeys,
-    tls::Tls,
+    tls::TlsSettings,
 };
 
-type Trace = Arc<dyn Fn() -> Option<TraceContext> + Send + Sync>;
+/// Returns the trace that the next call belongs to.
+type TraceSource = Arc<dyn Fn() -> Option<TraceContext> + Send + Sync>;
 
 /// All that is set.
 #[derive(Clone, Default)]
-pub(crate) struct Settings {
+pub(crate) struct ClientSettings {
     pub(crate) limits: Limits,
     pub(crate) timeouts: Timeouts,
     pub(crate) retry: Retry,
@@ -29,17 +30,17 @@ pub(crate) struct Settings {
     pub(crate) trusted: Vec<String>,
     /// Whether calls hold secrets even without credentials.
     pub(crate) confined: bool,
-    pub(crate) tls: Tls,
-    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) tls: TlsSettings,
+    pub(crate) tokens: Arc<TokenStore>,
     pub(crate) card_keys: CardKeys,
     pub(crate) require_signature: bool,
     pub(crate) extensions: Vec<String>,
     pub(crate) tenant: Option<TenantId>,
     pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
-    pub(crate) trace: Option<Trace>,
+    pub(crate) trace: Option<TraceSource>,
 }
 
-impl Settings {
+impl ClientSettings {
     /// Passes a verdict that is good enough.
     pub(crate) fn admit(&self, verdict: Verdict, fault: Option<Error>) -> Result<Verdict, Error> {
         if self.require_signature && !verdict.is_verified() {
@@ -50,9 +51,9 @@ impl Settings {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for ClientSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("ClientSettings")
             .field("limits", &self.limits)
             .field("timeouts", &self.timeouts)
             .field("retry", &self.retry)

@@ -23,22 +23,23 @@ use crate::{
 };
 
 /// The body of a response.
-pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) type HttpBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Whatever answers HTTP requests: a pool of connections, or a service in this process.
-pub(crate) type Exchange = BoxCloneSyncService<http::Request<Bytes>, Response<Body>, BoxError>;
+pub(crate) type HttpService =
+    BoxCloneSyncService<http::Request<Bytes>, Response<HttpBody>, BoxError>;
 
 /// HTTP, and how much of it is taken.
 #[derive(Clone)]
 pub(crate) struct Http {
-    exchange: Exchange,
+    exchange: HttpService,
     pub(crate) limits: Limits,
     pub(crate) timeouts: Timeouts,
 }
 
 /// One address of an agent, with all that goes into every request to it.
 #[derive(Debug, Clone)]
-pub(crate) struct Endpoint {
+pub(crate) struct HttpEndpoint {
     pub(crate) http: Http,
     pub(crate) url: Url,
     pub(crate) dialect: Dialect,
@@ -48,7 +49,7 @@ pub(crate) struct Endpoint {
 }
 
 /// A service in this process.
-pub(crate) fn in_process<S, B>(service: S) -> Exchange
+pub(crate) fn in_process<S, B>(service: S) -> HttpService
 where
     S: Service<http::Request<Full<Bytes>>, Response = Response<B>>,
     S: Clone + Send + Sync + 'static,
@@ -65,7 +66,7 @@ where
 }
 
 impl Http {
-    pub(crate) fn new(exchange: Exchange, limits: Limits, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(exchange: HttpService, limits: Limits, timeouts: Timeouts) -> Self {
         Self { exchange, limits, timeouts }
     }
 
@@ -73,7 +74,7 @@ impl Http {
     pub(crate) async fn send(
         &self,
         request: http::Request<Bytes>,
-    ) -> Result<Response<Body>, Error> {
+    ) -> Result<Response<HttpBody>, Error> {
         let (host, port) = (request.uri().host(), request.uri().port());
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
         let whom = format!("{}{port}", host.unwrap_or("the agent"));
@@ -92,7 +93,7 @@ impl fmt::Debug for Http {
     }
 }
 
-impl Endpoint {
+impl HttpEndpoint {
     pub(crate) fn new(
         http: Http,
         url: Url,
@@ -174,7 +175,7 @@ impl Endpoint {
         method: Method,
         mut url: Url,
         body: Option<Vec<u8>>,
-    ) -> Result<Response<Body>, Error> {
+    ) -> Result<Response<HttpBody>, Error> {
         for (name, secret) in self.secrets() {
             url.query_pairs_mut().append_pair(name, secret.expose());
         }
@@ -212,7 +213,7 @@ pub(crate) fn request(
 }
 
 /// Whoever is redirected may be led to give its credentials away, so nobody is.
-pub(crate) fn refuse_redirect(response: &Response<Body>) -> Result<(), Error> {
+pub(crate) fn refuse_redirect(response: &Response<HttpBody>) -> Result<(), Error> {
     let status = response.status();
     if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
         return Ok(());
@@ -224,7 +225,7 @@ pub(crate) fn refuse_redirect(response: &Response<Body>) -> Result<(), Error> {
 }
 
 /// Reads a whole body, if it is no larger than `limit`.
-pub(crate) async fn read(mut body: Body, limit: usize, what: &str) -> Result<Bytes, Error> {
+pub(crate) async fn read(mut body: HttpBody, limit: usize, what: &str) -> Result<Bytes, Error> {
     use http_body::Body as _;
     if body.size_hint().lower() > limit as u64 {
         return Err(Error::too_large(what, limit));

@@ -59,9 +59,7 @@ async fn every_request_names_its_version_extensions_tenant_and_trace() {
         let client = over(binding, version)
             .extension("urn:a")
             .extension("urn:b")
-            .trace_context(move || {
-                Some(TraceContext { parent: parent.into(), state: String::new() })
-            })
+            .trace_context(move || TraceContext::read(parent, None))
             .connect(&fake.url())
             .await
             .unwrap();
