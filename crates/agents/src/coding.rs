@@ -107,7 +107,7 @@ pub struct Coding {
 }
 
 /// Outcome of one attempt at a message.
-enum Outcome {
+enum CodingOutcome {
     /// The agent has done its work.
     Done(Done),
     /// The agent exited in the middle of its work.
@@ -221,20 +221,20 @@ impl Coding {
         };
         match outcome {
             // The caller gets the result before the process has exited; the next turn has to wait.
-            Ok(Outcome::Done(done)) => {
+            Ok(CodingOutcome::Done(done)) => {
                 let ended = conversation.finish(self.program.grace);
                 tokio::join!(done.complete(turn), ended).0?;
                 Ok(true)
             }
-            Ok(Outcome::Exited) => {
+            Ok(CodingOutcome::Exited) => {
                 Err(Ended::Failed(conversation.exit_failure(self.program.grace).await))
             }
-            Ok(Outcome::SessionLost) => {
+            Ok(CodingOutcome::SessionLost) => {
                 conversation.end().await;
                 Ok(false)
             }
             // The question stays open, and its answer resumes the agent's session.
-            Ok(Outcome::Unanswered) => {
+            Ok(CodingOutcome::Unanswered) => {
                 conversation.end().await;
                 Ok(true)
             }
@@ -266,7 +266,7 @@ impl Coding {
         &self,
         turn: &Turn,
         conversation: &mut CliConversation,
-    ) -> Result<Outcome, Ended> {
+    ) -> Result<CodingOutcome, Ended> {
         let mut answer = ArtifactWriter::new(turn, ANSWER, ANSWER);
         let mut retried = None;
         loop {
@@ -297,7 +297,7 @@ impl Coding {
                 Some(AgentEvent::Init { model, session }) => {
                     self.report_start(turn, model, session).await?;
                 }
-                Some(AgentEvent::SessionLost) => return Ok(Outcome::SessionLost),
+                Some(AgentEvent::SessionLost) => return Ok(CodingOutcome::SessionLost),
                 Some(AgentEvent::Text(_)) => {}
                 Some(AgentEvent::ToolUse { name }) => {
                     turn.progress(format!("Using tool: {}", truncate(&name, SHOWN))).await?;
@@ -313,7 +313,7 @@ impl Coding {
                 }
                 Some(AgentEvent::Approval(approval)) => {
                     if !self.resolve_approval(turn, conversation, &approval).await? {
-                        return Ok(Outcome::Unanswered);
+                        return Ok(CodingOutcome::Unanswered);
                     }
                 }
                 Some(AgentEvent::Background(tasks)) => {
@@ -321,13 +321,13 @@ impl Coding {
                     turn.progress(truncate(&tasks, SHOWN)).await?;
                 }
                 Some(AgentEvent::Done { summary, stats }) => {
-                    return Ok(Outcome::Done(Done { summary, stats }));
+                    return Ok(CodingOutcome::Done(Done { summary, stats }));
                 }
                 Some(AgentEvent::Error(text)) => {
                     let failure = Failure { message: Some(text), ..Failure::new("failed") };
                     return Err(failure.into());
                 }
-                None => return Ok(Outcome::Exited),
+                None => return Ok(CodingOutcome::Exited),
             }
         }
     }

@@ -20,4 +20,4 @@ pub use echo::Echo;
 pub use exec::{Exec, Input};
 pub use failure::ErrorDetail;
 pub use handler::Handler;
-pub use llm::{Endpoint, EndpointError, Llm, Parameters, Patience};
+pub use llm::{Endpoint, EndpointError, EndpointTimeouts, Llm, Parameters};

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::{ErrorDetail, artifact_writer::ArtifactWriter, ended::Ended, failure::Failure};
 
 pub use chat::Parameters;
-pub use endpoint::{Endpoint, EndpointError, Patience};
+pub use endpoint::{Endpoint, EndpointError, EndpointTimeouts};
 
 use chat::{AnswerEvent, Finish};
 use endpoint::{AnswerStream, RequestFailure};

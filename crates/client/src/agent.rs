@@ -8,15 +8,16 @@ use std::sync::{
 use herald_protocol::ErrorKind;
 
 use crate::{
-    builder::Settings,
     call::Outgoing,
-    credential::Proof,
     discover::{FoundCard, Source},
     error::Error,
     interface::{Binding, Usable, choose},
     oauth::OAuthSession,
+    proof::Proof,
+    settings::ClientSettings,
     transport::{
-        Answered, Endpoint, Grpc, JsonRpc, Lasting, Pipe, Rest, Transport, WebSocket, http::Http,
+        Answered, Grpc, HttpEndpoint, JsonRpc, Lasting, Pipe, Rest, Transport, WebSocket,
+        http::Http,
     },
 };
 
@@ -41,16 +42,16 @@ struct Channel {
 impl RemoteAgent {
     /// `source` is where the card came from, if it was not handed over.
     pub(crate) fn new(
-        settings: &Settings,
+        settings: &ClientSettings,
         http: &Http,
         source: Option<&Source>,
         found: FoundCard,
     ) -> Result<Self, Error> {
         let card = &found.card;
         let program = source.and_then(Source::program);
-        let (usable, proof) = match program {
+        let (usable, (proof, session)) = match program {
             // It runs as whoever starts it, so there is nothing to prove.
-            Some(_) => (vec![Usable::stdio()], Proof::default()),
+            Some(_) => (vec![Usable::stdio()], (Proof::default(), None)),
             None => {
                 let pinned = settings.version;
                 let usable = choose(card, found.url.as_ref(), &settings.preferred, pinned)?;
@@ -73,10 +74,9 @@ impl RemoteAgent {
                 (usable, proof)
             }
         };
-        let session = proof.session.clone();
         let channel = |usable: Usable| {
             let tenant = usable.interface.tenant.clone().filter(|tenant| !tenant.is_empty());
-            let endpoint = Endpoint::new(
+            let endpoint = HttpEndpoint::new(
                 http.clone(),
                 usable.url.clone(),
                 usable.dialect,
@@ -152,7 +152,7 @@ impl RemoteAgent {
 
 /// Where calls hold secrets, a card from the network is not believed about other origins.
 fn trusted(
-    settings: &Settings,
+    settings: &ClientSettings,
     origin: Option<&str>,
     mut usable: Vec<Usable>,
 ) -> Result<Vec<Usable>, Error> {

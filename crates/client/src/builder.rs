@@ -1,12 +1,9 @@
 //! Client builder: all settings of a client, with their defaults.
 
-use std::{ffi::OsString, fmt, sync::Arc, time::Duration};
+use std::{ffi::OsString, fmt, sync::Arc};
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
-use herald_protocol::{
-    AgentCard, Operation, TenantId, TraceContext, Version, card::signature::Verdict,
-};
+use herald_protocol::{AgentCard, TenantId, TraceContext, Version, card::signature::Verdict};
 use http::{HeaderMap, Response};
 use http_body_util::Full;
 use reqwest::Url;
@@ -20,12 +17,13 @@ use crate::{
     discover::{FoundCard, Source, unnamed},
     error::{BoxError, Error},
     interface::Binding,
-    oauth::Tokens,
+    limits::{Limits, Retry, Timeouts},
+    network::network,
+    settings::ClientSettings,
     signature::CardKeys,
-    tls::Tls,
     transport::{
-        Program,
-        http::{Exchange, Http, in_process, network},
+        StdioProgram,
+        http::{Http, HttpService, in_process},
     },
     wire_tap::{WireTap, tapped},
 };
@@ -34,129 +32,9 @@ use crate::{
 #[derive(Clone, Default)]
 #[must_use]
 pub struct ClientBuilder {
-    settings: Settings,
-    exchange: Option<Exchange>,
+    settings: ClientSettings,
+    exchange: Option<HttpService>,
     wire_tap: Option<Arc<dyn WireTap>>,
-}
-
-/// How much a client takes from a server, in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// A card.
-    pub card: usize,
-    /// An answer.
-    pub response: usize,
-    /// One event of a stream.
-    pub event: usize,
-}
-
-/// How long a client waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timeouts {
-    /// For a connection.
-    pub connect: Duration,
-    /// For an answer, repeats included, and for a stream to begin.
-    pub call: Duration,
-    /// For the answer to a send, which comes when the task is done.
-    pub send: Duration,
-    /// For the next sign of life on a stream, keep-alive comments included. The stream is then taken
-    /// up again.
-    pub idle: Duration,
-    /// First pause between two polls of a task that cannot be followed; further pauses grow to five times
-    /// this.
-    pub poll: Duration,
-}
-
-/// How failures that may pass are met.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retry {
-    /// How often a call is repeated, and a stream taken up again, before it counts as failed.
-    pub repeats: usize,
-    /// The first pause; each is about twice the one before, and a little random.
-    pub first: Duration,
-    /// The longest pause, also where a server asks for a longer one.
-    pub longest: Duration,
-    /// Whether sends are repeated although the agent may have got them. Safe where the agent knows a
-    /// message by its id, which stays the same: Herald does, most servers do not.
-    pub sends: bool,
-}
-
-type Trace = Arc<dyn Fn() -> Option<TraceContext> + Send + Sync>;
-
-/// All that is set.
-#[derive(Clone, Default)]
-pub(crate) struct Settings {
-    pub(crate) limits: Limits,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) retry: Retry,
-    pub(crate) preferred: Vec<Binding>,
-    pub(crate) version: Option<Version>,
-    pub(crate) credentials: Vec<Credential>,
-    pub(crate) trusted: Vec<String>,
-    /// Whether calls hold secrets even without credentials.
-    pub(crate) confined: bool,
-    pub(crate) tls: Tls,
-    pub(crate) tokens: Arc<Tokens>,
-    pub(crate) card_keys: CardKeys,
-    pub(crate) require_signature: bool,
-    pub(crate) extensions: Vec<String>,
-    pub(crate) tenant: Option<TenantId>,
-    pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
-    pub(crate) trace: Option<Trace>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { card: 1 << 20, response: 64 << 20, event: 16 << 20 }
-    }
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(10),
-            call: Duration::from_secs(60),
-            send: Duration::from_secs(600),
-            idle: Duration::from_secs(60),
-            poll: Duration::from_secs(1),
-        }
-    }
-}
-
-impl Timeouts {
-    /// For the answer to an operation, or for its stream to begin.
-    pub(crate) fn of(&self, operation: Operation) -> Duration {
-        if operation == Operation::SendMessage { self.send } else { self.call }
-    }
-
-    /// The pauses between polls, without end.
-    pub(crate) fn poll_pauses(&self) -> impl Iterator<Item = Duration> + Send + use<> {
-        let (first, longest) = (self.poll, self.poll * 5);
-        std::iter::successors(Some(first), move |pause| Some((*pause * 3 / 2).min(longest)))
-    }
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self {
-            repeats: 4,
-            first: Duration::from_millis(200),
-            longest: Duration::from_secs(10),
-            sends: false,
-        }
-    }
-}
-
-impl Retry {
-    /// The pauses between the repeats.
-    pub(crate) fn pauses(&self) -> ExponentialBackoff {
-        ExponentialBuilder::new()
-            .with_min_delay(self.first)
-            .with_max_delay(self.longest)
-            .with_max_times(self.repeats)
-            .with_jitter()
-            .build()
-    }
 }
 
 impl ClientBuilder {
@@ -334,18 +212,18 @@ impl ClientBuilder {
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Result<Client, Error> {
         let arguments = arguments.into_iter().map(Into::into).collect();
-        let program = Program { name: program.into(), arguments };
+        let program = StdioProgram { name: program.into(), arguments };
         let (settings, http) = self.parts()?;
         let verdict = settings.admit(Verdict::Unsigned, None)?;
         let found = FoundCard::given(unnamed(&program), verdict);
         Client::new(settings, http, Some(Source::Program(program)), found)
     }
 
-    fn parts(self) -> Result<(Settings, Http), Error> {
+    fn parts(self) -> Result<(ClientSettings, Http), Error> {
         let Self { settings, exchange, wire_tap } = self;
         let mut exchange = match exchange {
             Some(exchange) => exchange,
-            None => network(&settings)?,
+            None => network(&settings.tls, &settings.credentials, &settings.timeouts)?,
         };
         if let Some(tap) = wire_tap {
             exchange = tapped(exchange, tap);
@@ -355,39 +233,35 @@ impl ClientBuilder {
     }
 }
 
-impl Settings {
-    /// Passes a verdict that is good enough.
-    pub(crate) fn admit(&self, verdict: Verdict, fault: Option<Error>) -> Result<Verdict, Error> {
-        if self.require_signature && !verdict.is_verified() {
-            Err(Error::untrusted(&verdict, fault))
-        } else {
-            Ok(verdict)
-        }
-    }
-}
-
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientBuilder").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("limits", &self.limits)
-            .field("timeouts", &self.timeouts)
-            .field("retry", &self.retry)
-            .field("preferred", &self.preferred)
-            .field("version", &self.version)
-            .field("credentials", &self.credentials)
-            .field("trusted", &self.trusted)
-            .field("confined", &self.confined)
-            .field("tls", &self.tls)
-            .field("card_keys", &self.card_keys)
-            .field("require_signature", &self.require_signature)
-            .field("extensions", &self.extensions)
-            .field("tenant", &self.tenant)
-            .finish_non_exhaustive()
+impl Client {
+    /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), a `file://`
+    /// URL of a card, or `stdio:` and a command that is started.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// A builder with the default settings.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Calls an agent in this process, without a socket: Herald's `Server`, or anything else that
+    /// answers HTTP requests.
+    pub async fn in_process<S, B>(service: S) -> Result<Self, Error>
+    where
+        S: Service<http::Request<Full<Bytes>>, Response = Response<B>>,
+        S: Clone + Send + Sync + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self::builder().service(service).connect("http://localhost").await
     }
 }

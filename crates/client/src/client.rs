@@ -1,16 +1,10 @@
 //! Client: the operations of one agent.
 
-use std::{
-    sync::{Arc, RwLock},
-    time::Duration,
-};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use herald_protocol::{
-    AgentCard, ErrorKind, MessageId, Operation, PushConfigId, Reply, Request, SendResult,
-    StreamEvent, Task, TaskId, TaskState, Version,
+    AgentCard, PushConfigId, Reply, Request, SendResult, StreamEvent, Task, TaskId, Version,
     card::{AgentInterface, signature::Verdict},
-    locks,
     push::{PushConfig, PushConfigPage},
     request::{
         CancelTask, GetExtendedAgentCard, GetTask, ListPushConfigs, ListTasks, PushConfigRef,
@@ -18,45 +12,35 @@ use herald_protocol::{
     },
     version::VERSION_HEADER,
 };
-use http::{HeaderMap, HeaderValue, Response, header};
-use http_body_util::Full;
+use http::{HeaderMap, HeaderValue, header};
 use tokio::time::{sleep, timeout};
-use tower::Service;
-use uuid::Uuid;
 
 use crate::{
     agent::RemoteAgent,
-    builder::{ClientBuilder, Settings},
-    call::Outgoing,
-    credential::{Credential, Proof},
+    client_core::{ClientCore, is_settled, name, unexpected},
+    credential::Credential,
     discover::{FoundCard, Source},
-    error::{BoxError, Error},
+    error::Error,
     events::Events,
     interface::{Binding, choose},
     oauth::{Prompt, Token},
     pages::Pages,
-    transport::{Answered, http::Http},
+    proof::Proof,
+    settings::ClientSettings,
+    transport::http::Http,
 };
 
 /// Calls one agent. A cheap handle: clones share connections and the card.
 #[derive(Debug, Clone)]
 pub struct Client {
-    shared: Arc<ClientShared>,
-}
-
-#[derive(Debug)]
-struct ClientShared {
-    settings: Settings,
-    http: Http,
-    source: Option<Source>,
-    agent: RwLock<Arc<RemoteAgent>>,
+    core: Arc<ClientCore>,
 }
 
 /// An agent's card, before an interface of it is chosen.
 #[derive(Debug)]
 #[must_use]
 pub struct Discovered {
-    settings: Settings,
+    settings: ClientSettings,
     http: Http,
     source: Source,
     found: FoundCard,
@@ -72,40 +56,13 @@ pub enum Answer {
 }
 
 impl Client {
-    /// Finds the agent at `url`: its base URL, the URL of its card (which ends in `.json`), a `file://`
-    /// URL of a card, or `stdio:` and a command that is started.
-    pub async fn connect(url: &str) -> Result<Self, Error> {
-        Self::builder().connect(url).await
-    }
-
-    /// A builder with the default settings.
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::default()
-    }
-
-    /// Calls an agent in this process, without a socket: Herald's `Server`, or anything else that
-    /// answers HTTP requests.
-    pub async fn in_process<S, B>(service: S) -> Result<Self, Error>
-    where
-        S: Service<http::Request<Full<Bytes>>, Response = Response<B>>,
-        S: Clone + Send + Sync + 'static,
-        S::Error: Into<BoxError>,
-        S::Future: Send,
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
-    {
-        Self::builder().service(service).connect("http://localhost").await
-    }
-
     pub(crate) fn new(
-        settings: Settings,
+        settings: ClientSettings,
         http: Http,
         source: Option<Source>,
         found: FoundCard,
     ) -> Result<Self, Error> {
-        let agent = RemoteAgent::new(&settings, &http, source.as_ref(), found)?;
-        let agent = RwLock::new(Arc::new(agent));
-        Ok(Self { shared: Arc::new(ClientShared { settings, http, source, agent }) })
+        ClientCore::new(settings, http, source, found).map(|core| Self { core: Arc::new(core) })
     }
 
     /// The agent card.
@@ -145,7 +102,7 @@ impl Client {
     /// Asks whether the card is still the same, once it may no longer be used without asking.
     /// Returns whether it has changed; the next call then goes by the new one.
     pub async fn refresh(&self) -> Result<bool, Error> {
-        let ClientShared { settings, http, source, .. } = &*self.shared;
+        let ClientCore { settings, http, source, .. } = &*self.core;
         let known = self.agent();
         let Some(source) = source.as_ref().filter(|_| !known.found.is_fresh()) else {
             return Ok(false);
@@ -154,7 +111,7 @@ impl Client {
             return Ok(false);
         };
         let changed = found.card != known.found.card;
-        self.replace(vetted(settings, http, found).await?)?;
+        self.core.replace(vetted(settings, http, found).await?)?;
         Ok(changed)
     }
 
@@ -171,11 +128,15 @@ impl Client {
         let mut send = message.into();
         name(&mut send);
         if self.is_streaming() {
-            return Events::open(self.clone(), Request::SendStreamingMessage(Box::new(send))).await;
+            return Events::open(
+                Arc::clone(&self.core),
+                Request::SendStreamingMessage(Box::new(send)),
+            )
+            .await;
         }
         send.configuration.return_immediately = true;
         let result = self.send(send).await?;
-        Ok(Events::polling(self.clone(), result))
+        Ok(Events::polling(Arc::clone(&self.core), result))
     }
 
     /// Sends a message and waits until its task has ended or waits for its caller: over a stream if the
@@ -228,7 +189,7 @@ impl Client {
     /// polls grow to five times [`Timeouts::poll`](crate::Timeouts::poll).
     pub async fn wait(&self, id: impl Into<TaskId>) -> Result<Task, Error> {
         let id = id.into();
-        let mut pauses = self.settings().timeouts.poll_pauses();
+        let mut pauses = self.core.settings.timeouts.poll_pauses();
         loop {
             let task = self.get(id.clone()).await?;
             if is_settled(task.status.state) {
@@ -258,7 +219,7 @@ impl Client {
 
     /// Lists tasks, page by page.
     pub fn list(&self, query: ListTasks) -> Pages {
-        Pages::new(self.clone(), query)
+        Pages::new(Arc::clone(&self.core), query)
     }
 
     /// Ends a task.
@@ -270,19 +231,19 @@ impl Client {
     /// Follows a task from now on.
     pub async fn subscribe(&self, id: impl Into<TaskId>) -> Result<Events, Error> {
         let subscribe = SubscribeToTask { id: id.into(), ..SubscribeToTask::default() };
-        Events::open(self.clone(), Request::SubscribeToTask(subscribe)).await
+        Events::open(Arc::clone(&self.core), Request::SubscribeToTask(subscribe)).await
     }
 
     /// Follows a task from where it stands, which comes first. One that has ended, or that the agent
     /// does not let be followed, is looked at instead.
     pub fn follow(&self, id: impl Into<TaskId>) -> Events {
-        Events::following(self.clone(), id.into(), None)
+        Events::following(Arc::clone(&self.core), id.into(), None)
     }
 
     /// Takes a stream up again where another one, perhaps of an earlier process, had come to: see
     /// [`Events::cursor`].
     pub fn resume(&self, id: impl Into<TaskId>, cursor: impl Into<String>) -> Events {
-        Events::following(self.clone(), id.into(), Some(cursor.into()))
+        Events::following(Arc::clone(&self.core), id.into(), Some(cursor.into()))
     }
 
     /// Adds a webhook to a task, which `config` has to name.
@@ -320,9 +281,9 @@ impl Client {
     pub async fn extended_card(&self) -> Result<AgentCard, Error> {
         let request = Request::GetExtendedAgentCard(GetExtendedAgentCard::default());
         let Reply::Card(card) = self.unary(request).await? else { return Err(unexpected()) };
-        let ClientShared { settings, http, .. } = &*self.shared;
+        let ClientCore { settings, http, .. } = &*self.core;
         let found = self.agent().found.with((*card).clone());
-        self.replace(vetted(settings, http, found).await?)?;
+        self.core.replace(vetted(settings, http, found).await?)?;
         Ok(*card)
     }
 
@@ -332,92 +293,10 @@ impl Client {
             return self.stream(*send).await.map(Box::new).map(Answer::Events);
         }
         if request.operation().is_streaming() {
-            let events = Events::open(self.clone(), request).await?;
+            let events = Events::open(Arc::clone(&self.core), request).await?;
             return Ok(Answer::Events(Box::new(events)));
         }
         self.unary(request).await.map(Box::new).map(Answer::Reply)
-    }
-
-    pub(crate) async fn unary(&self, request: Request) -> Result<Reply, Error> {
-        match self.exchange(request, None, Repeats::Allowed).await? {
-            Answered::Reply(reply) => Ok(*reply),
-            Answered::Frames(_) => Err(Error::invalid("expected one answer and got a stream")),
-        }
-    }
-
-    /// Makes one call, within its time: completes it, shows it to the interceptors, and repeats it
-    /// where that is safe.
-    pub(crate) async fn exchange(
-        &self,
-        request: Request,
-        cursor: Option<String>,
-        repeats: Repeats,
-    ) -> Result<Answered, Error> {
-        let settings = &self.shared.settings;
-        let mut call = Outgoing::new(request, cursor);
-        if let Request::SendMessage(send) | Request::SendStreamingMessage(send) = &mut call.request
-        {
-            name(send);
-        }
-        if let Some(context) = settings.trace.as_ref().and_then(|current| current()) {
-            call.trace(&context);
-        }
-        for interceptor in &settings.interceptors {
-            interceptor.before(&mut call).await?;
-        }
-        let operation = call.request.operation();
-        let patience = settings.timeouts.of(operation);
-        let answer = match timeout(patience, self.attempt(&call, repeats)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::timeout("there was no answer", patience)),
-        };
-        let answer = answer.and_then(|answer| belongs(&call.request, answer));
-        for interceptor in settings.interceptors.iter().rev() {
-            interceptor.after(operation, answer.as_ref().map(|_| ()));
-        }
-        answer
-    }
-
-    async fn attempt(&self, call: &Outgoing, repeats: Repeats) -> Result<Answered, Error> {
-        let retry = &self.shared.settings.retry;
-        let mut pauses = retry.pauses();
-        let mut repeated = false;
-        loop {
-            let error = match self.agent().call(call).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            if repeated && let Some(answer) = self.canceled(call, &error).await {
-                return Ok(answer);
-            }
-            let safe = error.is_connect()
-                || error.is_temporary() && (is_safe(call.request.operation()) || retry.sends);
-            let pause = match repeats {
-                Repeats::Allowed if safe => pauses.next(),
-                Repeats::Allowed | Repeats::None => None,
-            };
-            let Some(pause) = pause else { return Err(error) };
-            let asked = error.retry_after().unwrap_or(Duration::ZERO).min(retry.longest);
-            tracing::debug!(%error, ?pause, "repeating a call");
-            sleep(pause.max(asked)).await;
-            repeated = true;
-        }
-    }
-
-    /// A cancel whose first answer was lost is refused when it is repeated. If the task is canceled,
-    /// it has worked.
-    async fn canceled(&self, call: &Outgoing, error: &Error) -> Option<Answered> {
-        let Request::CancelTask(cancel) = &call.request else { return None };
-        if error.kind() != Some(ErrorKind::TaskNotCancelable) {
-            return None;
-        }
-        let get = GetTask { id: cancel.id.clone(), ..GetTask::default() };
-        let get = Outgoing { request: Request::GetTask(get), ..call.clone() };
-        let answer = belongs(&get.request, self.agent().call(&get).await.ok()?).ok()?;
-        let Answered::Reply(reply) = &answer else { return None };
-        let done =
-            matches!(&**reply, Reply::Task(task) if task.status.state == TaskState::Canceled);
-        done.then_some(answer)
     }
 
     async fn task(&self, request: Request) -> Result<Task, Error> {
@@ -430,8 +309,8 @@ impl Client {
         if let Reply::PushConfig(config) = reply { Ok(config) } else { Err(unexpected()) }
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.shared.settings
+    pub(crate) async fn unary(&self, request: Request) -> Result<Reply, Error> {
+        self.core.unary(request).await
     }
 
     /// True if the card says that the agent streams.
@@ -440,20 +319,13 @@ impl Client {
     }
 
     fn agent(&self) -> Arc<RemoteAgent> {
-        Arc::clone(&locks::read(&self.shared.agent))
-    }
-
-    fn replace(&self, found: FoundCard) -> Result<(), Error> {
-        let ClientShared { settings, http, source, agent } = &*self.shared;
-        let new = RemoteAgent::new(settings, http, source.as_ref(), found)?;
-        *locks::write(&agent) = Arc::new(new);
-        Ok(())
+        self.core.agent()
     }
 }
 
 impl Discovered {
     pub(crate) async fn find(
-        settings: Settings,
+        settings: ClientSettings,
         http: Http,
         source: Source,
     ) -> Result<Self, Error> {
@@ -510,40 +382,11 @@ impl Discovered {
     }
 }
 
-/// True if a call may be repeated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeats {
-    Allowed,
-    None,
-}
-
-/// True if a task does not change without a further message.
-pub(crate) fn is_settled(state: TaskState) -> bool {
-    state.is_terminal() || state.is_interrupted()
-}
-
-/// True for an idempotent operation.
-fn is_safe(operation: Operation) -> bool {
-    match operation {
-        Operation::GetTask
-        | Operation::ListTasks
-        | Operation::CancelTask
-        | Operation::SubscribeToTask
-        | Operation::GetTaskPushNotificationConfig
-        | Operation::ListTaskPushNotificationConfigs
-        | Operation::GetExtendedAgentCard => true,
-        Operation::SendMessage
-        | Operation::SendStreamingMessage
-        | Operation::CreateTaskPushNotificationConfig
-        | Operation::DeleteTaskPushNotificationConfig => false,
-    }
-}
-
 /// Fetches the card within the timeout of a call. A failed connection is not retried: at this point a
 /// wrong URL is more likely than a server that restarts. Credentials are sent only if the server refuses
 /// its card without them.
 async fn find(
-    settings: &Settings,
+    settings: &ClientSettings,
     http: &Http,
     source: &Source,
     known: Option<&FoundCard>,
@@ -579,7 +422,7 @@ async fn find(
 
 /// Judges the signatures of a card from the network, and refuses it if they have to be good.
 async fn vetted(
-    settings: &Settings,
+    settings: &ClientSettings,
     http: &Http,
     mut found: FoundCard,
 ) -> Result<FoundCard, Error> {
@@ -591,40 +434,4 @@ async fn vetted(
         judged.map_err(|_| Error::timeout("the card's keys did not come", patience))?;
     found.verdict = settings.admit(verdict, fault)?;
     Ok(found)
-}
-
-/// Refuses an answer about another task than the one that was asked about.
-fn belongs(request: &Request, answer: Answered) -> Result<Answered, Error> {
-    let (Request::GetTask(GetTask { id: asked, .. })
-    | Request::CancelTask(CancelTask { id: asked, .. })) = request
-    else {
-        return Ok(answer);
-    };
-    if let Answered::Reply(reply) = &answer
-        && let Reply::Task(task) = &**reply
-        && task.id != *asked
-    {
-        return Err(Error::invalid("the answer is about another task"));
-    }
-    Ok(answer)
-}
-
-/// Every transport reads the answer of the operation it was given.
-pub(crate) fn unexpected() -> Error {
-    Error::invalid("the answer belongs to another operation")
-}
-
-/// Gives the message of a send an id: a repeat has the same, so that an agent can tell.
-fn name(send: &mut SendMessage) {
-    if send.message.message_id.is_empty() {
-        send.message.message_id = MessageId::new(Uuid::new_v4().to_string());
-    }
-}
-
-/// The result of a send as an event of a stream.
-pub(crate) fn as_event(result: SendResult) -> StreamEvent {
-    match result {
-        SendResult::Task(task) => StreamEvent::Task(task),
-        SendResult::Message(message) => StreamEvent::Message(message),
-    }
 }

@@ -1,19 +1,16 @@
 //! Credentials of the caller, and their place in a request as the card declares it.
 
-use std::fmt;
+use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use herald_protocol::{AgentCard, security::SecurityScheme};
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderName, header};
 
 use crate::{
     error::Error,
     oauth::{OAuth, OAuthSession},
+    proof::{Proof, Secret},
 };
-
-/// A text that is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
 
 /// What a caller proves itself with. The card's security schemes say where it goes.
 #[derive(Debug, Clone)]
@@ -30,34 +27,6 @@ pub enum Credential {
     Certificate(String, Secret),
     /// Tokens of an authorization server that the card names.
     OAuth(Box<OAuth>),
-}
-
-/// Credentials in their places.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Proof {
-    headers: HeaderMap,
-    /// Parameters of the query.
-    pub(crate) query: Vec<(String, Secret)>,
-    /// Where the token comes from, if it has to be fetched.
-    pub(crate) session: Option<OAuthSession>,
-}
-
-impl Secret {
-    /// Keeps `text` from being printed.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text itself.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
 }
 
 impl Credential {
@@ -117,14 +86,14 @@ impl Credential {
 }
 
 impl Proof {
-    /// Puts credentials where the card wants them: by the first requirement that they satisfy, else
-    /// by every scheme they fit. A card that says nothing gets tokens and passwords in
-    /// `Authorization`. `session` is asked for where tokens have to be fetched.
+    /// Puts credentials into the places that the card declares: by the first requirement that they satisfy,
+    /// else by every scheme they fit. A card without schemes gets tokens and passwords in `Authorization`.
+    /// `session` is called, and its result returned, if tokens have to be fetched.
     pub(crate) fn new(
         credentials: &[Credential],
         card: &AgentCard,
         session: impl Fn(&OAuth, &SecurityScheme, &[String]) -> OAuthSession,
-    ) -> Result<Self, Error> {
+    ) -> Result<(Self, Option<OAuthSession>), Error> {
         let places = satisfied(credentials, card).unwrap_or_else(|| {
             let fitting = |scheme| Some((find(credentials, scheme)?, scheme, [].as_slice()));
             card.security_schemes.values().filter_map(fitting).collect()
@@ -136,35 +105,27 @@ impl Proof {
             if credentials.iter().any(|one| matches!(one, Credential::OAuth(_))) {
                 return Err(Error::setup("the card does not say who gives out tokens for it"));
             }
-            return Self::authorization(credentials);
+            return Ok((Self::authorization(credentials)?, None));
         }
-        let mut proof = Self::default();
+        let (mut proof, mut fetched) = (Self::default(), None);
         for (credential, scheme, scopes) in places {
             match credential {
-                Credential::OAuth(oauth) => proof.session = Some(session(oauth, scheme, scopes)),
+                Credential::OAuth(oauth) => {
+                    let session = session(oauth, scheme, scopes);
+                    fetched = Some(session.clone());
+                    let token = move || session.token().map(|token| token.access);
+                    proof.token = Some(Arc::new(token));
+                }
                 Credential::Bearer(_)
                 | Credential::ApiKey(_)
                 | Credential::Basic(..)
                 | Credential::Certificate(..) => proof.add(credential, Some(scheme))?,
             }
         }
-        Ok(proof)
+        Ok((proof, fetched))
     }
 
-    /// What goes into the headers now: a token may be another one later.
-    pub(crate) fn headers(&self) -> HeaderMap {
-        let mut headers = self.headers.clone();
-        let token = self.session.as_ref().and_then(OAuthSession::token);
-        let value =
-            token.map(|token| HeaderValue::try_from(format!("Bearer {}", token.access.expose())));
-        if let Some(Ok(mut value)) = value {
-            value.set_sensitive(true);
-            headers.insert(header::AUTHORIZATION, value);
-        }
-        headers
-    }
-
-    /// What can be shown before the card is known.
+    /// The proof before the card is known: tokens and passwords.
     pub(crate) fn authorization(credentials: &[Credential]) -> Result<Self, Error> {
         let mut proof = Self::default();
         for credential in credentials {
@@ -206,14 +167,6 @@ impl Proof {
             }
             _ => Err(unusable(&place.name)),
         }
-    }
-
-    fn header(&mut self, name: HeaderName, value: &str) -> Result<(), Error> {
-        let mut value = HeaderValue::try_from(value)
-            .map_err(|_| Error::setup("a credential holds characters that no header can carry"))?;
-        value.set_sensitive(true);
-        self.headers.insert(name, value);
-        Ok(())
     }
 }
 

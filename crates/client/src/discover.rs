@@ -15,7 +15,7 @@ use crate::{
     error::Error,
     interface::Usable,
     transport::{
-        Program,
+        StdioProgram,
         http::{Http, read, refuse_redirect, request},
     },
 };
@@ -33,7 +33,7 @@ pub enum Source {
     /// In this file.
     File(PathBuf),
     /// Nowhere: this program is the agent, and it has no card.
-    Program(Program),
+    Program(StdioProgram),
 }
 
 /// A card, and what is needed to ask whether it is still the same.
@@ -81,7 +81,7 @@ impl Source {
         if let Some(command) = text.strip_prefix("stdio:") {
             let mut words = command.split_whitespace().map(OsString::from);
             let name = words.next().ok_or_else(|| Error::setup("stdio: needs a command"))?;
-            return Ok(Self::Program(Program { name, arguments: words.collect() }));
+            return Ok(Self::Program(StdioProgram { name, arguments: words.collect() }));
         }
         // The part before an @ may be a password.
         let shown = if text.contains('@') { "this".to_owned() } else { format!("{text:?}") };
@@ -107,7 +107,7 @@ impl Source {
     }
 
     /// The program that is the agent.
-    pub(crate) fn program(&self) -> Option<&Program> {
+    pub(crate) fn program(&self) -> Option<&StdioProgram> {
         if let Self::Program(program) = self { Some(program) } else { None }
     }
 
@@ -191,7 +191,7 @@ impl FoundCard {
 }
 
 /// A minimal card for an agent that has none.
-pub(crate) fn unnamed(program: &Program) -> AgentCard {
+pub(crate) fn unnamed(program: &StdioProgram) -> AgentCard {
     let mut card = AgentCard {
         name: program.name.to_string_lossy().into_owned(),
         supported_interfaces: vec![Usable::stdio().interface],

@@ -16,7 +16,7 @@ pub struct Error(Box<Inner>);
 
 #[derive(Clone)]
 struct Inner {
-    kind: Kind,
+    kind: FailureKind,
     message: String,
     /// Shared, since the end of one connection may be the end of many calls.
     source: Option<Arc<dyn StdError + Send + Sync>>,
@@ -24,7 +24,7 @@ struct Inner {
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum FailureKind {
     Protocol(herald_protocol::Error),
     Connect,
     Timeout,
@@ -44,7 +44,7 @@ enum Kind {
 impl Error {
     /// The refusal of the agent, if it was one.
     pub fn protocol(&self) -> Option<&herald_protocol::Error> {
-        if let Kind::Protocol(error) = &self.0.kind { Some(error) } else { None }
+        if let FailureKind::Protocol(error) = &self.0.kind { Some(error) } else { None }
     }
 
     /// The kind of refusal, if the agent refused the call.
@@ -54,7 +54,7 @@ impl Error {
 
     /// The HTTP status of an answer that was not of the protocol.
     pub fn status(&self) -> Option<u16> {
-        if let Kind::Status(status) = self.0.kind { Some(status) } else { None }
+        if let FailureKind::Status(status) = self.0.kind { Some(status) } else { None }
     }
 
     /// True if the agent does not know the operation or does not stream: it has not taken the message of a
@@ -77,61 +77,61 @@ impl Error {
 
     /// Whether no connection came about, so that the agent has seen nothing of the call.
     pub fn is_connect(&self) -> bool {
-        matches!(self.0.kind, Kind::Connect)
+        matches!(self.0.kind, FailureKind::Connect)
     }
 
     /// Whether an answer did not come in time. The agent may have got the call.
     pub fn is_timeout(&self) -> bool {
-        matches!(self.0.kind, Kind::Timeout)
+        matches!(self.0.kind, FailureKind::Timeout)
     }
 
     /// Whether the connection broke before the answer was complete. The agent may have got the call.
     pub fn is_broken(&self) -> bool {
-        matches!(self.0.kind, Kind::Broken)
+        matches!(self.0.kind, FailureKind::Broken)
     }
 
     /// Whether the answer was larger than the client takes.
     pub fn is_too_large(&self) -> bool {
-        matches!(self.0.kind, Kind::TooLarge)
+        matches!(self.0.kind, FailureKind::TooLarge)
     }
 
     /// Whether the server pointed elsewhere. The client never goes there by itself.
     pub fn is_redirect(&self) -> bool {
-        matches!(self.0.kind, Kind::Redirect)
+        matches!(self.0.kind, FailureKind::Redirect)
     }
 
     /// Whether the answer broke the protocol.
     pub fn is_invalid(&self) -> bool {
-        matches!(self.0.kind, Kind::Invalid)
+        matches!(self.0.kind, FailureKind::Invalid)
     }
 
     /// Whether a stream ended before its task did and could not be taken up again. What happened
     /// to the task is not known; the source is the last thing that went wrong.
     pub fn is_lost(&self) -> bool {
-        matches!(self.0.kind, Kind::Lost)
+        matches!(self.0.kind, FailureKind::Lost)
     }
 
     /// Whether the card is not signed as it has to be. Nothing was sent to the agent.
     pub fn is_untrusted(&self) -> bool {
-        matches!(self.0.kind, Kind::Untrusted)
+        matches!(self.0.kind, FailureKind::Untrusted)
     }
 
     /// Whether there is no token to call with: somebody has to log in, or the authorization server
     /// gives none out. The message says what to do.
     pub fn is_login(&self) -> bool {
-        matches!(self.0.kind, Kind::Login)
+        matches!(self.0.kind, FailureKind::Login)
     }
 
     /// Whether the call could not even be made: the URL, the card or the credentials do not allow
     /// it. The message says what to change.
     pub fn is_setup(&self) -> bool {
-        matches!(self.0.kind, Kind::Setup | Kind::UntrustedOrigin(_))
+        matches!(self.0.kind, FailureKind::Setup | FailureKind::UntrustedOrigin(_))
     }
 
     /// The origin that credentials would have gone to, where that is why the call was not made, or why
     /// a stream was not taken up again. [`trust_origin`](crate::ClientBuilder::trust_origin) allows it.
     pub fn untrusted_origin(&self) -> Option<&str> {
-        if let Kind::UntrustedOrigin(origin) = &self.0.kind {
+        if let FailureKind::UntrustedOrigin(origin) = &self.0.kind {
             return Some(origin);
         }
         self.source()?.downcast_ref::<Self>()?.untrusted_origin()
@@ -140,17 +140,17 @@ impl Error {
     /// Whether the same call may succeed a little later.
     pub fn is_temporary(&self) -> bool {
         match &self.0.kind {
-            Kind::Protocol(error) => error.kind.is_temporary(),
-            Kind::Status(status) => matches!(status, 408 | 425 | 429 | 502 | 503 | 504),
-            Kind::Connect | Kind::Timeout | Kind::Broken => true,
-            Kind::TooLarge
-            | Kind::Redirect
-            | Kind::Invalid
-            | Kind::Lost
-            | Kind::Untrusted
-            | Kind::Login
-            | Kind::Setup
-            | Kind::UntrustedOrigin(_) => false,
+            FailureKind::Protocol(error) => error.kind.is_temporary(),
+            FailureKind::Status(status) => matches!(status, 408 | 425 | 429 | 502 | 503 | 504),
+            FailureKind::Connect | FailureKind::Timeout | FailureKind::Broken => true,
+            FailureKind::TooLarge
+            | FailureKind::Redirect
+            | FailureKind::Invalid
+            | FailureKind::Lost
+            | FailureKind::Untrusted
+            | FailureKind::Login
+            | FailureKind::Setup
+            | FailureKind::UntrustedOrigin(_) => false,
         }
     }
 
@@ -159,7 +159,7 @@ impl Error {
         self.0.retry_after
     }
 
-    fn new(kind: Kind, message: impl Into<String>) -> Self {
+    fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner { kind, message: message.into(), source: None, retry_after: None }))
     }
 
@@ -183,7 +183,7 @@ impl Error {
 
     pub(crate) fn refused(error: herald_protocol::Error) -> Self {
         let message = error.to_string();
-        Self::new(Kind::Protocol(error), message)
+        Self::new(FailureKind::Protocol(error), message)
     }
 
     /// A refusal in an answer with this HTTP status. With 401 and 403 it is about credentials, whatever
@@ -203,15 +203,15 @@ impl Error {
     }
 
     pub(crate) fn timeout(what: &str, after: Duration) -> Self {
-        Self::new(Kind::Timeout, format!("{what} within {after:?}"))
+        Self::new(FailureKind::Timeout, format!("{what} within {after:?}"))
     }
 
     pub(crate) fn broken(message: &str, source: impl Into<BoxError>) -> Self {
-        Self::new(Kind::Broken, message).because(source)
+        Self::new(FailureKind::Broken, message).because(source)
     }
 
     pub(crate) fn connect(source: impl Into<BoxError>) -> Self {
-        Self::new(Kind::Connect, "no connection to the agent").because(source)
+        Self::new(FailureKind::Connect, "no connection to the agent").because(source)
     }
 
     pub(crate) fn bad_status(status: u16, said: &str) -> Self {
@@ -222,30 +222,30 @@ impl Error {
         } else {
             format!("the server answered with HTTP status {status}: {said}")
         };
-        Self::new(Kind::Status(status), text)
+        Self::new(FailureKind::Status(status), text)
     }
 
     /// A status in the place of a document.
     pub(crate) fn no_document(status: u16, url: &reqwest::Url, wanted: &str) -> Self {
         let text = format!("{url} answers with HTTP status {status} instead of {wanted}");
-        Self::new(Kind::Status(status), text)
+        Self::new(FailureKind::Status(status), text)
     }
 
     pub(crate) fn too_large(what: &str, limit: usize) -> Self {
-        Self::new(Kind::TooLarge, format!("{what} is larger than {limit} bytes"))
+        Self::new(FailureKind::TooLarge, format!("{what} is larger than {limit} bytes"))
     }
 
     pub(crate) fn redirect(target: &str) -> Self {
         let text = format!("the server points to {target:?}; if you trust it, use that URL");
-        Self::new(Kind::Redirect, text)
+        Self::new(FailureKind::Redirect, text)
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(Kind::Invalid, message)
+        Self::new(FailureKind::Invalid, message)
     }
 
     pub(crate) fn lost(message: impl Into<String>, cause: Option<Self>) -> Self {
-        let error = Self::new(Kind::Lost, message);
+        let error = Self::new(FailureKind::Lost, message);
         match cause {
             Some(cause) => error.because(cause),
             None => error,
@@ -265,7 +265,7 @@ impl Error {
                 format!("the signature of the card is not good, it may have been changed: {reason}")
             }
         };
-        let error = Self::new(Kind::Untrusted, text);
+        let error = Self::new(FailureKind::Untrusted, text);
         match cause {
             Some(cause) => error.because(cause),
             None => error,
@@ -273,15 +273,15 @@ impl Error {
     }
 
     pub(crate) fn login(message: impl Into<String>) -> Self {
-        Self::new(Kind::Login, message)
+        Self::new(FailureKind::Login, message)
     }
 
     pub(crate) fn setup(message: impl Into<String>) -> Self {
-        Self::new(Kind::Setup, message)
+        Self::new(FailureKind::Setup, message)
     }
 
     pub(crate) fn untrusted_origin_of(message: String, origin: &str) -> Self {
-        Self::new(Kind::UntrustedOrigin(origin.to_owned()), message)
+        Self::new(FailureKind::UntrustedOrigin(origin.to_owned()), message)
     }
 }
 

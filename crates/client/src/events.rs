@@ -1,6 +1,6 @@
 //! Event streams that resume after a lost connection.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use backon::ExponentialBackoff;
 use futures_util::{Stream, stream};
@@ -11,7 +11,7 @@ use herald_protocol::{
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{
-    client::{Client, Repeats, as_event, is_settled, unexpected},
+    client_core::{ClientCore, Repeats, as_event, is_settled, unexpected},
     error::Error,
     transport::{Answered, Frame, Frames},
 };
@@ -27,7 +27,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// the task in place of the missed events; and if the server refuses a subscription, by polling.
 #[derive(Debug)]
 pub struct Events {
-    client: Client,
+    core: Arc<ClientCore>,
     stage: Stage,
     /// The message to send again as long as no event has arrived.
     send: Option<Box<SendMessage>>,
@@ -68,9 +68,9 @@ enum Stage {
 }
 
 impl Events {
-    fn new(client: Client, stage: Stage) -> Self {
+    fn new(core: Arc<ClientCore>, stage: Stage) -> Self {
         Self {
-            client,
+            core,
             stage,
             send: None,
             task: None,
@@ -87,15 +87,15 @@ impl Events {
     }
 
     /// A stream that begins with a call. If the agent refuses to stream, its task is polled.
-    pub(crate) async fn open(client: Client, request: Request) -> Result<Self, Error> {
-        let mut events = Self::new(client.clone(), Stage::New);
+    pub(crate) async fn open(core: Arc<ClientCore>, request: Request) -> Result<Self, Error> {
+        let mut events = Self::new(Arc::clone(&core), Stage::New);
         if let Request::SendStreamingMessage(send) = &request {
             events.task.clone_from(&send.message.task_id);
             events.send = Some(send.clone());
         } else if let Request::SubscribeToTask(subscribe) = &request {
             events.task = Some(subscribe.id.clone());
         }
-        match client.exchange(request, None, Repeats::Allowed).await {
+        match core.exchange(request, None, Repeats::Allowed).await {
             Ok(answer) => events.take_answer(answer)?,
             Err(error) if events.send.is_some() && error.refuses_streaming() => {
                 events.send_unstreamed().await?;
@@ -106,15 +106,15 @@ impl Events {
     }
 
     /// A stream over the result of a send, whose task is polled.
-    pub(crate) fn polling(client: Client, result: SendResult) -> Self {
-        let mut events = Self::new(client, Stage::Polling);
+    pub(crate) fn polling(core: Arc<ClientCore>, result: SendResult) -> Self {
+        let mut events = Self::new(core, Stage::Polling);
         events.look(as_event(result));
         events
     }
 
     /// A stream over an existing task.
-    pub(crate) fn following(client: Client, task: TaskId, cursor: Option<String>) -> Self {
-        Self { task: Some(task), cursor, ..Self::new(client, Stage::New) }
+    pub(crate) fn following(core: Arc<ClientCore>, task: TaskId, cursor: Option<String>) -> Self {
+        Self { task: Some(task), cursor, ..Self::new(core, Stage::New) }
     }
 
     /// The id of the task, once it is known.
@@ -170,7 +170,7 @@ impl Events {
                 }
                 Stage::Unstreamed => self.send_unstreamed().await?,
                 Stage::Polling => {
-                    sleep(self.client.settings().timeouts.poll).await;
+                    sleep(self.core.settings.timeouts.poll).await;
                     self.poll().await?;
                 }
                 Stage::Over => return Ok(None),
@@ -186,7 +186,7 @@ impl Events {
             return Ok(());
         }
         if let Stage::Open(_, since) = stage
-            && since.elapsed() >= self.client.settings().retry.longest
+            && since.elapsed() >= self.core.settings.retry.longest
         {
             // An idle stream was closed, not refused: some proxies close idle connections.
             self.pauses = None;
@@ -306,7 +306,7 @@ impl Events {
         let id = self.task.clone().unwrap_or_default();
         let subscribe = SubscribeToTask { id, ..SubscribeToTask::default() };
         let request = Request::SubscribeToTask(subscribe);
-        let answer = self.client.exchange(request, self.cursor.clone(), Repeats::None).await;
+        let answer = self.core.exchange(request, self.cursor.clone(), Repeats::None).await;
         match answer {
             Ok(answer) => {
                 let numbered = self.number(self.cursor.as_deref()).is_some();
@@ -345,7 +345,7 @@ impl Events {
 
     /// Waits before the next attempt, or gives up.
     async fn pause(&mut self) -> Result<(), Error> {
-        let retry = &self.client.settings().retry;
+        let retry = &self.core.settings.retry;
         if self.send.is_some() && !retry.sends {
             let text = "the stream ended before its first event; the agent may have the message";
             return match self.cause.take() {
@@ -368,7 +368,7 @@ impl Events {
     /// Sends the message again, which has the same id as before.
     async fn send_again(&mut self, send: Box<SendMessage>) -> Result<(), Error> {
         let request = Request::SendStreamingMessage(send);
-        match self.client.exchange(request, None, Repeats::None).await {
+        match self.core.exchange(request, None, Repeats::None).await {
             Ok(answer) => self.take_answer(answer),
             Err(error) if error.is_temporary() => {
                 self.cut(error);
@@ -385,7 +385,8 @@ impl Events {
             return Err(Error::lost("the send was given up before its answer", None));
         };
         send.configuration.return_immediately = true;
-        let result = self.client.send(*send).await?;
+        let reply = self.core.unary(Request::SendMessage(send)).await?;
+        let Reply::Sent(result) = reply else { return Err(unexpected()) };
         self.stage = Stage::Polling;
         self.look(as_event(result));
         Ok(())
@@ -395,7 +396,7 @@ impl Events {
     async fn poll(&mut self) -> Result<(), Error> {
         let id = self.task.clone().unwrap_or_default();
         let get = GetTask { id, ..GetTask::default() };
-        let reply = self.client.unary(Request::GetTask(get)).await?;
+        let reply = self.core.unary(Request::GetTask(get)).await?;
         let Reply::Task(task) = reply else { return Err(unexpected()) };
         self.look(StreamEvent::Task(task));
         Ok(())

@@ -31,30 +31,59 @@
 //! What an agent fails at is a result, a task whose state is `failed`; an [`Error`] means that the
 //! call itself failed.
 
+// The modules in the order of their imports: each imports modules that stand further down, and nothing else.
+//
+//   blocking     the client for programs without a runtime
+//   builder      from settings to a client
+//   client       the operations
+//   events       streams that resume
+//   pages        lists
+//   client_core  calls with deadlines and retries
+//   agent        the interfaces of an agent and which of them is called
+//   settings     everything that the builder sets
+//   network      connections over the network
+//   tls          roots and client certificates
+//   secrets      redaction
+//   credential   credentials and their places
+//   oauth        tokens
+//   wire_tap     --debug
+//   discover     agent cards
+//   signature    their signatures
+//   transport    bindings
+//   proof        headers that prove who is calling
+//   interface    choice of a binding
+//   call         a call before it is encoded
+//   limits       limits, timeouts, retries
+//   error        errors
 mod agent;
 pub mod blocking;
 mod builder;
 mod call;
 mod client;
+mod client_core;
 mod connect_failure;
 mod credential;
 mod discover;
 mod error;
 mod events;
 mod interface;
+mod limits;
+mod network;
 mod oauth;
 mod pages;
+mod proof;
 mod secrets;
+mod settings;
 mod signature;
 mod tls;
 mod transport;
 mod wire_tap;
 
-pub use builder::{ClientBuilder, Limits, Retry, Timeouts};
+pub use builder::ClientBuilder;
 pub use call::{Interceptor, Outgoing};
 pub use client::{Answer, Client, Discovered};
 pub use connect_failure::ConnectFailure;
-pub use credential::{Credential, Secret};
+pub use credential::Credential;
 pub use discover::Source;
 pub use error::Error;
 pub use events::Events;
@@ -64,11 +93,13 @@ pub use herald_protocol::{
     TraceContext, card::signature::Verdict, request::SendMessage,
 };
 pub use interface::Binding;
+pub use limits::{Limits, Retry, Timeouts};
 pub use oauth::{OAuth, Prompt, Token};
 pub use pages::Pages;
+pub use proof::Secret;
 pub use secrets::Secrets;
 pub use signature::CardKeys;
-pub use transport::Program;
+pub use transport::StdioProgram;
 pub use wire_tap::WireTap;
 
 /// The page about embedding, whose example is a test.

@@ -17,7 +17,7 @@ use herald_protocol::{locks, security::SecurityScheme};
 use tokio::sync::Mutex;
 
 use self::authority::{Authority, TokenError, encoded};
-use crate::{credential::Secret, error::Error, signature::now, transport::http::Http};
+use crate::{error::Error, proof::Secret, signature::now, transport::http::Http};
 
 /// A token this close to its end is renewed before it is used, in seconds.
 const MARGIN: u64 = 10;
@@ -84,7 +84,7 @@ enum Grant {
 
 /// The token of one client. It outlives a change of the card.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens {
+pub(crate) struct TokenStore {
     current: RwLock<Option<Token>>,
     /// Held by whoever fetches one.
     fetching: Mutex<()>,
@@ -102,7 +102,7 @@ pub(crate) struct OAuthSession {
     /// Whether the card is the caller's own, and so believed about further ones.
     own_card: bool,
     http: Http,
-    tokens: Arc<Tokens>,
+    tokens: Arc<TokenStore>,
 }
 
 impl OAuth {
@@ -163,7 +163,7 @@ impl Token {
     }
 }
 
-impl Tokens {
+impl TokenStore {
     pub(crate) fn current(&self) -> Option<Token> {
         locks::read(&self.current).clone()
     }
@@ -184,7 +184,7 @@ impl OAuthSession {
         required: &[String],
         (trusted, own_card): (Vec<String>, bool),
         http: Http,
-        tokens: Arc<Tokens>,
+        tokens: Arc<TokenStore>,
     ) -> Self {
         let mut scopes = if oauth.scopes.is_empty() { required } else { &oauth.scopes }.join(" ");
         let is_openid = matches!(scheme, SecurityScheme::OpenIdConnect(_));

@@ -1,17 +1,19 @@
 //! Paginated lists.
 
+use std::sync::Arc;
+
 use futures_util::{Stream, stream};
 use herald_protocol::{Reply, Request, TaskPage, request::ListTasks};
 
 use crate::{
-    client::{Client, unexpected},
+    client_core::{ClientCore, unexpected},
     error::Error,
 };
 
 /// The pages of a list.
 #[derive(Debug)]
 pub struct Pages {
-    client: Client,
+    core: Arc<ClientCore>,
     /// `None` after the last page.
     query: Option<ListTasks>,
     /// A token that was given out before, to tell when it comes again.
@@ -22,8 +24,8 @@ pub struct Pages {
 }
 
 impl Pages {
-    pub(crate) fn new(client: Client, query: ListTasks) -> Self {
-        Self { client, mark: query.page_token.clone(), query: Some(query), count: 0, next_mark: 1 }
+    pub(crate) fn new(core: Arc<ClientCore>, query: ListTasks) -> Self {
+        Self { core, mark: query.page_token.clone(), query: Some(query), count: 0, next_mark: 1 }
     }
 
     /// The same as a stream of the `futures` crates. It ends after an error.
@@ -37,7 +39,7 @@ impl Pages {
     /// come round again are an error, however many lie between.
     pub async fn next(&mut self) -> Result<Option<TaskPage>, Error> {
         let Some(query) = &mut self.query else { return Ok(None) };
-        let reply = self.client.unary(Request::ListTasks(query.clone())).await?;
+        let reply = self.core.unary(Request::ListTasks(query.clone())).await?;
         let Reply::Tasks(page) = reply else { return Err(unexpected()) };
         let token = Some(page.next_page_token.clone()).filter(|token| !token.is_empty());
         if token.is_some() && (token == self.mark || token == query.page_token) {

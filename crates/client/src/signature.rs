@@ -27,14 +27,14 @@ const MAX_SETS: usize = 4;
 /// that place was trusted by name.
 #[derive(Debug, Clone, Default)]
 pub struct CardKeys {
-    keys: Vec<Key>,
+    keys: Vec<CardKey>,
     places: Vec<String>,
     revoked: Vec<String>,
 }
 
 /// A key, and where it was fetched; `None` for one that was given.
 #[derive(Clone)]
-struct Key {
+struct CardKey {
     from: Option<Url>,
     jwk: Jwk,
     /// In seconds since 1970.
@@ -117,7 +117,7 @@ impl CardKeys {
 
     fn check(&self, header: &ProtectedHeader, input: &str, signature: &str, now: f64) -> Check {
         let named = header.jku.as_ref().and_then(|jku| Url::parse(jku).ok());
-        let usable = |key: &&Key| {
+        let usable = |key: &&CardKey| {
             key.jwk.common.key_id.as_ref() == Some(&header.kid)
                 && (key.from.is_none() || key.from == named)
                 && key.not_before.is_none_or(|time| time <= now)
@@ -150,7 +150,7 @@ impl CardKeys {
         // A set may hold keys of kinds that are not known here.
         let members = set.keys.iter().filter_map(|raw| serde_json::from_str(raw.get()).ok());
         let members = members.filter(|member: &Member| member.revoked.is_none());
-        self.keys.extend(members.map(|Member { jwk, nbf, exp, .. }| Key {
+        self.keys.extend(members.map(|Member { jwk, nbf, exp, .. }| CardKey {
             from: from.cloned(),
             jwk,
             not_before: nbf,
@@ -160,7 +160,7 @@ impl CardKeys {
     }
 }
 
-impl Key {
+impl CardKey {
     fn has_signed(&self, header: &ProtectedHeader, input: &str, signature: &str) -> bool {
         let Ok(algorithm) = header.alg.parse::<Algorithm>() else { return false };
         if !self.is_for(algorithm, &header.alg) {
@@ -206,9 +206,9 @@ impl Key {
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for CardKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Key").field(&self.jwk.common.key_id).finish()
+        f.debug_tuple("CardKey").field(&self.jwk.common.key_id).finish()
     }
 }
 

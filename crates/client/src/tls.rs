@@ -2,21 +2,18 @@
 
 use reqwest::{Certificate, ClientBuilder, Identity};
 
-use crate::{
-    credential::{Credential, Secret},
-    error::Error,
-};
+use crate::{credential::Credential, error::Error, proof::Secret};
 
 /// What is set about TLS. One for all connections of a client, whatever they carry.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tls {
+pub(crate) struct TlsSettings {
     /// Authorities that are believed beside those of the system, in PEM.
     pub(crate) roots: Vec<Vec<u8>>,
     /// Whether any server is believed.
     pub(crate) anyone: bool,
 }
 
-impl Tls {
+impl TlsSettings {
     /// Sets connections up, with the first certificate among the credentials.
     pub(crate) fn apply(
         &self,

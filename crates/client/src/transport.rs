@@ -17,12 +17,12 @@ use herald_protocol::{Reply, StreamEvent};
 use crate::{call::Outgoing, error::Error};
 
 pub(crate) use grpc::Grpc;
-pub(crate) use http::Endpoint;
+pub(crate) use http::HttpEndpoint;
 pub(crate) use jsonrpc::JsonRpc;
 pub(crate) use rest::Rest;
 pub(crate) use session::Lasting;
 pub(crate) use stdio::Pipe;
-pub use stdio::Program;
+pub use stdio::StdioProgram;
 pub(crate) use ws::WebSocket;
 
 /// One way to reach one interface of an agent.

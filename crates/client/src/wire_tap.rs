@@ -16,7 +16,7 @@ use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
     error::BoxError,
-    transport::http::{Body, Exchange},
+    transport::http::{HttpBody, HttpService},
 };
 
 /// Receives every request and response, retries and credentials included: an implementation that prints
@@ -42,7 +42,7 @@ pub trait WireTap: Send + Sync + 'static {
 pub(crate) struct Private;
 
 /// An exchange that reports to `tap`.
-pub(crate) fn tapped(exchange: Exchange, tap: Arc<dyn WireTap>) -> Exchange {
+pub(crate) fn tapped(exchange: HttpService, tap: Arc<dyn WireTap>) -> HttpService {
     BoxCloneSyncService::new(tower::service_fn(move |request: Request<Bytes>| {
         let (exchange, tap) = (exchange.clone(), Arc::clone(&tap));
         async move {
@@ -86,7 +86,7 @@ fn outline(request: &Request<Bytes>) -> Request<Bytes> {
 
 /// A body that passes whole lines to the tap while it is read.
 struct TappedBody {
-    body: Body,
+    body: HttpBody,
     tap: Arc<dyn WireTap>,
     held: Vec<u8>,
 }
@@ -95,7 +95,7 @@ struct TappedBody {
 const MAX_HELD: usize = 1 << 20;
 const TAIL: usize = 16 << 10;
 
-fn tapped_body(body: Body, tap: Arc<dyn WireTap>) -> Body {
+fn tapped_body(body: HttpBody, tap: Arc<dyn WireTap>) -> HttpBody {
     TappedBody { body, tap, held: Vec::new() }.boxed_unsync()
 }
 

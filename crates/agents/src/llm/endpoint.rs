@@ -45,12 +45,12 @@ pub struct Endpoint {
     authorization: Option<HeaderValue>,
     /// Secrets to redact: the key, and credentials in the URL.
     secrets: Secrets,
-    patience: Patience,
+    timeouts: EndpointTimeouts,
 }
 
 /// Timeouts and retries of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct EndpointTimeouts {
     /// Timeout of the connection.
     pub connect: Duration,
     /// Timeout of the first event, per request.
@@ -96,7 +96,7 @@ pub(super) enum RetryTime {
     After(Duration),
 }
 
-impl Default for Patience {
+impl Default for EndpointTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -109,7 +109,11 @@ impl Default for Patience {
 
 impl Endpoint {
     /// The endpoint below a base URL such as `http://127.0.0.1:11434/v1`.
-    pub fn new(url: &str, key: Option<String>, patience: Patience) -> Result<Self, EndpointError> {
+    pub fn new(
+        url: &str,
+        key: Option<String>,
+        timeouts: EndpointTimeouts,
+    ) -> Result<Self, EndpointError> {
         let mut url = Url::parse(url).map_err(|_| EndpointError::Url)?;
         let is_plain = url.scheme() == "http";
         let is_bare = url.username().is_empty() && url.password().is_none();
@@ -133,7 +137,7 @@ impl Endpoint {
             .redirect(Policy::none())
             .no_proxy()
             .referer(false)
-            .connect_timeout(patience.connect)
+            .connect_timeout(timeouts.connect)
             // Shorter than the idle timeout of most servers, so that no request meets a connection
             // that is being closed.
             .pool_idle_timeout(Duration::from_secs(20))
@@ -141,7 +145,7 @@ impl Endpoint {
         // Loading the system's roots is slow, and plain HTTP does not need them.
         let client = if is_plain { client.tls_certs_only([]) } else { client };
         let client = client.build().map_err(|fault| EndpointError::Tls(causes(&fault)))?;
-        Ok(Self { client, url, authorization, secrets, patience })
+        Ok(Self { client, url, authorization, secrets, timeouts })
     }
 
     /// Secrets to redact in everything that the endpoint sends.
@@ -159,11 +163,11 @@ impl Endpoint {
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(FIRST_PAUSE)
             .with_max_delay(LONGEST_PAUSE)
-            .with_max_times(self.patience.retries)
+            .with_max_times(self.timeouts.retries)
             .with_jitter()
             .build();
         loop {
-            let limit = self.patience.first_token;
+            let limit = self.timeouts.first_token;
             let answered = timeout(limit, self.try_once(headers.clone(), body.clone())).await;
             let unanswered = match answered {
                 Ok(Ok(answered)) => return Ok(answered),
@@ -217,7 +221,7 @@ impl Endpoint {
             if answer.is_stream() { answer.next_or_end().await } else { answer.read_whole().await };
         match event {
             Ok(Some(event)) => {
-                answer.idle = self.patience.idle.unwrap_or(Duration::MAX);
+                answer.idle = self.timeouts.idle.unwrap_or(Duration::MAX);
                 Ok((event, answer))
             }
             Ok(None) => Err(RequestFailure { failure: broke_off(), again: Some(RetryTime::Soon) }),
@@ -416,7 +420,7 @@ fn causes(fault: &dyn std::error::Error) -> String {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("timeouts", &self.timeouts).finish_non_exhaustive()
     }
 }
 

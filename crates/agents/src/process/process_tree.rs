@@ -12,9 +12,9 @@ use rustix::process::{Signal, getpid};
 use tokio::time::{Instant, sleep};
 
 #[cfg(target_os = "linux")]
-use self::linux as platform;
+use self::linux::{self as platform, ProcMembers as Members};
 #[cfg(not(target_os = "linux"))]
-use self::portable as platform;
+use self::portable::{self as platform, GroupMembers as Members};
 
 use super::STUCK;
 
@@ -35,7 +35,7 @@ pub(crate) struct Identity {
 /// All processes of one program, or of all programs of one run of the server.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessTree {
-    members: platform::Members,
+    members: Members,
 }
 
 impl Identity {
@@ -58,12 +58,12 @@ impl Identity {
 impl ProcessTree {
     /// The tree of one program: `leader`, its descendants and all processes with this mark.
     pub(crate) fn of_program(mark: &str, leader: Option<Identity>) -> Self {
-        Self { members: platform::Members::of_program(mark, leader) }
+        Self { members: Members::of_program(mark, leader) }
     }
 
     /// All trees of one server run: processes whose mark begins with `mark`, and the `known` ones.
     pub(crate) fn of_run(mark: &str, known: impl IntoIterator<Item = Identity>) -> Self {
-        Self { members: platform::Members::of_run(mark, known) }
+        Self { members: Members::of_run(mark, known) }
     }
 
     /// The members that are alive now; new ones are remembered.

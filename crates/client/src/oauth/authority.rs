@@ -17,8 +17,8 @@ use super::{
     redirect::{Redirect, Visit, random},
 };
 use crate::{
-    credential::Secret,
     error::Error,
+    proof::Secret,
     signature::now,
     transport::http::{read, refuse_redirect, request},
     wire_tap::Private,

@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{credential::Secret, error::Error};
+use crate::{error::Error, proof::Secret};
 
 /// A request is no longer than this.
 const LIMIT: usize = 16 << 10;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::{
     Answered, Frame, Frames, Transport,
-    http::{Body, Endpoint, refuse_redirect, request},
+    http::{HttpBody, HttpEndpoint, refuse_redirect, request},
     jsonrpc::absent,
 };
 use crate::{call::Outgoing, error::Error};
@@ -22,19 +22,19 @@ const FIRST_EVENT: &str = "first-event-id";
 /// A flag and a length.
 const PREFIX: usize = 5;
 
-type GrpcRequest = Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>;
+type GrpcRequest = Pin<Box<dyn Future<Output = Result<Response<HttpBody>, Error>> + Send>>;
 
 /// An interface that speaks gRPC.
 #[derive(Debug)]
 pub(crate) struct Grpc {
-    endpoint: Endpoint,
+    endpoint: HttpEndpoint,
     service: Service,
 }
 
 /// The messages of one response.
 struct Messages {
     operation: Operation,
-    body: Body,
+    body: HttpBody,
     buffer: BytesMut,
     /// Largest message in bytes.
     limit: usize,
@@ -58,7 +58,7 @@ enum Head {
 }
 
 impl Grpc {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: HttpEndpoint) -> Self {
         let service = match endpoint.dialect {
             Dialect::V1 => Service::V1,
             Dialect::V03 | Dialect::V03Rest | Dialect::V01 => Service::V03,
@@ -67,7 +67,7 @@ impl Grpc {
     }
 
     fn send(&self, call: &Outgoing, method: &str) -> Result<GrpcRequest, Error> {
-        let Endpoint { http, .. } = &self.endpoint;
+        let HttpEndpoint { http, .. } = &self.endpoint;
         let operation = call.request.operation();
         let message = self.service.encode_request(self.endpoint.request(call));
         let length = u32::try_from(message.len())
@@ -122,7 +122,7 @@ fn unheard(error: Error) -> Error {
 #[async_trait]
 impl Transport for Grpc {
     async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
-        let Endpoint { http, dialect, .. } = &self.endpoint;
+        let HttpEndpoint { http, dialect, .. } = &self.endpoint;
         let operation = call.request.operation();
         let method = self.service.method(operation).ok_or_else(|| absent(dialect.version()))?;
         let mut sent = self.send(call, method)?;
@@ -157,7 +157,11 @@ impl Transport for Grpc {
 
 impl Messages {
     /// The messages of a response that has begun well.
-    fn new(operation: Operation, response: Response<Body>, limit: usize) -> Result<Self, Error> {
+    fn new(
+        operation: Operation,
+        response: Response<HttpBody>,
+        limit: usize,
+    ) -> Result<Self, Error> {
         refuse_redirect(&response)?;
         let (parts, body) = response.into_parts();
         if parts.status != StatusCode::OK {

@@ -1,48 +1,45 @@
 //! HTTP layer of the HTTP bindings: sending, reading within limits, headers.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use herald_protocol::{
     ContextId, Dialect, Request, TaskId, TenantId,
     version::{EXTENSIONS_HEADER, LEGACY_EXTENSIONS_HEADER, VERSION_HEADER},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
-use reqwest::{Url, redirect::Policy};
+use reqwest::Url;
 use tower::{
     Service, ServiceExt,
     util::{BoxCloneSyncService, MapErrLayer},
 };
 
 use crate::{
-    builder::{Limits, Settings, Timeouts},
     call::Outgoing,
-    credential::{Proof, Secret},
     error::{BoxError, Error},
+    limits::{Limits, Timeouts},
+    proof::{Proof, Secret},
 };
 
 /// The body of a response.
-pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) type HttpBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Whatever answers HTTP requests: a pool of connections, or a service in this process.
-pub(crate) type Exchange = BoxCloneSyncService<http::Request<Bytes>, Response<Body>, BoxError>;
+pub(crate) type HttpService =
+    BoxCloneSyncService<http::Request<Bytes>, Response<HttpBody>, BoxError>;
 
 /// HTTP, and how much of it is taken.
 #[derive(Clone)]
 pub(crate) struct Http {
-    exchange: Exchange,
+    exchange: HttpService,
     pub(crate) limits: Limits,
     pub(crate) timeouts: Timeouts,
 }
 
 /// One address of an agent, with all that goes into every request to it.
 #[derive(Debug, Clone)]
-pub(crate) struct Endpoint {
+pub(crate) struct HttpEndpoint {
     pub(crate) http: Http,
     pub(crate) url: Url,
     pub(crate) dialect: Dialect,
@@ -51,77 +48,8 @@ pub(crate) struct Endpoint {
     proof: Proof,
 }
 
-/// Connections over the network. A request that says HTTP/2 is sent in that and nothing else, and one
-/// that wants to switch to another protocol in HTTP/1.1; for any other the server may choose.
-pub(crate) fn network(settings: &Settings) -> Result<Exchange, Error> {
-    // What is wrong with the settings is said now, not when the first request goes out.
-    drop(connections(settings)?);
-    let pools = Arc::new(Pools { settings: settings.clone(), made: Default::default() });
-    Ok(BoxCloneSyncService::new(tower::service_fn(move |request: http::Request<Bytes>| {
-        let client = pools.of(&request);
-        async move {
-            let (client, request) = (client?, reqwest::Request::try_from(request)?);
-            // A URL may hold an API key.
-            let response = client.execute(request).await.map_err(reqwest::Error::without_url)?;
-            let response = Response::<reqwest::Body>::from(response);
-            let shielded = |body: reqwest::Body| {
-                body.map_err(|fault| BoxError::from(fault.without_url())).boxed_unsync()
-            };
-            Ok::<_, BoxError>(response.map(shielded))
-        }
-    })))
-}
-
-/// What all connections have in common, TLS included: they follow no redirects and no proxies of the
-/// environment.
-fn connections(settings: &Settings) -> Result<reqwest::ClientBuilder, Error> {
-    let builder = reqwest::Client::builder()
-        .redirect(Policy::none())
-        .no_proxy()
-        .referer(false)
-        .connect_timeout(settings.timeouts.connect)
-        // Shorter than most servers', so that no request meets a connection that is being closed.
-        .pool_idle_timeout(Duration::from_secs(20))
-        .user_agent(concat!("herald-client/", env!("CARGO_PKG_VERSION")));
-    settings.tls.apply(builder, &settings.credentials)
-}
-
-/// Connections by what they carry. Each kind is set up when the first request wants it: reading the
-/// system's roots takes longer than a call to this machine, which needs none.
-struct Pools {
-    settings: Settings,
-    /// Plain and secure ones, each for either version, for HTTP/2 alone and for HTTP/1.1 alone.
-    made: [OnceLock<reqwest::Client>; 6],
-}
-
-impl Pools {
-    fn of(&self, request: &http::Request<Bytes>) -> Result<reqwest::Client, Error> {
-        let plain = request.uri().scheme_str() == Some("http");
-        let builder = || {
-            let builder = connections(&self.settings)?;
-            Ok::<_, Error>(if plain { builder.tls_certs_only([]) } else { builder })
-        };
-        let (kind, builder): (usize, &dyn Fn() -> Result<reqwest::ClientBuilder, Error>) =
-            match request.version() {
-                Version::HTTP_2 => (0, &|| Ok(builder()?.http2_prior_knowledge())),
-                _ if request.headers().contains_key(header::UPGRADE) => {
-                    (1, &|| Ok(builder()?.http1_only()))
-                }
-                _ => (2, &builder),
-            };
-        let made = &self.made[kind + if plain { 3 } else { 0 }];
-        if let Some(client) = made.get() {
-            return Ok(client.clone());
-        }
-        let client = builder()?.build();
-        let client =
-            client.map_err(|fault| Error::setup(format!("HTTP cannot be set up: {fault}")))?;
-        Ok(made.get_or_init(|| client).clone())
-    }
-}
-
 /// A service in this process.
-pub(crate) fn in_process<S, B>(service: S) -> Exchange
+pub(crate) fn in_process<S, B>(service: S) -> HttpService
 where
     S: Service<http::Request<Full<Bytes>>, Response = Response<B>>,
     S: Clone + Send + Sync + 'static,
@@ -138,7 +66,7 @@ where
 }
 
 impl Http {
-    pub(crate) fn new(exchange: Exchange, limits: Limits, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(exchange: HttpService, limits: Limits, timeouts: Timeouts) -> Self {
         Self { exchange, limits, timeouts }
     }
 
@@ -146,7 +74,7 @@ impl Http {
     pub(crate) async fn send(
         &self,
         request: http::Request<Bytes>,
-    ) -> Result<Response<Body>, Error> {
+    ) -> Result<Response<HttpBody>, Error> {
         let (host, port) = (request.uri().host(), request.uri().port());
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
         let whom = format!("{}{port}", host.unwrap_or("the agent"));
@@ -165,7 +93,7 @@ impl fmt::Debug for Http {
     }
 }
 
-impl Endpoint {
+impl HttpEndpoint {
     pub(crate) fn new(
         http: Http,
         url: Url,
@@ -247,7 +175,7 @@ impl Endpoint {
         method: Method,
         mut url: Url,
         body: Option<Vec<u8>>,
-    ) -> Result<Response<Body>, Error> {
+    ) -> Result<Response<HttpBody>, Error> {
         for (name, secret) in self.secrets() {
             url.query_pairs_mut().append_pair(name, secret.expose());
         }
@@ -285,7 +213,7 @@ pub(crate) fn request(
 }
 
 /// Whoever is redirected may be led to give its credentials away, so nobody is.
-pub(crate) fn refuse_redirect(response: &Response<Body>) -> Result<(), Error> {
+pub(crate) fn refuse_redirect(response: &Response<HttpBody>) -> Result<(), Error> {
     let status = response.status();
     if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
         return Ok(());
@@ -297,7 +225,7 @@ pub(crate) fn refuse_redirect(response: &Response<Body>) -> Result<(), Error> {
 }
 
 /// Reads a whole body, if it is no larger than `limit`.
-pub(crate) async fn read(mut body: Body, limit: usize, what: &str) -> Result<Bytes, Error> {
+pub(crate) async fn read(mut body: HttpBody, limit: usize, what: &str) -> Result<Bytes, Error> {
     use http_body::Body as _;
     if body.size_hint().lower() > limit as u64 {
         return Err(Error::too_large(what, limit));

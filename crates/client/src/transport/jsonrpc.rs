@@ -11,7 +11,7 @@ use http::Method;
 
 use super::{
     Answered, Transport,
-    http::{Endpoint, is_stream, read, retry_after},
+    http::{HttpEndpoint, is_stream, read, retry_after},
     sse::{Sse, StreamFormat, first_event},
 };
 use crate::{call::Outgoing, error::Error};
@@ -19,12 +19,12 @@ use crate::{call::Outgoing, error::Error};
 /// An interface that speaks JSON-RPC.
 #[derive(Debug)]
 pub(crate) struct JsonRpc {
-    endpoint: Endpoint,
+    endpoint: HttpEndpoint,
     calls: AtomicU64,
 }
 
 impl JsonRpc {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: HttpEndpoint) -> Self {
         Self { endpoint, calls: AtomicU64::new(0) }
     }
 }
@@ -32,7 +32,7 @@ impl JsonRpc {
 #[async_trait]
 impl Transport for JsonRpc {
     async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
-        let Endpoint { url, dialect, http, .. } = &self.endpoint;
+        let HttpEndpoint { url, dialect, http, .. } = &self.endpoint;
         let operation = call.request.operation();
         let method = dialect.method(operation).ok_or_else(|| absent(dialect.version()))?;
         let id = self.calls.fetch_add(1, Ordering::Relaxed) + 1;

@@ -7,7 +7,7 @@ use http::{Method, Response, StatusCode, response::Parts};
 
 use super::{
     Answered, Transport,
-    http::{Body, Endpoint, is_stream, read, retry_after},
+    http::{HttpBody, HttpEndpoint, is_stream, read, retry_after},
     jsonrpc::absent,
     sse::{Sse, StreamFormat, first_event},
 };
@@ -16,15 +16,19 @@ use crate::{call::Outgoing, error::Error};
 /// An interface that speaks HTTP and JSON.
 #[derive(Debug)]
 pub(crate) struct Rest {
-    endpoint: Endpoint,
+    endpoint: HttpEndpoint,
 }
 
 impl Rest {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: HttpEndpoint) -> Self {
         Self { endpoint }
     }
 
-    async fn send(&self, call: &Outgoing, sent: &rest::RestCall) -> Result<Response<Body>, Error> {
+    async fn send(
+        &self,
+        call: &Outgoing,
+        sent: &rest::RestCall,
+    ) -> Result<Response<HttpBody>, Error> {
         let mut url = self.endpoint.url.clone();
         let (path, query) = match sent.path.split_once('?') {
             Some((path, query)) => (path, Some(query)),
@@ -53,7 +57,7 @@ impl Rest {
 #[async_trait]
 impl Transport for Rest {
     async fn call(&self, call: &Outgoing) -> Result<Answered, Error> {
-        let Endpoint { dialect, http, .. } = &self.endpoint;
+        let HttpEndpoint { dialect, http, .. } = &self.endpoint;
         let operation = call.request.operation();
         let mut sent = rest::call(*dialect, self.endpoint.request(call))
             .ok_or_else(|| absent(dialect.version()))?;

@@ -26,7 +26,7 @@ use herald_protocol::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::task::TaskTracker;
 
-use super::{Answered, Endpoint, Frame, Frames, Transport, jsonrpc::absent};
+use super::{Answered, Frame, Frames, HttpEndpoint, Transport, jsonrpc::absent};
 use crate::{call::Outgoing, error::Error};
 
 /// Messages that may wait to be written.
@@ -72,7 +72,7 @@ pub(crate) trait Dial: fmt::Debug + Send + Sync + 'static {
 /// Transport over a long-lived connection.
 #[derive(Debug)]
 pub(crate) struct Lasting {
-    endpoint: Endpoint,
+    endpoint: HttpEndpoint,
     dial: Arc<dyn Dial>,
     session: Mutex<Option<Arc<SharedConnection>>>,
     calls: AtomicU64,
@@ -121,7 +121,7 @@ struct Answers {
 }
 
 impl Lasting {
-    pub(crate) fn new(endpoint: Endpoint, dial: impl Dial) -> Self {
+    pub(crate) fn new(endpoint: HttpEndpoint, dial: impl Dial) -> Self {
         let (session, calls) = (Mutex::default(), AtomicU64::new(0));
         Self { endpoint, dial: Arc::new(dial), session, calls }
     }
@@ -164,7 +164,7 @@ impl Lasting {
         session: &Arc<SharedConnection>,
         call: &Outgoing,
     ) -> Result<Answered, Error> {
-        let Endpoint { http, dialect, .. } = &self.endpoint;
+        let HttpEndpoint { http, dialect, .. } = &self.endpoint;
         let operation = call.request.operation();
         let method = dialect.method(operation).ok_or_else(|| absent(dialect.version()))?;
         let headers = self.endpoint.headers(call)?;

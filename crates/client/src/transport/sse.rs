@@ -14,14 +14,14 @@ use tokio::time::timeout;
 
 use super::{
     Frame, Frames,
-    http::{Body, Http},
+    http::{Http, HttpBody},
 };
 use crate::error::Error;
 
 /// The events of one response, as they come.
 pub(crate) struct Sse {
     /// `None` once the response has ended.
-    body: Option<Body>,
+    body: Option<HttpBody>,
     parser: sse::Parser,
     ready: VecDeque<sse::SseEvent>,
     http: Http,
@@ -38,7 +38,7 @@ pub(crate) enum StreamFormat {
 }
 
 impl Sse {
-    pub(crate) fn new(body: Body, http: Http, format: StreamFormat) -> Self {
+    pub(crate) fn new(body: HttpBody, http: Http, format: StreamFormat) -> Self {
         let parser = sse::Parser::new(http.limits.event);
         Self { body: Some(body), parser, ready: VecDeque::new(), http, format }
     }

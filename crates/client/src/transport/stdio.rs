@@ -18,7 +18,7 @@ use crate::error::Error;
 
 /// A program and its arguments.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct StdioProgram {
     /// The executable.
     pub name: OsString,
     /// The arguments.
@@ -28,7 +28,7 @@ pub struct Program {
 /// Starts a program that reads no longer lines than it may.
 #[derive(Debug)]
 pub(crate) struct Pipe {
-    pub(crate) program: Program,
+    pub(crate) program: StdioProgram,
     /// The longest line that is taken from it.
     pub(crate) limit: usize,
 }
@@ -56,7 +56,7 @@ struct StdioWriter {
 #[async_trait]
 impl Dial for Pipe {
     async fn dial(&self) -> Result<(Box<dyn MessageReader>, Box<dyn MessageWriter>), Error> {
-        let Program { name, arguments } = &self.program;
+        let StdioProgram { name, arguments } = &self.program;
         let mut command = Command::new(name);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         #[cfg(unix)]
@@ -138,9 +138,9 @@ impl MessageWriter for StdioWriter {
     }
 }
 
-impl fmt::Debug for Program {
+impl fmt::Debug for StdioProgram {
     /// Arguments may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("StdioProgram").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -24,7 +24,7 @@ use tokio_tungstenite::{
 use uuid::Uuid;
 
 use super::{
-    Endpoint,
+    HttpEndpoint,
     http::{read, refuse_redirect, request, retry_after},
     session::{Dial, MessageReader, MessageWriter},
 };
@@ -36,7 +36,7 @@ const PROTOCOL: &str = "a2a.jsonrpc";
 /// An address of a WebSocket.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
-    endpoint: Endpoint,
+    endpoint: HttpEndpoint,
 }
 
 struct WebSocketReader {
@@ -50,7 +50,7 @@ struct WebSocketWriter {
 }
 
 impl WebSocket {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: HttpEndpoint) -> Self {
         Self { endpoint }
     }
 }
@@ -58,7 +58,7 @@ impl WebSocket {
 #[async_trait]
 impl Dial for WebSocket {
     async fn dial(&self) -> Result<(Box<dyn MessageReader>, Box<dyn MessageWriter>), Error> {
-        let Endpoint { http, dialect, .. } = &self.endpoint;
+        let HttpEndpoint { http, dialect, .. } = &self.endpoint;
         let mut url = self.endpoint.url.clone();
         for (name, secret) in self.endpoint.secrets() {
             url.query_pairs_mut().append_pair(name, secret.expose());

@@ -17,7 +17,7 @@ use super::{Identity, MARK};
 
 /// The members of a tree that are known so far, and how further ones are recognised.
 #[derive(Debug, Clone)]
-pub(super) struct Members {
+pub(super) struct ProcMembers {
     /// Prefix of the environment entry that marks a member, with the variable's name.
     mark: String,
     /// Processes that were once found to be members: they stay members when they change group,
@@ -64,7 +64,7 @@ impl ProcStat {
     }
 }
 
-impl Members {
+impl ProcMembers {
     pub(super) fn of_program(mark: &str, leader: Option<Identity>) -> Self {
         let since = leader.map_or(0, |leader| leader.start);
         Self { mark: format!("{MARK}={mark}"), known: leader.into_iter().collect(), since }

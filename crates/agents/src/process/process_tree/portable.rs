@@ -11,11 +11,11 @@ use super::Identity;
 
 /// The leaders of the process groups that are members.
 #[derive(Debug, Clone)]
-pub(super) struct Members {
+pub(super) struct GroupMembers {
     leaders: HashSet<Identity>,
 }
 
-impl Members {
+impl GroupMembers {
     pub(super) fn of_program(_mark: &str, leader: Option<Identity>) -> Self {
         Self { leaders: leader.into_iter().collect() }
     }
@@ -81,9 +81,9 @@ mod tests {
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut String::new()).unwrap();
         let leader = identify(child.id().cast_signed());
-        let mut members = Members::of_program("mark", leader);
+        let mut members = GroupMembers::of_program("mark", leader);
         assert_eq!(members.find_alive(), [leader.unwrap()]);
-        assert_eq!(Members::of_run("mark", leader).find_alive(), [leader.unwrap()]);
+        assert_eq!(GroupMembers::of_run("mark", leader).find_alive(), [leader.unwrap()]);
         signal(leader.unwrap(), Signal::KILL);
         assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
         // Standard output ends once the second process has ended, too.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use herald_agents::{Endpoint, Llm, Parameters, Patience};
+use herald_agents::{Endpoint, EndpointTimeouts, Llm, Parameters};
 use herald_engine::{Agent, Profile};
 use serde_json::{Number, Value};
 
@@ -52,10 +52,10 @@ fn parameters(keys: &LlmSection, model: &str) -> Result<Parameters, KeyError> {
     Ok(Parameters::new(model, further))
 }
 
-fn patience(section: &AgentSection, keys: &LlmSection) -> Patience {
-    let usual = Patience::default();
+fn patience(section: &AgentSection, keys: &LlmSection) -> EndpointTimeouts {
+    let usual = EndpointTimeouts::default();
     let span = |given: Option<TimeSpan>, usual: Duration| given.map_or(usual, |span| span.0);
-    Patience {
+    EndpointTimeouts {
         connect: span(keys.connect_timeout, usual.connect),
         first_token: span(keys.first_token_timeout, usual.first_token),
         // Zero switches a limit off.
