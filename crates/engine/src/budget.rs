@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::store::Owner;
+use crate::model::key::Owner;
 
 /// Bytes up to which a request, a turn or an answer is small.
 pub const SMALL: usize = 8 << 10;

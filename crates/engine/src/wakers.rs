@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::store::Owner;
+use crate::model::key::Owner;
 
 /// Wakers of all feeds.
 #[derive(Debug, Default)]
