@@ -24,7 +24,7 @@ async fn a_store_is_shared_only_if_two_nodes_live_at_once() {
 async fn a_change_is_told_before_its_writer_goes_on_unless_it_is_lost() {
     let store = Flaky::new().unwrap();
     for member in [ME, OTHER] {
-        store.join(member, MemberKind::Node, "node").await.unwrap();
+        store.join(member, MemberKind::Node, "first node").await.unwrap();
     }
     let mut changes = store.changes(OTHER);
     store.lose_changes(true);
