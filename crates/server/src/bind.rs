@@ -19,7 +19,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use herald_engine::{
-    Caller,
+    Caller, Profile,
     budget::{Payer, Quota, Reservation},
 };
 use herald_protocol::{
@@ -51,6 +51,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) parts: &'a Parts,
     /// The agent whose endpoint was called.
     pub(crate) agent: Option<AgentName>,
+    /// The profile of that agent or of the default one; `None` if the agent was removed.
+    pub(crate) profile: Option<Arc<Profile>>,
     /// The binding of the request.
     pub(crate) binding: Binding,
     /// The id of the request, in the log and in the response.
@@ -99,7 +101,9 @@ impl<'a> Exchange<'a> {
         ingress: Ingress,
     ) -> Self {
         let started = Instant::now();
-        Self { shared, parts, agent, binding, id, ingress, started, parent: None, span: None }
+        let profile = shared.engine.profile(agent.as_ref());
+        let (parent, span) = (None, None);
+        Self { shared, parts, agent, profile, binding, id, ingress, started, parent, span }
     }
 }
 
@@ -125,7 +129,7 @@ impl Exchange<'_> {
 
     /// The versions of the called agent.
     fn versions(&self) -> Vec<Version> {
-        let profile = self.shared.engine.profile(self.agent.as_ref());
+        let profile = self.profile.as_ref();
         profile.map(|profile| self.shared.config.versions(&profile.name)).unwrap_or_default()
     }
 
@@ -193,7 +197,7 @@ impl Exchange<'_> {
 
     /// Adds the header with the active extensions, under the name that the caller used.
     pub(crate) fn add_extensions(&self, headers: &mut HeaderMap) {
-        let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
+        let Some(profile) = &self.profile else { return };
         if profile.extensions.is_empty() {
             return;
         }

@@ -216,7 +216,6 @@ impl Shared {
             return Ok(metrics::answer(self, parts, ingress).await);
         }
         let agent = matched.agent.map(AgentName::from);
-        let profile = self.engine.profile(agent.as_ref()).ok_or_else(Refusal::not_found)?;
         let binding = match matched.target {
             RouteTarget::Rest(..) | RouteTarget::Events => Binding::Rest,
             RouteTarget::Socket => Binding::WebSocket,
@@ -228,6 +227,7 @@ impl Shared {
             | RouteTarget::Metrics => Binding::JsonRpc,
         };
         let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
+        let Some(profile) = exchange.profile.clone() else { return Err(Refusal::not_found()) };
         if matched.target == RouteTarget::Card {
             let base = self.base(&exchange, host.as_ref());
             return card_response(&exchange, &profile, &base);

@@ -194,7 +194,7 @@ where
         let request = service.decode(operation, &message);
         drop(message);
         let request = request.and_then(|mut request| {
-            exchange.agent = agent(exchange.shared, &mut request)?;
+            name_agent(exchange, &mut request)?;
             exchange.serves(dialect, operation)?;
             Ok(request)
         });
@@ -211,15 +211,17 @@ where
     }
 }
 
-/// The agent of a request: the default, or the one that its tenant names, which is then removed.
-fn agent(shared: &Shared, request: &mut Request) -> Result<Option<AgentName>, Error> {
+/// Sets the agent that the tenant of a request names, and removes that tenant.
+fn name_agent(exchange: &mut Exchange<'_>, request: &mut Request) -> Result<(), Error> {
     let named = request.tenant().and_then(|tenant| tenant.as_str().strip_prefix(AGENTS));
-    let Some(agent) = named.map(AgentName::from) else { return Ok(None) };
-    if shared.engine.profile(Some(&agent)).is_none() {
+    let Some(agent) = named.map(AgentName::from) else { return Ok(()) };
+    exchange.profile = exchange.shared.engine.profile(Some(&agent));
+    if exchange.profile.is_none() {
         return Err(Error::field("tenant", "names an unknown agent"));
     }
+    exchange.agent = Some(agent);
     request.set_tenant(TenantId::default());
-    Ok(Some(agent))
+    Ok(())
 }
 
 /// The deadline of a call, from `grpc-timeout`.

@@ -39,7 +39,7 @@ impl Exchange<'_> {
         span.record("version", tracing::field::display(dialect.version()));
         span.record("binding", self.binding.name());
         span.record("tenant", caller.owner().tenant.as_str());
-        if let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) {
+        if let Some(profile) = &self.profile {
             span.record("agent", profile.name.as_str());
         }
         if let Some(task) = task {
@@ -52,7 +52,7 @@ impl Exchange<'_> {
 
     /// Counts a call. The first call of each day in an old version is logged, per agent.
     pub(crate) fn count(&self, dialect: Dialect, operation: Operation, error: Option<&Error>) {
-        let Some(profile) = self.shared.engine.profile(self.agent.as_ref()) else { return };
+        let Some(profile) = &self.profile else { return };
         let (agent, version, binding) = (&profile.name, dialect.version(), self.binding);
         let took = self.started.elapsed();
         let call = AnsweredCall { agent, operation, version, binding, took };

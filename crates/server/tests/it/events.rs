@@ -121,7 +121,7 @@ async fn cut_at_any_event_it_goes_on_after_it_across_tasks() {
     for (index, last) in all.iter().enumerate() {
         let id = last.id.as_deref().unwrap();
         let call = match index % 2 {
-            0 => Call::get("/events").v1().header("Last-SseEvent-ID", id),
+            0 => Call::get("/events").v1().header("Last-Event-ID", id),
             _ => Call::get(format!("/events?lastEventId={id}")).v1(),
         };
         let left = all[index + 1..].iter().filter(|one| ends(one)).count();
@@ -140,7 +140,7 @@ async fn one_who_heard_of_nothing_can_still_go_on() {
     let id = raw.strip_prefix("id: ").unwrap().trim().to_owned();
     drop(quiet);
     let meanwhile = run(&hub, "meanwhile").await;
-    let call = Call::get("/events").v1().header("Last-SseEvent-ID", &id);
+    let call = Call::get("/events").v1().header("Last-Event-ID", &id);
     let events = until(&mut hub.client().await.open(call).await, 1).await;
     assert!(events.iter().all(|one| task(one) == meanwhile), "{events:#?}");
 }
@@ -171,7 +171,7 @@ async fn it_goes_on_across_a_restart() {
     drop(hub);
     let hub = start().await;
     let last = seen.last().unwrap().id.as_deref().unwrap();
-    let call = Call::get("/events").v1().header("Last-SseEvent-ID", last);
+    let call = Call::get("/events").v1().header("Last-Event-ID", last);
     let mut stream = hub.client().await.open(call).await;
     let events = until(&mut stream, 1).await;
     assert_eq!(events, expected);
@@ -266,7 +266,7 @@ async fn nobody_sees_what_is_anothers() {
     let call = Call::get(format!("/events?task_ids={}", tasks[0])).v1();
     assert_eq!(hub.call(by(call, "bob")).await.status(), 404);
     // From the beginning of everything it is the same.
-    let call = by(Call::get("/events").v1().header("Last-SseEvent-ID", "0"), "bob");
+    let call = by(Call::get("/events").v1().header("Last-Event-ID", "0"), "bob");
     let events = until(&mut hub.client().await.open(call).await, 2).await;
     assert!(events.iter().all(|one| [&tasks[1], &tasks[3]].contains(&&task(one))));
 }
@@ -277,7 +277,7 @@ async fn one_that_breaks_off_says_so_and_can_be_taken_up() {
     let hub = errors::over(&store).await;
     run(&hub, "chunks 100").await;
     store.fail_reads_after(3);
-    let call = Call::get("/events").v1().header("Last-SseEvent-ID", "0");
+    let call = Call::get("/events").v1().header("Last-Event-ID", "0");
     let seen = hub.client().await.open(call).await.rest().await;
     let (last, seen) = seen.split_last().unwrap();
     assert_eq!(last.event.as_deref(), Some("error"));
@@ -285,7 +285,7 @@ async fn one_that_breaks_off_says_so_and_can_be_taken_up() {
     assert!(seen.len() > 10, "{}", seen.len());
     store.fail_reads_after(usize::MAX);
     let id = seen.last().unwrap().id.as_deref().unwrap();
-    let call = Call::get("/events").v1().header("Last-SseEvent-ID", id);
+    let call = Call::get("/events").v1().header("Last-Event-ID", id);
     let rest = until(&mut hub.client().await.open(call).await, 1).await;
     assert_eq!(seen.len() + rest.len(), 103, "nothing is lost and nothing comes twice");
 }
@@ -295,7 +295,7 @@ async fn a_cursor_that_is_none_or_has_not_been_yet_is_refused() {
     let hub = Hub::start().await;
     run(&hub, "hello").await;
     for cursor in ["999999", "x", "-1", "+1", "1.5", "task:3", "99999999999999999999"] {
-        let answer = hub.call(Call::get("/events").v1().header("Last-SseEvent-ID", cursor)).await;
+        let answer = hub.call(Call::get("/events").v1().header("Last-Event-ID", cursor)).await;
         let refused = (answer.status(), answer.reason());
         assert_eq!(refused, (400, "INVALID_PARAMS".into()), "{cursor}");
     }
