@@ -12,13 +12,14 @@ use std::{
     },
 };
 
+use bytes::Bytes;
 use herald_protocol::{Metadata, Seq};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     rules::Record,
-    store::{Entry, Key, Page, Snapshot},
+    store::{Entry, Key, Kind, Page, Snapshot},
 };
 
 /// Entries kept in memory for readers that keep up; others read the store.
@@ -75,8 +76,23 @@ struct Tail {
     unread: Seq,
     /// The whole task after some event, if it is small.
     snapshot: Option<Snapshot>,
+    /// As [`tail_entries`] makes them.
     entries: VecDeque<Entry>,
     bytes: usize,
+}
+
+/// New entries as the tail keeps them: a large one without its body, which only the store has.
+pub(crate) fn tail_entries(before: Seq, events: &[(Kind, Bytes)]) -> Vec<Entry> {
+    let entry = |(seq, (kind, body)): (Seq, &(Kind, Bytes))| {
+        let body = if body.len() > TAIL_BYTES { Bytes::new() } else { body.clone() };
+        Entry { seq, kind: *kind, body }
+    };
+    (before + 1..).zip(events).map(entry).collect()
+}
+
+/// True if the tail keeps the snapshot.
+pub(crate) fn is_tail_snapshot(snapshot: &Snapshot) -> bool {
+    snapshot.size() <= TAIL_BYTES
 }
 
 impl TaskCache {
@@ -219,11 +235,11 @@ impl CachedTask {
         true
     }
 
-    /// Adds committed entries and wakes the readers.
+    /// Adds committed entries of [`tail_entries`] and wakes the readers.
     pub(crate) fn publish(&self, entries: Vec<Entry>, record: &Record, snapshot: Option<Snapshot>) {
         let head = record.head;
         let mut tail = self.tail();
-        tail.snapshot = snapshot.filter(|snapshot| snapshot.size() <= TAIL_BYTES);
+        tail.snapshot = snapshot;
         let follows = tail.head.is_some_and(|known| known + entries.len() as Seq == head)
             || entries.first().is_some_and(|first| first.seq == 1);
         if !follows {
@@ -247,6 +263,13 @@ impl CachedTask {
 
     /// The events after `after`, if all of them are in memory.
     pub(crate) fn recent(&self, after: Seq, limit: usize) -> Option<Page> {
+        let page = self.recent_kinds(after, limit)?;
+        let is_whole = page.entries.iter().all(|entry| !entry.body.is_empty());
+        is_whole.then_some(page)
+    }
+
+    /// The same for readers that need no bodies: those of large events are left out.
+    pub(crate) fn recent_kinds(&self, after: Seq, limit: usize) -> Option<Page> {
         let tail = self.tail();
         let head = tail.head?;
         if after >= head {

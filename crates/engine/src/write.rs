@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use herald_protocol::{Error, Seq, Task};
 use tracing::Instrument;
 
 use crate::{
     budget::SMALL,
-    cache::CachedTask,
+    cache::{self, CachedTask},
     codec, compat_log,
     engine::{Engine, internal, refuse, taken},
     rules::{self, Command, Event, Extent, Received, Record},
-    store::{Append, Dedup, Entry, Epoch, Kind, Original, StoreError},
+    store::{Append, Dedup, Epoch, Original, StoreError},
 };
 
 /// One write of one task.
@@ -145,18 +144,20 @@ impl Engine {
             if let Some(snapshot) = &snapshot {
                 record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
             }
+            // The store drops large bytes one by one as it writes them, so that no other handle keeps them.
+            let entries = cache::tail_entries(before, &events);
+            let published = snapshot.clone().filter(cache::is_tail_snapshot);
             let append = Append {
                 key: cached.key.clone(),
                 expect: before,
                 fence: write.fence,
                 header: record.header(),
-                events: events.clone(),
-                snapshot: snapshot.clone(),
+                events,
+                snapshot,
                 dedup: write.dedup.clone(),
             };
             match self.inner.store.append(append).await {
                 Ok(_) => {
-                    let entries = numbered(before, events);
                     if let Some(runtime) = self.inner.agents.get(&record.agent) {
                         runtime.metrics.moved(state, &entries);
                     }
@@ -164,7 +165,7 @@ impl Engine {
                         compat_log::task_created(&record.task.id);
                     }
                     self.log_written(&record.task.id, &write.commands, &entries);
-                    cached.publish(entries, &record, snapshot);
+                    cached.publish(entries, &record, published);
                     self.inner.wakers.wake(&cached.key.owner);
                     cached.keep(&mut held, record.clone());
                     let claimed = record.run.epoch != epoch;
@@ -187,10 +188,6 @@ impl Engine {
             }
         }
     }
-}
-
-fn numbered(before: Seq, events: Vec<(Kind, Bytes)>) -> Vec<Entry> {
-    (before + 1..).zip(events).map(|(seq, (kind, body))| Entry { seq, kind, body }).collect()
 }
 
 impl From<Error> for Refusal {
