@@ -110,11 +110,11 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, jobs: Vec<Job>, written: u64) {
+    fn write(&mut self, mut jobs: Vec<Job>, written: u64) {
         let shared = Arc::clone(&self.conn);
         let mut conn = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
-        match self.commit(&mut conn, &jobs) {
+        match self.commit(&mut conn, &mut jobs) {
             Ok(outcomes) => {
                 self.metrics.commits.took(begun.elapsed());
                 self.metrics.batches.observe(jobs.len() as u64);
@@ -147,10 +147,11 @@ impl Writer {
     }
 
     /// All of them in one transaction: what it returns is durable. On an error nothing is written.
+    /// The bytes of each append are dropped as they are written.
     fn commit(
         &mut self,
         conn: &mut Connection,
-        jobs: &[Job],
+        jobs: &mut [Job],
     ) -> Result<Vec<Result<u64, StoreError>>, Fault> {
         let failing = self.failing;
         self.check_files(jobs)?;
@@ -166,7 +167,7 @@ impl Writer {
         let mut swept = Swept::default();
         let mut outcomes = Vec::with_capacity(jobs.len());
         for job in jobs {
-            outcomes.push(match &job.work {
+            outcomes.push(match &mut job.work {
                 Work::Append(append) => batch.append(append)?,
                 Work::Remove(rows) => Ok(batch.remove(rows, &mut swept)?),
                 Work::EnableSerial(agent, living) => {
@@ -276,15 +277,15 @@ mod tests {
         let conn = Arc::new(Mutex::new(opened.conn));
         let mut writer = Writer::new(Arc::clone(&conn), None, None, opened.next, Arc::default());
         let mut conn = conn.lock().unwrap();
-        assert_eq!(writer.commit(&mut conn, &[job("spoiled", 0, 1)]).unwrap(), [Ok(1)]);
+        assert_eq!(writer.commit(&mut conn, &mut [job("spoiled", 0, 1)]).unwrap(), [Ok(1)]);
         conn.execute_batch("UPDATE tasks SET unread = 'x'; UPDATE dedup SET position = 77")
             .unwrap();
-        let jobs = [job("spoiled", 1, 2), job("again", 0, 1), job("whole", 0, 3)];
-        let outcomes = writer.commit(&mut conn, &jobs).unwrap();
+        let mut jobs = [job("spoiled", 1, 2), job("again", 0, 1), job("whole", 0, 3)];
+        let outcomes = writer.commit(&mut conn, &mut jobs).unwrap();
         assert!(matches!(outcomes[0], Err(StoreError::Corrupt(_))), "{outcomes:?}");
         assert!(matches!(outcomes[1], Err(StoreError::Corrupt(_))), "{outcomes:?}");
         assert_eq!(outcomes[2], Ok(1));
         // What was refused has taken no key.
-        assert_eq!(writer.commit(&mut conn, &[job("other", 0, 2)]).unwrap(), [Ok(1)]);
+        assert_eq!(writer.commit(&mut conn, &mut [job("other", 0, 2)]).unwrap(), [Ok(1)]);
     }
 }
