@@ -78,7 +78,7 @@ where
     match (method, known) {
         ("Check", true) => {
             let serving = Serving::now(&shared.readiness, &shared.engine).await;
-            Ok(respond(Body::trailed(framed(&serving.encode()), success())))
+            Ok(respond(Body::trailed(framed(serving.encode()), success())))
         }
         ("Check", false) => Err(Failure::Plain(NOT_FOUND, "there is no service of that name")),
         (_, known) => {
