@@ -33,7 +33,12 @@ use tokio::time::Instant;
 use tracing::Span;
 use uuid::Uuid;
 
-use crate::{body::Body, guard::Ingress, limits::KeyedPermit, server::Shared};
+use crate::{
+    body::Body,
+    guard::Ingress,
+    limits::{self, KeyedPermit},
+    server::Shared,
+};
 
 /// Names as the map of headers has them: as text they would be checked at every look.
 static VERSION: HeaderName = HeaderName::from_static(VERSION_HEADER);
@@ -151,6 +156,11 @@ impl Exchange<'_> {
     /// The caller's quota of the memory for responses.
     pub(crate) fn response_quota(&self, caller: &Caller) -> Arc<Quota> {
         self.shared.responses.quota(self.payer(caller))
+    }
+
+    /// A body that counts against the memory for responses until it is read.
+    pub(crate) fn hold(&self, body: Bytes, caller: &Caller) -> Result<Bytes, Error> {
+        limits::hold(body, &self.shared.responses, || self.response_quota(caller))
     }
 
     /// The memory budget of requests until they are stored.

@@ -58,7 +58,7 @@ pub struct Limits {
     /// Bytes of all messages on WebSockets that are on their way in. Bodies over HTTP are counted by
     /// the engine.
     pub bodies: usize,
-    /// Bytes of large responses that are on their way out.
+    /// Bytes of responses that are on their way out; an eighth of them is for small ones.
     pub responses: usize,
     /// Bytes of a request's line and headers over HTTP/1; at least 8 KiB. It also bounds what is
     /// held for a reader that does not keep up.

@@ -180,7 +180,7 @@ where
         Reply::Task(task) => service.encode_task(task.decode()?),
         Reply::Tasks(page) => service.encode_page(page),
     };
-    let body = limits::hold(framed(message), || exchange.response_quota(&caller))?;
+    let body = exchange.hold(framed(message), &caller)?;
     Ok(respond(Body::trailed(body, success())))
 }
 

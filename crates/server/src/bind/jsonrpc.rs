@@ -136,7 +136,7 @@ pub(crate) async fn perform(
     let failed = |error| Failure::of(dialect, operation, error);
     match exchange.perform(caller, dialect, request, reservation, Some(id)).await.map_err(failed)? {
         Outcome::Result(result) => {
-            let body = limits::hold(result, || exchange.response_quota(caller)).map_err(failed)?;
+            let body = exchange.hold(result, caller).map_err(failed)?;
             Ok(Answer::Whole(body))
         }
         Outcome::Stream(events, permit) => Ok(Answer::Stream(events, permit, dialect)),

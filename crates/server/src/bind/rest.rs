@@ -92,7 +92,7 @@ where
     })?;
     match exchange.perform(&caller, route.dialect, request, reservation, None).await? {
         Outcome::Result(result) => {
-            let body = limits::hold(result, || exchange.response_quota(&caller))?;
+            let body = exchange.hold(result, &caller)?;
             Ok(respond(StatusCode::OK, content_type(route.dialect), body))
         }
         Outcome::Stream(events, permit) => {
