@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use herald_engine::{Agent, AgentError, Profile, Recovery, Turn};
-use herald_protocol::{Artifact, Content, Part};
+use herald_protocol::{Artifact, Content, Message, Part};
 use serde_json::Value;
 
 /// Answers `Echo: <text>`.
@@ -42,7 +42,7 @@ pub(crate) fn input_modes() -> Vec<String> {
 #[async_trait]
 impl Agent for Echo {
     async fn run(&self, turn: &Turn) -> Result<(), AgentError> {
-        let answer = format!("Echo: {}", turn.message().text());
+        let answer = answer(turn.message());
         let content = if wants_json(turn.accepted_output_modes()) {
             Content::Data(Value::from_iter([("echo", answer)]).into())
         } else {
@@ -57,6 +57,22 @@ impl Agent for Echo {
         turn.complete_with(artifact).await?;
         Ok(())
     }
+}
+
+/// The answer to a message, in one buffer of its size.
+fn answer(message: &Message) -> String {
+    const BEFORE: &str = "Echo: ";
+    let texts = || message.parts.iter().filter_map(Part::as_text);
+    let mut answer =
+        String::with_capacity(BEFORE.len() + texts().map(|text| text.len() + 1).sum::<usize>());
+    answer.push_str(BEFORE);
+    for (index, text) in texts().enumerate() {
+        if index > 0 {
+            answer.push('\n');
+        }
+        answer.push_str(text);
+    }
+    answer
 }
 
 /// Whether the caller can use JSON and no text.

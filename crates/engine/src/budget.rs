@@ -73,6 +73,13 @@ impl MemoryBudget {
         Self::split(bytes - small, small, payers, SMALL * BYTES_PER_REQUEST_BYTE)
     }
 
+    /// The same for responses: [`MemoryBudget::try_reserve_small`] has an eighth of the bytes, and all
+    /// other reservations count against quotas, small ones too.
+    pub fn for_responses(bytes: usize, payers: usize) -> Arc<Self> {
+        let small = bytes / 8;
+        Self::split(bytes - small, small, payers, 0)
+    }
+
     fn split(large: usize, small: usize, payers: usize, small_up_to: usize) -> Arc<Self> {
         let (large, small) = (Pool::new(large), Pool::new(small));
         let per_payer = large.bytes / payers.max(1);

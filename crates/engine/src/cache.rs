@@ -12,13 +12,14 @@ use std::{
     },
 };
 
+use bytes::Bytes;
 use herald_protocol::{Metadata, Seq};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     rules::Record,
-    store::{Entry, Epoch, Header, Key, Page, Snapshot, Version},
+    store::{Entry, Epoch, Header, Key, Kind, Page, Snapshot, Version},
 };
 
 /// Entries kept in memory for readers that keep up; others read the store.
@@ -82,8 +83,23 @@ struct Tail {
     unread: Seq,
     /// The whole task after some event, if it is small.
     snapshot: Option<Snapshot>,
+    /// As [`tail_entries`] makes them.
     entries: VecDeque<Entry>,
     bytes: usize,
+}
+
+/// New entries as the tail keeps them: a large one without its body, which only the store has.
+pub(crate) fn tail_entries(before: Seq, events: &[(Kind, Bytes)]) -> Vec<Entry> {
+    let entry = |(seq, (kind, body)): (Seq, &(Kind, Bytes))| {
+        let body = if body.len() > TAIL_BYTES { Bytes::new() } else { body.clone() };
+        Entry { seq, kind: *kind, body }
+    };
+    (before + 1..).zip(events).map(entry).collect()
+}
+
+/// True if the tail keeps the snapshot.
+pub(crate) fn is_tail_snapshot(snapshot: &Snapshot) -> bool {
+    snapshot.size() <= TAIL_BYTES
 }
 
 impl TaskCache {
@@ -244,7 +260,7 @@ impl CachedTask {
         true
     }
 
-    /// Adds committed entries and wakes the readers.
+    /// Adds committed entries of [`tail_entries`] and wakes the readers.
     pub(crate) fn publish(&self, entries: Vec<Entry>, record: &Record, snapshot: Option<Snapshot>) {
         let unread = record.run.unread.last().copied().unwrap_or_default();
         self.extend(entries, record.version(), record.is_closed(), unread, snapshot);
@@ -254,6 +270,11 @@ impl CachedTask {
     pub(crate) fn publish_foreign(&self, entries: Vec<Entry>, header: &Header, head: Seq) {
         let version = Version { head, epoch: header.run.epoch };
         let unread = header.run.unread.last().copied().unwrap_or_default();
+        let without_large_bodies = |entry: Entry| match entry.body.len() {
+            ..=TAIL_BYTES => entry,
+            _ => Entry { body: Bytes::new(), ..entry },
+        };
+        let entries = entries.into_iter().map(without_large_bodies).collect();
         self.extend(entries, version, header.state.is_terminal(), unread, None);
     }
 
@@ -273,7 +294,7 @@ impl CachedTask {
             // An append did not pass through this tail, so its entries are no longer the end.
             tail.forget_entries();
         }
-        tail.snapshot = snapshot.filter(|snapshot| snapshot.size() <= TAIL_BYTES);
+        tail.snapshot = snapshot;
         for entry in entries {
             tail.bytes += entry.body.len();
             tail.entries.push_back(entry);
@@ -305,6 +326,13 @@ impl CachedTask {
 
     /// The events after `after`, if all of them are in memory.
     pub(crate) fn recent(&self, after: Seq, limit: usize) -> Option<Page> {
+        let page = self.recent_kinds(after, limit)?;
+        let is_whole = page.entries.iter().all(|entry| !entry.body.is_empty());
+        is_whole.then_some(page)
+    }
+
+    /// The same for readers that need no bodies: those of large events are left out.
+    pub(crate) fn recent_kinds(&self, after: Seq, limit: usize) -> Option<Page> {
         let tail = self.tail();
         let head = tail.version?.head;
         if after >= head {

@@ -4,7 +4,7 @@
 //! it again. Only an accepted message has its own format, because the protocol has no stream item for
 //! it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, io, sync::Arc};
 
 use bytes::Bytes;
 use herald_protocol::{
@@ -18,8 +18,12 @@ use crate::{
     store::{Entry, Kind, Snapshot, StoreError, Stored},
 };
 
-/// The size of JSON from which a copy costs more than a new buffer.
+/// The size of JSON from which a copy costs more than a new buffer, and from which its size is measured
+/// before it is written: a buffer that grows by doubling takes up to three times its bytes on the way.
 const LARGE: usize = 64 << 10;
+
+/// Spare bytes of a measured buffer, for the brackets of the frame that its caller closes.
+const FRAME: usize = 16;
 
 /// Encoder of JSON that reuses its buffer. Its results have no spare capacity.
 #[derive(Debug)]
@@ -221,8 +225,44 @@ fn json(value: &impl Serialize) -> Bytes {
     out.into()
 }
 
+/// Appends the JSON of a value.
 pub(crate) fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
-    serde_json::to_writer(out, value).expect("protocol types have string keys only");
+    const KEYS: &str = "protocol types have string keys only";
+    let start = out.len();
+    let mut measured = Measured { out, size: 0 };
+    serde_json::to_writer(&mut measured, value).expect(KEYS);
+    let size = measured.size;
+    if size > LARGE {
+        out.truncate(start);
+        out.reserve_exact(size + FRAME);
+        serde_json::to_writer(out, value).expect(KEYS);
+    }
+}
+
+/// Writer that stores up to [`LARGE`] bytes and only counts the rest.
+struct Measured<'a> {
+    out: &'a mut Vec<u8>,
+    size: usize,
+}
+
+impl io::Write for Measured<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.size += bytes.len();
+        if self.size <= LARGE {
+            self.out.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// [`StreamEvent`] on borrowed data.

@@ -9,14 +9,13 @@ use tracing::Instrument;
 
 use crate::{
     budget::SMALL,
-    cache::CachedTask,
+    cache::{self, CachedTask},
     codec, compat_log,
     core::Core,
     fault::{internal, is_transient, refuse, taken},
     rules::{self, Command, Event, Extent, Limits, Received, Record},
     store::{
-        Actor, Append, Cause, Dedup, Entry, Epoch, Kind, MemberId, Original, Snapshot, StoreError,
-        Version,
+        Actor, Append, Cause, Dedup, Epoch, Kind, MemberId, Original, Snapshot, StoreError, Version,
     },
 };
 
@@ -246,21 +245,23 @@ impl Core {
                     record,
                 });
             }
+            // The store drops large bytes one by one as it writes them, so no other handle keeps them.
+            let Plan { record, events, snapshot, first, received } = plan;
+            let entries = cache::tail_entries(before, &events);
+            let published = snapshot.clone().filter(cache::is_tail_snapshot);
             let append = Append {
                 key: cached.key.clone(),
                 expect,
                 fence: write.fence,
                 writer: me,
-                header: plan.record.header(),
-                events: plan.events.clone(),
-                snapshot: plan.snapshot.clone(),
+                header: record.header(),
+                events,
+                snapshot,
                 dedup: write.dedup.clone(),
                 cause: write.cause.clone(),
             };
             match self.store.append(append).await {
                 Ok(_) => {
-                    let Plan { record, events, snapshot, first, received } = plan;
-                    let entries = numbered(before, events);
                     if let Some(runtime) = self.registry.get(&record.agent) {
                         runtime.metrics.moved(state, &entries);
                     }
@@ -269,7 +270,7 @@ impl Core {
                     }
                     let shown = self.settings.log_content;
                     compat_log::written(&record.task.id, &write.commands, &entries, shown);
-                    cached.publish(entries, &record, snapshot);
+                    cached.publish(entries, &record, published);
                     self.wakers.wake(&cached.key.owner);
                     cached.keep(&mut held, record.clone());
                     let claimed = record.run.holder == Some(me) && holder_before != Some(me);
@@ -294,10 +295,6 @@ impl Core {
             }
         }
     }
-}
-
-fn numbered(before: Seq, events: Vec<(Kind, Bytes)>) -> Vec<Entry> {
-    (before + 1..).zip(events).map(|(seq, (kind, body))| Entry { seq, kind, body }).collect()
 }
 
 impl From<Error> for Refusal {

@@ -1,6 +1,6 @@
 //! Idempotency keys of sends, and the stable ids of turns.
 
-use std::fmt;
+use std::{fmt, io};
 
 use herald_protocol::{AgentName, Message, Seq, request::SendMessage};
 use serde::{Deserialize, Serialize};
@@ -88,6 +88,61 @@ impl<'de> Deserialize<'de> for TurnId {
 
 /// Covers the decoded message, so that the dialect and the binding it came by make no difference.
 fn content(message: &Message) -> [u8; 32] {
-    let json = serde_json::to_vec(message).expect("a message has string keys only");
-    *blake3::hash(&json).as_bytes()
+    let mut json = HashedJson { hasher: None, buffer: Vec::with_capacity(512) };
+    serde_json::to_writer(&mut json, message).expect("a message has string keys only");
+    match json.hasher {
+        None => *blake3::hash(&json.buffer).as_bytes(),
+        Some(mut hasher) => *hasher.update(&json.buffer).finalize().as_bytes(),
+    }
+}
+
+/// Writer that hashes in blocks, so that a large message has no second copy in memory.
+struct HashedJson {
+    /// None while everything is in the buffer.
+    hasher: Option<Box<blake3::Hasher>>,
+    buffer: Vec<u8>,
+}
+
+/// Bytes of JSON that are hashed at once.
+const BLOCK: usize = 16 << 10;
+
+impl io::Write for HashedJson {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.buffer.len() + bytes.len() > BLOCK {
+            let hasher = self.hasher.get_or_insert_with(Box::default);
+            hasher.update(&self.buffer);
+            self.buffer.clear();
+            if bytes.len() > BLOCK {
+                hasher.update(bytes);
+                return Ok(());
+            }
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_a_content_is_that_of_its_json() {
+        for size in [0, 100, BLOCK - 60, BLOCK, BLOCK + 1, 5 * BLOCK] {
+            let mut message = Message::user("m", "x".repeat(size));
+            message.parts.extend(vec![herald_protocol::Part::text("\n\"y\""); size]);
+            let json = serde_json::to_vec(&message).unwrap();
+            assert_eq!(content(&message), *blake3::hash(&json).as_bytes(), "{size}");
+        }
+    }
 }

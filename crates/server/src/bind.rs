@@ -154,7 +154,7 @@ impl Exchange<'_> {
 
     /// A response body that counts against the memory for responses until it is sent.
     pub(crate) fn hold(&self, body: Bytes, caller: &Caller) -> Result<Bytes, Error> {
-        limits::hold(body, || self.response_quota(caller))
+        limits::hold(body, &self.shared.responses, || self.response_quota(caller))
     }
 
     /// Reads the body of the request within the limits. `framing` is the number of bytes that the

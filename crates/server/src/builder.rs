@@ -113,7 +113,7 @@ impl ServerBuilder {
         let streams = KeyedLimit::new(config.limits.streams_per_caller);
         let public_url = public.map(|(url, _, _)| url);
         let bodies = Semaphore::new(config.limits.bodies.min(Semaphore::MAX_PERMITS));
-        let responses = MemoryBudget::new(config.limits.responses, FULL_QUOTAS);
+        let responses = MemoryBudget::for_responses(config.limits.responses, FULL_QUOTAS);
         let readiness = ReadinessCache::default();
         let shared = Shared {
             engine,

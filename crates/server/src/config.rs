@@ -58,7 +58,7 @@ pub struct Limits {
     /// Bytes of all WebSocket messages that are being received. Bodies over HTTP count against the
     /// budget of the engine.
     pub bodies: usize,
-    /// Bytes of all large responses that are being sent.
+    /// Bytes of all responses that are being sent; an eighth of them is for small ones.
     pub responses: usize,
     /// Bytes of the request line and the headers over HTTP/1; at least 8 KiB. It also limits the buffer of
     /// a connection whose peer reads slowly.

@@ -115,12 +115,16 @@ where
 }
 
 /// A response body with a reservation for as long as any part of it is in memory, so that responses that
-/// peers do not read stay within the budget.
-pub(crate) fn hold(body: Bytes, quota: impl FnOnce() -> Arc<Quota>) -> Result<Bytes, Error> {
-    if body.len() <= budget::SMALL {
-        return Ok(body);
-    }
-    let reservation = quota().try_reserve(body.len()).ok_or_else(|| {
+/// peers do not read stay within the budget. A small one counts against its caller's quota once the pool
+/// of small ones is exhausted, so that callers who do not read theirs do not block the others.
+pub(crate) fn hold(
+    body: Bytes,
+    budget: &MemoryBudget,
+    quota: impl FnOnce() -> Arc<Quota>,
+) -> Result<Bytes, Error> {
+    let is_small = body.len() <= budget::SMALL;
+    let small = if is_small { budget.try_reserve_small(body.len()) } else { None };
+    let reservation = small.or_else(|| quota().try_reserve(body.len())).ok_or_else(|| {
         let text = "the server's memory limit for responses is reached; try again later";
         Error::new(ErrorKind::Unavailable, text)
     })?;
@@ -228,32 +232,44 @@ mod tests {
 
     #[test]
     fn responses_that_nobody_reads_do_not_pile_up() {
-        let budget = MemoryBudget::new(800 << 10, 4);
-        let quota = || budget.quota(Payer::Connection(1));
+        let budget = MemoryBudget::for_responses(800 << 10, 4);
+        let held = |body, payer| hold(body, &budget, || budget.quota(Payer::Connection(payer)));
         let body = || Bytes::from(vec![b'x'; 120 << 10]);
-        let first = hold(body(), quota).unwrap();
+        let first = held(body(), 1).unwrap();
         assert_eq!(first, body());
         let mut first = Pieces::new(first);
-        assert_eq!(hold(body(), quota).unwrap_err().kind, ErrorKind::Unavailable);
-        assert!(
-            hold(body(), || budget.quota(Payer::Connection(2))).is_ok(),
-            "others have their own"
-        );
-        assert!(hold(Bytes::from_static(b"small"), quota).is_ok());
+        assert_eq!(held(body(), 1).unwrap_err().kind, ErrorKind::Unavailable);
+        assert!(held(body(), 2).is_ok(), "others have their own");
+        assert!(held(Bytes::from_static(b"small"), 1).is_ok());
         let (mut pieces, mut count) = (vec![first.next().unwrap()], 1);
         while first.len() > budget::SMALL {
             pieces = vec![first.next().unwrap()];
             count += 1;
         }
         assert_eq!((count, first.len()), (14, budget::SMALL));
-        assert!(hold(body(), quota).is_err(), "it is still on its way");
+        assert!(held(body(), 1).is_err(), "it is still on its way");
         pieces.push(first.next().unwrap());
         assert!(first.next().is_none());
-        assert!(hold(body(), quota).is_err(), "a piece of it is still on its way");
+        assert!(held(body(), 1).is_err(), "a piece of it is still on its way");
         let last = pieces.pop().unwrap();
         drop(pieces);
-        assert!(hold(body(), quota).is_ok(), "only the last is left, which is a copy");
+        assert!(held(body(), 1).is_ok(), "only the last is left, which is a copy");
         assert_eq!(last, body()[..budget::SMALL]);
+    }
+
+    #[test]
+    fn small_responses_are_counted_and_those_of_one_caller_block_no_other() {
+        let budget = MemoryBudget::for_responses(64 * budget::SMALL, 4);
+        let small = |payer| {
+            let body = Bytes::from(vec![b'x'; budget::SMALL]);
+            hold(body, &budget, || budget.quota(Payer::Connection(payer)))
+        };
+        // An eighth of 64 is the pool of small ones, a fourth of the rest is the quota of a caller.
+        let mut unread: Vec<_> = (0..8 + 14).map(|_| small(1).unwrap()).collect();
+        assert_eq!(small(1).unwrap_err().kind, ErrorKind::Unavailable);
+        assert!(small(2).is_ok(), "others have their quota");
+        unread.pop();
+        assert!(small(1).is_ok());
     }
 
     /// Reads a body in a budget of 1 MiB.

@@ -60,6 +60,8 @@ pub struct Subscription {
     ready: VecDeque<Entry>,
     /// The quota that large items count against.
     quota: Option<Arc<Quota>>,
+    /// True if nobody reads the bodies of the entries.
+    discards: bool,
     done: bool,
 }
 
@@ -87,8 +89,19 @@ impl Subscription {
     pub(crate) fn new(core: Arc<Core>, cached: Arc<CachedTask>, after: Seq, until: Until) -> Self {
         let waker = cached.subscribe();
         let ready = VecDeque::new();
-        let (first, quota, direct, done) = (None, None, false, false);
-        Self { core, cached, waker, cursor: after, until, first, direct, ready, quota, done }
+        Self {
+            core,
+            cached,
+            waker,
+            cursor: after,
+            until,
+            first: None,
+            direct: false,
+            ready,
+            quota: None,
+            discards: false,
+            done: false,
+        }
     }
 
     /// Counts large items against this quota. The reader waits while it is exhausted, and holds no item
@@ -197,6 +210,7 @@ impl Subscription {
     /// Waits for the end and discards the events.
     pub(crate) async fn finish(&mut self) -> Result<(), Error> {
         self.first = None;
+        self.discards = true;
         while self.next_entry().await?.is_some() {}
         Ok(())
     }
@@ -227,7 +241,12 @@ impl Subscription {
             }
             // Before the read, never after: a wake-up between the two must not be lost.
             self.waker.borrow_and_update();
-            let page = match self.cached.recent(self.cursor, PAGE) {
+            let recent = if self.discards {
+                self.cached.recent_kinds(self.cursor, PAGE)
+            } else {
+                self.cached.recent(self.cursor, PAGE)
+            };
+            let page = match recent {
                 Some(page) => page,
                 None => self.core.read(&self.cached.key, self.cursor, PAGE).await?,
             };

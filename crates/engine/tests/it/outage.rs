@@ -9,10 +9,10 @@ use herald_engine::{
     AgentError, Clock, Settings,
     store::{Append, Kind, flaky::Flaky},
 };
-use herald_protocol::TaskState;
+use herald_protocol::{StreamEvent, TaskState};
 use tokio::sync::Notify;
 
-use crate::support::{Bench, Script, answer, artifact_text, eventually, profile, say, text};
+use crate::support::{Bench, Script, answer, artifact_text, eventually, profile, rest, say, text};
 
 fn failing(which: fn(&Append) -> bool, count: usize) -> Arc<Flaky> {
     let store = Flaky::new().unwrap();
@@ -99,6 +99,30 @@ async fn a_paused_task_is_read_again_only_if_memory_is_short() {
         let answered = bench.send(answer(&task, "go on")).await;
         assert_eq!(answered.is_ok(), is_kept, "{answered:?}");
     }
+}
+
+#[tokio::test]
+async fn a_large_result_is_waited_for_in_memory_and_streamed_from_the_store() {
+    let store = Arc::new(Flaky::new().unwrap());
+    let agent = Script::new(|turn| {
+        Box::pin(async move {
+            turn.complete_with(text("out", turn.message().text())).await?;
+            Ok(())
+        })
+    });
+    let on = Arc::clone(&store);
+    let bench = Bench::on(on, agent, profile(), Settings::default(), Clock::system()).await;
+    let large = "x".repeat(100_000);
+    store.fail_reads_after(0);
+    let task = bench.send(say(&large)).await.unwrap();
+    assert_eq!(artifact_text(&task, "out"), large);
+    store.fail_reads_after(usize::MAX);
+    let items = rest(&mut bench.stream(say(&large)).await.unwrap()).await;
+    let results = items.iter().filter_map(|(_, event)| match event {
+        StreamEvent::ArtifactUpdate(update) => update.artifact.parts[0].as_text(),
+        StreamEvent::Task(_) | StreamEvent::Message(_) | StreamEvent::StatusUpdate(_) => None,
+    });
+    assert_eq!(results.collect::<Vec<_>>(), [large]);
 }
 
 #[tokio::test]

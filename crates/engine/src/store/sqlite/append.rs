@@ -6,8 +6,9 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
+use bytes::Bytes;
 use herald_protocol::{AgentName, Seq, TaskId};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, Statement, ToSql, params};
 
 use crate::{
     clock::Clock,
@@ -29,6 +30,9 @@ use super::{
 
 /// Tasks remembered at once. A full memory starts over.
 const REMEMBERED: usize = 4096;
+
+/// Bytes of a parameter that is not kept until its statement is used again.
+const LARGE: usize = 64 << 10;
 
 /// Numbers that are given out once and never again, not even after what bore them is gone.
 #[derive(Debug, Clone, Copy)]
@@ -139,7 +143,7 @@ impl Memory {
 impl Work for Box<Append> {
     type Answer = Seq;
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<Seq> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<Seq> {
         batch.append(self)
     }
 
@@ -169,14 +173,14 @@ impl Batch<'_> {
     }
 
     /// Writes it, or says why not.
-    fn append(&mut self, append: &Append) -> Refused<Seq> {
+    fn append(&mut self, append: &mut Append) -> Refused<Seq> {
         if !self.is_member(append.writer)? {
             return Ok(Err(StoreError::NotMember));
         }
         // The key stands for the first event; without one there is nothing to register.
-        let dedup = append.dedup.as_ref().filter(|_| !append.events.is_empty());
+        let dedup = append.dedup.clone().filter(|_| !append.events.is_empty());
         // First of all: a retry must find its original, whatever else has happened since.
-        if let Some(dedup) = dedup {
+        if let Some(dedup) = &dedup {
             let key = params![dedup.key, self.next.position];
             if self.prepared.run(sql::CLAIM_KEY, key)? == 0 {
                 let found = original(self.conn, &dedup.key).and_then(|found| {
@@ -188,7 +192,7 @@ impl Batch<'_> {
         let (row, owner) = match self.put_header(append)? {
             Ok(found) => found,
             Err(refusal) => {
-                if let Some(dedup) = dedup {
+                if let Some(dedup) = &dedup {
                     self.prepared.run(sql::RELEASE_KEY, [dedup.key])?;
                 }
                 return Ok(Err(refusal));
@@ -199,11 +203,12 @@ impl Batch<'_> {
             let add = self.prepared.get(sql::ADD_EVENT)?;
             let mut first = dedup.map(|dedup| (dedup.key, dedup.content));
             let start = self.next.position;
-            for (kind, body) in &append.events {
+            for (kind, body) in append.events.drain(..) {
                 head += 1;
                 let (key, content) = first.take().unzip();
                 let (position, kind) = (self.next.position, kind.code());
-                add.execute(params![position, row, int(head), kind, key, content, &body[..]])?;
+                let small = params![position, row, int(head), kind, key, content];
+                execute_with_bytes(add, small, [body])?;
                 self.next.position += 1;
             }
             self.first_event.get_or_insert(start);
@@ -236,7 +241,7 @@ impl Batch<'_> {
 
     /// Checks the append against what is stored, and writes the header and the snapshot.
     /// Returns the rows of the task and of its owner.
-    fn put_header(&mut self, append: &Append) -> Refused<(i64, i64)> {
+    fn put_header(&mut self, append: &mut Append) -> Refused<(i64, i64)> {
         let head = append.expect.head + append.events.len() as u64;
         if append.expect.head == 0 {
             return self.create(append, head);
@@ -273,7 +278,7 @@ impl Batch<'_> {
         if !quiet || after.indexed.phase != Phase::Active || snapshot.is_some() {
             after.counted = int(header.bytes);
             after.snapshot |= snapshot.is_some();
-            self.update(&before, &after, header, snapshot.as_ref())?;
+            self.update(&before, &after, header, snapshot.take())?;
         }
         self.memory.keep(owner, &key.task, after);
         Ok(Ok((before.row, owner)))
@@ -287,8 +292,9 @@ impl Batch<'_> {
         rows.next()?.map(|row| Known::read(row, owner)).transpose()
     }
 
-    fn create(&mut self, append: &Append, head: Seq) -> Refused<(i64, i64)> {
-        let Append { key, header, snapshot, .. } = append;
+    fn create(&mut self, append: &mut Append, head: Seq) -> Refused<(i64, i64)> {
+        let snapshot = append.snapshot.take();
+        let Append { key, header, .. } = &*append;
         let Header { context, state, changed, created, hidden, bytes, run: turns, .. } = header;
         let agent = self.memory.names.agent(self.conn, &header.agent)?;
         let owner = self.memory.names.owner_or_new(self.conn, &key.owner)?;
@@ -334,6 +340,7 @@ impl Batch<'_> {
         }
         let group = group(owner, agent, header);
         self.totals.add(group, 1, int(*bytes));
+        let has_snapshot = snapshot.is_some();
         if let Some(snapshot) = snapshot {
             self.put_beside(row, snapshot)?;
         }
@@ -341,7 +348,7 @@ impl Batch<'_> {
             row,
             head,
             counted: int(*bytes),
-            snapshot: snapshot.is_some(),
+            snapshot: has_snapshot,
             indexed: Indexed::of(group, header),
             run: turns.clone(),
         };
@@ -354,7 +361,7 @@ impl Batch<'_> {
         before: &Known,
         after: &Known,
         header: &Header,
-        snapshot: Option<&Snapshot>,
+        mut snapshot: Option<Snapshot>,
     ) -> Result<(), Fault> {
         let Known { row, head, counted: bytes, indexed, .. } = after;
         let turns = &header.run;
@@ -363,29 +370,20 @@ impl Batch<'_> {
         let Indexed { group, changed, created, phase, .. } = indexed;
         let (state, phase) = (group.state, *phase as i64);
         // A task that is over has its snapshot in its row.
-        let last = snapshot.filter(|last| indexed.phase == Phase::Ended && last.seq == *head);
+        let ends = |last: &Snapshot| indexed.phase == Phase::Ended && last.seq == *head;
+        let is_last = snapshot.as_ref().is_some_and(ends);
         let head = int(*head);
-        if let Some(Snapshot { status, history, metadata, artifacts, .. }) = last {
-            let (status, history) = (&status[..], &history[..]);
-            let (metadata, artifacts) = (&metadata[..], &artifacts[..]);
-            self.prepared.run(
-                sql::END_TASK,
-                params![
-                    row, head, bytes, turn, attempt, epoch, unread, state, changed, created, phase,
-                    holder, kept, status, history, metadata, artifacts
-                ],
-            )?;
+        let header = params![
+            row, head, bytes, turn, attempt, epoch, unread, state, changed, created, phase, holder,
+            kept
+        ];
+        if let Some(last) = snapshot.take_if(|_| is_last) {
+            execute_with_bytes(self.prepared.get(sql::END_TASK)?, header, pieces(last))?;
             if before.snapshot {
                 self.prepared.run(sql::DROP_SNAPSHOT, [row])?;
             }
         } else {
-            self.prepared.run(
-                sql::UPDATE_TASK,
-                params![
-                    row, head, bytes, turn, attempt, epoch, unread, state, changed, created, phase,
-                    holder, kept
-                ],
-            )?;
+            self.prepared.run(sql::UPDATE_TASK, header)?;
             if let Some(snapshot) = snapshot {
                 self.put_beside(*row, snapshot)?;
             }
@@ -399,15 +397,41 @@ impl Batch<'_> {
     }
 
     /// Writes the snapshot of a task that goes on.
-    fn put_beside(&mut self, row: i64, snapshot: &Snapshot) -> Result<(), Fault> {
-        let Snapshot { seq, status, history, metadata, artifacts } = snapshot;
-        let (status, history) = (&status[..], &history[..]);
-        let (metadata, artifacts) = (&metadata[..], &artifacts[..]);
-        let pieces = params![row, status, history, metadata, artifacts];
-        self.prepared.run(sql::PUT_SNAPSHOT, pieces)?;
-        self.prepared.run(sql::SNAPSHOT_BESIDE, params![row, int(*seq)])?;
+    fn put_beside(&mut self, row: i64, snapshot: Snapshot) -> Result<(), Fault> {
+        let seq = int(snapshot.seq);
+        let put = self.prepared.get(sql::PUT_SNAPSHOT)?;
+        execute_with_bytes(put, params![row], pieces(snapshot))?;
+        self.prepared.run(sql::SNAPSHOT_BESIDE, params![row, seq])?;
         Ok(())
     }
+}
+
+/// The columns of a snapshot, in the order of its statements.
+fn pieces(snapshot: Snapshot) -> [Bytes; 4] {
+    let Snapshot { seq: _, status, history, metadata, artifacts } = snapshot;
+    [status, history, metadata, artifacts]
+}
+
+/// Executes a statement whose last parameters are bytes. SQLite copies bytes when they are bound and
+/// once more into the row, so that ours are dropped before the row is made, and its own right after.
+fn execute_with_bytes<const N: usize>(
+    statement: &mut Statement<'_>,
+    first: &[&dyn ToSql],
+    last: [Bytes; N],
+) -> rusqlite::Result<()> {
+    for (index, value) in first.iter().enumerate() {
+        statement.raw_bind_parameter(index + 1, value)?;
+    }
+    let mut is_large = false;
+    for (index, bytes) in last.into_iter().enumerate() {
+        is_large |= bytes.len() > LARGE;
+        statement.raw_bind_parameter(first.len() + index + 1, &bytes[..])?;
+    }
+    statement.raw_execute()?;
+    if is_large {
+        statement.clear_bindings();
+    }
+    Ok(())
 }
 
 impl Known {

@@ -18,7 +18,7 @@ pub(super) trait Work: fmt::Debug + Send + 'static {
 
     /// Writes within the transaction of its batch. A refusal must leave nothing behind; a fault fails
     /// the whole batch.
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<Self::Answer>;
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<Self::Answer>;
 
     /// Roughly the bytes that it writes.
     fn weight(&self) -> usize {

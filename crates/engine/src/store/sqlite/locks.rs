@@ -26,7 +26,7 @@ pub(super) struct Unlock {
 impl Work for Unlock {
     type Answer = ();
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
         let Self { agent, conversation: Conversation { owner, context }, me } = self;
         let agent = batch.memory.names.agent(batch.conn, agent)?;
         if let Some(owner) = batch.memory.names.owner(batch.conn, owner)? {

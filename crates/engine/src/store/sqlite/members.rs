@@ -77,9 +77,9 @@ pub(super) struct Leave(pub(super) MemberId);
 impl Work for Join {
     type Answer = ();
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
         let Self { id, kind, name } = self;
-        batch.prepared.run(sql::ADD_MEMBER, params![id.blob(), code(*kind), name])?;
+        batch.prepared.run(sql::ADD_MEMBER, params![id.blob(), code(*kind), &*name])?;
         let members = batch.memory.members(batch.conn)?;
         members.insert(*id, *kind);
         let nodes = members.values().filter(|kind| **kind == MemberKind::Node).count();
@@ -94,7 +94,7 @@ impl Work for Join {
 impl Work for Serve {
     type Answer = ();
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
         let names: Vec<&str> = self.agents.iter().map(AgentName::as_str).collect();
         let names = serde_json::to_string(&names).expect("a list of texts is JSON");
         let served = batch.prepared.run(sql::SERVE_AGENTS, params![self.me.blob(), names])?;
@@ -105,7 +105,7 @@ impl Work for Serve {
 impl Work for MarkDead {
     type Answer = bool;
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<bool> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<bool> {
         let heartbeat = batch.heartbeats.and_then(|counters| counters.get(&self.member));
         if heartbeat != Some(&self.seen) {
             return Ok(Ok(false));
@@ -121,7 +121,7 @@ impl Work for MarkDead {
 impl Work for Leave {
     type Answer = ();
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
         batch.remove_member(self.0)?;
         Ok(Ok(()))
     }

@@ -26,7 +26,7 @@ pub(super) struct EnableSerial(pub(super) AgentName);
 impl Work for EnableSerial {
     type Answer = ();
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
         batch.enable_serial(&self.0).map(Ok)
     }
 

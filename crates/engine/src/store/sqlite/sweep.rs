@@ -174,7 +174,7 @@ pub(super) struct Removal(pub(super) Vec<i64>);
 impl Work for Removal {
     type Answer = usize;
 
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<usize> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<usize> {
         batch.remove(&self.0).map(Ok)
     }
 

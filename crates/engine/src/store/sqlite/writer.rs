@@ -194,7 +194,7 @@ impl Work for Probe {
 
     /// Takes up some room, as any append would have to. While writes fail it takes up much, and new
     /// bytes each time: what a failed append left behind would have room for a small or an equal one.
-    fn run(&self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
         if batch.failing {
             run(batch.conn, sql::PUT_RANDOM_META, ["probe"])?;
             return Ok(Ok(()));
