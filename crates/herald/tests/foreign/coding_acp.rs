@@ -244,7 +244,7 @@ async fn what_nobody_allows_any_agent_in_time_it_may_not() {
 async fn a_program_that_does_not_speak_the_protocol_fails_with_a_reason() {
     let config = "[[agents]]\nname = \"coder\"\nkind = \"acp\"\n";
     let programs = [
-        (r#"["cat"]"#, "does not speak the Agent Client Protocol"),
+        (r#"["cat"]"#, "does not support the Agent Client Protocol"),
         (r#"["sh", "-c", "read line; exit 3"]"#, "ended with exit code 3"),
         (
             r#"["sh", "-c", "read line; echo '{\"id\":1,\"result\":{\"protocolVersion\":9}}'; cat"]"#,

@@ -239,10 +239,13 @@ async fn nonsense_of_a_handler_with_one_turn_is_that_turns() {
     // It does not listen when it is told to let go, and nobody has to wait for that.
     let settings = "kill_grace = \"1h\"\nerror_detail = \"message\"";
     for (text, what) in [
-        ("junk", "agent steered wrote a line that makes no sense: expected ident"),
-        ("wrong", "agent steered wrote a line that is wrong: invalid value: string \"splendid\""),
-        ("stranger", "agent steered wrote a line that makes no sense: there is no such turn"),
-        ("long", "agent steered wrote a line that makes no sense: longer than 8388608 bytes"),
+        ("junk", "agent steered wrote an invalid line: expected ident"),
+        (
+            "wrong",
+            "agent steered wrote a line with invalid values: invalid value: string \"splendid\"",
+        ),
+        ("stranger", "agent steered wrote an invalid line: there is no such turn"),
+        ("long", "agent steered wrote an invalid line: longer than 8388608 bytes"),
     ] {
         let herald = Herald::start(steered(settings)).await;
         let fault = answer(&herald, text).await.unwrap_err();
