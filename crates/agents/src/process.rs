@@ -255,7 +255,7 @@ impl Process {
         let (_, gone) = tokio::join!(reaped, self.tree.end(self.grace));
         if !gone {
             let (task, program) = (self.task.as_deref(), self.program.display());
-            tracing::error!(task, %program, "a program cannot be ended; the next start tries again");
+            tracing::error!(task, %program, "cannot kill a program; the next server start tries again");
             self.recorded = None;
         }
         self.over();

@@ -302,7 +302,7 @@ impl Turn {
     /// Fails the task now, as returning the error will, while the agent puts away what it has:
     /// nobody need wait for that, and it waits for nobody. Where the turn was stopped there is
     /// nothing to say.
-    pub async fn fail_while<T>(&self, error: &AgentError, put_away: impl Future<Output = T>) -> T {
+    pub async fn fail_while<T>(&self, error: &AgentError, cleanup: impl Future<Output = T>) -> T {
         let failed = async {
             match error {
                 AgentError::Stopped | AgentError::Suspended => {}
@@ -314,7 +314,7 @@ impl Turn {
                 }
             }
         };
-        tokio::join!(failed, put_away).1
+        tokio::join!(failed, cleanup).1
     }
 
     /// Answers directly. Only for messages the agent declared so, and nothing may follow.
