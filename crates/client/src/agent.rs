@@ -28,7 +28,7 @@ pub(crate) struct RemoteAgent {
     channels: Vec<Channel>,
     /// Index of the channel that answered last.
     current: AtomicUsize,
-    /// Where the token comes from, if it has to be fetched.
+    /// The source of the token, if it has to be fetched.
     pub(crate) session: Option<OAuthSession>,
 }
 
@@ -150,7 +150,8 @@ impl RemoteAgent {
     }
 }
 
-/// Where calls hold secrets, a card from the network is not believed about other origins.
+/// The interfaces that may receive secrets: if calls carry any, a card from the network cannot name other
+/// origins.
 fn trusted(
     settings: &ClientSettings,
     origin: Option<&str>,

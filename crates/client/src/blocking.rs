@@ -19,7 +19,7 @@ pub struct Client {
     client: crate::Client,
 }
 
-/// What happens to one task, as an iterator.
+/// The events of one task, as an iterator.
 pub struct Events {
     runtime: Arc<Runtime>,
     events: crate::Events,
@@ -41,7 +41,7 @@ impl Client {
         Ok(Self { runtime: Arc::new(runtime), client })
     }
 
-    /// What the agent says about itself.
+    /// The agent's card.
     pub fn card(&self) -> AgentCard {
         self.client.card()
     }

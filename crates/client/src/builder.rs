@@ -137,19 +137,19 @@ impl ClientBuilder {
         self
     }
 
-    /// How much is taken from a server.
+    /// Limits of what the client reads from a server.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// How long is waited.
+    /// The time limits.
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.settings.timeouts = timeouts;
         self
     }
 
-    /// How failures that may pass are met.
+    /// The policy for temporary failures.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.settings.retry = retry;
         self

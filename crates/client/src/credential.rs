@@ -12,7 +12,7 @@ use crate::{
     proof::{Proof, Secret},
 };
 
-/// What a caller proves itself with. The card's security schemes say where it goes.
+/// A credential of the caller. The card's security schemes say where it goes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Credential {

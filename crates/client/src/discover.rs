@@ -85,7 +85,7 @@ impl Source {
         }
         // The part before an @ may be a password.
         let shown = if text.contains('@') { "this".to_owned() } else { format!("{text:?}") };
-        let wrong = |why: &str| Error::setup(format!("{shown} is no agent's URL: {why}"));
+        let wrong = |why: &str| Error::setup(format!("{shown} is not an agent's URL: {why}"));
         let url = Url::parse(text).map_err(|fault| wrong(&fault.to_string()))?;
         match url.scheme() {
             "file" => url.to_file_path().map(Self::File).map_err(|()| wrong("no such path")),
@@ -222,7 +222,7 @@ impl LoadedCard {
             } else {
                 error.message.as_str()
             };
-            Error::invalid(format!("{what} is no agent card: {why}"))
+            Error::invalid(format!("{what} is not an agent card: {why}"))
         })?;
         let mut validators = HeaderMap::new();
         for (sent, known) in [

@@ -1,7 +1,7 @@
 //! Client error: the reason why a call failed.
 //!
-//! What an agent fails at is a result: a task whose state is `failed`. An [`Error`] is a failure of
-//! the call itself: the agent refused it, or there was no answer that could be used.
+//! A failure of the agent's work is a result: a task whose state is `failed`. An [`Error`] is a failure of
+//! the call itself: the agent refused it, or there was no usable response.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
@@ -70,60 +70,60 @@ impl Error {
         )
     }
 
-    /// Whether the agent wants to know who is calling, or does not believe it.
+    /// True if the agent requires a credential, or refused it.
     pub fn is_unauthenticated(&self) -> bool {
         self.kind() == Some(ErrorKind::Unauthenticated) || self.status() == Some(401)
     }
 
-    /// Whether no connection came about, so that the agent has seen nothing of the call.
+    /// True if there was no connection, so that the agent did not receive the call.
     pub fn is_connect(&self) -> bool {
         matches!(self.0.kind, FailureKind::Connect)
     }
 
-    /// Whether an answer did not come in time. The agent may have got the call.
+    /// True if the response did not come in time. The agent may have received the call.
     pub fn is_timeout(&self) -> bool {
         matches!(self.0.kind, FailureKind::Timeout)
     }
 
-    /// Whether the connection broke before the answer was complete. The agent may have got the call.
+    /// True if the connection broke before the response was complete. The agent may have received the call.
     pub fn is_broken(&self) -> bool {
         matches!(self.0.kind, FailureKind::Broken)
     }
 
-    /// Whether the answer was larger than the client takes.
+    /// True if the response was larger than the client's limit.
     pub fn is_too_large(&self) -> bool {
         matches!(self.0.kind, FailureKind::TooLarge)
     }
 
-    /// Whether the server pointed elsewhere. The client never goes there by itself.
+    /// True if the server redirected the call. The client never follows a redirect.
     pub fn is_redirect(&self) -> bool {
         matches!(self.0.kind, FailureKind::Redirect)
     }
 
-    /// Whether the answer broke the protocol.
+    /// True if the response violated the protocol.
     pub fn is_invalid(&self) -> bool {
         matches!(self.0.kind, FailureKind::Invalid)
     }
 
-    /// Whether a stream ended before its task did and could not be taken up again. What happened
-    /// to the task is not known; the source is the last thing that went wrong.
+    /// True if a stream ended before its task and could not be resumed. The state of the task is unknown;
+    /// the source is the last failure.
     pub fn is_lost(&self) -> bool {
         matches!(self.0.kind, FailureKind::Lost)
     }
 
-    /// Whether the card is not signed as it has to be. Nothing was sent to the agent.
+    /// True if the card lacks a required signature. Nothing was sent to the agent.
     pub fn is_untrusted(&self) -> bool {
         matches!(self.0.kind, FailureKind::Untrusted)
     }
 
-    /// Whether there is no token to call with: somebody has to log in, or the authorization server
-    /// gives none out. The message says what to do.
+    /// True if there is no token for the call: somebody has to log in, or the authorization server
+    /// issues none. The message says what to do.
     pub fn is_login(&self) -> bool {
         matches!(self.0.kind, FailureKind::Login)
     }
 
-    /// Whether the call could not even be made: the URL, the card or the credentials do not allow
-    /// it. The message says what to change.
+    /// True if the call was not made, because the URL, the card or the credentials do not allow it. The
+    /// message says what to change.
     pub fn is_setup(&self) -> bool {
         matches!(self.0.kind, FailureKind::Setup | FailureKind::UntrustedOrigin(_))
     }
@@ -137,7 +137,7 @@ impl Error {
         self.source()?.downcast_ref::<Self>()?.untrusted_origin()
     }
 
-    /// Whether the same call may succeed a little later.
+    /// True if the same call may succeed later.
     pub fn is_temporary(&self) -> bool {
         match &self.0.kind {
             FailureKind::Protocol(error) => error.kind.is_temporary(),
@@ -154,7 +154,7 @@ impl Error {
         }
     }
 
-    /// How long the server asked to wait.
+    /// The wait that the server asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }

@@ -7,7 +7,7 @@ use reqwest::Url;
 
 use crate::error::Error;
 
-/// How an interface is called.
+/// The binding of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Binding {
@@ -34,7 +34,7 @@ pub(crate) struct Usable {
     pub(crate) interface: AgentInterface,
     pub(crate) binding: Binding,
     pub(crate) dialect: Dialect,
-    /// Whether it may turn out to speak another dialect.
+    /// True if the dialect is a guess that a call may disprove.
     pub(crate) is_guess: bool,
     pub(crate) url: Url,
 }
@@ -66,8 +66,8 @@ impl Binding {
         }
     }
 
-    /// How an interface of this version may speak, the likeliest first. Cards of 0.1 and of early 0.2
-    /// say nothing about their version, and look alike.
+    /// The possible dialects of an interface of this version, the likeliest first. Cards of 0.1 and of early
+    /// 0.2 have no version, and look alike.
     fn dialects(self, version: Version) -> &'static [Dialect] {
         match (self, version) {
             (Self::Stdio, _) => &[],
@@ -82,8 +82,8 @@ impl Binding {
 }
 
 /// The interfaces to try, the first one first: in the card's order, but preferred bindings before
-/// the others, and only those of `pinned` where a version is pinned. What this client does not speak
-/// is skipped. A card from a URL may name addresses relative to it.
+/// the others, and only those of `pinned` where a version is pinned. Interfaces that
+/// this client does not support are skipped. A card from a URL may name addresses relative to it.
 pub(crate) fn choose(
     card: &AgentCard,
     from: Option<&Url>,
@@ -165,9 +165,9 @@ fn grpc_address(text: &str, from: Option<&Url>, card: &AgentCard) -> Option<Url>
     Url::parse(&format!("{scheme}://{rest}")).ok().filter(Url::has_host)
 }
 
-/// Whether an address that does not say so is meant without TLS: if the card came without it, or,
-/// where the card was at hand, if its other addresses do. A card that says nothing at all is believed
-/// to mean TLS, unless the address is this machine's.
+/// True if an address without a scheme is called without TLS: if the card was fetched without it or, for a
+/// card that was not fetched, if its other addresses have none. Without any such address TLS is used,
+/// except on loopback.
 fn is_plain(authority: &str, from: Option<&Url>, card: &AgentCard) -> bool {
     if let Some(from) = from {
         return from.scheme() == "http";

@@ -28,7 +28,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What an agent fails at is a result, a task whose state is `failed`; an [`Error`] means that the
+//! A failure of the agent's work is a result, a task whose state is `failed`; an [`Error`] means that the
 //! call itself failed.
 
 // The modules in the order of their imports: each imports modules that stand further down, and nothing else.

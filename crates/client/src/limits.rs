@@ -5,7 +5,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use herald_protocol::Operation;
 
-/// How much a client takes from a server, in bytes.
+/// Limits of what a client reads from a server, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// A card.
@@ -16,7 +16,7 @@ pub struct Limits {
     pub event: usize,
 }
 
-/// How long a client waits.
+/// Time limits of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
     /// For a connection.
@@ -33,16 +33,16 @@ pub struct Timeouts {
     pub poll: Duration,
 }
 
-/// How failures that may pass are met.
+/// The policy for temporary failures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
-    /// How often a call is repeated, and a stream taken up again, before it counts as failed.
+    /// The most repetitions of a call, and resumptions of a stream, before it counts as failed.
     pub repeats: usize,
     /// The first pause; each is about twice the one before, and a little random.
     pub first: Duration,
     /// The longest pause, also where a server asks for a longer one.
     pub longest: Duration,
-    /// Whether sends are repeated although the agent may have got them. Safe where the agent knows a
+    /// True to repeat sends although the agent may have received them. Safe if the agent recognises a
     /// message by its id, which stays the same: Herald does, most servers do not.
     pub sends: bool,
 }

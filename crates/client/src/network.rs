@@ -32,7 +32,7 @@ pub(crate) fn network(
         connect: timeouts.connect,
         made: Default::default(),
     };
-    // What is wrong with the settings is said now, not when the first request goes out.
+    // Invalid settings are reported now, not with the first request.
     drop(pools.connections()?);
     let pools = Arc::new(pools);
     Ok(BoxCloneSyncService::new(tower::service_fn(move |request: http::Request<Bytes>| {
@@ -61,8 +61,7 @@ struct Pools {
 }
 
 impl Pools {
-    /// What all connections have in common, TLS included: they follow no redirects and no proxies of the
-    /// environment.
+    /// The settings of all connections, TLS included: no redirects, and no proxies of the environment.
     fn connections(&self) -> Result<reqwest::ClientBuilder, Error> {
         let builder = reqwest::Client::builder()
             .redirect(Policy::none())

@@ -22,7 +22,7 @@ use crate::{error::Error, proof::Secret, signature::now, transport::http::Http};
 /// A token this close to its end is renewed before it is used, in seconds.
 const MARGIN: u64 = 10;
 
-/// Who a program is to an authorization server.
+/// The OAuth client that a program is to an authorization server.
 ///
 /// With a secret, and where the card offers client credentials, tokens are fetched without further ado.
 /// Otherwise a person has to log in first, once: see [`Client::log_in`](crate::Client::log_in). The
@@ -41,40 +41,40 @@ pub struct OAuth {
 
 type TokenListener = dyn Fn(&Token) + Send + Sync;
 
-/// What an authorization server gave out.
+/// A token that an authorization server issued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What calls are made with.
+    /// The access token.
     pub access: Secret,
-    /// What a new one can be had with.
+    /// The refresh token.
     pub refresh: Option<Secret>,
-    /// When it ends, in seconds since 1970, if the server said so.
+    /// Its expiry, in seconds since 1970, if the server named one.
     pub expires: Option<u64>,
     /// The address that gave it out. It is renewed there and nowhere else.
     pub from: String,
 }
 
-/// What a person has to do to log in.
+/// The action that a person has to take to log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Prompt {
     /// Open `url` on any device and enter `code` there.
     Device {
-        /// Where to go.
+        /// The page to open.
         url: String,
-        /// What to enter.
+        /// The code to enter.
         code: String,
-        /// Where to go without having to enter anything, if the server has such a place.
+        /// The page that needs no code, if the server has one.
         complete: Option<String>,
     },
     /// Open `url` in a browser on this machine.
     Browser {
-        /// Where to go.
+        /// The page to open.
         url: String,
     },
 }
 
-/// How a token is come by.
+/// A grant type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grant {
     ClientCredentials,
@@ -99,7 +99,7 @@ pub(crate) struct OAuthSession {
     scopes: String,
     /// The origins that may be sent secrets.
     trusted: Vec<String>,
-    /// Whether the card is the caller's own, and so believed about further ones.
+    /// True if the card is the caller's own, so that it may name further origins.
     own_card: bool,
     http: Http,
     tokens: Arc<TokenStore>,
@@ -118,7 +118,7 @@ impl OAuth {
         }
     }
 
-    /// What the program proves itself with.
+    /// The client secret.
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
         self.secret = Some(Secret::new(secret));
         self
@@ -142,7 +142,7 @@ impl OAuth {
         self
     }
 
-    /// What the program proves itself with, and that as a header has it.
+    /// The client secret, and the credentials for a Basic header.
     pub(crate) fn proof(&self) -> Option<(&Secret, Secret)> {
         let secret = self.secret.as_ref()?;
         let pair = format!("{}:{}", encoded(&self.client_id), encoded(secret.expose()));
@@ -157,7 +157,7 @@ impl OAuth {
 }
 
 impl Token {
-    /// Whether it can be used for a while yet, as far as is known.
+    /// True if it is valid for a while yet, as far as is known.
     pub fn is_fresh(&self) -> bool {
         self.expires.is_none_or(|end| now().as_secs() + MARGIN < end)
     }

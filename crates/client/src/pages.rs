@@ -18,7 +18,7 @@ pub struct Pages {
     query: Option<ListTasks>,
     /// A token that was given out before, to tell when it comes again.
     mark: Option<String>,
-    /// How many pages came, and at which number the mark moves on.
+    /// The number of pages so far, and the number at which the mark moves on.
     count: u64,
     next_mark: u64,
 }

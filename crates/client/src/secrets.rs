@@ -15,7 +15,7 @@ use herald_protocol::{
 
 use crate::{credential::Credential, oauth::Token};
 
-/// What is shorter is no secret, and would blot out words in a sentence.
+/// Shorter texts are not redacted: they would hide parts of ordinary words.
 const SHORTEST: usize = 6;
 
 /// Tokens that are remembered. What lives long gets new ones all the time.
@@ -124,7 +124,7 @@ impl Secrets {
     }
 }
 
-/// How many bytes at the beginning of a text spell a secret, or as much of one as is left of the text.
+/// The length in bytes of a secret at the beginning of a text, or of its beginning at the end of the text.
 fn spelled(text: &str, secret: &str) -> Option<usize> {
     if text.starts_with(secret) {
         return Some(secret.len());

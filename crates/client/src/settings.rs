@@ -28,7 +28,7 @@ pub(crate) struct ClientSettings {
     pub(crate) version: Option<Version>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trusted: Vec<String>,
-    /// Whether calls hold secrets even without credentials.
+    /// True if calls carry secrets even without credentials.
     pub(crate) confined: bool,
     pub(crate) tls: TlsSettings,
     pub(crate) tokens: Arc<TokenStore>,

@@ -77,7 +77,7 @@ impl CardKeys {
         let url = Url::parse(origin).ok().filter(|url| url.scheme() == "https");
         let url = url.ok_or_else(|| {
             let text = format!(
-                "{origin:?} is no origin of keys; expected one such as https://keys.example.com"
+                "{origin:?} is not an origin of keys; expected one such as https://keys.example.com"
             );
             Error::setup(text)
         })?;
@@ -91,8 +91,8 @@ impl CardKeys {
         self
     }
 
-    /// What these keys say about a card, after those that it names have been fetched, and what went
-    /// wrong while they were.
+    /// The verdict on a card, after the keys that it names have been fetched, and the error of that fetch
+    /// if there was one.
     pub(crate) async fn judge(&self, http: &Http, card: &AgentCard) -> (Verdict, Option<Error>) {
         let mut known = self.clone();
         let mut fault = None;
@@ -109,7 +109,7 @@ impl CardKeys {
         (known.verdict(card), fault)
     }
 
-    /// What the keys at hand say about a card.
+    /// The verdict on a card by the keys that are known now.
     pub(crate) fn verdict(&self, card: &AgentCard) -> Verdict {
         let now = now().as_secs_f64();
         verdict(card, |header, input, signature| self.check(header, input, signature, now))
@@ -146,7 +146,7 @@ impl CardKeys {
     }
 
     fn add(&mut self, from: Option<&Url>, json: &[u8]) -> Result<(), &'static str> {
-        let set: Set<'_> = serde_json::from_slice(json).map_err(|_| "this is no set of keys")?;
+        let set: Set<'_> = serde_json::from_slice(json).map_err(|_| "not a JSON Web Key Set")?;
         // A set may hold keys of kinds that are not known here.
         let members = set.keys.iter().filter_map(|raw| serde_json::from_str(raw.get()).ok());
         let members = members.filter(|member: &Member| member.revoked.is_none());

@@ -4,12 +4,12 @@ use reqwest::{Certificate, ClientBuilder, Identity};
 
 use crate::{credential::Credential, error::Error, proof::Secret};
 
-/// What is set about TLS. One for all connections of a client, whatever they carry.
+/// TLS settings of all connections of a client.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TlsSettings {
     /// Authorities that are believed beside those of the system, in PEM.
     pub(crate) roots: Vec<Vec<u8>>,
-    /// Whether any server is believed.
+    /// True if certificates are not checked.
     pub(crate) anyone: bool,
 }
 

@@ -32,7 +32,7 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
     async fn call(&self, call: &Outgoing) -> Result<Answered, Error>;
 }
 
-/// What a call led to.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) enum Answered {
     /// An answer.

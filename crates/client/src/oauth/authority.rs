@@ -24,13 +24,13 @@ use crate::{
     wire_tap::Private,
 };
 
-/// How long one answer of the server may take.
+/// The time limit of one response.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How large it may be.
+/// The size limit of a response, in bytes.
 const LIMIT: usize = 256 << 10;
-/// How long a person may take at most.
+/// The time limit of a login by a person.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
-/// Where a server without a path describes itself, by RFC 8414.
+/// The path of the metadata of a server without a path (RFC 8414).
 const WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
 /// A token lasts ten years at most, whatever the server says.
 const LONGEST: u64 = 10 * 365 * 24 * 60 * 60;
@@ -45,19 +45,19 @@ pub(super) struct Authority<'a> {
     refresh: Option<String>,
     device: Option<String>,
     authorization: Option<String>,
-    /// Where it describes itself, if the card says so.
+    /// The URL of its metadata, if the card has one.
     described_at: Option<String>,
     described: Option<Description>,
 }
 
 /// Why there is no token.
 pub(super) enum TokenError {
-    /// What was shown is no longer good.
+    /// The stored token or the code is no longer valid.
     Over(Error),
     Failed(Error),
 }
 
-/// How a server describes itself, in RFC 8414 and in OpenID Connect alike.
+/// The metadata of a server, the same in RFC 8414 and in OpenID Connect.
 #[derive(Deserialize)]
 struct Description {
     issuer: String,
@@ -126,7 +126,7 @@ impl<'a> Authority<'a> {
             found.check(url.as_deref())?;
         }
         found.described_at = described_at.map(str::to_owned);
-        // What the card says itself is enough where it says everything.
+        // The metadata is needed only if the card lacks an endpoint.
         if let (Some(url), None) = (described_at, found.grant) {
             found.described = Some(found.describe(url).await?);
         }
@@ -194,7 +194,7 @@ impl<'a> Authority<'a> {
         Ok(described)
     }
 
-    /// How a token is come by.
+    /// The grant type to use.
     pub(super) fn grant(&self) -> Result<Grant, Error> {
         if let Some(grant) = self.grant {
             return Ok(grant);
@@ -271,7 +271,7 @@ impl<'a> Authority<'a> {
         };
         let Some(url) = described.revocation_endpoint.as_deref() else { return Ok(false) };
         let refresh = token.refresh.as_ref().map(|secret| ("refresh_token", secret));
-        // What renews it goes first: without it the other ends by itself.
+        // The refresh token first: without it, the access token expires by itself.
         for (hint, secret) in refresh.into_iter().chain([("access_token", &token.access)]) {
             let form = vec![("token", secret.expose()), ("token_type_hint", hint)];
             match self.try_send(url, form).await? {
@@ -558,8 +558,8 @@ fn untrusted(who: &str, origin: &str) -> Error {
     )
 }
 
-/// Whether what is found at `url` may describe `issuer`: if it is of the same origin and, where it is at
-/// a well-known place, at that issuer's (RFC 8414 and OpenID Connect Discovery).
+/// True if the metadata at `url` may describe `issuer`: the origins are the same and, at a well-known
+/// path, it is the path of that issuer (RFC 8414 and OpenID Connect Discovery).
 fn speaks_for(url: &Url, issuer: &str) -> bool {
     let Ok(issuer) = Url::parse(issuer) else { return false };
     let place = match url.path().split_once("/.well-known/") {

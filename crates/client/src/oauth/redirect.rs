@@ -26,11 +26,11 @@ pub(super) struct Redirect {
     pub(super) url: String,
 }
 
-/// What a browser brings back.
+/// The parameters of the redirect: the code and its issuer.
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) code: Secret,
-    /// Who says that it gave out the code.
+    /// The issuer of the code, if the redirect names one.
     pub(super) issuer: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Redirect {
         Ok(Self { listener, url: format!("http://{address}/callback") })
     }
 
-    /// Waits for the browser and takes the code it brings. Whoever does not know `state` is sent away.
+    /// Waits for the redirect with the code. A request without this `state` is answered with 404.
     pub(super) async fn answer(&self, state: &str) -> Result<Visit, Error> {
         // Browsers open connections ahead and say nothing on them.
         let mut visits = JoinSet::new();
@@ -62,7 +62,8 @@ impl Redirect {
                 pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
             };
             if url.path() != "/callback" || get("state").as_deref() != Some(state) {
-                answer(&mut stream, "404 Not Found", "This is not what was asked for.").await;
+                answer(&mut stream, "404 Not Found", "Unknown request: the state does not match.")
+                    .await;
                 continue;
             }
             return match get("code") {
@@ -83,7 +84,7 @@ impl Redirect {
     }
 }
 
-/// What a browser asks for.
+/// The URL of a browser's request.
 async fn target(mut stream: TcpStream) -> Option<(TcpStream, Url)> {
     let mut head = Vec::new();
     while !head.windows(4).any(|four| four == b"\r\n\r\n") {
@@ -103,7 +104,7 @@ async fn answer(stream: &mut TcpStream, status: &str, text: &str) {
          Connection: close\r\n\r\n{text}",
         text.len()
     );
-    // Whether the browser shows it changes nothing.
+    // The login goes on even if the browser cannot show it.
     let _ = stream.write_all(answer.as_bytes()).await;
 }
 
@@ -114,7 +115,7 @@ pub(super) fn random() -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// What proves later that `verifier` was known (RFC 7636).
+/// The code challenge of `verifier` (PKCE, RFC 7636).
 pub(super) fn challenge(verifier: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, verifier.as_bytes()))
 }

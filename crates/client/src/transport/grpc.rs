@@ -47,11 +47,11 @@ struct GrpcStream {
     idle: Duration,
     limit: usize,
     head: Head,
-    /// What the next event is called, where the server numbers them.
+    /// The id of the next event, if the server numbers them.
     next: Option<(String, u64)>,
 }
 
-/// Whether the response has begun. Many servers send its head with the first event only.
+/// The head of the response. Many servers send it with the first event only.
 enum Head {
     Pending(GrpcRequest),
     Open(Messages),
@@ -107,8 +107,7 @@ impl Grpc {
     }
 }
 
-/// Whoever speaks HTTP/1.1 only answers what no reader of HTTP/2 understands, and all that is left of it is
-/// a connection that broke off.
+/// The response of a server that supports HTTP/1.1 only is not HTTP/2, so it looks like a broken connection.
 fn unheard(error: Error) -> Error {
     if error.is_broken() {
         let text = "nothing in gRPC came back before the connection broke off; does this \
@@ -136,8 +135,8 @@ impl Transport for Grpc {
                 head: Head::Pending(sent),
                 next: None,
             };
-            // Who can be connected to is connected to by then. A server that has the call and says
-            // nothing yet has nothing to say yet.
+            // The connection is there by then. A server that has received the call may send its head with
+            // the first event.
             if let Ok(opened) = timeout(http.timeouts.connect, stream.open()).await {
                 opened?;
             }
@@ -222,7 +221,7 @@ impl Messages {
     }
 }
 
-/// What trailers say about the call.
+/// The status of the call in its trailers.
 fn outcome(operation: Operation, trailers: &HeaderMap) -> Result<(), Error> {
     let text = |name: &str| trailers.get(name).and_then(|value| value.to_str().ok());
     let code = text("grpc-status").and_then(|code| code.trim().parse().ok());

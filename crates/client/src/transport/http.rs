@@ -25,7 +25,7 @@ use crate::{
 /// The body of a response.
 pub(crate) type HttpBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Whatever answers HTTP requests: a pool of connections, or a service in this process.
+/// A service for HTTP requests: a pool of connections, or a service in this process.
 pub(crate) type HttpService =
     BoxCloneSyncService<http::Request<Bytes>, Response<HttpBody>, BoxError>;
 
@@ -212,14 +212,14 @@ pub(crate) fn request(
     Ok(request)
 }
 
-/// Whoever is redirected may be led to give its credentials away, so nobody is.
+/// Refuses a redirect, because it could lead credentials to another server.
 pub(crate) fn refuse_redirect(response: &Response<HttpBody>) -> Result<(), Error> {
     let status = response.status();
     if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
         return Ok(());
     }
     let target = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-    // What stands behind the path may be a secret.
+    // The query may contain a secret.
     let target = target.unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
     Err(Error::redirect(&target.chars().take(500).collect::<String>()))
 }
@@ -242,13 +242,13 @@ pub(crate) async fn read(mut body: HttpBody, limit: usize, what: &str) -> Result
     Ok(bytes.freeze())
 }
 
-/// How long the server asks to wait, where it says so in seconds.
+/// The wait that the server asks for, if it is in seconds.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// Whether a response is a stream of events.
+/// True if a response is a stream of events.
 pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = content.unwrap_or_default().split(';').next().unwrap_or_default();

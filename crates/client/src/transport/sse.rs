@@ -28,7 +28,7 @@ pub(crate) struct Sse {
     format: StreamFormat,
 }
 
-/// How an item is wrapped.
+/// The envelope of an item.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StreamFormat {
     /// In answers to this JSON-RPC call.
@@ -73,7 +73,7 @@ impl Frames for Sse {
                     return self.format.read(&event).map(Some);
                 }
             }
-            // Who sends without a break what is not shown must not keep a deadline from passing.
+            // A server that sends comments without a pause must not keep a deadline from expiring.
             tokio::task::coop::consume_budget().await;
             let Some(bytes) = self.bytes().await? else { return Ok(None) };
             let mut events = Vec::new();

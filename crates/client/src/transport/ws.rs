@@ -134,13 +134,14 @@ impl MessageReader for WebSocketReader {
 #[async_trait]
 impl MessageWriter for WebSocketWriter {
     async fn send(&mut self, message: Bytes) -> Result<(), Error> {
-        let text = Utf8Bytes::try_from(message).map_err(|_| Error::setup("JSON is no text"))?;
+        let text =
+            Utf8Bytes::try_from(message).map_err(|_| Error::setup("JSON is not UTF-8 text"))?;
         let sent = self.socket.send(Message::Text(text)).await;
         sent.map_err(|fault| Error::broken("the socket broke off", fault))
     }
 
     async fn close(&mut self) {
-        // Who is gone needs no goodbye.
+        // If the server is gone, there is nothing to close.
         let _ = self.socket.close().await;
     }
 }

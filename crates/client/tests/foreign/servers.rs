@@ -105,7 +105,7 @@ fn task(result: SendResult) -> Task {
     }
 }
 
-/// Whether a piece came by itself, or in the task that stands in for what was missed.
+/// True if a piece came as an event, or in the task that replaces missed events.
 fn shows(events: &[StreamEvent], piece: &str) -> bool {
     events.iter().any(|event| match event {
         StreamEvent::Task(task) => task.text().contains(piece),
@@ -233,7 +233,7 @@ async fn a_cut_stream_goes_on(server: &Official, binding: Binding) {
             let stands = SendResult::Task(other.get(id.clone()).await.unwrap());
             other.finish(stands).await.unwrap();
         } else {
-            // Whatever comes next is of the resumed stream.
+            // The next event is of the resumed stream.
             seen.push(soon(events.next()).await.unwrap().unwrap());
             other.send("release").await.unwrap();
         }

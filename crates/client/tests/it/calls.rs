@@ -1,4 +1,4 @@
-//! What goes out with every call, and what is called again.
+//! Headers and interceptors of calls, and retries.
 
 use std::{
     sync::{Arc, Mutex},

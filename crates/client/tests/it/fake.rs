@@ -29,7 +29,7 @@ pub(crate) struct Received {
     pub(crate) body: Vec<u8>,
 }
 
-/// What to do with a request.
+/// The response to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reaction {
     /// Send these bytes and hang up.

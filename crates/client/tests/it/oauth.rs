@@ -29,9 +29,9 @@ type Asked = (String, Form, Option<String>);
 struct World {
     /// The scheme of the card.
     scheme: Value,
-    /// What the next answers to a form are, in order; after them tokens are given out.
+    /// The next responses to a form, in order; after them tokens are issued.
     next: Arc<Mutex<Vec<(u16, Value)>>>,
-    /// What is sent along with a token.
+    /// Further members of a token response.
     extra: Value,
     /// Every request to the authorization server.
     seen: Arc<Mutex<Vec<Asked>>>,
@@ -92,7 +92,7 @@ impl World {
         card
     }
 
-    /// How many tokens were given out.
+    /// The number of issued tokens.
     fn count(&self) -> usize {
         self.seen.lock().unwrap().iter().filter(|(path, ..)| path != "/device").count()
     }
@@ -591,7 +591,7 @@ fn form_of(url: &str) -> Form {
     form(reqwest::Url::parse(url).unwrap().query().unwrap())
 }
 
-/// What a server was asked to take back.
+/// The tokens that a server was asked to revoke.
 fn taken_back(world: &World) -> Vec<(String, String)> {
     let seen = world.seen.lock().unwrap();
     let asked = seen.iter().filter(|(path, ..)| path == "/revoke");

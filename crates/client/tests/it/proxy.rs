@@ -19,11 +19,11 @@ use tokio_util::task::TaskTracker;
 #[derive(Debug, Clone)]
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    /// How many bytes of answers may still pass; `None` is any number.
+    /// The number of response bytes that may still pass; `None` is any number.
     left: Arc<Mutex<Option<usize>>>,
     /// Cuts every connection.
     scissors: Arc<Notify>,
-    /// How many connections there were.
+    /// The number of connections.
     accepted: Arc<AtomicUsize>,
 }
 
@@ -63,7 +63,7 @@ impl Proxy {
         self.scissors.notify_waiters();
     }
 
-    /// How many connections there were so far.
+    /// The number of connections so far.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }

@@ -159,7 +159,7 @@ async fn a_server_that_does_not_finish_the_handshake_is_not_waited_for() {
     assert!(error.is_connect(), "{error:?}");
 }
 
-/// What a socket of our own does after its first call.
+/// The behaviour of a scripted socket after its first call.
 #[derive(Debug, Clone)]
 enum Then {
     /// Answers it, and all that follow.

@@ -144,7 +144,7 @@ async fn what_a_program_has_started_ends_with_it() {
     assert!(process.exists());
     drop(client);
     soon(async {
-        // Whoever nobody waits for stays in the list as a zombie until somebody does.
+        // An ended process stays in the list as a zombie until its parent waits for it.
         let gone = || match std::fs::read_to_string(process.join("stat")) {
             Ok(stat) => stat.contains(") Z "),
             Err(_) => true,
