@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_only_our_own_tokens_are_taken() {
+    fn fuzz_only_signed_page_tokens_are_accepted() {
         let secret = [7; 32];
         let cursor = ListCursor { changed: Timestamp::from_millis(1_700_000_000_000), row: 42 };
         let ours = encode(&secret, &query(), cursor);

@@ -1,4 +1,4 @@
-//! The engine without a socket: a real store, real turns, and agents made of closures.
+//! Tests of the engine without HTTP: a real store, real turns, and agents made of closures.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Random commands against the rules: no sequence of them leads to an illegal history.
+//! Property tests of the rules: no sequence of commands leads to an illegal history.
 
 use herald_engine::{
     rules::{Chunk, Command, Record, TaskLimits, apply, decide, within},

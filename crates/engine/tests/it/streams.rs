@@ -1,3 +1,5 @@
+//! Streams: order, resumption and end.
+
 use std::sync::Arc;
 
 use herald_engine::AgentError;
@@ -74,7 +76,7 @@ async fn a_finished_task_is_followed_only_with_a_cursor() {
 }
 
 #[tokio::test]
-async fn a_reader_that_sleeps_through_five_thousand_events_gets_all_of_them() {
+async fn a_reader_that_falls_five_thousand_events_behind_gets_all_of_them() {
     let bench = Bench::new(chunks(5_000)).await;
     let mut sleeper = bench.stream(say("go")).await.unwrap();
     let id = sleeper.task_id().clone();
@@ -146,7 +148,7 @@ async fn a_send_stream_ends_at_a_question_and_stays_open_for_credentials() {
     assert!(
         matches!(&items.last().unwrap().1, StreamEvent::StatusUpdate(update) if update.status.state == TaskState::InputRequired)
     );
-    // A subscription stays open through the question, and ends with the task.
+    // A subscription stays open during the question and ends with the task.
     let task = bench.get(asking.task_id()).await.unwrap();
     let mut watching = bench.subscribe(&task.id, None).await.unwrap();
     gate.add_permits(1);
@@ -167,7 +169,7 @@ async fn a_send_stream_ends_at_a_question_and_stays_open_for_credentials() {
     assert_eq!(states, [TaskState::Working, TaskState::AuthRequired, TaskState::Completed]);
 }
 
-/// Cancel and completion race; whoever wins, every view tells the same story.
+/// Cancel and completion race; every reader sees the same result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_races_of_cancel_and_complete_leave_no_disagreement() {
     let bench = Bench::new(Script::new(|turn| {
