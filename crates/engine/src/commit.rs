@@ -152,7 +152,7 @@ impl Core {
         // The span of the request, so that the log lines of the write name it.
         match self.work.spawn(Box::pin(work).in_current_span()).await {
             Ok(result) => result,
-            Err(_) => Err(CommitError::Error(internal("a write was cut off"))),
+            Err(_) => Err(CommitError::Error(internal("a write was aborted"))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Conformance suite of [`Store`]: checks that every implementation must pass.
 
-#![expect(clippy::unwrap_used, reason = "a broken promise is to panic")]
+#![expect(clippy::unwrap_used, reason = "a failed check panics")]
 
 mod append;
 mod changes;
@@ -27,10 +27,13 @@ use super::{
 struct RunningCheck(&'static str);
 
 impl Drop for RunningCheck {
-    #[expect(clippy::print_stderr, reason = "a failing check must be named, whatever is set up")]
+    #[expect(
+        clippy::print_stderr,
+        reason = "the name of a failed check must be visible without a subscriber"
+    )]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the store does not keep this promise: {}", self.0);
+            eprintln!("this check of the store failed: {}", self.0);
         }
     }
 }

@@ -222,7 +222,7 @@ impl Sqlite {
         let _permit = self.long_reads.acquire().await.expect("the semaphore is never closed");
         let readers = Arc::clone(&self.readers);
         let done = tokio::task::spawn_blocking(move || readers.with(read)).await;
-        done.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was cut off".into())))
+        done.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was aborted".into())))
     }
 }
 

@@ -37,7 +37,7 @@ fn asking(asks: Asks, runs: &Arc<[AtomicUsize; 2]>) -> Script {
             match asks {
                 Asks::AndWaits => {
                     turn.ask_within_turn(vec![Part::text("may I?")]).await?;
-                    assert!(!turn.answered().await, "nobody answers in this life");
+                    assert!(!turn.answered().await, "nobody answers before the crash");
                 }
                 Asks::AndEnds => {
                     turn.ask("may I?").await?;

@@ -73,7 +73,7 @@ async fn a_damaged_task_is_not_listed_and_does_not_hide_others() {
         for include_artifacts in [None, Some(true)] {
             let list = ListTasks { include_artifacts, ..ListTasks::default() };
             let Reply::Tasks(page) = bench.call(Request::ListTasks(list)).await.unwrap() else {
-                panic!("a list is answered with a list");
+                panic!("the reply to a list is a list");
             };
             let seen: Vec<_> = page.tasks.iter().map(|task| &task.id).collect();
             // A list without artifacts does not read the damaged ones.

@@ -49,7 +49,7 @@ async fn a_repeated_message_id_runs_the_agent_once() {
         assert!(tasks.iter().all(|task| task == &tasks[0]));
         let first = rest(&mut bench.stream(message.clone()).await.unwrap()).await;
         let again = rest(&mut bench.stream(message.clone()).await.unwrap()).await;
-        assert_eq!(first, again, "a retried stream is the same log");
+        assert_eq!(first, again, "a repeated stream has the same events");
         bench.engine.drain(std::time::Duration::from_secs(5)).await;
         tasks[0].clone()
     };

@@ -458,7 +458,7 @@ async fn a_failed_task_ends_before_its_agent_has_cleaned_up() {
     .await;
     let error = bench.send(say("go")).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::InvalidAgentResponse);
-    assert_eq!(bench.engine.at_work().len(), 1, "it keeps its slot");
+    assert_eq!(bench.engine.at_work().len(), 1, "it keeps its permit");
     away.notify_one();
     eventually(async || bench.engine.at_work().is_empty()).await;
 }

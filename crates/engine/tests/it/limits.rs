@@ -136,7 +136,7 @@ async fn a_task_larger_than_the_memory_budget_is_refused_with_a_reason() {
     drop(bench);
     let bench = start(256 << 20).await;
     let answered = bench.send(answer(&large, "go on")).await.unwrap();
-    assert_eq!(answered.status.state, TaskState::InputRequired, "nothing of it is lost");
+    assert_eq!(answered.status.state, TaskState::InputRequired, "no data is lost");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn turns_of_large_tasks_wait_in_the_store_for_free_memory() {
         let gate = Arc::clone(&passing);
         Box::pin(async move {
             if !turn.message().text().starts_with("quick") {
-                gate.acquire().await.expect("it is never closed").forget();
+                gate.acquire().await.expect("the semaphore is never closed").forget();
             }
             turn.complete_with(text("out", "done")).await?;
             Ok(())
@@ -160,7 +160,7 @@ async fn turns_of_large_tasks_wait_in_the_store_for_free_memory() {
     let first = bench.post(say(&large)).await.unwrap();
     assert_eq!(first.status.state, TaskState::Working);
     let second = bench.post(say(&large)).await.unwrap();
-    assert_eq!(second.status.state, TaskState::Submitted, "it is kept, and nobody is at it");
+    assert_eq!(second.status.state, TaskState::Submitted, "it is stored, and no turn runs");
     assert_eq!(bench.send(say("quick")).await.unwrap().status.state, TaskState::Completed);
     assert_eq!(bench.get(&second.id).await.unwrap().status.state, TaskState::Submitted);
     gate.add_permits(2);

@@ -58,7 +58,7 @@ async fn a_turn_gets_the_newest_tasks_of_its_conversation_in_order() {
     for word in ["one", "two", "three", "four"] {
         bench.send(in_context("chat", word)).await.unwrap();
         assert_eq!(bench.send(say("elsewhere")).await.map(|_| ()), Ok(()));
-        assert!(last(&log).is_empty(), "a message without a context starts clean");
+        assert!(last(&log).is_empty(), "a message without a context has no history");
     }
     bench.send(in_context("chat", "five")).await.unwrap();
     assert_eq!(last(&log), ["two=TWO", "three=THREE", "four=FOUR"]);
@@ -108,7 +108,7 @@ async fn the_history_omits_active_tasks_and_includes_paused_ones() {
     bench.send(in_context("chat", "one")).await.unwrap();
     assert_eq!(last(&log), ["ask="]);
     bench.send(answer(&asked, "this")).await.unwrap();
-    assert_eq!(last(&log), ["one=ONE"], "the task's own past is in its history");
+    assert_eq!(last(&log), ["one=ONE"], "the earlier turns of the task are in its own history");
     bench.cancel(&hung.id).await.unwrap();
     bench.send(in_context("chat", "two")).await.unwrap();
     assert_eq!(last(&log), ["hang=", "ask=THIS", "one=ONE"]);

@@ -101,7 +101,7 @@ async fn a_direct_answer_completes_the_task_if_the_caller_asked_for_a_task() {
     let task = sent(&bench, named("mine", "hello")).await;
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(task.status.message.as_ref().unwrap().text(), "hi");
-    assert_eq!(bench.get(&task.id).await.unwrap(), task, "it is there for whoever looks");
+    assert_eq!(bench.get(&task.id).await.unwrap(), task, "a later get returns it");
 }
 
 #[tokio::test]

@@ -51,7 +51,7 @@ async fn a_turn_continues_with_the_answer_and_its_resources() {
     assert_eq!(artifact_text(&task, "out"), "heard yes");
     watched.await.unwrap_err();
     let states = task.history.unwrap();
-    assert_eq!(states.len(), 3, "the question is told once: {states:?}");
+    assert_eq!(states.len(), 3, "the question is sent once: {states:?}");
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn waiting_turns_return_their_permits_up_to_a_limit() {
     for _ in 0..2 {
         asked.push(bench.send(say("ask")).await.unwrap());
         let other = bench.send(say("work")).await.unwrap();
-        assert_eq!(other.status.state, TaskState::Completed, "the slot is free");
+        assert_eq!(other.status.state, TaskState::Completed, "the permit is free");
     }
     let turns = || bench.engine.at_work().into_iter().map(|(_, turns)| turns).sum::<usize>();
     eventually(|| async { turns() == 2 }).await;

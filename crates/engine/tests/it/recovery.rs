@@ -258,9 +258,9 @@ async fn a_permit_is_held_until_a_cancelled_agent_has_stopped() {
     let agent = Script::new(move |turn| {
         let (gate, running) = (Arc::clone(&waited), Arc::clone(&counted));
         Box::pin(async move {
-            assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "there is one slot");
+            assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "there is one permit");
             turn.cancelled().cancelled().await;
-            gate.acquire().await.unwrap().forget(); // takes its time to clean up
+            gate.acquire().await.unwrap().forget(); // a slow cleanup
             running.fetch_sub(1, Ordering::SeqCst);
             Err(AgentError::Stopped)
         })

@@ -318,5 +318,5 @@ async fn a_caller_waits_for_a_slow_write_only_so_long_and_the_write_goes_on() {
     store.delay_appends(Duration::ZERO);
     let task = bench.send(message).await.unwrap();
     assert_eq!(task.status.state, TaskState::Completed);
-    assert_eq!(task.history.unwrap().len(), 1, "the message was taken once");
+    assert_eq!(task.history.unwrap().len(), 1, "the message was stored once");
 }

@@ -109,7 +109,7 @@ async fn every_reader_sees_the_same_events_whenever_it_joins_and_whoever_leaves(
             let Ok(mut stream) = bench.subscribe(&id, None).await else { return Vec::new() };
             if index % 4 == 0 {
                 stream.next().await.unwrap();
-                return Vec::new(); // leaves early, and nobody else notices
+                return Vec::new(); // leaves early, without effect on the others
             }
             rest(&mut stream).await
         });
@@ -120,7 +120,11 @@ async fn every_reader_sees_the_same_events_whenever_it_joins_and_whoever_leaves(
         let joined = usize::try_from(items[0].0).unwrap();
         assert_eq!(items[1..], whole[joined..], "joined at {joined}");
         let seen = artifact_text(snapshot, "out").split_whitespace().count();
-        assert_eq!(seen, joined.saturating_sub(2), "the snapshot is exactly as old as its number");
+        assert_eq!(
+            seen,
+            joined.saturating_sub(2),
+            "the snapshot has all events up to its sequence number"
+        );
     }
 }
 
@@ -213,10 +217,10 @@ async fn a_thousand_races_of_cancel_and_complete_leave_no_disagreement() {
                     TaskState::Completed
                 }
             };
-            assert_eq!(terminal, [expected], "one end, and the one the response told");
+            assert_eq!(terminal, [expected], "one end, which is the one in the response");
             assert_eq!(bench.get(&id).await.unwrap().status.state, expected);
             let replay = rest(&mut bench.subscribe(&id, Some(1)).await.unwrap()).await;
-            assert_eq!(replay[..], items[1..], "the log tells what the stream told");
+            assert_eq!(replay[..], items[1..], "the log has the events of the stream");
             expected
         });
     }

@@ -41,9 +41,9 @@ fn tracing() -> Settings {
 
 #[track_caller]
 fn is_child(context: Option<&TraceContext>) {
-    let context = context.expect("the turn has a place in a trace");
+    let context = context.expect("the turn has a trace context");
     assert_eq!((context.trace, context.sampled), (parent().trace, true));
-    assert_ne!(context.span, parent().span, "it is a span of its own");
+    assert_ne!(context.span, parent().span, "it is a new span");
     assert_eq!(context.state, parent().state);
 }
 
@@ -70,7 +70,7 @@ async fn a_queued_turn_is_a_span_below_its_message() {
     let seen = seen.lock().unwrap();
     let root = seen[0].as_ref().unwrap();
     assert_ne!(root.trace, parent().trace, "a message without a trace begins one");
-    assert!(!root.sampled, "none of the new traces is to be recorded");
+    assert!(!root.sampled, "no new trace is sampled");
     is_child(seen[1].as_ref());
 }
 
@@ -105,5 +105,5 @@ async fn a_repeated_turn_belongs_to_the_same_trace() {
     let seen = seen.lock().unwrap();
     is_child(seen[0].as_ref());
     is_child(seen[1].as_ref());
-    assert_ne!(seen[0], seen[1], "each attempt is a span of its own");
+    assert_ne!(seen[0], seen[1], "each attempt is a new span");
 }

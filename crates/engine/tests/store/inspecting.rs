@@ -36,7 +36,7 @@ fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
 fn inspect_unchanged(path: &Path) -> Result<Option<Inspection>, OpenError> {
     let before = files(path);
     let seen = Sqlite::inspect(path, SOON);
-    assert!(files(path) == before, "something was written");
+    assert!(files(path) == before, "the inspection changed a file");
     seen
 }
 

@@ -1,6 +1,6 @@
 //! Tests of the SQLite store: the conformance suite, and its own guarantees.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod changes;
 mod disk;

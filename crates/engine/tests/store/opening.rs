@@ -41,7 +41,10 @@ async fn a_reopened_store_has_all_tasks() {
     store.append(Append { dedup: Some(dedup.clone()), ..task("keyed", vec![]) }).await.unwrap();
     let before = store.load(&key("t7"), None, u64::MAX).await;
     drop(store);
-    assert!(!path.with_file_name("herald.db-wal").exists(), "a clean end leaves no log behind");
+    assert!(
+        !path.with_file_name("herald.db-wal").exists(),
+        "a clean shutdown removes the write-ahead log"
+    );
 
     let store = open(&path).await;
     assert_eq!(store.secret(), secret);
@@ -92,7 +95,7 @@ fn a_lock_that_is_released_within_two_seconds_is_waited_for() {
         // As long as it holds the lock, no other process can open the database.
         let is_early = wait.recv_timeout(std::time::Duration::from_millis(300)).is_ok();
         drop(held);
-        assert!(!is_early, "it was opened while another had the lock");
+        assert!(!is_early, "it was opened while another process had the lock");
     });
     bare(&path);
     let _ = opened.send(());
@@ -117,7 +120,7 @@ async fn only_their_owner_can_read_the_files_of_a_database() {
     for file in files(&path) {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
     }
-    assert_eq!(mode(directory.path()), 0o755, "the directory is somebody else's to set");
+    assert_eq!(mode(directory.path()), 0o755, "the mode of an existing directory is not changed");
     // Files of an earlier version that was killed.
     let crashed = directory.path().join("crashed.db");
     for (from, to) in files(&path).iter().zip(files(&crashed)) {
@@ -493,7 +496,7 @@ async fn a_database_of_the_fourth_version_keeps_every_task() {
     end.snapshot = Some(Snapshot { seq: 2, ..Snapshot::default() });
     assert_eq!(store.append(end).await, Ok(2));
     let log = store.read_log(&key("t2"), 0, 10).await.unwrap();
-    assert_eq!((log[0].at, &log[0].cause), (None, &None), "nobody wrote it down then");
+    assert_eq!((log[0].at, &log[0].cause), (None, &None), "older versions did not record it");
     assert!(log[1].at.is_some() && log[1].cause.is_some());
     assert_eq!(store.due(&echo, 10).await.unwrap(), due[..1]);
     let all = Retention { ended_before: None, tasks: Some(0), bytes: None };

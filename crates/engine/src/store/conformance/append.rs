@@ -228,7 +228,7 @@ pub(super) async fn a_load_with_a_known_version_returns_only_later_events(store:
     end.snapshot = Some(snapshot(7));
     store.append(end.clone()).await.unwrap();
     let Ok(Loaded::More { header, head, since }) = load("t", 4, 1, u64::MAX).await else {
-        panic!("the events are there");
+        panic!("the events still exist");
     };
     assert_eq!((header.state, header.bytes, head), (TaskState::Completed, 22, 7));
     assert!(since.iter().map(|entry| entry.seq).eq(5..=7));

@@ -95,5 +95,5 @@ pub(super) async fn a_store_with_two_nodes_is_shared(store: Arc<dyn Store>) {
     join(&*store, OTHER).await;
     assert!(store.is_shared());
     store.leave(OTHER).await.unwrap();
-    assert!(store.is_shared(), "for as long as it is open");
+    assert!(store.is_shared(), "it stays shared until it is closed");
 }

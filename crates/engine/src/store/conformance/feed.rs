@@ -148,7 +148,7 @@ pub(super) async fn a_feed_keeps_its_end_after_events_are_removed(store: Arc<dyn
     assert_eq!(all(&*store, of("acme", "ann")).await.1, before);
     let nothing = Retention { ended_before: None, tasks: Some(0), bytes: None };
     assert_eq!(store.sweep(nothing, 10).await, Ok(1));
-    assert_eq!(end().await, before, "what was given out stays given out");
+    assert_eq!(end().await, before, "positions are not used again");
     assert_eq!(all(&*store, of("acme", "ann")).await, (Vec::new(), before));
     store.append(create(key("new"), 2)).await.unwrap();
     let query = FeedQuery { after: Some(before), ..of("acme", "ann") };

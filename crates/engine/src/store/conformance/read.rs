@@ -21,7 +21,7 @@ pub(super) async fn a_log_is_read_in_pages(store: Arc<dyn Store>) {
         loop {
             let page = store.read(&key("t"), after, limit).await.unwrap();
             assert!(page.entries.len() <= limit);
-            assert!(!page.closed, "a task that goes on is never closed");
+            assert!(!page.closed, "the log of an active task is not closed");
             let Some(last) = page.entries.last() else { break };
             after = last.seq;
             seen.extend(page.entries.iter().map(|entry| entry.seq));

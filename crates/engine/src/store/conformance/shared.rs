@@ -38,7 +38,7 @@ impl Node {
     }
 
     /// Claims a due task as a dispatcher does: under the epoch with which it was due.
-    async fn take(&self, due: &Due) -> Result<u64, StoreError> {
+    async fn claim(&self, due: &Due) -> Result<u64, StoreError> {
         let Loaded::Whole(stored) = self.store.load(&due.key, None, u64::MAX).await? else {
             return Err(StoreError::Conflict);
         };
@@ -79,18 +79,18 @@ pub(super) async fn each_task_is_claimed_by_one_node([first, second]: [Node; 2])
     let mut dispatchers = JoinSet::new();
     for node in [first.clone(), second, first.clone()] {
         dispatchers.spawn(async move {
-            let mut taken = Vec::new();
+            let mut claimed = Vec::new();
             loop {
                 let due = node.store.due(&"echo".into(), 8).await.unwrap();
                 if due.is_empty() {
-                    return taken;
+                    return claimed;
                 }
                 for due in due {
-                    match node.take(&due).await {
+                    match node.claim(&due).await {
                         Ok(head) => {
                             let version = TaskVersion::new(head, due.epoch + 1);
                             node.end(&due.key, version).await.unwrap();
-                            taken.push(due.key);
+                            claimed.push(due.key);
                         }
                         Err(error) => assert!(is_lost(&error), "{error}"),
                     }
@@ -98,10 +98,10 @@ pub(super) async fn each_task_is_claimed_by_one_node([first, second]: [Node; 2])
             }
         });
     }
-    let taken: Vec<Key> = dispatchers.join_all().await.into_iter().flatten().collect();
-    assert_eq!(taken.len(), TASKS, "no task is taken twice");
-    assert_eq!(taken.iter().collect::<HashSet<_>>().len(), TASKS, "and none is forgotten");
-    for key in &taken {
+    let claimed: Vec<Key> = dispatchers.join_all().await.into_iter().flatten().collect();
+    assert_eq!(claimed.len(), TASKS, "no task is claimed twice");
+    assert_eq!(claimed.iter().collect::<HashSet<_>>().len(), TASKS, "every task is claimed");
+    for key in &claimed {
         let stored = first.store.load(key, None, u64::MAX).await.unwrap().whole().unwrap();
         assert_eq!((stored.head, stored.header.run.attempt), (3, 1), "{key:?}");
     }
@@ -110,7 +110,7 @@ pub(super) async fn each_task_is_claimed_by_one_node([first, second]: [Node; 2])
 pub(super) async fn a_turn_of_a_living_node_is_not_due([first, second]: [Node; 2]) {
     second.append(create(key("t"), 1)).await.unwrap();
     let free = second.store.due(&"echo".into(), 10).await.unwrap();
-    second.take(&free[0]).await.unwrap();
+    second.claim(&free[0]).await.unwrap();
     // The other node cannot make it due, because this member is alive.
     for _ in 0..3 {
         first.store.heartbeat(first.me).await.unwrap();
@@ -120,9 +120,13 @@ pub(super) async fn a_turn_of_a_living_node_is_not_due([first, second]: [Node; 2
     let seen = first.store.heartbeat(first.me).await.unwrap();
     let seen = seen.members.iter().find(|member| member.id == second.me).unwrap().heartbeat;
     second.store.heartbeat(second.me).await.unwrap();
-    assert_eq!(first.store.mark_dead(second.me, seen).await, Ok(false), "it has moved since");
+    assert_eq!(
+        first.store.mark_dead(second.me, seen).await,
+        Ok(false),
+        "it has sent a heartbeat since"
+    );
     // A dispatcher that read the task before the claim is too late.
-    assert_eq!(first.take(&free[0]).await, Err(StoreError::Fenced));
+    assert_eq!(first.claim(&free[0]).await, Err(StoreError::Fenced));
     second.end(&key("t"), TaskVersion::new(2, 1)).await.unwrap();
 }
 
@@ -143,17 +147,17 @@ pub(super) async fn one_node_takes_over_from_a_dead_one([first, second]: [Node; 
     assert_eq!(due.len(), 50);
     for due in due {
         assert_eq!((due.epoch, due.holder), (1, Some(DEAD)));
-        let (a, b) = tokio::join!(first.take(&due), second.take(&due));
+        let (a, b) = tokio::join!(first.claim(&due), second.claim(&due));
         let (winner, lost) = match (a, b) {
             (Ok(_), Err(lost)) => (&first, lost),
             (Err(lost), Ok(_)) => (&second, lost),
-            both => panic!("one of them has it: {both:?}"),
+            both => panic!("one of them claims it: {both:?}"),
         };
         assert!(is_lost(&lost), "{lost}");
         // The loser does not retry under the old epoch, which would take the task from a living
         // member.
         for node in [&first, &second] {
-            assert_eq!(node.take(&due).await, Err(StoreError::Fenced));
+            assert_eq!(node.claim(&due).await, Err(StoreError::Fenced));
         }
         winner.end(&due.key, TaskVersion::new(2, 2)).await.unwrap();
     }
@@ -163,22 +167,22 @@ pub(super) async fn one_node_takes_over_from_a_dead_one([first, second]: [Node; 
 pub(super) async fn a_node_that_is_marked_dead_cannot_write([first, second]: [Node; 2]) {
     second.append(create(key("t"), 1)).await.unwrap();
     let free = second.store.due(&"echo".into(), 1).await.unwrap().remove(0);
-    second.take(&free).await.unwrap();
+    second.claim(&free).await.unwrap();
     let mut changes = first.store.changes(first.me);
     // It writes while it is declared dead: each write is stored before that or refused.
     let (start, writer) = (Arc::new(Barrier::new(2)), second.clone());
     let begun = Arc::clone(&start);
-    let mut words = JoinSet::new();
-    words.spawn(async move {
+    let mut writes = JoinSet::new();
+    writes.spawn(async move {
         let mut head = 2;
         begun.wait().await;
         loop {
             let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(OTHER), ..Run::default() };
             let header = Header { run, ..header(TaskState::Working, 1) };
-            let events = vec![(Kind::Artifact, body("word"))];
+            let events = vec![(Kind::Artifact, body("chunk"))];
             let expect = TaskVersion::new(head, 1);
-            let word = Append { expect, fence: Some(1), header, events, ..create(key("t"), 1) };
-            match writer.append(word).await {
+            let write = Append { expect, fence: Some(1), header, events, ..create(key("t"), 1) };
+            match writer.append(write).await {
                 Ok(next) => head = next,
                 Err(error) => return (head, error),
             }
@@ -187,13 +191,13 @@ pub(super) async fn a_node_that_is_marked_dead_cannot_write([first, second]: [No
     start.wait().await;
     die(&*first.store, second.me).await;
     let stored = first.store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
-    let (head, error) = words.join_next().await.unwrap().unwrap();
+    let (head, error) = writes.join_next().await.unwrap().unwrap();
     assert_eq!((head, error), (stored.head, StoreError::NotMember));
     assert_eq!(second.store.heartbeat(second.me).await, Err(StoreError::NotMember));
     await_change(&mut changes, &Change::Work("echo".into())).await;
     let left = first.store.due(&"echo".into(), 10).await.unwrap();
     assert_eq!(left, [Due { key: key("t"), epoch: 1, holder: Some(second.me) }]);
-    first.take(&left[0]).await.unwrap();
+    first.claim(&left[0]).await.unwrap();
 }
 
 pub(super) async fn a_conversation_has_one_turn_on_both_nodes([first, second]: [Node; 2]) {
@@ -208,17 +212,17 @@ pub(super) async fn a_conversation_has_one_turn_on_both_nodes([first, second]: [
     for number in 0..4 {
         let next = first.store.next_serial(&"echo".into(), 1).await.unwrap();
         assert_eq!(next[0].key, key(&format!("t{number}")), "in the order of the messages");
-        let (a, b) = tokio::join!(first.take(&next[0]), second.take(&next[0]));
+        let (a, b) = tokio::join!(first.claim(&next[0]), second.claim(&next[0]));
         let (at, loser, head) = match (a, b) {
             (Ok(head), Err(error)) if is_lost(&error) => (0, 1, head),
             (Err(error), Ok(head)) if is_lost(&error) => (1, 0, head),
-            both => panic!("one of them has it: {both:?}"),
+            both => panic!("one of them claims it: {both:?}"),
         };
         let (holder, other) = if at == 0 { (&first, &second) } else { (&second, &first) };
         assert!(other.store.next_serial(&"echo".into(), 1).await.unwrap().is_empty());
         if number < 3 {
             let waits = Due { key: key(&format!("t{}", number + 1)), epoch: 0, holder: None };
-            assert_eq!(other.take(&waits).await, Err(StoreError::Locked));
+            assert_eq!(other.claim(&waits).await, Err(StoreError::Locked));
         }
         holder.end(&next[0].key, TaskVersion::new(head, 1)).await.unwrap();
         assert!(other.store.next_serial(&"echo".into(), 1).await.unwrap().is_empty());
@@ -233,9 +237,9 @@ pub(super) async fn a_node_follows_what_the_other_writes([first, second]: [Node;
     let mut changes = first.store.changes(first.me);
     first.append(create(key("t"), 1)).await.unwrap();
     let free = second.store.due(&"echo".into(), 1).await.unwrap();
-    second.take(&free[0]).await.unwrap();
+    second.claim(&free[0]).await.unwrap();
     // The first node has cached the task since it was sent, and catches up with each change.
-    let (mut known, mut words) = (TaskVersion::new(1, 0), Vec::new());
+    let (mut known, mut bodies) = (TaskVersion::new(1, 0), Vec::new());
     for word in ["one", "two", "three"] {
         let head =
             second.store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap().head;
@@ -249,7 +253,7 @@ pub(super) async fn a_node_follows_what_the_other_writes([first, second]: [Node;
         match first.store.load(&key("t"), Some(known), u64::MAX).await.unwrap() {
             Loaded::More { header, head, since } => {
                 known = TaskVersion::new(head, header.run.epoch);
-                words.extend(since.into_iter().map(|entry| entry.body));
+                bodies.extend(since.into_iter().map(|entry| entry.body));
             }
             Loaded::Same => {}
             other @ (Loaded::Whole(_) | Loaded::Gone) => panic!("{other:?}"),
@@ -259,9 +263,9 @@ pub(super) async fn a_node_follows_what_the_other_writes([first, second]: [Node;
         first.store.load(&key("t"), Some(known), u64::MAX).await.unwrap()
     {
         known = TaskVersion::new(head, header.run.epoch);
-        words.extend(since.into_iter().map(|entry| entry.body));
+        bodies.extend(since.into_iter().map(|entry| entry.body));
     }
-    assert_eq!(words, [body(&OTHER.0.to_string()), body("one"), body("two"), body("three")]);
+    assert_eq!(bodies, [body(&OTHER.0.to_string()), body("one"), body("two"), body("three")]);
     // The first node cancels the task; the second notices at its next write at the latest.
     let mut stops = second.store.changes(second.me);
     let mut cancel = Append { expect: known, ..finish(key("t"), 3) };
@@ -312,10 +316,10 @@ pub(super) async fn both_nodes_write_one_log([first, second]: [Node; 2]) {
     assert!(stored.since.iter().map(|entry| entry.seq).eq(1..=101));
     for node in [LIVING, OTHER] {
         let of = format!("{} ", node.0);
-        let words: Vec<_> =
+        let bodies: Vec<_> =
             stored.since.iter().filter(|entry| entry.body.starts_with(of.as_bytes())).collect();
         let expected = (0..50).map(|number| body(&format!("{of}{number}")));
-        assert!(words.iter().map(|entry| entry.body.clone()).eq(expected), "each word once");
+        assert!(bodies.iter().map(|entry| entry.body.clone()).eq(expected), "each event once");
     }
 }
 
@@ -393,7 +397,7 @@ pub(super) async fn a_feed_misses_no_event_of_either_node([first, second]: [Node
     writers.join_all().await;
     let mut feeds = readers.join_all().await;
     let (a, b) = (feeds.remove(0), feeds.remove(0));
-    assert_eq!(a, b, "in one order for everybody");
+    assert_eq!(a, b, "both readers see the same order");
     assert_eq!(a.iter().collect::<HashSet<_>>().len(), 2 * 4 * EACH);
 }
 

@@ -171,7 +171,7 @@ fn check(conn: &Connection, timeout: Duration) -> rusqlite::Result<Health> {
     let mut faults = Vec::new();
     let read = read_faults(conn, &mut faults);
     drop(done);
-    watch.join().expect("the watch does nothing that could panic");
+    watch.join().expect("the timer thread does not panic");
     let is = |code| read.as_ref().is_err_and(|error| error.sqlite_error_code() == Some(code));
     if is(ErrorCode::DatabaseCorrupt) && faults.is_empty() {
         faults.extend(read.as_ref().err().map(ToString::to_string));

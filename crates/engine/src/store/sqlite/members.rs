@@ -97,7 +97,7 @@ impl Work for SetServedAgents {
 
     fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         let names: Vec<&str> = self.agents.iter().map(AgentName::as_str).collect();
-        let names = serde_json::to_string(&names).expect("a list of texts is JSON");
+        let names = serde_json::to_string(&names).expect("a list of strings is valid JSON");
         let served = batch.prepared.run(sql::SERVE_AGENTS, params![self.me.blob(), names])?;
         Ok(if served == 0 { Err(StoreError::NotMember) } else { Ok(()) })
     }

@@ -95,10 +95,7 @@ pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the kernel wakes only those who wait for a lock without a deadline"
-)]
+#[expect(clippy::disallowed_methods, reason = "a file lock cannot be awaited with a timeout")]
 fn wait_for_lock(
     path: &Path,
     attempt: impl Fn() -> Result<(), TryLockError>,
@@ -276,12 +273,12 @@ pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
     match read {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Err(corrupt(path, "it is no database"));
+            return Err(corrupt(path, "it is not an SQLite database"));
         }
         Err(error) => return Err(unwritable(error)),
     }
     if !header.starts_with(b"SQLite format 3\0") {
-        return Err(corrupt(path, "it is no database"));
+        return Err(corrupt(path, "it is not an SQLite database"));
     }
     let number = |at: usize| header[at..].iter().take(4).fold(0, |n, b| (n << 8) | u64::from(*b));
     let page = match number(16) >> 16 {

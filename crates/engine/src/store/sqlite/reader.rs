@@ -415,7 +415,9 @@ mod tests {
         let lock = open::lock(&path).unwrap();
         let (idle, failing) = (Mutex::default(), AtomicBool::new(false));
         let readers = Readers::Pool { path: path.clone(), idle, failing, _lock: lock };
-        let Readers::Pool { failing, .. } = &readers else { unreachable!("it was made as one") };
+        let Readers::Pool { failing, .. } = &readers else {
+            unreachable!("it was created as a pool")
+        };
         let read = || readers.with(|conn| find_agent(conn, &AgentName::from("echo")));
         assert!(matches!(read(), Err(StoreError::Unavailable(_))), "there is no file");
         assert!(failing.load(Ordering::Relaxed));

@@ -76,7 +76,7 @@ pub(super) fn readable<T>(row: i64, read: Result<T, Fault>) -> Result<Option<T>,
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Fault(StoreError::Corrupt(cause))) => {
-            tracing::error!(row, cause, "something stored cannot be read and is left out");
+            tracing::error!(row, cause, "a stored row cannot be read and is skipped");
             Ok(None)
         }
         Err(fault) => Err(fault),
