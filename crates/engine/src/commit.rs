@@ -85,6 +85,8 @@ struct Plan {
     first: Option<Arc<Task>>,
     /// The last message that was received.
     received: Option<Received>,
+    /// True if anything of the task changes.
+    changes: bool,
 }
 
 /// Applies the commands of a write to a record. Pure: it changes nothing but the record that it returns.
@@ -95,7 +97,7 @@ fn plan(
     limits: &Limits,
     now: Timestamp,
 ) -> Result<Plan, (Error, Option<Record>)> {
-    let (mut events, mut first, mut received) = (Vec::new(), None, None);
+    let (mut events, mut first, mut received, mut changes) = (Vec::new(), None, None, false);
     let mut encoder = codec::Encoder::new();
     for (index, command) in write.commands.iter().enumerate() {
         let decided = rules::decide(&record, command.clone(), limits, now);
@@ -110,6 +112,7 @@ fn plan(
             Ok(decided) => decided,
             Err(error) => return Err((error, (index == 0).then_some(record))),
         };
+        changes |= decision.event.is_some() || decision.run != record.run;
         record.run = decision.run;
         record.hidden &= !decision.unhide;
         if let (Some(event), Some((kind, body))) = (decision.event, encoded) {
@@ -129,7 +132,7 @@ fn plan(
     if let Some(snapshot) = &snapshot {
         record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
     }
-    Ok(Plan { record, events, snapshot, first, received })
+    Ok(Plan { record, events, snapshot, first, received, changes })
 }
 
 impl Core {
@@ -222,7 +225,6 @@ impl Core {
             let (before, holder_before) = (record.head, record.run.holder);
             let expect = Version { head: before, epoch: record.run.epoch };
             let state = (before > 0).then(|| record.state());
-            let run_before = record.run.clone();
             let plan = match plan(record, &write, &self.settings.limits, self.now()) {
                 Ok(plan) => plan,
                 // Another member may have changed the task since: decide again from the store.
@@ -232,7 +234,7 @@ impl Core {
                     return Err(error.into());
                 }
             };
-            if plan.events.is_empty() && plan.record.run == run_before && before > 0 {
+            if !plan.changes && before > 0 {
                 // Another writer was first, or there is nothing to do.
                 cached.keep(&mut held, plan.record.clone());
                 let (first, received, record) = (None, None, plan.record);
@@ -246,7 +248,7 @@ impl Core {
                 });
             }
             // The store drops large bytes one by one as it writes them, so no other handle keeps them.
-            let Plan { record, events, snapshot, first, received } = plan;
+            let Plan { record, events, snapshot, first, received, .. } = plan;
             let entries = cache::tail_entries(before, &events);
             let published = snapshot.clone().filter(cache::is_tail_snapshot);
             let append = Append {
