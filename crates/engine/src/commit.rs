@@ -234,8 +234,11 @@ impl Core {
                     return Err(error.into());
                 }
             };
-            if !plan.changes && before > 0 {
-                // Another writer was first, or there is nothing to do.
+            // A write under a claim goes to the store, which says whether the claim still stands.
+            if !plan.changes && before > 0 && write.fence.is_none() {
+                if is_cached && self.store.is_shared() {
+                    continue;
+                }
                 cached.keep(&mut held, plan.record.clone());
                 let (first, received, record) = (None, None, plan.record);
                 return Ok(Written {
