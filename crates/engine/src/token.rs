@@ -9,7 +9,7 @@ const MAC_BYTES: usize = 16;
 const FILTER_BYTES: usize = 8;
 const TOKEN_BYTES: usize = 8 + 8 + FILTER_BYTES + MAC_BYTES;
 
-/// The token of `cursor` in the list that `query` describes.
+/// The token of `cursor` in the list of `query`.
 pub(crate) fn encode(secret: &[u8; 32], query: &ListQuery, cursor: ListCursor) -> String {
     let mut bytes = Vec::with_capacity(TOKEN_BYTES);
     bytes.extend_from_slice(&cursor.changed.as_millis().to_be_bytes());
@@ -20,7 +20,8 @@ pub(crate) fn encode(secret: &[u8; 32], query: &ListQuery, cursor: ListCursor) -
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The cursor a token names. It must be ours and for the same filters.
+/// The cursor of a token. Refuses a token that this store did not sign, or that belongs to another
+/// query.
 pub(crate) fn decode(
     secret: &[u8; 32],
     query: &ListQuery,
@@ -31,7 +32,7 @@ pub(crate) fn decode(
     let bytes: [u8; TOKEN_BYTES] = bytes.try_into().map_err(|_| invalid())?;
     let (signed, given) = bytes.split_at(TOKEN_BYTES - MAC_BYTES);
     let (numbers, filters) = signed.split_at(16);
-    // blake3's own comparison takes the same time wherever the difference is.
+    // The comparison of `blake3::Hash` takes constant time.
     let expected = blake3::Hash::from_bytes(widen(&mac(secret, signed)));
     if expected != blake3::Hash::from_bytes(widen(given)) || filters != filter(query) {
         return Err(invalid());
@@ -53,14 +54,15 @@ fn widen(code: &[u8]) -> [u8; 32] {
     wide
 }
 
-/// What the token is bound to: whose list it is and every filter, but not the page size.
+/// The hash of the scope and all filters, which the token is bound to. The page size may change
+/// between pages.
 fn filter(query: &ListQuery) -> [u8; FILTER_BYTES] {
     let mut hasher = blake3::Hasher::new();
     let mut add = |text: &str| {
         hasher.update(&(text.len() as u64).to_be_bytes());
         hasher.update(text.as_bytes());
     };
-    // Each scope adds another number of texts, so that no two of them are hashed alike.
+    // Each scope adds a different number of texts, so that no two scopes have the same hash.
     match &query.scope {
         Scope::Own(owner) => {
             add(owner.tenant.as_str());

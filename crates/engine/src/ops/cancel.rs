@@ -1,4 +1,4 @@
-//! CancelTask.
+//! CancelTask: end the task and stop its turn.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use crate::{
     budget::Reservation,
     cache::CachedTask,
     caller::{AgentRoute, Caller},
-    commit::{Refusal, Write},
+    commit::{CommitError, Write},
     core::Core,
     fault::{no_push, refuse, shutting_down, taken},
     idempotency,
@@ -36,13 +36,13 @@ struct Accepted {
     cached: Arc<CachedTask>,
     /// Its sequence number.
     seq: Seq,
-    /// The task right after it, if it is small.
+    /// The task right after the message, if the task is small.
     first: Option<Arc<Task>>,
-    /// Bytes of the task's log.
+    /// The bytes of the task's log.
     bytes: u64,
-    /// True if it was sent before.
+    /// True if an earlier send had the same idempotency key.
     repeated: bool,
-    /// True if it will be answered directly.
+    /// True if the agent will answer directly.
     hidden: bool,
 }
 
@@ -130,7 +130,7 @@ async fn accept(
         return Err(shutting_down());
     }
     let route = &*chosen_route(core, route, &send)?;
-    // The cached task before the look, so that the write need not read the task a second time.
+    // The cached task is looked up first, so that the write need not read the task a second time.
     let named = send.message.task_id.as_ref().or(send.own_task.as_ref());
     let _named = named.map(|id| core.cache.get(&caller.key(id.clone())));
     let existing = continued(core, caller, route, &send).await?;
@@ -147,7 +147,8 @@ async fn accept(
     }
     let dedup = idempotency::of(caller.owner(), agent, &send);
     if let (Some(_), Some(dedup)) = (&existing, &dedup) {
-        // Checked before the rules, which would refuse the retry if the task has ended since.
+        // Checked before the rules, which would refuse a repeated send to a task that has ended
+        // since.
         let original = core.store.original(&dedup.key).await.map_err(refuse)?;
         if let Some(original) = original {
             return repeated(core, caller, original, &dedup.content, send.own_task).await;
@@ -181,11 +182,11 @@ async fn accept(
         trace: send.trace,
         dead,
     }];
-    // A task with a turn under way is taken up again by that turn's own end, and where turns have
-    // an order only the dispatcher knows whose turn it is.
+    // The end of a running turn begins the next turn of its task. The turns of a serial agent begin
+    // in the order of the dispatcher.
     let idle = is_new || record.is_free(dead);
     let permit = if idle && !runtime.profile.serial { runtime.try_acquire() } else { None };
-    // Without free memory it waits in the store.
+    // If there is no free memory, the message waits in the store.
     let permit = permit.and_then(|permit| {
         let reservation = core.turns.try_reserve(turn_size(bytes))?;
         Some(permit.with_memory(reservation))
@@ -211,15 +212,15 @@ async fn accept(
         .await;
     match written {
         Ok(written) => {
-            trace::found(&written.record.task, written.before + 1, is_new);
+            trace::record_task(&written.record.task, written.before + 1, is_new);
             let (seq, bytes) = (written.before + 1, written.record.bytes);
             Ok(Accepted { cached, seq, first: written.first, bytes, repeated: false, hidden })
         }
-        Err(Refusal::Duplicate(original)) => {
+        Err(CommitError::Duplicate(original)) => {
             let content = content.unwrap_or_default();
             repeated(core, caller, original, &content, send.own_task).await
         }
-        Err(refusal) => Err(refusal.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -243,8 +244,8 @@ fn chosen_route<'a>(
     Ok(Cow::Owned(chosen))
 }
 
-/// The task a message continues: the one it names or, where its dialect infers it, the only one
-/// of its context that waits for input.
+/// The task that a message continues: the one that it names or, if its dialect infers it, the only
+/// task of its context that waits for input.
 async fn continued(
     core: &Arc<Core>,
     caller: &Caller,
@@ -255,7 +256,7 @@ async fn continued(
         return core.find(caller, route, task.clone()).await.map(Some);
     }
     if let Some(task) = &send.own_task {
-        let found = core.look(&caller.key(task.clone())).await?;
+        let found = core.find_any(&caller.key(task.clone())).await?;
         return match found {
             Some(record) if !record.is_shown(route) => Err(taken()),
             Some(_) | None => Ok(found),
@@ -282,7 +283,7 @@ async fn continued(
     }
 }
 
-/// A send that was made before: its task, from its message on.
+/// The result of a repeated send: the task of the first send, from its message on.
 async fn repeated(
     core: &Arc<Core>,
     caller: &Caller,
@@ -298,7 +299,7 @@ async fn repeated(
     let cached = core.cache.get(&key);
     let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;
     let hidden = record.hidden;
-    trace::found(&record.task, original.seq, true);
+    trace::record_task(&record.task, original.seq, true);
     let (seq, bytes) = (original.seq, record.bytes);
     Ok(Accepted { cached, seq, first: None, bytes, repeated: true, hidden })
 }

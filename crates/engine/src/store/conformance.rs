@@ -20,7 +20,7 @@ use herald_protocol::{Seq, TaskState, Timestamp};
 
 use super::{
     Actor, Append, Dedup, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store,
-    Version,
+    TaskVersion,
 };
 
 /// Names the check that was running when a panic passes through.
@@ -215,7 +215,7 @@ fn create(key: Key, now: i64) -> Append {
     let events = vec![(Kind::Received(TaskState::Submitted), body("hello"))];
     Append {
         key,
-        expect: Version::default(),
+        expect: TaskVersion::default(),
         fence: None,
         writer: LIVING,
         header,
@@ -238,7 +238,7 @@ fn finish(key: Key, now: i64) -> Append {
     let snapshot = Some(snapshot(4));
     Append {
         key,
-        expect: Version::new(1, 0),
+        expect: TaskVersion::new(1, 0),
         fence: None,
         writer: LIVING,
         header,
@@ -273,7 +273,7 @@ async fn finished(store: &dyn Store, key: Key, now: i64) {
 fn claim(key: Key, holder: MemberId) -> Append {
     let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(holder), ..Run::default() };
     let header = Header { run, ..header(TaskState::Working, 1) };
-    Append { expect: Version::new(1, 0), header, events: vec![], ..create(key, 1) }
+    Append { expect: TaskVersion::new(1, 0), header, events: vec![], ..create(key, 1) }
 }
 
 async fn due(store: &dyn Store, agent: &str, limit: usize) -> Vec<String> {

@@ -10,7 +10,7 @@ use crate::{
     core::Core,
     fault::refuse,
     store::{Due, StoreError},
-    turns::claim::{Claim, claim},
+    turns::claim::{ClaimOutcome, claim},
 };
 
 /// The pause of a dispatcher after an error of the store.
@@ -86,7 +86,7 @@ impl Dispatcher {
                 Ok(true)
             }
             Err(error) => Err(error),
-            Ok(Claim::Taken | Claim::Lost) => Ok(true),
+            Ok(ClaimOutcome::Taken | ClaimOutcome::Lost) => Ok(true),
         }
     }
 

@@ -23,8 +23,8 @@ pub(crate) async fn end(core: &Arc<Core>, key: Key, command: Command) -> bool {
         }
     };
     let ended = core.commit_detached(cached, write, notify).await;
-    if let Err(refusal) = &ended {
-        tracing::debug!(task = %key.task, ?refusal, "the task could not be ended");
+    if let Err(error) = &ended {
+        tracing::debug!(task = %key.task, ?error, "the task could not be ended");
     }
     ended.is_ok()
 }

@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use herald_engine::{Clock, Profile, Settings, rules::Limits};
+use herald_engine::{Clock, Profile, Settings, rules::TaskLimits};
 use herald_protocol::{ErrorKind, TaskState, Timestamp};
 
 use tokio::sync::Semaphore;
@@ -11,9 +11,10 @@ use crate::support::{
 
 #[tokio::test]
 async fn a_flooding_agent_fails_its_task_at_the_limit() {
-    for limits in
-        [Limits { events: 50, ..Limits::default() }, Limits { bytes: 10_000, ..Limits::default() }]
-    {
+    for limits in [
+        TaskLimits { events: 50, ..TaskLimits::default() },
+        TaskLimits { bytes: 10_000, ..TaskLimits::default() },
+    ] {
         let flood = Script::new(|turn| {
             Box::pin(async move {
                 loop {
@@ -38,7 +39,7 @@ async fn what_would_make_a_task_too_large_is_not_stored() {
             Ok(())
         })
     });
-    let limits = Limits { bytes: 10_000, ..Limits::default() };
+    let limits = TaskLimits { bytes: 10_000, ..TaskLimits::default() };
     let bench = Bench::with(agent, profile(), Settings { limits, ..Settings::default() }).await;
     let task = bench.send(say("go")).await.unwrap();
     assert_eq!(task.status.state, TaskState::Failed);
@@ -49,7 +50,7 @@ async fn what_would_make_a_task_too_large_is_not_stored() {
 
 #[tokio::test]
 async fn the_default_limits_allow_five_thousand_events_and_five_megabytes() {
-    let limits = Limits::default();
+    let limits = TaskLimits::default();
     assert!(limits.events > 5_100 && limits.bytes > 6 << 20);
 }
 

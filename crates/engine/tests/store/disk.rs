@@ -1,7 +1,7 @@
 use std::{fs, sync::Arc};
 
 use herald_engine::store::{
-    Append, Kind, Loaded, Retention, Store, StoreError, Version,
+    Append, Kind, Loaded, Retention, Store, StoreError, TaskVersion,
     sqlite::{Options, Sqlite},
 };
 use herald_protocol::TaskState;
@@ -49,7 +49,7 @@ async fn what_was_said_last_is_known_after_a_restart() {
     store.append(said.clone()).await.unwrap();
     said.events = vec![(Kind::Artifact, "chunk".into())];
     for head in 1..4 {
-        said.expect = Version::new(head, 0);
+        said.expect = TaskVersion::new(head, 0);
         said.header.bytes += 5;
         store.append(said.clone()).await.unwrap();
     }
@@ -58,7 +58,7 @@ async fn what_was_said_last_is_known_after_a_restart() {
     assert_eq!(store.append(said.clone()).await, Err(StoreError::Conflict));
     let loaded = store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap();
     assert_eq!((loaded.head, loaded.header), (4, said.header.clone()));
-    said.expect = Version::new(4, 0);
+    said.expect = TaskVersion::new(4, 0);
     assert_eq!(store.append(said).await, Ok(5));
 }
 
@@ -157,8 +157,8 @@ async fn two_appends_of_one_task_fit_in_one_transaction() {
     let store = joined(Sqlite::memory().unwrap()).await;
     let first = task("t", vec![]);
     let events = vec![(Kind::Artifact, bytes::Bytes::new())];
-    let second = Append { expect: Version::new(1, 0), events, ..task("t", vec![]) };
-    let third = Append { expect: Version::new(2, 0), ..second.clone() };
+    let second = Append { expect: TaskVersion::new(1, 0), events, ..task("t", vec![]) };
+    let third = Append { expect: TaskVersion::new(2, 0), ..second.clone() };
     let (a, b, c) = tokio::join!(store.append(first), store.append(second), store.append(third));
     assert_eq!((a, b, c), (Ok(1), Ok(2), Ok(3)));
 }

@@ -3,7 +3,7 @@
 use herald_engine::{
     Clock,
     store::{
-        Actor, Append, Retention, Snapshot, Store, Version,
+        Actor, Append, Retention, Snapshot, Store, TaskVersion,
         sqlite::{Options, Sqlite},
     },
 };
@@ -36,10 +36,10 @@ async fn an_event_has_the_time_of_its_commit() {
     clock.set(Timestamp::from_millis(3000));
     store.probe().await.unwrap();
     begun.header.run.epoch = 1;
-    let claim = Append { expect: Version::new(2, 0), events: Vec::new(), ..begun };
+    let claim = Append { expect: TaskVersion::new(2, 0), events: Vec::new(), ..begun };
     store.append(claim).await.unwrap();
     clock.set(Timestamp::from_millis(4000));
-    let mut end = Append { expect: Version::new(2, 1), ..task("first", Vec::new()) };
+    let mut end = Append { expect: TaskVersion::new(2, 1), ..task("first", Vec::new()) };
     end.snapshot = Some(Snapshot { seq: 3, ..Snapshot::default() });
     store.append(end).await.unwrap();
     drop(store);

@@ -13,7 +13,7 @@ use std::{path::Path, sync::Arc};
 use bytes::Bytes;
 use herald_engine::store::{
     Actor, Append, Header, Key, Kind, MemberId, MemberKind, Owner, Run, Snapshot, Store,
-    StoreError, Version, conformance,
+    StoreError, TaskVersion, conformance,
     sqlite::{Options, Sqlite},
 };
 use herald_protocol::{TaskState, Timestamp};
@@ -93,7 +93,7 @@ fn task(name: &str, body: Vec<u8>) -> Append {
     let snapshot = Some(Snapshot { seq: 1, ..Snapshot::default() });
     Append {
         key: key(name),
-        expect: Version::default(),
+        expect: TaskVersion::default(),
         fence: None,
         writer: ME,
         header,

@@ -5,7 +5,7 @@ use std::{
 
 use herald_engine::store::{
     Append, Dedup, Due, FeedQuery, MemberId, Retention, Run, Scope, Snapshot, Store, StoreError,
-    Version,
+    TaskVersion,
     sqlite::{OpenError, Options, Sqlite},
 };
 use herald_protocol::TaskState;
@@ -486,7 +486,7 @@ async fn a_database_of_the_fourth_version_goes_on_with_every_task() {
     assert_eq!(store.agents_unserved().await.unwrap(), std::slice::from_ref(&echo));
     store.enable_serial(&echo).await.unwrap();
     assert_eq!(store.next_serial(&echo, 10).await.unwrap(), due);
-    let mut end = Append { expect: Version::new(1, 1), ..task("t2", b"done".to_vec()) };
+    let mut end = Append { expect: TaskVersion::new(1, 1), ..task("t2", b"done".to_vec()) };
     end.snapshot = Some(Snapshot { seq: 2, ..Snapshot::default() });
     assert_eq!(store.append(end).await, Ok(2));
     let log = store.read_log(&key("t2"), 0, 10).await.unwrap();

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{
-    super::{Append, Change, Changes, Conversation, MemberKind, Store, Version},
+    super::{Append, Change, Changes, Conversation, MemberKind, Store, TaskVersion},
     DEAD, LIVING, OTHER, claim, create, die, finish, join, key, owner,
 };
 
@@ -31,14 +31,14 @@ pub(super) async fn a_member_is_told_what_others_change(store: Arc<dyn Store>) {
     store.append(Append { writer: OTHER, ..create(key("own"), 1) }).await.unwrap();
     store.append(claim(key("t"), LIVING)).await.unwrap();
     assert!(!told(&mut changes, &task("t")).await.contains(&task("own")));
-    let mut release = Append { expect: Version::new(1, 1), ..claim(key("t"), LIVING) };
+    let mut release = Append { expect: TaskVersion::new(1, 1), ..claim(key("t"), LIVING) };
     release.header.run.holder = None;
     release.header.run.epoch = 2;
     release.header.run.unread = vec![1];
     store.append(release).await.unwrap();
     let before = told(&mut changes, &Change::Work("echo".into())).await;
     assert!(before.iter().all(|change| *change == task("t")), "{before:?}");
-    let end = Append { expect: Version::new(1, 2), ..finish(key("t"), 2) };
+    let end = Append { expect: TaskVersion::new(1, 2), ..finish(key("t"), 2) };
     store.append(end).await.unwrap();
     told(&mut changes, &task("t")).await;
 }

@@ -5,7 +5,7 @@ use herald_protocol::TaskState;
 
 use super::{
     super::{
-        Append, FeedEntry, FeedQuery, Header, Kind, Position, Retention, Scope, Store, Version,
+        Append, FeedEntry, FeedQuery, Header, Kind, Position, Retention, Scope, Store, TaskVersion,
     },
     Key, body, create, finish, finished, key, owner,
 };
@@ -189,7 +189,7 @@ pub(super) async fn a_feed_of_a_tenant_has_the_events_of_all_its_owners(store: A
     }
     // Narrowed to some tasks and an agent, and from far back.
     let mut crowd = create(other, 2);
-    crowd.expect = Version::new(1, 0);
+    crowd.expect = TaskVersion::new(1, 0);
     crowd.events.extend((0..3000).map(|_| (Kind::Artifact, body("chunk"))));
     store.append(crowd).await.unwrap();
     let mut last = create(bobs("last"), 3);

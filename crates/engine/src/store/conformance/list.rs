@@ -6,7 +6,7 @@ use herald_protocol::TaskState;
 use super::{
     super::{
         Append, Header, HistoryQuery, Kind, ListCursor, ListQuery, Listing, Owner, Run, Scope,
-        Store, Version,
+        Store, TaskVersion,
     },
     Key, at, body, create, finish, finished, header, key, owner, snapshot,
 };
@@ -72,7 +72,7 @@ pub(super) async fn a_list_is_what_its_filters_say(store: Arc<dyn Store>) {
             head.state = TaskState::ALL[random(8) as usize];
             head.changed = at(random(12) as i64);
             store
-                .append(Append { expect: Version::new(1, 0), header: head.clone(), ..first })
+                .append(Append { expect: TaskVersion::new(1, 0), header: head.clone(), ..first })
                 .await
                 .unwrap();
         }
@@ -191,7 +191,7 @@ pub(super) async fn a_running_task_is_listed_with_its_events(store: Arc<dyn Stor
     store.append(create(key("t"), 1)).await.unwrap();
     let run = Run { turn: 1, ..Run::default() };
     let more = Append {
-        expect: Version::new(1, 0),
+        expect: TaskVersion::new(1, 0),
         header: Header { run, ..header(TaskState::Working, 2) },
         events: vec![(Kind::Status(TaskState::Working), body("w")), (Kind::Artifact, body("a"))],
         ..create(key("t"), 1)

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use herald_protocol::TaskState;
 
 use super::{
-    super::{Actor, Append, Cause, Kind, LogEntry, Retention, Store, Version},
+    super::{Actor, Append, Cause, Kind, LogEntry, Retention, Store, TaskVersion},
     body, create, finish, finished, key,
 };
 
@@ -23,9 +23,9 @@ pub(super) async fn a_log_tells_who_caused_what_and_when(store: Arc<dyn Store>) 
     store.append(send).await.unwrap();
     finished(&*store, key("between"), 1).await;
     let chunk = vec![(Kind::Artifact, body("chunk")), (Kind::Artifact, body("more"))];
-    let said = Append { expect: Version::new(2, 0), events: chunk, ..create(key("t"), 1) };
+    let said = Append { expect: TaskVersion::new(2, 0), events: chunk, ..create(key("t"), 1) };
     store.append(Append { cause: Actor::Agent.into(), ..said }).await.unwrap();
-    let mut cancel = Append { expect: Version::new(4, 0), ..finish(key("t"), 2) };
+    let mut cancel = Append { expect: TaskVersion::new(4, 0), ..finish(key("t"), 2) };
     cancel.events = vec![(Kind::Status(TaskState::Canceled), body("canceled"))];
     store.append(Append { cause: operator.clone(), ..cancel }).await.unwrap();
 

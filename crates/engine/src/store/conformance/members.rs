@@ -3,7 +3,7 @@ use std::sync::Arc;
 use herald_protocol::AgentName;
 
 use super::{
-    super::{Append, Loaded, MemberId, MemberKind, Store, StoreError, Version},
+    super::{Append, Loaded, MemberId, MemberKind, Store, StoreError, TaskVersion},
     DEAD, LIVING, OTHER, claim, create, die, due, finish, join, key,
 };
 
@@ -31,7 +31,7 @@ pub(super) async fn only_members_can_write(store: Arc<dyn Store>) {
     assert_eq!(store.append(stranger).await, Ok(1));
     store.append(claim(key("t"), OTHER)).await.unwrap();
     die(&*store, OTHER).await;
-    let end = Append { expect: Version::new(1, 1), ..finish(key("t"), 2) };
+    let end = Append { expect: TaskVersion::new(1, 1), ..finish(key("t"), 2) };
     // Before everything else: a dead writer has nothing to decide again.
     for late in [end.clone(), Append { fence: Some(7), ..end.clone() }, create(key("new"), 3)] {
         assert_eq!(store.append(Append { writer: OTHER, ..late }).await, not_member);
@@ -86,7 +86,7 @@ pub(super) async fn what_a_member_held_is_due_when_it_leaves(store: Arc<dyn Stor
     assert!(due(&*store, "echo", 10).await.is_empty());
     store.leave(OTHER).await.unwrap();
     assert_eq!(due(&*store, "echo", 10).await, ["theirs"]);
-    let end = Append { expect: Version::new(1, 1), writer: OTHER, ..finish(key("theirs"), 2) };
+    let end = Append { expect: TaskVersion::new(1, 1), writer: OTHER, ..finish(key("theirs"), 2) };
     assert_eq!(store.append(end).await, Err(StoreError::NotMember));
     // A member that has left can leave once more.
     store.leave(OTHER).await.unwrap();

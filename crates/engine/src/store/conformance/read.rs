@@ -4,7 +4,7 @@ use bytes::Bytes;
 use herald_protocol::TaskState;
 
 use super::{
-    super::{Append, Header, Kind, Page, Run, Store},
+    super::{Append, Header, Kind, LogPage, Run, Store},
     body, create, finish, finished, header, key,
 };
 
@@ -26,8 +26,8 @@ pub(super) async fn a_log_is_read_in_pages(store: Arc<dyn Store>) {
         }
         assert!(seen.into_iter().eq(1..=10), "limit {limit}");
     }
-    assert_eq!(store.read(&key("t"), 3, 0).await, Ok(Page::default()));
-    assert_eq!(store.read(&key("t"), u64::MAX, 5).await, Ok(Page::default()));
+    assert_eq!(store.read(&key("t"), 3, 0).await, Ok(LogPage::default()));
+    assert_eq!(store.read(&key("t"), u64::MAX, 5).await, Ok(LogPage::default()));
 }
 
 pub(super) async fn a_log_is_closed_when_it_has_ended(store: Arc<dyn Store>) {
@@ -72,7 +72,7 @@ pub(super) async fn a_direct_answer_closes_its_log(store: Arc<dyn Store>) {
 }
 
 pub(super) async fn an_unknown_log_is_empty_and_closed(store: Arc<dyn Store>) {
-    let nothing = Page { entries: vec![], closed: true };
+    let nothing = LogPage { entries: vec![], closed: true };
     assert_eq!(store.read(&key("t"), 0, 10).await, Ok(nothing.clone()));
     finished(&*store, key("t"), 1).await;
     assert_eq!(store.read(&key("u"), 0, 10).await, Ok(nothing));

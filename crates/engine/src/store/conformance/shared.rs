@@ -8,7 +8,7 @@ use tokio::{sync::Barrier, task::JoinSet};
 use super::{
     super::{
         Append, Change, Conversation, Due, FeedQuery, Header, Kind, Loaded, MemberId, Run, Scope,
-        Store, StoreError, Version,
+        Store, StoreError, TaskVersion,
     },
     DEAD, Key, LIVING, OTHER, body,
     changes::told,
@@ -47,7 +47,7 @@ impl Node {
         let attempt = header.run.attempt + 1;
         header.run = Run { turn: 1, attempt, epoch, holder: Some(self.me), ..Run::default() };
         header.state = TaskState::Working;
-        let expect = Version::new(stored.head, epoch - 1);
+        let expect = TaskVersion::new(stored.head, epoch - 1);
         let events = vec![(Kind::Status(TaskState::Working), body(&self.me.0.to_string()))];
         let fence = Some(due.epoch);
         let append = Append { expect, fence, header, events, ..create(due.key.clone(), 1) };
@@ -55,7 +55,7 @@ impl Node {
     }
 
     /// Ends a task that this node has taken at this version.
-    async fn end(&self, key: &Key, version: Version) -> Result<u64, StoreError> {
+    async fn end(&self, key: &Key, version: TaskVersion) -> Result<u64, StoreError> {
         let fence = Some(version.epoch);
         let run = Run { turn: 1, attempt: 1, epoch: version.epoch, ..Run::default() };
         let header = Header { run, ..header(TaskState::Completed, 9) };
@@ -88,7 +88,7 @@ pub(super) async fn each_task_is_taken_by_one_node([first, second]: [Node; 2]) {
                 for due in due {
                     match node.take(&due).await {
                         Ok(head) => {
-                            let version = Version::new(head, due.epoch + 1);
+                            let version = TaskVersion::new(head, due.epoch + 1);
                             node.end(&due.key, version).await.unwrap();
                             taken.push(due.key);
                         }
@@ -123,7 +123,7 @@ pub(super) async fn a_turn_of_a_living_node_is_not_due([first, second]: [Node; 2
     assert_eq!(first.store.mark_dead(second.me, seen).await, Ok(false), "it has moved since");
     // A dispatcher that saw the task before it was taken is too late.
     assert_eq!(first.take(&free[0]).await, Err(StoreError::Fenced));
-    second.end(&key("t"), Version::new(2, 1)).await.unwrap();
+    second.end(&key("t"), TaskVersion::new(2, 1)).await.unwrap();
 }
 
 pub(super) async fn one_node_takes_over_from_a_dead_one([first, second]: [Node; 2]) {
@@ -154,7 +154,7 @@ pub(super) async fn one_node_takes_over_from_a_dead_one([first, second]: [Node; 
         for node in [&first, &second] {
             assert_eq!(node.take(&due).await, Err(StoreError::Fenced));
         }
-        winner.end(&due.key, Version::new(2, 2)).await.unwrap();
+        winner.end(&due.key, TaskVersion::new(2, 2)).await.unwrap();
     }
     assert!(super::due(&*second.store, "echo", 10).await.is_empty());
 }
@@ -175,7 +175,7 @@ pub(super) async fn a_node_that_is_marked_dead_writes_no_more([first, second]: [
             let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(OTHER), ..Run::default() };
             let header = Header { run, ..header(TaskState::Working, 1) };
             let events = vec![(Kind::Artifact, body("word"))];
-            let expect = Version::new(head, 1);
+            let expect = TaskVersion::new(head, 1);
             let word = Append { expect, fence: Some(1), header, events, ..create(key("t"), 1) };
             match writer.append(word).await {
                 Ok(next) => head = next,
@@ -219,7 +219,7 @@ pub(super) async fn a_conversation_has_one_turn_on_both_nodes([first, second]: [
             let waits = Due { key: key(&format!("t{}", number + 1)), epoch: 0, holder: None };
             assert_eq!(other.take(&waits).await, Err(StoreError::Locked));
         }
-        holder.end(&next[0].key, Version::new(head, 1)).await.unwrap();
+        holder.end(&next[0].key, TaskVersion::new(head, 1)).await.unwrap();
         assert!(other.store.next_serial(&"echo".into(), 1).await.unwrap().is_empty());
         told(&mut changes[loser], &Change::Task(next[0].key.clone())).await;
         let me = holder.me;
@@ -234,20 +234,20 @@ pub(super) async fn a_node_follows_what_the_other_writes([first, second]: [Node;
     let free = second.store.due(&"echo".into(), 1).await.unwrap();
     second.take(&free[0]).await.unwrap();
     // The first node has the task in memory as it sent it, and catches up with each change.
-    let (mut known, mut words) = (Version::new(1, 0), Vec::new());
+    let (mut known, mut words) = (TaskVersion::new(1, 0), Vec::new());
     for word in ["one", "two", "three"] {
         let head =
             second.store.load(&key("t"), None, u64::MAX).await.unwrap().whole().unwrap().head;
         let run = Run { turn: 1, attempt: 1, epoch: 1, holder: Some(OTHER), ..Run::default() };
         let header = Header { run, ..header(TaskState::Working, 1) };
         let events = vec![(Kind::Artifact, body(word))];
-        let expect = Version::new(head, 1);
+        let expect = TaskVersion::new(head, 1);
         let append = Append { expect, fence: Some(1), header, events, ..create(key("t"), 1) };
         second.append(append).await.unwrap();
         told(&mut changes, &Change::Task(key("t"))).await;
         match first.store.load(&key("t"), Some(known), u64::MAX).await.unwrap() {
             Loaded::More { header, head, since } => {
-                known = Version::new(head, header.run.epoch);
+                known = TaskVersion::new(head, header.run.epoch);
                 words.extend(since.into_iter().map(|entry| entry.body));
             }
             Loaded::Same => {}
@@ -257,7 +257,7 @@ pub(super) async fn a_node_follows_what_the_other_writes([first, second]: [Node;
     while let Loaded::More { header, head, since } =
         first.store.load(&key("t"), Some(known), u64::MAX).await.unwrap()
     {
-        known = Version::new(head, header.run.epoch);
+        known = TaskVersion::new(head, header.run.epoch);
         words.extend(since.into_iter().map(|entry| entry.body));
     }
     assert_eq!(words, [body(&OTHER.0.to_string()), body("one"), body("two"), body("three")]);
@@ -283,7 +283,7 @@ pub(super) async fn both_nodes_write_one_log([first, second]: [Node; 2]) {
     let mut writers = JoinSet::new();
     for node in [first.clone(), second] {
         writers.spawn(async move {
-            let mut known = Version::new(1, 0);
+            let mut known = TaskVersion::new(1, 0);
             for number in 0..50 {
                 loop {
                     let text = format!("{} {number}", node.me.0);
@@ -405,10 +405,10 @@ pub(super) async fn a_paused_task_tells_when_it_paused([first, second]: [Node; 2
     assert_eq!(paused, [(key("t"), ask.header.changed)]);
     // The caller answers at the other node: what was decided for the pause is refused.
     let mut answer = create(key("t"), 6);
-    answer.expect = Version::new(4, 1);
+    answer.expect = TaskVersion::new(4, 1);
     answer.header.run = Run { epoch: 1, unread: vec![5], ..Run::default() };
     second.append(answer).await.unwrap();
-    let expire = Append { expect: Version::new(4, 1), ..finish(key("t"), 7) };
+    let expire = Append { expect: TaskVersion::new(4, 1), ..finish(key("t"), 7) };
     assert_eq!(first.append(expire).await, Err(StoreError::Conflict));
     assert!(first.store.paused(&"echo".into(), late, 10).await.unwrap().is_empty());
 }

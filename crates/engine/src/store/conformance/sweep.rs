@@ -3,7 +3,7 @@ use std::sync::Arc;
 use herald_protocol::TaskState;
 
 use super::{
-    super::{Append, Header, Kind, ListQuery, Loaded, Retention, Scope, Store, Version},
+    super::{Append, Header, Kind, ListQuery, Loaded, Retention, Scope, Store, TaskVersion},
     Key, LIVING, at, body, create, dedup, finish, finished, header, key, owner,
 };
 
@@ -95,11 +95,11 @@ pub(super) async fn too_many_bytes_go_by_tenant(store: Arc<dyn Store>) {
             store.append(create(key.clone(), number)).await.unwrap();
             // Chunks that change no status must count in the end all the same.
             let mut chunk = create(key.clone(), number);
-            chunk.expect = Version::new(1, 0);
+            chunk.expect = TaskVersion::new(1, 0);
             chunk.header.bytes = 60;
             chunk.events = vec![(Kind::Artifact, body("chunk"))];
             store.append(chunk).await.unwrap();
-            let mut end = Append { expect: Version::new(2, 0), ..finish(key, number) };
+            let mut end = Append { expect: TaskVersion::new(2, 0), ..finish(key, number) };
             end.header.bytes = if tenant == "acme" { 100 } else { 10 };
             store.append(end).await.unwrap();
         }

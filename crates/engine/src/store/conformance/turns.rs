@@ -3,7 +3,7 @@ use std::sync::Arc;
 use herald_protocol::{AgentName, TaskState};
 
 use super::{
-    super::{Append, Conversation, Due, Kind, Loaded, MemberId, Store, StoreError, Version},
+    super::{Append, Conversation, Due, Kind, Loaded, MemberId, Store, StoreError, TaskVersion},
     DEAD, Key, LIVING, OTHER, at, body, claim, create, dedup, die, due, finish, finished, header,
     join, key, owner,
 };
@@ -18,14 +18,14 @@ pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
     assert!(due(&*store, "echo", 10).await.is_empty());
     // A message that comes meanwhile is the holder's to take up.
     let mut message = claim(key("t"), LIVING);
-    message.expect = Version::new(1, 1);
+    message.expect = TaskVersion::new(1, 1);
     message.header.run.unread = vec![2];
     message.events = create(key("t"), 1).events;
     store.append(message).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
     // Released with a message unread, it is anybody's again.
     let mut release = claim(key("t"), LIVING);
-    release.expect = Version::new(2, 1);
+    release.expect = TaskVersion::new(2, 1);
     release.header.run.epoch = 2;
     release.header.run.holder = None;
     release.header.run.unread = vec![2];
@@ -33,7 +33,7 @@ pub(super) async fn work_is_due_until_somebody_holds_it(store: Arc<dyn Store>) {
     assert_eq!(due(&*store, "echo", 10).await, ["t"]);
     let free = store.due(&"echo".into(), 10).await.unwrap();
     assert_eq!(free, [Due { key: key("t"), epoch: 2, holder: None }]);
-    store.append(Append { expect: Version::new(2, 2), ..finish(key("t"), 3) }).await.unwrap();
+    store.append(Append { expect: TaskVersion::new(2, 2), ..finish(key("t"), 3) }).await.unwrap();
     assert!(due(&*store, "echo", 10).await.is_empty());
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn what_a_dead_member_held_is_due(store: Arc<dyn Store>) {
     let cut_off = store.due(&"echo".into(), 1).await.unwrap();
     assert_eq!(cut_off, [Due { key: key("t1"), epoch: 1, holder: Some(DEAD) }]);
     // Cancelled while it was held: over, but its slot is still to be cleared.
-    let mut cancel = Append { expect: Version::new(1, 1), ..finish(key("t1"), 9) };
+    let mut cancel = Append { expect: TaskVersion::new(1, 1), ..finish(key("t1"), 9) };
     cancel.header.state = TaskState::Canceled;
     cancel.header.run.holder = Some(DEAD);
     store.append(cancel).await.unwrap();
@@ -139,13 +139,13 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     assert!(store.next_serial(&"unknown".into(), 10).await.unwrap().is_empty());
 
     // The next task follows one that ended, also one that left the middle of the queue.
-    let end = Append { expect: Version::new(1, 1), ..finish(key("cut-off"), 7) };
+    let end = Append { expect: TaskVersion::new(1, 1), ..finish(key("cut-off"), 7) };
     store.append(end).await.unwrap();
     assert_eq!(next(1).await, ["other"]);
     store.append(create(key("last"), 8)).await.unwrap();
     assert_eq!(next(10).await, ["other", "foreign", "older", "last"]);
     let mut begun = claim(key("older"), LIVING);
-    begun.expect = Version::new(6, 1);
+    begun.expect = TaskVersion::new(6, 1);
     begun.header.run.epoch = 2;
     begun.header.run.unread = vec![6];
     store.append(begun.clone()).await.unwrap();
@@ -153,7 +153,7 @@ pub(super) async fn serial_work_is_due_by_its_message(store: Arc<dyn Store>) {
     unlock(&*store, "chat", LIVING).await;
     assert_eq!(next(10).await, ["other", "foreign", "last"]);
     // It has a message left, which is older than what came meanwhile.
-    begun.expect = Version::new(6, 2);
+    begun.expect = TaskVersion::new(6, 2);
     begun.header.run.epoch = 3;
     begun.header.run.holder = None;
     store.append(begun).await.unwrap();
@@ -188,7 +188,7 @@ pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
     // What decides about the claim itself comes first.
     let fenced = Append { fence: Some(7), ..claim(key("b"), OTHER) };
     assert_eq!(store.append(fenced).await, Err(StoreError::Fenced));
-    let stale = Append { expect: Version::new(1, 7), ..claim(key("b"), OTHER) };
+    let stale = Append { expect: TaskVersion::new(1, 7), ..claim(key("b"), OTHER) };
     assert_eq!(store.append(stale).await, Err(StoreError::Conflict));
     // A new task whose turn would begin at once waits as well, and leaves nothing behind.
     let mut at_once = Append { dedup: Some(dedup(1, 7)), ..create(key("new"), 2) };
@@ -203,7 +203,7 @@ pub(super) async fn a_serial_conversation_has_one_turn(store: Arc<dyn Store>) {
         store.append(claim(task, OTHER)).await.unwrap();
     }
     // The turn goes on under its lock, and the lock outlives the task: its agent may still run.
-    let end = Append { expect: Version::new(1, 1), fence: Some(1), ..finish(key("a"), 2) };
+    let end = Append { expect: TaskVersion::new(1, 1), fence: Some(1), ..finish(key("a"), 2) };
     store.append(end).await.unwrap();
     locked().await;
     unlock(&*store, "chat", OTHER).await;
@@ -250,7 +250,7 @@ pub(super) async fn a_paused_task_is_found_after_its_time(store: Arc<dyn Store>)
     assert!(store.paused(&"other".into(), at(99), 10).await.unwrap().is_empty());
     // Its caller has answered: it waits no more.
     let mut answer = create(key("t1"), 1);
-    answer.expect = Version::new(4, 0);
+    answer.expect = TaskVersion::new(4, 0);
     answer.header.state = TaskState::InputRequired;
     store.append(answer).await.unwrap();
     assert_eq!(paused(3, 10).await, ["t2"]);

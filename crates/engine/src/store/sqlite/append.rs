@@ -1,5 +1,5 @@
-//! One append inside the writer's transaction. Everything that can refuse it is looked at before
-//! the task is touched, so that a refused append changes nothing and needs no savepoint.
+//! Append of one task inside the writer's transaction. All checks come before the first change of
+//! the task, so that a refused append changes nothing and needs no savepoint.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,47 +14,49 @@ use crate::{
     clock::Clock,
     store::{
         Actor, Append, Cause, Change, Header, MemberId, MemberKind, Run, Snapshot, StoreError,
-        Version, change::ChangeBus,
+        TaskVersion, change::ChangeBus,
     },
 };
 
 use super::{
     job::Work,
     locks::is_locked,
-    names::{BLOCK, Group, Names, Totals},
+    names::{BLOCK, Group, NameCache, Totals},
     prepared::Prepared,
     rows::{Fault, Phase, count, holder, int, original, read_run, size, uint, unread},
     statements as sql,
     sweep::Swept,
 };
 
-/// Tasks remembered at once. A full memory starts over.
+/// The maximum number of cached tasks. A full cache is cleared.
 const REMEMBERED: usize = 4096;
 
-/// Bytes of a parameter that is not kept until its statement is used again.
+/// The size from which a bound parameter is cleared right after the statement, instead of at its
+/// next use.
 const LARGE: usize = 64 << 10;
 
-/// Numbers that are given out once and never again, not even after what bore them is gone.
+/// The next unused row and position. They are never used twice, even after their task is removed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Next {
     pub(super) row: i64,
     pub(super) position: i64,
 }
 
-/// The writer's memory: nobody else writes, so that what it has written need not be read again.
-/// After a rollback it must forget.
+/// The writer's cache. It is valid because no other thread writes; it must be cleared after a
+/// rollback.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    pub(super) names: Names,
-    /// Tasks that have something to do, by owner and name.
+    pub(super) names: NameCache,
+    /// Active tasks, by owner and id.
     active: HashMap<(i64, TaskId), Known>,
-    /// The living members, once they have been read.
+    /// The living members, once they are read.
     pub(super) members: Option<HashMap<MemberId, MemberKind>>,
-    /// Serial agents. Not cleared by a rollback: a queue that nobody reads does no harm.
+    /// Serial agents. A rollback does not clear them: a queue for an agent that is not serial does
+    /// no harm.
     pub(super) serial_agents: HashSet<AgentName>,
 }
 
-/// An open transaction and what it has gathered.
+/// An open transaction, with the data that is written or published at its end.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
     pub(super) conn: &'a Connection,
@@ -64,40 +66,40 @@ pub(super) struct Batch<'a> {
     pub(super) totals: Totals,
     /// The owners whose tasks were removed.
     pub(super) swept: Swept,
-    /// True if the transaction before this one failed.
+    /// True if the previous transaction failed.
     pub(super) failing: bool,
-    /// The heartbeats, if a job asks for them. No further one is counted before the commit.
+    /// The heartbeat counters, if a job compares them. They are locked until the commit.
     pub(super) heartbeats: Option<&'a HashMap<MemberId, u64>>,
-    /// The position of the first event that was written.
+    /// The position of the first event in this transaction.
     pub(super) first_event: Option<i64>,
     pub(super) bus: &'a ChangeBus,
     pub(super) is_shared: &'a AtomicBool,
-    /// What to tell other members after the commit.
+    /// The changes to publish after the commit.
     pub(super) changes: Vec<(MemberId, Change)>,
 }
 
-/// What a batch leaves to be done after its commit.
+/// The work that remains after the commit.
 #[derive(Debug)]
 pub(super) struct Finished {
     /// The owners whose tasks were removed.
     pub(super) swept: Swept,
-    /// What to tell other members.
+    /// The changes to publish.
     pub(super) changes: Vec<(MemberId, Change)>,
 }
 
-/// What the checks and the counters need of a stored task.
+/// The columns of a stored task that the checks and counters need.
 #[derive(Debug, Clone)]
 struct Known {
     row: i64,
     head: Seq,
     counted: i64,
-    /// Whether there is a snapshot.
+    /// True if the task has a snapshot.
     snapshot: bool,
     indexed: Indexed,
     run: Run,
 }
 
-/// What indexes contain of a task and can change.
+/// The indexed columns that can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Indexed {
     group: Group,
@@ -106,11 +108,12 @@ struct Indexed {
     phase: Phase,
 }
 
-/// The outcome of a job: an answer, a refusal of this job alone, or a fault of the whole batch.
+/// The result of a job: an answer, a refusal of this job alone, or a fault that rolls back the
+/// whole batch.
 pub(super) type Refused<T> = Result<Result<T, StoreError>, Fault>;
 
-/// What cannot be read of one task refuses the append to it, and fails nobody else's in the
-/// transaction.
+/// Turns unreadable data of one task into a refusal of its append, so that the other writes of the
+/// transaction succeed.
 fn alone<T>(found: Result<T, Fault>) -> Refused<T> {
     match found {
         Ok(found) => Ok(Ok(found)),
@@ -154,7 +157,7 @@ impl Work for Box<Append> {
 }
 
 impl Batch<'_> {
-    /// Writes what was gathered.
+    /// Writes the time of the commit and the counters.
     pub(super) fn finish(mut self, clock: &Clock) -> Result<Finished, Fault> {
         if let Some(position) = self.first_event {
             self.prepared.run(sql::ADD_COMMIT, params![position, clock.now().as_millis()])?;
@@ -164,22 +167,23 @@ impl Batch<'_> {
         Ok(Finished { swept: self.swept, changes: self.changes })
     }
 
-    /// Tells the other members of a change by this one, once it is durable. Nothing is put together
-    /// if nobody listens.
+    /// Publishes a change to the other members after the commit. The change is built only if
+    /// another member has subscribed.
     pub(super) fn announce(&mut self, writer: MemberId, change: impl FnOnce() -> Change) {
-        if self.bus.has_listener(writer) {
+        if self.bus.has_other_subscriber(writer) {
             self.changes.push((writer, change()));
         }
     }
 
-    /// Writes it, or says why not.
+    /// Writes the append or returns the refusal.
     fn append(&mut self, append: &mut Append) -> Refused<Seq> {
         if !self.is_member(append.writer)? {
             return Ok(Err(StoreError::NotMember));
         }
-        // The key stands for the first event; without one there is nothing to register.
+        // The key refers to the first event. An append without events registers no key.
         let dedup = append.dedup.clone().filter(|_| !append.events.is_empty());
-        // First of all: a retry must find its original, whatever else has happened since.
+        // Before all other checks, so that a repeated send finds the original even if the task has
+        // changed or ended since.
         if let Some(dedup) = &dedup {
             let key = params![dedup.key, self.next.position];
             if self.prepared.run(sql::CLAIM_KEY, key)? == 0 {
@@ -226,7 +230,8 @@ impl Batch<'_> {
         Ok(Ok(head))
     }
 
-    /// Stores the cause of the event at this position, if that does not follow from its kind.
+    /// Stores the cause of the event at this position, unless it follows from the kind of the
+    /// event.
     fn add_cause(&mut self, position: i64, cause: &Cause) -> Result<(), Fault> {
         let Cause { actor, request, binding } = cause;
         let operator = match actor {
@@ -239,8 +244,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Checks the append against what is stored, and writes the header and the snapshot.
-    /// Returns the rows of the task and of its owner.
+    /// Checks the append against the stored task, and writes the header and the snapshot. Returns
+    /// the rows of the task and of its owner.
     fn put_header(&mut self, append: &mut Append) -> Refused<(i64, i64)> {
         let head = append.expect.head + append.events.len() as u64;
         if append.expect.head == 0 {
@@ -254,11 +259,12 @@ impl Batch<'_> {
             Ok(None) => return Ok(Err(StoreError::Conflict)),
             Err(spoiled) => return Ok(Err(spoiled)),
         };
-        // The claim before the head: a writer that has lost its task must not decide again.
+        // The claim is checked before the head: a writer that lost its claim must stop instead of
+        // deciding again.
         if fence.is_some_and(|epoch| epoch != before.run.epoch) {
             return Ok(Err(StoreError::Fenced));
         }
-        if Version::new(before.head, before.run.epoch) != append.expect {
+        if TaskVersion::new(before.head, before.run.epoch) != append.expect {
             return Ok(Err(StoreError::Conflict));
         }
         if let Some(member) = self.new_holder(before.run.holder, header)
@@ -273,7 +279,7 @@ impl Batch<'_> {
             run: header.run.clone(),
             ..before.clone()
         };
-        // What an active task says in between is in its events and nowhere else.
+        // While only events are added to an active task, its row does not change.
         let quiet = after.indexed == before.indexed && after.run == before.run;
         if !quiet || after.indexed.phase != Phase::Active || snapshot.is_some() {
             after.counted = int(header.bytes);
@@ -369,7 +375,7 @@ impl Batch<'_> {
         let (unread, holder, kept) = (unread(turns), holder(turns), size(turns.kept));
         let Indexed { group, changed, created, phase, .. } = indexed;
         let (state, phase) = (group.state, *phase as i64);
-        // A task that is over has its snapshot in its row.
+        // The row of an ended task contains its snapshot.
         let ends = |last: &Snapshot| indexed.phase == Phase::Ended && last.seq == *head;
         let is_last = snapshot.as_ref().is_some_and(ends);
         let head = int(*head);
@@ -396,7 +402,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Writes the snapshot of a task that goes on.
+    /// Writes the snapshot of a task that has not ended.
     fn put_beside(&mut self, row: i64, snapshot: Snapshot) -> Result<(), Fault> {
         let seq = int(snapshot.seq);
         let put = self.prepared.get(sql::PUT_SNAPSHOT)?;
@@ -406,14 +412,15 @@ impl Batch<'_> {
     }
 }
 
-/// The columns of a snapshot, in the order of its statements.
+/// The pieces of a snapshot, in the order of the columns.
 fn pieces(snapshot: Snapshot) -> [Bytes; 4] {
     let Snapshot { seq: _, status, history, metadata, artifacts } = snapshot;
     [status, history, metadata, artifacts]
 }
 
-/// Executes a statement whose last parameters are bytes. SQLite copies bytes when they are bound and
-/// once more into the row, so that ours are dropped before the row is made, and its own right after.
+/// Executes a statement whose last parameters are bytes. SQLite copies bytes when they are bound,
+/// and again into the row. To keep few copies in memory, ours are dropped before the row is
+/// written, and those of SQLite right after.
 fn execute_with_bytes<const N: usize>(
     statement: &mut Statement<'_>,
     first: &[&dyn ToSql],

@@ -1,9 +1,10 @@
-//! Feeds: the events of all tasks of an owner, of a tenant or of everybody, in the order in which they
-//! were committed.
+//! Feeds: the events of all tasks of an owner, of a tenant or of everybody, in the order of their
+//! commits.
 //!
-//! All events are in one table ordered by position. A step looks at one block of positions and says how
-//! far it came. For one owner it passes over all blocks in which that owner has no events; for more it
-//! takes the next block that has any. It reads no body of an event outside the scope.
+//! All events are in one table, ordered by position. One call examines one block of positions and
+//! returns how far it came. For one owner it skips all blocks in which the owner has no events; for
+//! a wider scope it takes the next block with any events. It reads no body of an event outside the
+//! scope.
 
 use rusqlite::{Connection, Row, params, types::Value};
 
@@ -16,9 +17,9 @@ use super::{
     statements as sql,
 };
 
-/// One step.
+/// Reads one page of a feed.
 pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fault> {
-    // One view of names and events.
+    // In one transaction, so that names and events are from the same state.
     let conn = conn.unchecked_transaction()?;
     let Some(after) = query.after else {
         return Ok(FeedPage { reached: head(&conn)?, ..FeedPage::default() });
@@ -28,7 +29,7 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     let agent = match &query.agent {
         Some(name) => match find_agent(&conn, name)? {
             Some(agent) => Some(agent),
-            // An agent that never had a task has no events up to now.
+            // An agent without tasks has no events.
             None => return Ok(nothing),
         },
         None => None,
@@ -57,7 +58,7 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
     Ok(page)
 }
 
-/// The stretch of positions that one step looks at, and how.
+/// The range of positions that one call examines, and the statement for it.
 struct Reach {
     sql: &'static str,
     /// The number of the owner, or the name of the tenant.
@@ -66,7 +67,7 @@ struct Reach {
     end: i64,
 }
 
-/// None if nobody in the scope has events after this position.
+/// The next range; `None` if no owner in the scope has events after this position.
 fn reach(conn: &Connection, scope: &Scope, after: Position) -> Result<Option<Reach>, Fault> {
     let (sql, whose, block) = match scope {
         Scope::Own(owner) => {
@@ -91,7 +92,7 @@ fn reach(conn: &Connection, scope: &Scope, after: Position) -> Result<Option<Rea
     }))
 }
 
-/// The event of a row, if it is one of these tasks.
+/// The event of a row, if the query includes its task.
 fn wanted(row: &Row<'_>, query: &FeedQuery) -> Result<Option<FeedEntry>, Fault> {
     let task = text(row, 1)?;
     if !query.tasks.is_empty() && !query.tasks.iter().any(|one| one.as_str() == task) {
@@ -108,7 +109,7 @@ fn wanted(row: &Row<'_>, query: &FeedQuery) -> Result<Option<FeedEntry>, Fault> 
     Ok(Some(FeedEntry { position, key, agent, entry: entry(row, 3)? }))
 }
 
-/// The last position that was given out and committed, also when its event is gone.
+/// The last committed position, even if its event was removed.
 fn head(conn: &Connection) -> Result<Position, Fault> {
     let last: Option<Option<i64>> = first(conn, sql::LAST_POSITION, [], |row| row.get(0))?;
     let mark: Option<i64> = first(conn, sql::FIND_META, ["position"], |row| row.get(0))?;

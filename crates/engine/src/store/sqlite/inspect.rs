@@ -16,62 +16,62 @@ use super::{
     open::{self, beside},
 };
 
-/// Faults that are worth reading.
+/// The number of faults that are reported.
 const FAULTS: u8 = 5;
 
-/// How long a start that has failed looks for the cause.
+/// The longest check for the cause of a failed start.
 const EXPLANATION: Duration = Duration::from_secs(5);
 
-/// What a database looks like from outside.
+/// The result of an inspection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// Bytes of the database and its write-ahead log.
+    /// The size of the database and its write-ahead log.
     pub bytes: u64,
-    /// Whether a process has it open.
+    /// True if a process has it open.
     pub in_use: bool,
-    /// Whether its last user left without closing it. The next one puts it in order.
+    /// True if its last process did not close it. The next start recovers it.
     pub unclosed: bool,
-    /// Its form compared with that of this version.
+    /// The version of its schema.
     pub form: Form,
-    /// How many tasks it holds.
+    /// The number of tasks.
     pub tasks: u64,
-    /// When the task that was begun last was last changed.
+    /// The time of the last status change of the newest task.
     pub newest: Option<Timestamp>,
-    /// Whether its pages fit together.
+    /// The integrity of its pages.
     pub health: Health,
 }
 
-/// The form of a database compared with that of this version.
+/// The schema of a database compared with that of this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// This version's own.
+    /// The schema of this version.
     Current,
-    /// That of an earlier version, which the next start brings up to date.
+    /// The schema of an earlier version, which the next start migrates.
     Older,
 }
 
-/// Whether the pages of a database fit together.
+/// The integrity of the pages of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
-    /// All of them do.
+    /// All pages are intact.
     Whole,
-    /// Those that could be looked at in the time do.
+    /// The pages that were read within the timeout are intact.
     SoFar,
-    /// Some do not: the first faults.
+    /// Some pages are damaged: the first faults.
     Damaged(Vec<String>),
 }
 
-/// How the file can be read without touching it.
+/// The way to read a file without changing it.
 enum Manner {
-    /// Its owner keeps it in order for readers, too.
+    /// Another process has it open and maintains the shared memory that readers need.
     Shared,
-    /// Nobody has it, and everything is in the one file.
+    /// No process has it open, and the file is complete.
     Alone,
-    /// Nobody has it, and a part is in the write-ahead log.
+    /// No process has it open, and its write-ahead log has content.
     WithLog,
 }
 
-/// Looks at a database for at most `patience`. `None` if there is none yet.
+/// Inspects a database for at most `timeout`. `None` if the file does not exist.
 pub(super) fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspection>, OpenError> {
     open::inspect(path)?;
     let file = size(path);
@@ -123,7 +123,7 @@ pub(super) fn damage(path: &Path) -> Option<OpenError> {
     }
 }
 
-/// Adds to an error about damage which tables it is in.
+/// Adds the affected tables to an error about damage.
 pub(super) fn explain(path: &Path, error: OpenError) -> OpenError {
     let OpenError::Damaged { found, .. } = &error else { return error };
     let faults = connect(path, &Manner::Shared).and_then(|conn| check(&conn, EXPLANATION));
@@ -134,12 +134,12 @@ pub(super) fn explain(path: &Path, error: OpenError) -> OpenError {
 }
 
 fn connect(path: &Path, manner: &Manner) -> rusqlite::Result<Connection> {
-    // In a URI these three have a meaning of their own.
+    // These three characters are special in a URI.
     let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let how = match manner {
         Manner::Shared => "mode=ro",
         Manner::Alone => "mode=ro&immutable=1",
-        // Without locks there is no file for them, and nobody is there to be locked out.
+        // Without locks SQLite creates no files for them. No other process has the database open.
         Manner::WithLog => "mode=ro&vfs=unix-none",
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
@@ -148,19 +148,20 @@ fn connect(path: &Path, manner: &Manner) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(format!("file:{name}?{how}"), flags)?;
     conn.busy_timeout(open::PATIENCE)?;
     if let Manner::WithLog = manner {
-        // The log is somebody's last words: it is to be read, not to be worked into the file.
+        // Leaves the write-ahead log of a crashed process in place, instead of moving it into the
+        // database.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         conn.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     }
     Ok(conn)
 }
 
-/// Reads all there is, for as long as there is time.
+/// Checks all pages, for at most `timeout`.
 fn check(conn: &Connection, patience: Duration) -> rusqlite::Result<Health> {
     let interrupt = conn.get_interrupt_handle();
     let (done, wait) = mpsc::channel::<()>();
     let watch = std::thread::spawn(move || {
-        // Over and over: what has not begun yet does not hear it.
+        // Repeated, because an interrupt has no effect before the statement runs.
         let mut pause = patience;
         while wait.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
             interrupt.interrupt();
@@ -186,7 +187,7 @@ fn check(conn: &Connection, patience: Duration) -> rusqlite::Result<Health> {
     }
 }
 
-/// Reads as many faults as there are, up to an error.
+/// Reads the faults, up to the first error.
 fn read_faults(conn: &Connection, faults: &mut Vec<String>) -> rusqlite::Result<()> {
     let mut check = conn.prepare(&format!("PRAGMA quick_check({FAULTS})"))?;
     let mut rows = check.query([])?;
@@ -196,7 +197,7 @@ fn read_faults(conn: &Connection, faults: &mut Vec<String>) -> rusqlite::Result<
     Ok(())
 }
 
-/// A fault with the name of its table or index, of which SQLite says only the number: `Tree 7 page …`.
+/// A fault with the name of its table or index. SQLite reports only the root page: `Tree 7 page …`.
 fn named(conn: &Connection, fault: &str) -> String {
     let Some((number, rest)) = fault.strip_prefix("Tree ").and_then(|rest| rest.split_once(' '))
     else {
@@ -209,8 +210,8 @@ fn named(conn: &Connection, fault: &str) -> String {
     }
 }
 
-/// Whether a process has the database. The lock is let go at once, or a server that starts now
-/// would be refused.
+/// True if a process has the database open. The lock is released at once, because a server that
+/// starts now would otherwise fail.
 fn is_locked(path: &Path) -> Result<bool, OpenError> {
     let file = match File::open(beside(path, ".lock")) {
         Ok(file) => file,

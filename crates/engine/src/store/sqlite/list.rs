@@ -1,5 +1,5 @@
-//! Lists. Nothing sorts or counts all tasks: each owner, agent and state has its own stretch of one
-//! index, in the order of the list, and its own counter. A list over several owners merges them.
+//! Lists. No query sorts or counts all tasks: each owner, agent and state has its own range in one
+//! index, in list order, and its own counter. A list over several owners merges the ranges.
 
 use herald_protocol::{TaskId, TaskState, Timestamp};
 use rusqlite::{CachedStatement, Connection, params};
@@ -13,43 +13,43 @@ use super::{
     statements as sql,
 };
 
-/// Bytes after which a page ends, however few tasks it holds: the caller goes on with the next.
+/// The size at which a page ends, even if it has few tasks.
 const PAGE_BYTES: usize = 8 << 20;
 
-/// A cursor in the order: when the status changed, and the row.
+/// A position in list order: the time of the status change, and the row.
 type Spot = (i64, i64);
 
-/// The newest tasks of all owners in scope, and how many there are on all pages.
+/// The newest tasks of all owners in the scope, and the number of tasks on all pages.
 #[derive(Debug, Default)]
-struct Page {
+struct MergedPage {
     spots: Vec<Spot>,
     total: i64,
 }
 
-/// The parts of a query as the statements take them.
+/// The filters of a query as parameters of the statements.
 struct Terms {
     agent: Option<i64>,
     state: Option<i64>,
     since: i64,
-    /// Only positions before this in index order, which is after it in list order.
+    /// Only tasks below this position in the index, which are after it in the list.
     below: Spot,
-    /// One more than asked for, to see whether there is a next page.
+    /// One more than the page size, to detect a next page.
     wanted: usize,
 }
 
-/// One page.
+/// Reads one page.
 pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Fault> {
-    // One view of counters and tasks.
+    // In one transaction, so that counters and tasks are from the same state.
     let conn = conn.unchecked_transaction()?;
     let Some(terms) = terms(&conn, query)? else { return Ok(Listing::default()) };
-    let mut page = Page::default();
+    let mut page = MergedPage::default();
     for owner in owners(&conn, &query.scope)? {
         match &query.context {
             Some(context) => page.add_conversation(&conn, owner, &terms, context.as_str())?,
             None => page.add_owner(&conn, owner, &terms, query.since.is_some())?,
         }
     }
-    let Page { mut spots, total } = page;
+    let MergedPage { mut spots, total } = page;
     let more = spots.len() > query.limit;
     spots.truncate(query.limit);
     let cursor = |(changed, row)| ListCursor { changed: Timestamp::from_millis(changed), row };
@@ -78,8 +78,8 @@ pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Faul
     Ok(Listing { tasks, next: next.map(cursor), total: uint(total) })
 }
 
-/// The newest tasks of a conversation on which nothing is to be done, oldest first. Rows are in the
-/// order of the index, which is followed back from its end: what came long before is not looked at.
+/// The newest idle tasks of a conversation, oldest first. The index is read backwards from its end,
+/// so the length of the conversation does not matter.
 pub(super) fn conversation_history(
     conn: &Connection,
     query: &HistoryQuery,
@@ -117,7 +117,7 @@ fn item_at(
     Ok((id, task))
 }
 
-/// None if the agent has never had a task.
+/// `None` if the agent has never had a task.
 fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
     let agent = match &query.agent {
         Some(name) => match find_agent(conn, name)? {
@@ -137,7 +137,7 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
     }))
 }
 
-/// The owners in a scope who have tasks.
+/// The owners in the scope that have tasks.
 fn owners(conn: &Connection, scope: &Scope) -> Result<Vec<i64>, Fault> {
     let read = |row: &rusqlite::Row<'_>| row.get(0);
     let owners = match scope {
@@ -154,9 +154,9 @@ fn owners(conn: &Connection, scope: &Scope) -> Result<Vec<i64>, Fault> {
     Ok(owners)
 }
 
-impl Page {
-    /// Adds the whole conversation, which is as long as a conversation is, or those of its tasks that
-    /// wait for their caller.
+impl MergedPage {
+    /// Adds the tasks of a conversation, all of them or those that wait for their caller. The cost
+    /// grows with the conversation.
     fn add_conversation(
         &mut self,
         conn: &Connection,
@@ -183,7 +183,7 @@ impl Page {
         Ok(())
     }
 
-    /// Merges the stretches of each agent and state that have any tasks.
+    /// Merges the ranges of each agent and state that has tasks.
     fn add_owner(
         &mut self,
         conn: &Connection,
@@ -208,7 +208,7 @@ impl Page {
             } else {
                 group.get::<_, i64>(2)?
             };
-            // What is older than a full page of newer tasks cannot be on it.
+            // A task that is older than a full page of others cannot be on the page.
             let floor = match self.spots.get(*wanted - 1) {
                 Some((changed, _)) => *changed.max(since),
                 None => *since,
@@ -225,7 +225,7 @@ impl Page {
         Ok(())
     }
 
-    /// Keeps the newest of what was found so far.
+    /// Keeps the newest tasks found so far.
     fn cut(&mut self, wanted: usize) {
         self.spots.sort_unstable_by(|a, b| b.cmp(a));
         self.spots.truncate(wanted);

@@ -19,7 +19,7 @@ use super::{
     writer::BATCH_BYTES,
 };
 
-/// Building of the serial queue of an agent, which the store keeps from then on.
+/// Enables the serial queue of an agent.
 #[derive(Debug)]
 pub(super) struct EnableSerial(pub(super) AgentName);
 
@@ -50,8 +50,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Updates the queue after a change of this task, if its agent is serial. The message that orders a
-    /// waiting task is the oldest unread one, or the one whose turn a dead member left;
+    /// Updates the queue after a change of this task, if its agent is serial. A waiting task is
+    /// ordered by its oldest unread message, or by the message of the turn that a dead member held;
     /// [`sql::FILL_SERIAL_QUEUE`] has the same rule.
     pub(super) fn update_serial(
         &mut self,
@@ -74,8 +74,7 @@ impl Batch<'_> {
         self.move_in_queue(task, after)
     }
 
-    /// Queues the tasks of serial agents that a member held when it died, each at the message of its
-    /// turn.
+    /// Queues the tasks of serial agents that a dead member held, each at the message of its turn.
     pub(super) fn requeue_tasks_of(&mut self, member: MemberId) -> Result<(), Fault> {
         let agents: Vec<AgentName> = self.memory.serial_agents.iter().cloned().collect();
         for agent in agents {

@@ -1,5 +1,5 @@
-//! Retention. The tasks to remove are chosen on a reader and removed by the writer a few at a time,
-//! so that appends get their turn in between.
+//! Retention. The tasks to remove are selected on a reader and removed by the writer in small
+//! portions, so that appends can run in between.
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ use super::{
     writer::BATCH_BYTES,
 };
 
-/// What one transaction removes at most: tasks, events and bytes, whichever comes first.
+/// The limits of one transaction: tasks, events and bytes, whichever is reached first.
 const CHUNK_TASKS: usize = 64;
 const CHUNK_EVENTS: u64 = 4096;
 const CHUNK_BYTES: u64 = 8 << 20;
 
-/// A finished task that is due to be removed, ordered by when it ended.
+/// A finished task to remove, ordered by the time of its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Victim {
     changed: i64,
@@ -30,7 +30,7 @@ struct Victim {
     events: u64,
 }
 
-/// The tasks of one tenant, by where they are to be found.
+/// The tasks of one tenant, by group.
 #[derive(Debug, Default)]
 struct Tenant {
     name: String,
@@ -38,7 +38,7 @@ struct Tenant {
     total: Sum,
 }
 
-/// Chooses up to `limit` tasks, the oldest first, in portions for one transaction each.
+/// Selects up to `limit` tasks, the oldest first, in portions for one transaction each.
 pub(super) fn choose(
     conn: &Connection,
     retention: &Retention,
@@ -47,7 +47,7 @@ pub(super) fn choose(
     if retention.ended_before.is_none() && retention.tasks.is_none() && retention.bytes.is_none() {
         return Ok(Vec::new());
     }
-    // One view of totals and tasks.
+    // In one transaction, so that totals and tasks are from the same state.
     let conn = conn.unchecked_transaction()?;
     let mut victims = Vec::new();
     let mut find = conn.prepare_cached(sql::ALL_GROUPS)?;
@@ -70,7 +70,7 @@ pub(super) fn choose(
     Ok(portions(&victims))
 }
 
-/// A tenant, a group of their tasks, how much there is of it and whether those are over.
+/// The tenant, the group, its totals, and true if the tasks of the group have ended.
 fn counted<'row>(row: &'row Row<'_>) -> Result<(&'row str, Group, Sum, bool), Fault> {
     let group =
         Group { owner: row.get(1)?, hidden: row.get(2)?, agent: row.get(3)?, state: row.get(4)? };
@@ -79,7 +79,7 @@ fn counted<'row>(row: &'row Row<'_>) -> Result<(&'row str, Group, Sum, bool), Fa
 }
 
 impl Tenant {
-    /// Adds what this tenant has too much of, and keeps the oldest of all.
+    /// Adds the tasks by which this tenant exceeds the limits, and keeps the oldest of all.
     fn choose(
         &self,
         conn: &Connection,
@@ -103,14 +103,14 @@ impl Tenant {
                 victims.push(victim);
             }
         }
-        // The first limit that is hit applies, so a task may have been chosen twice.
+        // A task that exceeds two limits was added twice.
         victims.sort_unstable();
         victims.dedup();
         victims.truncate(limit);
         Ok(())
     }
 
-    /// The tasks that ended first, up to `limit` of those that ended before then.
+    /// Up to `limit` tasks that ended first, and before this time.
     fn ended(
         &self,
         conn: &Connection,
@@ -132,7 +132,7 @@ impl Tenant {
             }
             oldest.sort_unstable();
             oldest.truncate(limit);
-            // What ended after all of these is not among the oldest.
+            // A task that ended after all of these is not among the oldest.
             if let Some(last) = oldest.last().filter(|_| oldest.len() == limit) {
                 before = before.min(last.changed.saturating_add(1));
             }
@@ -161,13 +161,13 @@ fn portions(victims: &[Victim]) -> Vec<Vec<i64>> {
     portions
 }
 
-/// Whose tasks a transaction has removed.
+/// The owners whose tasks a transaction removed.
 #[derive(Debug, Default)]
 pub(super) struct Swept {
     owners: BTreeSet<i64>,
 }
 
-/// Removal of these rows of finished tasks; answers with how many were still there.
+/// Removal of finished tasks by row. Answers with the number of tasks that still existed.
 #[derive(Debug)]
 pub(super) struct Removal(pub(super) Vec<i64>);
 
@@ -178,14 +178,14 @@ impl Work for Removal {
         batch.remove(&self.0).map(Ok)
     }
 
-    /// It is bounded, but not small.
+    /// A removal is bounded but not small.
     fn weight(&self) -> usize {
         BATCH_BYTES / 2
     }
 }
 
 impl Batch<'_> {
-    /// Removes those of these tasks that are still there and still over.
+    /// Removes those of the tasks that still exist and are still finished.
     fn remove(&mut self, rows: &[i64]) -> Result<usize, Fault> {
         let mut removed = 0;
         for task in rows {
@@ -199,7 +199,7 @@ impl Batch<'_> {
                 Ok((group, row.get::<_, i64>(4)?))
             })?;
             let Some((group, counted)) = found else { continue };
-            // The events after what is found through them.
+            // The events last, because the other rows are found through them.
             for drop in [
                 sql::DROP_KEYS,
                 sql::DROP_CAUSES,
@@ -223,8 +223,8 @@ impl Swept {
         !self.owners.is_empty()
     }
 
-    /// Forgets owners that have nothing left, and keeps in mind which numbers have been given out,
-    /// should the highest of them be gone. After the totals are flushed, never before.
+    /// Removes owners without data, and stores the highest used numbers in case their rows are
+    /// gone. Must run after the totals are flushed.
     pub(super) fn tidy(&self, conn: &Connection, next: Next) -> Result<(), Fault> {
         if !self.any() {
             return Ok(());
@@ -233,7 +233,7 @@ impl Swept {
         let start = start.flatten().map_or(i64::MAX, |position| position / BLOCK);
         for owner in &self.owners {
             run(conn, sql::DROP_COUNTS, [owner])?;
-            // A number that is free may become another owner's.
+            // The number of a removed owner may be used again.
             let gone = run(conn, sql::DROP_OWNER, [owner])? > 0;
             run(conn, sql::DROP_BLOCKS, [*owner, if gone { i64::MAX } else { start }])?;
         }
