@@ -1,7 +1,7 @@
 //! Commit of a write: plan by the rules, append to the store, publish to the readers. Every change of
 //! a task passes here.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use herald_protocol::{Error, ErrorKind, Seq, Task, Timestamp};
@@ -139,11 +139,13 @@ fn plan(
 impl Core {
     /// Commits a write in a spawned task, so that it completes even if the caller's future is dropped,
     /// and so that a caller that is not polled does not hold the lock on the record. `then` runs once
-    /// the write is durable.
+    /// the write is durable. A caller waits for at most `wait`: the write goes on, and `then` with it, so
+    /// that a claim that was committed is also worked on.
     pub(crate) async fn commit_detached(
         self: &Arc<Self>,
         cached: Arc<CachedTask>,
         write: Write,
+        wait: Option<Duration>,
         then: impl FnOnce(&mut Written) + Send + 'static,
     ) -> Result<Written, CommitError> {
         let core = Arc::clone(self);
@@ -153,28 +155,17 @@ impl Core {
             Ok(written)
         };
         // The span of the request, so that the log lines of the write name it.
-        match self.work.spawn(Box::pin(work).in_current_span()).await {
+        let spawned = self.work.spawn(Box::pin(work).in_current_span());
+        let joined = match wait {
+            None => spawned.await,
+            Some(wait) => match tokio::time::timeout(wait, spawned).await {
+                Ok(joined) => joined,
+                Err(_) => return Err(unknown_outcome().into()),
+            },
+        };
+        match joined {
             Ok(result) => result,
             Err(_) => Err(CommitError::Error(internal("a write was cut off"))),
-        }
-    }
-
-    /// Commits a write for a caller, who waits for a limited time. The write itself goes on, and `then`
-    /// with it, so that a claim that was committed is also worked on.
-    pub(crate) async fn commit_for_caller(
-        self: &Arc<Self>,
-        cached: Arc<CachedTask>,
-        write: Write,
-        then: impl FnOnce(&mut Written) + Send + 'static,
-    ) -> Result<Written, CommitError> {
-        let written = self.commit_detached(cached, write, then);
-        match tokio::time::timeout(self.settings.commit_wait, written).await {
-            Ok(result) => result,
-            Err(_) => {
-                let text = "the store takes too long, and it is not known whether the request was \
-                            stored; send it again with the same messageId";
-                Err(Error::new(ErrorKind::Unavailable, text).into())
-            }
         }
     }
 
@@ -189,7 +180,7 @@ impl Core {
             let (fence, holder) = (Some(claim.epoch), Some(claim.holder));
             let (commands, cause) = (commands.clone(), Actor::Agent.into());
             let write = Write { fence, holder, commands, cause, ..Write::default() };
-            self.commit_detached(Arc::clone(cached), write, |_| {})
+            self.commit_detached(Arc::clone(cached), write, None, |_| {})
         };
         let is_transient = |error: &CommitError| match error {
             CommitError::Error(error) => is_transient(error),
@@ -310,6 +301,13 @@ impl Core {
             }
         }
     }
+}
+
+/// The error of a caller whose write takes too long.
+fn unknown_outcome() -> Error {
+    let text = "the store takes too long, and it is not known whether the request was stored; send it \
+                again with the same messageId";
+    Error::new(ErrorKind::Unavailable, text)
 }
 
 impl From<Error> for CommitError {
