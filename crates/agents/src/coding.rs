@@ -186,7 +186,8 @@ impl Coding {
     /// One attempt at a message, with or without the agent's earlier session. Returns `false` if that
     /// session does not exist any more.
     async fn attempt(&self, turn: &Turn, session: Option<String>) -> Result<bool, Ended> {
-        let given = Input::Text.give(turn.message(), &self.processes).await.map_err(unstarted)?;
+        let given =
+            Input::Text.prepare(turn.message(), &self.processes).await.map_err(unstarted)?;
         let images = images(turn.message(), &given);
         let ask = CodingRequest {
             text: String::from_utf8_lossy(&given.stdin).into_owned(),

@@ -12,14 +12,14 @@ use serde_json::Value;
 
 use crate::echo::input_modes;
 
-/// Reacts to the words of the public suites.
+/// Agent for the public conformance suites.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Conformance {
-    /// What to do with a message that starts with none of them.
+    /// The behaviour for a message without a known first word.
     pub otherwise: Otherwise,
 }
 
-/// What to do with a message that starts with no known word.
+/// Behaviour for a message without a known first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Otherwise {
     /// Complete the task, as the suites for 1.0 expect.
@@ -29,7 +29,7 @@ pub enum Otherwise {
     Ask,
 }
 
-/// What a word stands for.
+/// Behaviour that a word selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     CompleteTask,
@@ -56,7 +56,7 @@ enum Behaviour {
 
 use Behaviour as B;
 
-/// The words. Where one starts another, the longer one is meant.
+/// The words. The longest match wins.
 const WORDS: &[(&str, Behaviour)] = &[
     ("tck-complete-task", B::CompleteTask),
     ("tck-input-required", B::InputRequired),
@@ -86,7 +86,7 @@ const WORDS: &[(&str, Behaviour)] = &[
 ];
 
 impl Conformance {
-    /// What it declares about itself.
+    /// The agent's profile: card fields, limits and recovery.
     pub fn profile(name: &str) -> Profile {
         let description = "Reacts to the messages of the public A2A conformance suites";
         let mut profile = Profile::new(name, description);
@@ -103,9 +103,9 @@ impl Conformance {
     async fn otherwise(self, turn: &Turn) -> Result<(), AgentError> {
         match self.otherwise {
             Otherwise::Complete => {
-                let said = turn.message().text();
-                if !said.is_empty() {
-                    turn.complete_with(text("answer", said)).await?;
+                let input = turn.message().text();
+                if !input.is_empty() {
+                    turn.complete_with(text("answer", input)).await?;
                 }
             }
             Otherwise::Ask => {
@@ -179,7 +179,7 @@ impl Agent for Conformance {
     }
 }
 
-/// What the message asks for or, if it says nothing, what the task's first message asked for.
+/// The behaviour that the message selects, or else that of the task's first message.
 fn wanted(turn: &Turn) -> Option<Behaviour> {
     let first = turn.task().history.as_ref().and_then(|history| history.first());
     let remembered = || {

@@ -10,22 +10,22 @@ use serde_json::Value;
 pub struct Echo;
 
 impl Echo {
-    /// What it declares about itself.
+    /// The agent's profile: card fields, limits and recovery.
     pub fn profile(name: &str) -> Profile {
-        let mut profile = Profile::new(name, "Says back what it is told");
+        let mut profile = Profile::new(name, "Returns the text of each message");
         profile.title = "Echo".to_owned();
         profile.skills[0].tags = vec!["echo".to_owned(), "test".to_owned()];
         profile.skills[0].examples = vec!["Hello".to_owned()];
         profile.input_modes = input_modes();
         profile.output_modes = vec!["text/plain".to_owned(), "application/json".to_owned()];
-        // Saying the same thing twice does no harm.
+        // The turn has no side effects.
         profile.recovery = Recovery::Rerun(3);
         profile.concurrency = 100_000;
         profile
     }
 }
 
-/// What the built-in agents take: text to read, and files and data that they pass through.
+/// Input modes of the built-in agents.
 pub(crate) fn input_modes() -> Vec<String> {
     let modes = [
         "text/plain",
@@ -75,7 +75,7 @@ fn answer(message: &Message) -> String {
     answer
 }
 
-/// Whether the caller can use JSON and no text.
+/// True if the caller accepts JSON and no text.
 fn wants_json(modes: &[String]) -> bool {
     let has = |wanted: &[&str]| modes.iter().any(|mode| wanted.contains(&mode.as_str()));
     has(&["application/json"]) && !has(&["text/plain", "text/*", "*/*"])

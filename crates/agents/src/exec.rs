@@ -155,7 +155,7 @@ impl Agent for Exec {
         let unstarted = |fault: io::Error| report(Failure::unstarted(&fault).into());
         let environment = environment(turn);
         let started = async {
-            let given = self.input.give(turn.message(), &self.processes).await?;
+            let given = self.input.prepare(turn.message(), &self.processes).await?;
             Ok((given, self.processes.spawn(&self.program, &environment).await?))
         };
         let started = tokio::select! {

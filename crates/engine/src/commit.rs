@@ -1,7 +1,7 @@
 //! Commit of a write: plan by the rules, append to the store, publish to the readers. Every change of
 //! a task passes here.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use herald_protocol::{Error, ErrorKind, Seq, Task, Timestamp};
@@ -86,6 +86,8 @@ struct Plan {
     first: Option<Arc<Task>>,
     /// The last message that was received.
     received: Option<Received>,
+    /// True if anything of the task changes.
+    changes: bool,
 }
 
 /// Applies the commands of a write to a record. Pure: it changes nothing but the record that it returns.
@@ -96,7 +98,7 @@ fn plan(
     limits: &TaskLimits,
     now: Timestamp,
 ) -> Result<Plan, (Error, Option<Record>)> {
-    let (mut events, mut first, mut received) = (Vec::new(), None, None);
+    let (mut events, mut first, mut received, mut changes) = (Vec::new(), None, None, false);
     let mut encoder = codec::Encoder::new();
     for (index, command) in write.commands.iter().enumerate() {
         let decided = rules::decide(&record, command.clone(), limits, now);
@@ -111,6 +113,7 @@ fn plan(
             Ok(decided) => decided,
             Err(error) => return Err((error, (index == 0).then_some(record))),
         };
+        changes |= decision.event.is_some() || decision.run != record.run;
         record.run = decision.run;
         record.hidden &= !decision.unhide;
         if let (Some(event), Some((kind, body))) = (decision.event, encoded) {
@@ -130,17 +133,19 @@ fn plan(
     if let Some(snapshot) = &snapshot {
         record.snapshot = Extent { size: snapshot.size() as u64, covers: record.bytes };
     }
-    Ok(Plan { record, events, snapshot, first, received })
+    Ok(Plan { record, events, snapshot, first, received, changes })
 }
 
 impl Core {
     /// Commits a write in a spawned task, so that it completes even if the caller's future is dropped,
     /// and so that a caller that is not polled does not hold the lock on the record. `then` runs once
-    /// the write is durable.
+    /// the write is durable. A caller waits for at most `wait`: the write goes on, and `then` with it, so
+    /// that a claim that was committed is also worked on.
     pub(crate) async fn commit_detached(
         self: &Arc<Self>,
         cached: Arc<CachedTask>,
         write: Write,
+        wait: Option<Duration>,
         then: impl FnOnce(&mut Written) + Send + 'static,
     ) -> Result<Written, CommitError> {
         let core = Arc::clone(self);
@@ -150,28 +155,17 @@ impl Core {
             Ok(written)
         };
         // The span of the request, so that the log lines of the write name it.
-        match self.work.spawn(Box::pin(work).in_current_span()).await {
+        let spawned = self.work.spawn(Box::pin(work).in_current_span());
+        let joined = match wait {
+            None => spawned.await,
+            Some(wait) => match tokio::time::timeout(wait, spawned).await {
+                Ok(joined) => joined,
+                Err(_) => return Err(unknown_outcome().into()),
+            },
+        };
+        match joined {
             Ok(result) => result,
             Err(_) => Err(CommitError::Error(internal("a write was aborted"))),
-        }
-    }
-
-    /// Commits a write for a caller, who waits for a limited time. The write itself goes on, and `then`
-    /// with it, so that a claim that was committed is also worked on.
-    pub(crate) async fn commit_for_caller(
-        self: &Arc<Self>,
-        cached: Arc<CachedTask>,
-        write: Write,
-        then: impl FnOnce(&mut Written) + Send + 'static,
-    ) -> Result<Written, CommitError> {
-        let written = self.commit_detached(cached, write, then);
-        match tokio::time::timeout(self.settings.commit_wait, written).await {
-            Ok(result) => result,
-            Err(_) => {
-                let text = "the store takes too long, and it is not known whether the request was \
-                            stored; send it again with the same messageId";
-                Err(Error::new(ErrorKind::Unavailable, text).into())
-            }
         }
     }
 
@@ -186,7 +180,7 @@ impl Core {
             let (fence, holder) = (Some(claim.epoch), Some(claim.holder));
             let (commands, cause) = (commands.clone(), Actor::Agent.into());
             let write = Write { fence, holder, commands, cause, ..Write::default() };
-            self.commit_detached(Arc::clone(cached), write, |_| {})
+            self.commit_detached(Arc::clone(cached), write, None, |_| {})
         };
         let is_transient = |error: &CommitError| match error {
             CommitError::Error(error) => is_transient(error),
@@ -230,7 +224,6 @@ impl Core {
             let (before, holder_before) = (record.head, record.run.holder);
             let expect = TaskVersion { head: before, epoch: record.run.epoch };
             let state = (before > 0).then(|| record.state());
-            let run_before = record.run.clone();
             let plan = match plan(record, &write, &self.settings.limits, self.now()) {
                 Ok(plan) => plan,
                 // Another member may have changed the task since: decide again from the store.
@@ -240,8 +233,11 @@ impl Core {
                     return Err(error.into());
                 }
             };
-            if plan.events.is_empty() && plan.record.run == run_before && before > 0 {
-                // Another writer was first, or there is nothing to do.
+            // A write under a claim goes to the store, which says whether the claim still stands.
+            if !plan.changes && before > 0 && write.fence.is_none() {
+                if is_cached && self.store.is_shared() {
+                    continue;
+                }
                 cached.keep(&mut held, plan.record.clone());
                 let (first, received, record) = (None, None, plan.record);
                 return Ok(Written {
@@ -254,7 +250,7 @@ impl Core {
                 });
             }
             // The store drops large bytes one by one as it writes them, so no other handle keeps them.
-            let Plan { record, events, snapshot, first, received } = plan;
+            let Plan { record, events, snapshot, first, received, .. } = plan;
             let entries = cache::tail_entries(before, &events);
             let published = snapshot.clone().filter(cache::is_tail_snapshot);
             let append = Append {
@@ -305,6 +301,13 @@ impl Core {
             }
         }
     }
+}
+
+/// The error of a caller whose write takes too long.
+fn unknown_outcome() -> Error {
+    let text = "the store takes too long, and it is not known whether the request was stored; send it \
+                again with the same messageId";
+    Error::new(ErrorKind::Unavailable, text)
 }
 
 impl From<Error> for CommitError {

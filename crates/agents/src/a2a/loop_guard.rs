@@ -35,15 +35,12 @@ impl LoopGuard {
     pub(super) fn enter<'a>(&'a self, turn: &'a Turn) -> Result<Hop<'a>, String> {
         let mut waiting = self.lock();
         if visited(turn).any(|name| waiting.contains(&name)) {
-            return Err(
-                "gives its messages to an agent that gives them back: they would go round \
-                        in a circle"
-                    .to_owned(),
-            );
+            return Err("passes messages to an agent that passes them back: this would be a loop"
+                .to_owned());
         }
         if visited(turn).count() >= MAX_HOPS {
             return Err(format!(
-                "does not pass on what has come through {MAX_HOPS} agents already"
+                "does not pass on messages that have passed through {MAX_HOPS} agents"
             ));
         }
         waiting.insert(turn.id().to_owned());

@@ -11,133 +11,134 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use self::wire::{
-    AcpBlock, AcpContent, AcpError, AcpLine, AcpPermission, AcpReply, AcpRequest, ClientInfo,
-    Initialized, NOT_SIGNED_IN, PermissionKind, PermissionOutcome, PromptResult, SessionNotice,
-    SessionOpened, ToolCall, UNKNOWN, UNREADABLE, Update,
+    AUTH_REQUIRED, AcpBlock, AcpContent, AcpError, AcpLine, AcpPermission, AcpReply, AcpRequest,
+    ClientInfo, INVALID_PARAMS, Initialized, METHOD_NOT_FOUND, PermissionKind, PermissionOutcome,
+    PromptResult, SessionNotice, SessionOpened, SessionUpdate, ToolCall,
 };
 use super::dialect::{
-    AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput, Image, plain,
+    AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput, Image,
+    escape_command,
 };
 use crate::failure::Failure;
 
-/// The version that is spoken here.
+/// The protocol version.
 const VERSION: u16 = 1;
 
-/// The choice of a no that the agent does not offer.
+/// The denial that is offered if the agent offers none.
 const NO_OPTION: &str = "none-of-these";
 
-/// Where one agent is not as the protocol has it.
+/// Differences of one agent from the protocol.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Quirks {
-    /// What makes it speak the protocol.
+    /// Arguments that select the protocol.
     pub(super) arguments: &'static [&'static str],
-    /// What makes it ask before it does something, in its environment.
-    pub(super) asking: &'static [(&'static str, &'static str)],
-    /// The mode where the configuration has none.
+    /// Environment variables that make it ask for permissions.
+    pub(super) ask_variables: &'static [(&'static str, &'static str)],
+    /// The mode, unless the configuration has one.
     pub(super) mode: Option<&'static str>,
-    /// How it is signed in to where it wants that before a session.
-    pub(super) sign_in: Option<&'static str>,
-    /// What stands before the name of a session that is loaded.
+    /// The authentication method, if it requires authentication before a session.
+    pub(super) auth_method: Option<&'static str>,
+    /// Prefix of the name of a session that is loaded.
     pub(super) prefix: &'static str,
 }
 
 /// One prompt to one agent.
 #[derive(Debug)]
 pub(crate) struct Acp {
-    ask: CodingRequest,
+    work: CodingRequest,
     quirks: Quirks,
-    /// What is waited for, under the newest number.
+    /// The pending request, and its id.
     step: AcpStep,
-    number: u64,
-    /// How it goes on with a session of before.
-    way: Option<ReopenMethod>,
-    /// True if prompts may have images.
-    shows_images: bool,
-    /// The ways to sign in, in the agent's words.
-    sign_ins: Vec<String>,
-    /// The agent's own name for all that it was told and has said.
+    request_id: u64,
+    /// The method that reopens an earlier session; `None` if there is none.
+    reopen: Option<ReopenMethod>,
+    /// True if prompts may contain images.
+    accepts_images: bool,
+    /// Names of the authentication methods.
+    auth_methods: Vec<String>,
+    /// Id of the session.
     session: String,
     model: Option<String>,
-    /// What is chosen before the prompt.
-    wishes: VecDeque<Wish>,
-    /// The tools that were told of.
+    /// Settings to make before the prompt.
+    settings: VecDeque<PendingSetting>,
+    /// Ids of the tool calls that were reported.
     tools: HashSet<String>,
-    /// What it wants to do and may not yet. The first one is being asked for.
-    permissions: VecDeque<Wanted>,
-    /// What it said since it last used a tool.
-    last_words: String,
+    /// Permission requests without an answer. The caller has been asked about the first.
+    permissions: VecDeque<PendingPermission>,
+    /// The text since the last tool call.
+    last_text: String,
     statistics: Map<String, Value>,
 }
 
-/// One request follows the answer to the one before.
+/// Requests in their order: each follows the answer to the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AcpStep {
     Initialize,
-    SignIn,
+    Authenticate,
     Reopen,
     Open,
-    Choose,
+    Configure,
     Prompt,
     Over,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReopenMethod {
-    /// It goes on at once.
+    /// Continues the session.
     Resume,
-    /// It tells again what was said so far.
+    /// Continues the session after a replay of its events.
     Load,
 }
 
 #[derive(Debug)]
-struct Wish {
-    what: &'static str,
+struct PendingSetting {
+    name: &'static str,
     value: String,
-    by: SessionSetting,
+    method: SettingMethod,
 }
 
-/// How something is chosen.
+/// The method that makes a setting.
 #[derive(Debug)]
-enum SessionSetting {
+enum SettingMethod {
     Mode,
     Model,
     Option(String),
 }
 
 #[derive(Debug)]
-struct Wanted {
+struct PendingPermission {
     id: Box<RawValue>,
     tool: ToolCall,
     approval: Approval,
 }
 
 impl Acp {
-    pub(super) fn new(ask: CodingRequest, quirks: Quirks) -> Self {
+    pub(super) fn new(work: CodingRequest, quirks: Quirks) -> Self {
         Self {
-            ask,
+            work,
             quirks,
             step: AcpStep::Initialize,
-            number: 0,
-            way: None,
-            shows_images: false,
-            sign_ins: Vec::new(),
+            request_id: 0,
+            reopen: None,
+            accepts_images: false,
+            auth_methods: Vec::new(),
             session: String::new(),
             model: None,
-            wishes: VecDeque::new(),
+            settings: VecDeque::new(),
             tools: HashSet::new(),
             permissions: VecDeque::new(),
-            last_words: String::new(),
+            last_text: String::new(),
             statistics: Map::new(),
         }
     }
 
-    /// Asks for the next step.
+    /// Sends the request of a step.
     fn request(&mut self, step: AcpStep, out: &mut DialectOutput) {
         self.step = step;
-        self.number += 1;
-        let directory = self.ask.directory.to_string_lossy();
+        self.request_id += 1;
+        let directory = self.work.directory.to_string_lossy();
         let (session_id, cwd, mcp_servers) = (self.session.as_str(), directory.as_ref(), []);
-        let told = match step {
+        let request = match step {
             AcpStep::Initialize => AcpRequest::Initialize {
                 protocol_version: VERSION,
                 client_capabilities: Map::new(),
@@ -147,30 +148,31 @@ impl Acp {
                     version: env!("CARGO_PKG_VERSION"),
                 },
             },
-            AcpStep::SignIn => AcpRequest::Authenticate {
-                method_id: self.quirks.sign_in.take().unwrap_or_default(),
+            AcpStep::Authenticate => AcpRequest::Authenticate {
+                method_id: self.quirks.auth_method.take().unwrap_or_default(),
             },
-            AcpStep::Reopen => match self.way {
+            AcpStep::Reopen => match self.reopen {
                 Some(ReopenMethod::Resume) => AcpRequest::Resume { session_id, cwd, mcp_servers },
                 Some(ReopenMethod::Load) | None => {
                     AcpRequest::Load { session_id, cwd, mcp_servers }
                 }
             },
             AcpStep::Open => AcpRequest::New { cwd, mcp_servers },
-            AcpStep::Choose => {
-                let wish = self.wishes.front().expect("there is something to choose");
-                let value = wish.value.as_str();
-                match &wish.by {
-                    SessionSetting::Mode => AcpRequest::SetMode { session_id, mode_id: value },
-                    SessionSetting::Model => AcpRequest::SetModel { session_id, model_id: value },
-                    SessionSetting::Option(config_id) => {
+            AcpStep::Configure => {
+                let setting =
+                    self.settings.front().expect("the step is only entered with a setting");
+                let value = setting.value.as_str();
+                match &setting.method {
+                    SettingMethod::Mode => AcpRequest::SetMode { session_id, mode_id: value },
+                    SettingMethod::Model => AcpRequest::SetModel { session_id, model_id: value },
+                    SettingMethod::Option(config_id) => {
                         AcpRequest::SetOption { session_id, config_id, value }
                     }
                 }
             }
             AcpStep::Prompt => {
-                let text = plain(&self.ask.text);
-                let images = self.ask.images.iter().filter(|_| self.shows_images);
+                let text = escape_command(&self.work.text);
+                let images = self.work.images.iter().filter(|_| self.accepts_images);
                 let images = images.map(|Image { media_type, data, .. }| AcpBlock::Image {
                     mime_type: media_type,
                     data,
@@ -180,12 +182,12 @@ impl Acp {
             }
             AcpStep::Over => return,
         };
-        out.line(told.line(Some(self.number)));
+        out.line(request.line(Some(self.request_id)));
     }
 
-    /// Goes on with the session of before, or begins one.
+    /// Reopens the earlier session, or opens a new one.
     fn open_session(&mut self, out: &mut DialectOutput) {
-        match (self.way, &self.ask.session) {
+        match (self.reopen, &self.work.session) {
             (Some(ReopenMethod::Resume), Some(session)) => {
                 self.session.clone_from(session);
                 self.request(AcpStep::Reopen, out);
@@ -198,92 +200,93 @@ impl Acp {
         }
     }
 
-    /// The answer to what was asked for last.
-    fn answered(&mut self, result: &RawValue, out: &mut DialectOutput) -> Result<(), Failure> {
+    /// Handles the result of the pending request.
+    fn handle_result(&mut self, result: &RawValue, out: &mut DialectOutput) -> Result<(), Failure> {
         match self.step {
             AcpStep::Initialize => {
                 let agent: Initialized = read(result)?;
                 if agent.protocol_version != VERSION {
-                    let spoken = agent.protocol_version;
+                    let theirs = agent.protocol_version;
                     let kind = format!(
-                        "speaks version {spoken} of the Agent Client Protocol, and not {VERSION}"
+                        "has version {theirs} of the Agent Client Protocol, and {VERSION} is needed"
                     );
                     return Err(Failure::new(kind));
                 }
                 let can = agent.agent_capabilities;
-                self.shows_images = can.prompt_capabilities.image;
-                self.way = match (can.session_capabilities.resume, can.load_session) {
+                self.accepts_images = can.prompt_capabilities.image;
+                self.reopen = match (can.session_capabilities.resume, can.load_session) {
                     (Some(_), _) => Some(ReopenMethod::Resume),
                     (None, true) => Some(ReopenMethod::Load),
                     (None, false) => None,
                 };
-                self.sign_ins = agent.auth_methods.into_iter().map(|way| way.name).collect();
+                self.auth_methods =
+                    agent.auth_methods.into_iter().map(|method| method.name).collect();
                 self.open_session(out);
             }
-            AcpStep::SignIn => self.open_session(out),
+            AcpStep::Authenticate => self.open_session(out),
             AcpStep::Reopen | AcpStep::Open => {
                 let opened = read::<Option<SessionOpened>>(result)?.unwrap_or_default();
                 if self.step == AcpStep::Open {
-                    self.session = opened.session_id.clone().ok_or_else(unread)?;
+                    self.session = opened.session_id.clone().ok_or_else(unreadable)?;
                 }
-                self.wish(opened)?;
+                self.plan_settings(opened)?;
                 self.prepare(out);
             }
-            AcpStep::Choose => {
-                let chosen = self.wishes.pop_front();
-                if let Some(wish) = chosen.filter(|wish| wish.what == "model") {
-                    self.model = Some(wish.value);
+            AcpStep::Configure => {
+                let made = self.settings.pop_front();
+                if let Some(setting) = made.filter(|setting| setting.name == "model") {
+                    self.model = Some(setting.value);
                 }
                 self.prepare(out);
             }
-            AcpStep::Prompt => self.stopped(read(result)?, out)?,
+            AcpStep::Prompt => self.finish(read(result)?, out)?,
             AcpStep::Over => {}
         }
         Ok(())
     }
 
-    /// It would not.
-    fn refused(&mut self, fault: &AcpError, out: &mut DialectOutput) -> Result<(), Failure> {
-        let said = |kind: String| Failure { message: Some(fault.text()), ..Failure::new(kind) };
-        if fault.code == NOT_SIGNED_IN {
+    /// Handles an error in answer to the pending request.
+    fn handle_error(&mut self, fault: &AcpError, out: &mut DialectOutput) -> Result<(), Failure> {
+        let failure = |kind: String| Failure { message: Some(fault.text()), ..Failure::new(kind) };
+        if fault.code == AUTH_REQUIRED {
             let is_opening = matches!(self.step, AcpStep::Reopen | AcpStep::Open);
-            if is_opening && self.quirks.sign_in.is_some() {
-                self.request(AcpStep::SignIn, out);
+            if is_opening && self.quirks.auth_method.is_some() {
+                self.request(AcpStep::Authenticate, out);
                 return Ok(());
             }
-            let mut kind = "is not signed in to".to_owned();
-            if !self.sign_ins.is_empty() {
-                kind = format!("{kind}; it knows these ways: {}", self.sign_ins.join(", "));
+            let mut kind = "needs a login".to_owned();
+            if !self.auth_methods.is_empty() {
+                kind = format!("{kind}; its methods are: {}", self.auth_methods.join(", "));
             }
-            return Err(said(kind));
+            return Err(failure(kind));
         }
-        match (self.step, self.wishes.front()) {
+        match (self.step, self.settings.front()) {
             (AcpStep::Reopen, _) => {
                 let why = fault.text();
-                let CodingRequest { agent, task, .. } = &self.ask;
-                tracing::warn!(%task, %agent, why, "its session cannot be resumed: a new one begins");
-                self.ask.session = None;
+                let CodingRequest { agent, task, .. } = &self.work;
+                tracing::warn!(%task, %agent, why, "the agent's session cannot be resumed; starting a new one");
+                self.work.session = None;
                 self.request(AcpStep::Open, out);
                 Ok(())
             }
             (AcpStep::Initialize, _) => {
-                Err(said("does not speak the Agent Client Protocol".to_owned()))
+                Err(failure("does not support the Agent Client Protocol".to_owned()))
             }
-            (AcpStep::SignIn, _) => Err(said("cannot be signed in to".to_owned())),
-            (AcpStep::Open, _) => Err(said("began no session".to_owned())),
-            (AcpStep::Choose, Some(Wish { what, value, .. })) => {
-                Err(said(format!("did not take the {what} `{value}`")))
+            (AcpStep::Authenticate, _) => Err(failure("refused the login".to_owned())),
+            (AcpStep::Open, _) => Err(failure("could not open a session".to_owned())),
+            (AcpStep::Configure, Some(PendingSetting { name, value, .. })) => {
+                Err(failure(format!("refused the {name} `{value}`")))
             }
-            (AcpStep::Choose, None) | (AcpStep::Prompt, _) => Err(said("failed".to_owned())),
+            (AcpStep::Configure, None) | (AcpStep::Prompt, _) => Err(failure("failed".to_owned())),
             (AcpStep::Over, _) => Ok(()),
         }
     }
 
-    /// Finds out how that is chosen which was asked for.
-    fn wish(&mut self, opened: SessionOpened) -> Result<(), Failure> {
+    /// Queues the configured model and mode, each with the method that this agent has for it.
+    fn plan_settings(&mut self, opened: SessionOpened) -> Result<(), Failure> {
         let options = opened.config_options.unwrap_or_default();
-        let option = |what: &str| {
-            options.iter().find(|option| option.category.as_deref().unwrap_or(&option.id) == what)
+        let option = |name: &str| {
+            options.iter().find(|option| option.category.as_deref().unwrap_or(&option.id) == name)
         };
         let current = option("model").and_then(|option| option.current_value.as_str());
         self.model = current.map(str::to_owned);
@@ -291,42 +294,43 @@ impl Acp {
         if let Some(models) = opened.models {
             self.model = self.model.take().or(models.current_model_id);
         }
-        let mode = self.ask.profile.clone().or(self.quirks.mode.map(str::to_owned));
-        for (what, value) in [("model", self.ask.model.clone()), ("mode", mode)] {
+        let mode = self.work.profile.clone().or(self.quirks.mode.map(str::to_owned));
+        for (name, value) in [("model", self.work.model.clone()), ("mode", mode)] {
             let Some(value) = value else { continue };
-            let by = match (option(what), what) {
-                (Some(option), _) => SessionSetting::Option(option.id.clone()),
-                (None, "model") if is_listed => SessionSetting::Model,
-                (None, "mode") if opened.modes.is_some() => SessionSetting::Mode,
+            let method = match (option(name), name) {
+                (Some(option), _) => SettingMethod::Option(option.id.clone()),
+                (None, "model") if is_listed => SettingMethod::Model,
+                (None, "mode") if opened.modes.is_some() => SettingMethod::Mode,
                 (None, _) => {
-                    return Err(Failure::new(format!("offers no {what} to choose, not `{value}`")));
+                    let kind = format!("has no choice of {name}; `{value}` is configured");
+                    return Err(Failure::new(kind));
                 }
             };
-            self.wishes.push_back(Wish { what, value, by });
+            self.settings.push_back(PendingSetting { name, value, method });
         }
         Ok(())
     }
 
-    /// Chooses what is still to be chosen, and then begins the work.
+    /// Makes the next setting, or sends the prompt if none is left.
     fn prepare(&mut self, out: &mut DialectOutput) {
-        if !self.wishes.is_empty() {
-            return self.request(AcpStep::Choose, out);
+        if !self.settings.is_empty() {
+            return self.request(AcpStep::Configure, out);
         }
         let session = self.session.trim().to_owned();
         out.event(AgentEvent::Init { model: self.model.clone(), session: Some(session) });
         self.request(AcpStep::Prompt, out);
     }
 
-    /// The work is over.
-    fn stopped(&mut self, end: PromptResult, out: &mut DialectOutput) -> Result<(), Failure> {
+    /// Handles the end of the prompt.
+    fn finish(&mut self, end: PromptResult, out: &mut DialectOutput) -> Result<(), Failure> {
         self.step = AcpStep::Over;
         let kind = match end.stop_reason.as_str() {
             "end_turn" => None,
-            "max_tokens" => Some("stopped because it may not use more tokens"),
-            "max_turn_requests" => Some("stopped because it may not ask its model more often"),
-            "refusal" => Some("refused to go on"),
+            "max_tokens" => Some("stopped at its limit of tokens"),
+            "max_turn_requests" => Some("stopped at its limit of model requests"),
+            "refusal" => Some("refused to continue"),
             "cancelled" => Some("stopped because it was cancelled"),
-            _ => Some("stopped for a reason of its own"),
+            _ => Some("stopped for an unknown reason"),
         };
         if let Some(kind) = kind {
             return Err(Failure { message: Some(end.stop_reason), ..Failure::new(kind) });
@@ -335,55 +339,60 @@ impl Acp {
         if let Some(usage) = end.usage.or(counted) {
             self.statistics.insert("usage".to_owned(), Value::Object(usage));
         }
-        let summary = std::mem::take(&mut self.last_words);
+        let summary = std::mem::take(&mut self.last_text);
         let summary = Some(summary).filter(|summary| !summary.is_empty());
         out.event(AgentEvent::Done { summary, stats: std::mem::take(&mut self.statistics) });
         out.close();
         Ok(())
     }
 
-    /// Something happened. What a session tells again while it is opened is none of this turn's.
-    fn told(&mut self, update: Update, out: &mut DialectOutput) {
+    /// Handles an update of the session. Updates before the prompt are the replay of a loaded session.
+    fn handle_update(&mut self, update: SessionUpdate, out: &mut DialectOutput) {
         if self.step != AcpStep::Prompt {
             return;
         }
         match update {
-            Update::AgentMessageChunk { content: AcpContent::Text { text } } => {
+            SessionUpdate::AgentMessageChunk { content: AcpContent::Text { text } } => {
                 if !text.is_empty() {
-                    self.last_words += &text;
+                    self.last_text += &text;
                     out.event(AgentEvent::Text(text));
                 }
             }
-            Update::ToolCall(tool) => {
-                self.used(&tool, out);
+            SessionUpdate::ToolCall(tool) => {
+                self.report_tool(&tool, out);
                 if let Some(output) = tool.output() {
                     out.event(AgentEvent::ToolResult { output });
                 }
             }
-            Update::Usage { cost: Some(cost) } => {
+            SessionUpdate::Usage { cost: Some(cost) } => {
                 self.statistics.insert("cost".to_owned(), cost);
             }
-            Update::AgentMessageChunk { content: AcpContent::Other }
-            | Update::Usage { cost: None }
-            | Update::Other => {}
+            SessionUpdate::AgentMessageChunk { content: AcpContent::Other }
+            | SessionUpdate::Usage { cost: None }
+            | SessionUpdate::Other => {}
         }
     }
 
-    /// Tells of a tool once.
-    fn used(&mut self, tool: &ToolCall, out: &mut DialectOutput) {
+    /// Reports a tool call once.
+    fn report_tool(&mut self, tool: &ToolCall, out: &mut DialectOutput) {
         if self.tools.insert(tool.tool_call_id.clone()) {
-            self.last_words.clear();
+            self.last_text.clear();
             out.event(AgentEvent::ToolUse { name: tool.name() });
         }
     }
 
-    /// It wants to do something, and may do it if it is forced to nothing else.
-    fn wanted(&mut self, id: &RawValue, permission: AcpPermission<'_>, out: &mut DialectOutput) {
+    /// Queues a permission request.
+    fn handle_permission(
+        &mut self,
+        id: &RawValue,
+        permission: AcpPermission<'_>,
+        out: &mut DialectOutput,
+    ) {
         let (Ok(tool), Ok(detail)) = (
             serde_json::from_str::<ToolCall>(permission.tool_call.get()),
             serde_json::from_str(permission.tool_call.get()),
         ) else {
-            return refuse(id, UNREADABLE, "the tool call cannot be read", out);
+            return refuse(id, INVALID_PARAMS, "the tool call cannot be read", out);
         };
         let mut offers = permission.options;
         offers.sort_by_key(|offer| offer.kind);
@@ -403,33 +412,33 @@ impl Acp {
             choices,
             detail,
         };
-        self.permissions.push_back(Wanted { id: id.to_owned(), tool, approval });
+        self.permissions.push_back(PendingPermission { id: id.to_owned(), tool, approval });
         if self.permissions.len() == 1 {
             self.ask_next(out);
         }
     }
 
-    /// Asks for the next permission, or gives it where force is on.
+    /// Asks the caller about the next permission, or grants it with `force`.
     fn ask_next(&mut self, out: &mut DialectOutput) {
-        while let Some(wanted) = self.permissions.front() {
-            if !self.ask.force {
-                return out.event(AgentEvent::Approval(wanted.approval.clone()));
+        while let Some(pending) = self.permissions.front() {
+            if !self.work.force {
+                return out.event(AgentEvent::Approval(pending.approval.clone()));
             }
-            let choice = wanted.approval.choices[0].clone();
+            let choice = pending.approval.choices[0].clone();
             self.decide(&choice, out);
         }
     }
 
-    /// Tells the agent what it may.
+    /// Sends the decision about the first permission request.
     fn decide(&mut self, choice: &ApprovalChoice, out: &mut DialectOutput) {
-        let Some(wanted) = self.permissions.pop_front() else { return };
+        let Some(pending) = self.permissions.pop_front() else { return };
         let outcome = match choice.id.as_str() {
             NO_OPTION => PermissionOutcome::Cancelled,
             option_id => PermissionOutcome::Selected { option_id },
         };
-        out.line(AcpReply::Result { outcome }.line(&wanted.id));
+        out.line(AcpReply::Result { outcome }.line(&pending.id));
         if choice.grants {
-            self.used(&wanted.tool, out);
+            self.report_tool(&pending.tool, out);
         }
     }
 }
@@ -440,32 +449,36 @@ impl CliDialect for Acp {
     }
 
     fn variables(&self) -> &'static [(&'static str, &'static str)] {
-        if self.ask.force { &[] } else { self.quirks.asking }
+        if self.work.force { &[] } else { self.quirks.ask_variables }
     }
 
     fn open(&mut self, out: &mut DialectOutput) {
         self.request(AcpStep::Initialize, out);
     }
 
-    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
-        // Some agents also log where they should only speak.
+    fn handle_line(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
+        // Some agents write log lines to standard output.
         let Ok(line) = serde_json::from_str::<AcpLine<'_>>(line) else { return Ok(()) };
         match (line.method.as_deref(), line.id) {
             (Some("session/request_permission"), Some(id)) => match line.params.map(read) {
-                Some(Ok(permission)) => self.wanted(id, permission, out),
-                Some(Err(_)) | None => refuse(id, UNREADABLE, "cannot be read", out),
+                Some(Ok(permission)) => self.handle_permission(id, permission, out),
+                Some(Err(_)) | None => {
+                    refuse(id, INVALID_PARAMS, "the parameters cannot be read", out);
+                }
             },
-            (Some(_), Some(id)) => refuse(id, UNKNOWN, "is not offered here", out),
+            (Some(_), Some(id)) => {
+                refuse(id, METHOD_NOT_FOUND, "this method is not supported", out);
+            }
             (Some("session/update"), None) => {
                 if let Some(Ok(SessionNotice { update })) = line.params.map(read) {
-                    self.told(update, out);
+                    self.handle_update(update, out);
                 }
             }
-            (None, Some(id)) if id.get() == self.number.to_string() => {
+            (None, Some(id)) if id.get() == self.request_id.to_string() => {
                 return match (line.error, line.result) {
-                    (Some(fault), _) => self.refused(&fault, out),
-                    (None, Some(result)) => self.answered(result, out),
-                    (None, None) => self.answered(RawValue::NULL, out),
+                    (Some(fault), _) => self.handle_error(&fault, out),
+                    (None, Some(result)) => self.handle_result(result, out),
+                    (None, None) => self.handle_result(RawValue::NULL, out),
                 };
             }
             (Some(_) | None, None) | (None, Some(_)) => {}
@@ -479,8 +492,8 @@ impl CliDialect for Acp {
     }
 
     fn cancel(&mut self, out: &mut DialectOutput) {
-        for wanted in self.permissions.drain(..) {
-            out.line(AcpReply::Result { outcome: PermissionOutcome::Cancelled }.line(&wanted.id));
+        for pending in self.permissions.drain(..) {
+            out.line(AcpReply::Result { outcome: PermissionOutcome::Cancelled }.line(&pending.id));
         }
         if self.step == AcpStep::Prompt {
             out.line(AcpRequest::Cancel { session_id: &self.session }.line(None));
@@ -493,9 +506,9 @@ fn refuse(id: &RawValue, code: i64, message: &str, out: &mut DialectOutput) {
 }
 
 fn read<'a, T: Deserialize<'a>>(json: &'a RawValue) -> Result<T, Failure> {
-    serde_json::from_str(json.get()).map_err(|_| unread())
+    serde_json::from_str(json.get()).map_err(|_| unreadable())
 }
 
-fn unread() -> Failure {
-    Failure::new("said something that the Agent Client Protocol does not have")
+fn unreadable() -> Failure {
+    Failure::new("wrote a message that violates the Agent Client Protocol")
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::dialect::{Approval, ApprovalChoice};
 use crate::text::truncate;
 
-/// How much of what an agent wants is told.
-const PROMPT: usize = 2000;
+/// Characters of an agent's prompt that are shown.
+const MAX_PROMPT: usize = 2000;
 
 const YES: &[&str] = &["y", "yes", "ok", "okay", "allow", "approve", "approved", "accept"];
 const NO: &[&str] = &["n", "no", "deny", "denied", "reject", "refuse", "decline", "cancel"];
@@ -17,25 +17,25 @@ const NO: &[&str] = &["n", "no", "deny", "denied", "reject", "refuse", "decline"
 impl Approval {
     /// The question, for people and for programs.
     pub(super) fn question(&self) -> Vec<Part> {
-        self.asked("")
+        self.parts("")
     }
 
-    /// The same after an answer that is none.
+    /// The same after an answer that is not one of the choices.
     pub(super) fn question_again(&self) -> Vec<Part> {
-        self.asked("That is none of the answers.\n")
+        self.parts("That is not one of the choices.\n")
     }
 
-    fn asked(&self, before: &str) -> Vec<Part> {
-        let prompt = truncate(&self.prompt, PROMPT);
+    fn parts(&self, before: &str) -> Vec<Part> {
+        let prompt = truncate(&self.prompt, MAX_PROMPT);
         let line = one_line(&prompt);
         let mut text = if self.is_question {
             format!("{before}{line}")
         } else {
             format!("{before}Approve: {line}?")
         };
-        for (place, choice) in (1..).zip(&self.choices) {
-            let place = if self.is_numbered() { format!("{place}.") } else { "-".to_owned() };
-            text.push_str(&format!("\n  {place} {}", one_line(&choice.to_string())));
+        for (position, choice) in (1..).zip(&self.choices) {
+            let position = if self.is_numbered() { format!("{position}.") } else { "-".to_owned() };
+            text.push_str(&format!("\n  {position} {}", one_line(&choice.to_string())));
         }
         let choices = self.choices.iter().map(|choice| {
             let (id, label) = (choice.id.as_str().into(), choice.label.as_str().into());
@@ -51,14 +51,14 @@ impl Approval {
         vec![Part::text(text), Part::new(data)]
     }
 
-    /// What a caller chose, if that can be told: by a data part `{"choice": ID}`, or in words.
+    /// The caller's choice: a data part `{"choice": ID}`, or a word. `None` if it is not clear.
     pub(super) fn chosen(&self, answer: &Message) -> Option<&ApprovalChoice> {
         let named = |name: &str| {
             self.choices
                 .iter()
                 .find(|choice| choice.names().iter().any(|known| known.eq_ignore_ascii_case(name)))
         };
-        // Nobody would look at a file that comes along.
+        // A file would be lost: the agent gets the choice only.
         let is_file = |part: &Part| matches!(part.content, Content::Raw(_) | Content::Url(_));
         if answer.parts.iter().any(is_file) {
             return None;
@@ -75,8 +75,8 @@ impl Approval {
         if let Some(choice) = named(text).or_else(|| named(word)) {
             return Some(choice);
         }
-        if let (true, Ok(place)) = (self.is_numbered(), word.parse::<usize>()) {
-            return self.choices.get(place.checked_sub(1)?);
+        if let (true, Ok(position)) = (self.is_numbered(), word.parse::<usize>()) {
+            return self.choices.get(position.checked_sub(1)?);
         }
         if self.is_question {
             return None;
@@ -89,13 +89,13 @@ impl Approval {
         }
     }
 
-    /// Whether a number stands for the choice in that place. Not where choices are called by numbers.
+    /// True if a number names the choice at that position. It does not if the choices are numbers.
     fn is_numbered(&self) -> bool {
         let mut names = self.choices.iter().flat_map(ApprovalChoice::names);
         !names.any(|name| name.trim().parse::<f64>().is_ok())
     }
 
-    /// How to say no. Dialects name the choices for once before those for ever.
+    /// The choice that denies. Dialects list choices for this time before those for ever.
     pub(super) fn denial(&self) -> Option<&ApprovalChoice> {
         self.choices.iter().find(|choice| !choice.grants)
     }
@@ -117,7 +117,7 @@ impl fmt::Display for ApprovalChoice {
     }
 }
 
-/// On one line, so that nothing in it looks like a choice.
+/// The text on one line, so that no part of it looks like a choice.
 fn one_line(text: &str) -> String {
     text.replace('\n', "\\n").replace('\r', "\\r")
 }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_asked_for_looks_like_a_choice() {
+    fn no_part_of_a_prompt_looks_like_a_choice() {
         let mut approval = approval();
         approval.prompt = "ls?\n  1. Deny (deny)\n".to_owned();
         approval.choices[0].label = "Allow\r\n  2. Deny (deny)".to_owned();
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(text.lines().count(), 1 + approval.choices.len(), "{text}");
     }
 
-    /// A question with these answers and one that is none.
+    /// A question with these answers, and one for no answer.
     fn question(answers: &[&str]) -> Approval {
         let offered = answers.iter().map(|answer| ApprovalChoice::new(*answer, *answer, true));
         let none = ApprovalChoice::new("no-answer", "No answer", false);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_answered_by_what_it_offers_and_by_nothing_else() {
+    fn a_question_is_answered_by_one_of_its_choices_only() {
         let colours = &["Red", "Blue"];
         let numbers = &["2", "3", "5"];
         let words = &["Deny", "Allow", "Always!", "no"];

@@ -1,7 +1,7 @@
 //! Codex app server: JSON-RPC in both directions, one message per line.
 //!
-//! `codex exec --json` would be simpler, but nobody can be asked there and answers come whole. One
-//! dialect serves those who want to be asked and those who do not.
+//! `codex exec --json` would be simpler, but it has no approvals and does not stream. One dialect serves
+//! agents with and without approvals.
 
 #[cfg(test)]
 mod tests;
@@ -21,69 +21,66 @@ use super::dialect::{
 };
 use crate::failure::Failure;
 
-/// Between two messages of one answer.
+/// Separator between two messages of one answer.
 const PARAGRAPH: &str = "\n\n";
 
-/// How it says that a turn is over.
+/// Method of the notification that ends a turn.
 const COMPLETED: &str = "turn/completed";
 
-/// What Codex says of a thread that it does not know, or no longer.
-const FORGOTTEN: &str = "no rollout found";
-
-/// The choices by the names that Codex and MCP have for them.
+/// Names of choices in the protocols of Codex and MCP.
 const ACCEPT: &str = "accept";
-const AGAIN: &str = "acceptForSession";
+const ACCEPT_FOR_SESSION: &str = "acceptForSession";
 const DECLINE: &str = "decline";
 
-/// One turn of a thread, which is Codex's word for a session.
+/// One turn of a thread, as Codex calls a session.
 #[derive(Debug)]
 pub(crate) struct Codex {
-    ask: CodingRequest,
-    /// Ours. Codex tells of the threads of its helpers too.
+    request: CodingRequest,
+    /// Id of the thread. Events of other threads are those of subagents.
     thread: String,
     turn: String,
-    /// The files that are to be changed, by item: who asks about them names only that.
+    /// The proposed changes of files by item id. An approval request has only the id.
     changes: HashMap<String, Vec<Value>>,
-    /// What was asked and not yet answered, by the approval's id.
-    open: HashMap<String, (CodexQuestion, Box<RawValue>)>,
-    /// The message that is being said.
-    saying: Option<String>,
-    /// The last one that was said.
+    /// Requests without an answer, by the approval's id.
+    pending: HashMap<String, (AnswerFormat, Box<RawValue>)>,
+    /// Id of the message whose text is being emitted.
+    current_message: Option<String>,
+    /// The last complete message.
     summary: Option<String>,
     usage: CodexUsage,
-    /// How often the model was asked again since it last said something.
+    /// Retries of the model since its last output.
     retries: u64,
 }
 
-/// How an answer is written.
+/// Format of the answer to a request.
 #[derive(Debug, Clone, Copy)]
-enum CodexQuestion {
-    /// About a command or files: as a decision.
+enum AnswerFormat {
+    /// A decision of Codex, for a command or files.
     Decision,
-    /// About a tool of some server: as MCP has it.
+    /// An elicitation result of MCP, for a tool of an MCP server.
     Elicitation,
 }
 
 impl Codex {
-    pub(crate) fn new(ask: CodingRequest) -> Self {
+    pub(crate) fn new(request: CodingRequest) -> Self {
         Self {
-            ask,
+            request,
             thread: String::new(),
             turn: String::new(),
             changes: HashMap::new(),
-            open: HashMap::new(),
-            saying: None,
+            pending: HashMap::new(),
+            current_message: None,
             summary: None,
             usage: CodexUsage::default(),
             retries: 0,
         }
     }
 
-    /// The line that starts the thread, or takes it up where it was left.
-    fn thread(&self) -> String {
-        let CodingRequest { session, model, settings, force, directory, .. } = &self.ask;
-        // Without force nothing is changed before somebody said yes: commands can only read, and
-        // have to ask for more. Whoever has a profile may choose another sandbox in it.
+    /// The line that starts or resumes the thread.
+    fn open_thread(&self) -> String {
+        let CodingRequest { session, model, settings, force, directory, .. } = &self.request;
+        // Without force nothing is changed before an approval: commands can only read and have to ask
+        // for more. The configuration may choose another sandbox.
         let (approval_policy, sandbox) =
             if *force { ("never", "danger-full-access") } else { ("on-request", "read-only") };
         let call = if session.is_some() { CodexCall::Resume } else { CodexCall::Start };
@@ -98,8 +95,8 @@ impl Codex {
         })
     }
 
-    /// It answered a call of ours.
-    fn replied(
+    /// Handles the result of a call.
+    fn handle_result(
         &mut self,
         call: CodexCall,
         result: &RawValue,
@@ -108,14 +105,14 @@ impl Codex {
         match call {
             CodexCall::Initialize => {
                 out.line(wire::initialized());
-                out.line(self.thread());
+                out.line(self.open_thread());
             }
             CodexCall::Start | CodexCall::Resume => {
                 let ThreadReply { thread, model } = wire::read(result)?;
                 self.thread = thread.id;
                 let session = Some(self.thread.clone());
                 out.event(AgentEvent::Init { model: Some(model), session });
-                out.line(CodexCall::turn(&self.thread, &self.ask.text, &self.ask.images));
+                out.line(CodexCall::turn(&self.thread, &self.request.text, &self.request.images));
             }
             CodexCall::Turn => self.turn = wire::read::<TurnReply>(result)?.turn.id,
             CodexCall::Interrupt => {}
@@ -123,8 +120,8 @@ impl Codex {
         Ok(())
     }
 
-    /// Something happened.
-    fn noticed(
+    /// Handles a notification.
+    fn handle_notification(
         &mut self,
         method: &str,
         params: &RawValue,
@@ -134,7 +131,7 @@ impl Codex {
             "item/agentMessage/delta" => {
                 let CodexDelta { thread_id, item_id, delta } = wire::read(params)?;
                 if thread_id == self.thread {
-                    self.say(item_id, delta, out);
+                    self.emit_text(item_id, delta, out);
                 }
             }
             "error" => {
@@ -153,7 +150,7 @@ impl Codex {
                     }
                 }
                 if let CodexItem::FileChange { id, changes, .. } = item {
-                    self.changes.insert(id, wire::shortened(changes));
+                    self.changes.insert(id, wire::limit_diffs(changes));
                 }
             }
             "item/completed" => {
@@ -162,12 +159,12 @@ impl Codex {
                     self.changes.remove(id);
                 }
                 if thread_id == self.thread {
-                    self.completed(item, out);
+                    self.complete_item(item, out);
                 }
             }
             "thread/tokenUsage/updated" => {
                 let UsageNotice { thread_id, turn_id, token_usage } = wire::read(params)?;
-                // A thread that is taken up first tells what its earlier turns have cost.
+                // A resumed thread first reports the usage of its earlier turns.
                 if thread_id == self.thread && turn_id == self.turn {
                     self.usage.add(&token_usage.last);
                 }
@@ -175,28 +172,28 @@ impl Codex {
             COMPLETED => {
                 let TurnNotice { thread_id, turn } = wire::read(params)?;
                 if thread_id == self.thread {
-                    self.ended(turn, out);
+                    self.end_turn(turn, out);
                 }
             }
-            // There are many more, for those who show a window.
+            // The others are for clients with a user interface.
             _ => {}
         }
         Ok(())
     }
 
-    fn say(&mut self, message: String, text: String, out: &mut DialectOutput) {
-        let is_new = self.saying.as_ref() != Some(&message);
-        if is_new && self.saying.replace(message).is_some() {
+    fn emit_text(&mut self, message: String, text: String, out: &mut DialectOutput) {
+        let is_new = self.current_message.as_ref() != Some(&message);
+        if is_new && self.current_message.replace(message).is_some() {
             out.event(AgentEvent::Text(PARAGRAPH.to_owned()));
         }
         out.event(AgentEvent::Text(text));
     }
 
-    fn completed(&mut self, item: CodexItem, out: &mut DialectOutput) {
+    fn complete_item(&mut self, item: CodexItem, out: &mut DialectOutput) {
         if let CodexItem::AgentMessage { id, text } = item {
-            // Where it came in pieces it has been said.
-            if self.saying.as_ref() != Some(&id) && !text.is_empty() {
-                self.say(id, text.clone(), out);
+            // A message that came in pieces has been emitted already.
+            if self.current_message.as_ref() != Some(&id) && !text.is_empty() {
+                self.emit_text(id, text.clone(), out);
             }
             self.summary = Some(text);
         } else if let Some(output) = item.output() {
@@ -204,64 +201,65 @@ impl Codex {
         }
     }
 
-    fn ended(&mut self, turn: wire::CodexTurn, out: &mut DialectOutput) {
+    fn end_turn(&mut self, turn: wire::CodexTurn, out: &mut DialectOutput) {
         out.event(match (turn.status.as_str(), turn.error) {
             ("completed", _) => AgentEvent::Done {
                 summary: self.summary.take(),
                 stats: self.usage.stats(turn.duration_ms),
             },
             (_, Some(error)) => AgentEvent::Error(error.message),
-            (status, None) => AgentEvent::Error(format!("the turn was {status}")),
+            (status, None) => AgentEvent::Error(format!("the turn ended with status {status}")),
         });
         self.turn.clear();
         out.close();
     }
 
-    /// It wants something of us.
-    fn asked(
+    /// Handles a request of Codex.
+    fn handle_request(
         &mut self,
         id: &RawValue,
         method: &str,
         params: &RawValue,
         out: &mut DialectOutput,
     ) -> Result<(), Failure> {
-        let (question, prompt, again, detail) = match method {
+        let (format, prompt, for_session, detail) = match method {
             "item/commandExecution/requestApproval" => {
-                let asked: CommandApproval = wire::read(params)?;
-                let what = format!("shell: {}", asked.command.unwrap_or_default());
-                let again = asked.available_decisions.iter().any(|one| one == AGAIN);
+                let request: CommandApproval = wire::read(params)?;
+                let what = format!("shell: {}", request.command.unwrap_or_default());
+                let for_session =
+                    request.available_decisions.iter().any(|one| one == ACCEPT_FOR_SESSION);
                 let detail = wire::members(params, &["command", "cwd", "reason"])?;
-                (CodexQuestion::Decision, with_reason(what, asked.reason), again, detail)
+                (AnswerFormat::Decision, with_reason(what, request.reason), for_session, detail)
             }
             "item/fileChange/requestApproval" => {
                 let FileApproval { item_id, reason } = wire::read(params)?;
                 let changes = self.changes.get(&item_id).cloned().unwrap_or_default();
                 let what = format!("apply_patch: {}", wire::paths(&changes));
                 let detail = Map::from_iter([("changes".to_owned(), Value::Array(changes))]);
-                (CodexQuestion::Decision, with_reason(what, reason), true, detail)
+                (AnswerFormat::Decision, with_reason(what, reason), true, detail)
             }
             "mcpServer/elicitation/request" => {
-                let asked: Elicitation = wire::read(params)?;
-                if !asked.is_yes_or_no() {
-                    // It wants a form filled in, and a choice is all that can be passed on.
-                    out.line(CodexQuestion::Elicitation.answer(id, DECLINE));
+                let request: Elicitation = wire::read(params)?;
+                if !request.is_yes_or_no() {
+                    // It asks for a form, and only choices can be passed to callers.
+                    out.line(AnswerFormat::Elicitation.answer(id, DECLINE));
                     return Ok(());
                 }
                 let detail = wire::members(params, &["serverName", "_meta"])?;
-                let what = asked.message.trim_end_matches('?').to_owned();
-                (CodexQuestion::Elicitation, what, false, detail)
+                let what = request.message.trim_end_matches('?').to_owned();
+                (AnswerFormat::Elicitation, what, false, detail)
             }
             _ => {
                 out.line(wire::refuse(id));
                 return Ok(());
             }
         };
-        self.open.insert(id.get().to_owned(), (question, id.to_owned()));
+        self.pending.insert(id.get().to_owned(), (format, id.to_owned()));
         out.event(AgentEvent::Approval(Approval {
             id: id.get().to_owned(),
             prompt,
             is_question: false,
-            choices: choices(again),
+            choices: choices(for_session),
             detail: Value::Object(detail),
         }));
         Ok(())
@@ -277,46 +275,48 @@ impl CliDialect for Codex {
         out.line(CodexCall::initialize());
     }
 
-    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
+    fn handle_line(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
         match FromCodex::read(line) {
-            FromCodex::Reply(call, Ok(result)) => self.replied(call, result, out),
+            FromCodex::Reply(call, Ok(result)) => self.handle_result(call, result, out),
             FromCodex::Reply(CodexCall::Interrupt, Err(_)) | FromCodex::Other => Ok(()),
             FromCodex::Reply(call, Err(why)) => {
-                out.event(match call {
-                    CodexCall::Resume if why.contains(FORGOTTEN) => AgentEvent::SessionLost,
-                    CodexCall::Initialize
-                    | CodexCall::Start
-                    | CodexCall::Resume
-                    | CodexCall::Turn
-                    | CodexCall::Interrupt => {
-                        AgentEvent::Error(format!("{}: {why}", call.method()))
-                    }
-                });
+                let event = if call == CodexCall::Resume {
+                    // Codex has no error code for an unknown thread. Any other cause fails the new
+                    // thread as well.
+                    let CodingRequest { agent, task, .. } = &self.request;
+                    tracing::warn!(%task, %agent, why, "the agent's session cannot be resumed");
+                    AgentEvent::SessionLost
+                } else {
+                    AgentEvent::Error(format!("{}: {why}", call.method()))
+                };
+                out.event(event);
                 out.close();
                 Ok(())
             }
             FromCodex::Request { id, method, params } => {
-                if self.asked(id, &method, params, out).is_err() {
+                if self.handle_request(id, &method, params, out).is_err() {
                     out.line(wire::refuse(id));
                 }
                 Ok(())
             }
-            FromCodex::Notice { method, params } => match self.noticed(&method, params, out) {
-                // Without its end a turn would be waited for.
-                Err(failure) if method == COMPLETED => Err(failure),
-                Ok(()) | Err(_) => Ok(()),
-            },
+            FromCodex::Notice { method, params } => {
+                match self.handle_notification(&method, params, out) {
+                    // An unreadable end would leave the turn waiting.
+                    Err(failure) if method == COMPLETED => Err(failure),
+                    Ok(()) | Err(_) => Ok(()),
+                }
+            }
         }
     }
 
     fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput) {
-        if let Some((question, id)) = self.open.remove(&approval.id) {
-            out.line(question.answer(&id, &choice.id));
+        if let Some((format, id)) = self.pending.remove(&approval.id) {
+            out.line(format.answer(&id, &choice.id));
         }
     }
 
     fn cancel(&mut self, out: &mut DialectOutput) {
-        // So that it stands in the thread, should the caller go on with it.
+        // The thread then records the interruption for later turns.
         if !self.turn.is_empty() {
             out.line(CodexCall::interrupt(&self.thread, &self.turn));
         }
@@ -324,7 +324,7 @@ impl CliDialect for Codex {
     }
 }
 
-impl CodexQuestion {
+impl AnswerFormat {
     fn answer(self, id: &RawValue, choice: &str) -> String {
         match self {
             Self::Decision => wire::answer(id, &ApprovalDecision { decision: choice }),
@@ -335,11 +335,15 @@ impl CodexQuestion {
     }
 }
 
-/// What may be answered. To turn something down is not to end the turn: Codex looks for another way.
-fn choices(again: bool) -> Vec<ApprovalChoice> {
+/// The choices of an approval. A denial does not end the turn: Codex tries another way.
+fn choices(for_session: bool) -> Vec<ApprovalChoice> {
     let mut choices = vec![ApprovalChoice::new(ACCEPT, "Yes", true)];
-    if again {
-        choices.push(ApprovalChoice::new(AGAIN, "Yes, and do not ask again in this task", true));
+    if for_session {
+        choices.push(ApprovalChoice::new(
+            ACCEPT_FOR_SESSION,
+            "Yes, and do not ask again in this task",
+            true,
+        ));
     }
     choices.push(ApprovalChoice::new(DECLINE, "No", false));
     choices

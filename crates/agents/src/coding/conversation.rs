@@ -21,11 +21,11 @@ use crate::{
 const LINE: usize = 8 << 20;
 
 /// Time that an agent has to react to a cancel before it is ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Silence after which an agent that seems to be done counts as done. It starts further work within
 /// milliseconds, on a busy machine within seconds.
-const REST: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running coding agent. Dropping it kills it.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ pub(super) struct CliConversation {
     /// Events that have not been returned yet.
     events: VecDeque<AgentEvent>,
     /// Bytes that it may still write.
-    room: u64,
+    output_left: u64,
     /// The input files, which are removed with this.
-    _given: PreparedInput,
+    _input: PreparedInput,
 }
 
 impl CliConversation {
@@ -53,8 +53,8 @@ impl CliConversation {
         program: &Program,
         environment: &[(&str, String)],
         processes: &Processes,
-        given: PreparedInput,
-        room: u64,
+        input: PreparedInput,
+        max_output: u64,
     ) -> io::Result<Self> {
         let program = program.with(dialect.arguments(), dialect.variables());
         let (process, pipes) = processes.spawn(&program, environment).await?;
@@ -69,8 +69,8 @@ impl CliConversation {
             lines: LineReader::new(pipes.stdout, LINE),
             stderr: StreamTail::new(pipes.stderr, STDERR_TAIL),
             events: VecDeque::new(),
-            room,
-            _given: given,
+            output_left: max_output,
+            _input: input,
         };
         conversation.take(out);
         Ok(conversation)
@@ -84,18 +84,18 @@ impl CliConversation {
             }
             tokio::select! {
                 line = self.lines.next() => match line {
-                    Some(line) => self.hear(&line)?,
+                    Some(line) => self.handle_line(&line)?,
                     None => return Ok(None),
                 },
                 () = write(&mut self.stdin, &mut self.outbox), if !self.outbox.is_empty() => {}
                 () = self.stderr.read() => {}
-                () = sleep(REST), if self.dialect.is_resting() => {
+                () = sleep(IDLE_TIMEOUT), if self.dialect.is_idle() => {
                     let mut out = DialectOutput::default();
-                    self.dialect.rest(&mut out);
+                    self.dialect.finish_idle(&mut out);
                     self.take(out);
                 }
             }
-            self.close_when_told();
+            self.close_if_requested();
         }
     }
 
@@ -144,7 +144,7 @@ impl CliConversation {
         self.dialect.cancel(&mut out);
         if !out.lines.is_empty() {
             self.take(out);
-            let _ = timeout(LAST_WORDS, self.drained()).await;
+            let _ = timeout(CANCEL_TIMEOUT, self.flush_and_discard()).await;
         }
         tokio::select! {
             () = self.process.end() => {}
@@ -153,7 +153,7 @@ impl CliConversation {
     }
 
     /// Writes the rest of the input, and discards all output.
-    async fn drained(&mut self) {
+    async fn flush_and_discard(&mut self) {
         loop {
             tokio::select! {
                 line = self.lines.next() => if line.is_none() { return },
@@ -171,20 +171,20 @@ impl CliConversation {
         Failure { message: None, ..Failure::ended(status, self.stderr.kept()) }
     }
 
-    fn hear(&mut self, line: &BoundedLine) -> Result<(), Failure> {
+    fn handle_line(&mut self, line: &BoundedLine) -> Result<(), Failure> {
         let line = match line {
             BoundedLine::Whole(line) => line,
             BoundedLine::Truncated(_) => {
                 return Err(Failure::new(format!("wrote a line of more than {LINE} bytes")));
             }
         };
-        self.room = self.room.saturating_sub(line.len() as u64 + 1);
-        if self.room == 0 {
-            return Err(Failure::new("wrote more than it may"));
+        self.output_left = self.output_left.saturating_sub(line.len() as u64 + 1);
+        if self.output_left == 0 {
+            return Err(Failure::new("wrote more than max_output allows"));
         }
         let mut out = DialectOutput::default();
         let line = replace_unpaired_surrogates(line);
-        self.dialect.hear(&String::from_utf8_lossy(&line), &mut out)?;
+        self.dialect.handle_line(&String::from_utf8_lossy(&line), &mut out)?;
         self.take(out);
         Ok(())
     }
@@ -193,10 +193,10 @@ impl CliConversation {
         self.events.extend(out.events);
         self.outbox.extend(out.lines);
         self.is_closing |= out.is_closed;
-        self.close_when_told();
+        self.close_if_requested();
     }
 
-    fn close_when_told(&mut self) {
+    fn close_if_requested(&mut self) {
         if self.is_closing && self.outbox.is_empty() {
             self.stdin = None;
         }

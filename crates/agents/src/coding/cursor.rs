@@ -1,46 +1,46 @@
-//! Cursor's agent: JSON lines without questions where everything is allowed, otherwise ACP.
+//! Cursor's agent: JSON lines without approvals if everything is allowed, otherwise ACP.
 //!
-//! It cannot be installed from a package registry and wants an account; what it prints is known
-//! from its documentation and from recordings.
+//! It cannot be installed from a package registry and needs an account; its output is known from its
+//! documentation and from recordings.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-use crate::failure::Failure;
 
 use super::{
     acp::{Acp, Quirks},
     claude::{ClaudeBlock, ClaudeMessage},
     dialect::{
-        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput, json, plain,
+        AgentEvent, Approval, ApprovalChoice, CliDialect, CodingRequest, DialectOutput,
+        escape_command, parse_json,
     },
 };
+use crate::failure::Failure;
 
-/// Signed in to it is beforehand, or by a key in its environment; it wants to hear of it.
+/// The user is signed in beforehand, or by a key in the environment; the agent still requires the call.
 const QUIRKS: Quirks = Quirks {
     arguments: &["acp"],
-    asking: &[],
+    ask_variables: &[],
     mode: None,
-    sign_in: Some("cursor_login"),
+    auth_method: Some("cursor_login"),
     prefix: "",
 };
 
-/// What ends the name of every kind of call.
-const CALL: &str = "ToolCall";
+/// Suffix of the names of tool calls.
+const CALL_SUFFIX: &str = "ToolCall";
 
-/// The way to speak with it that lets it ask, where it has to.
-pub(super) fn dialect(ask: CodingRequest) -> Box<dyn CliDialect> {
-    if ask.force {
-        Box::new(CursorDialect { ask, has_text: false })
+/// The dialect with approvals, unless everything is allowed.
+pub(super) fn dialect(request: CodingRequest) -> Box<dyn CliDialect> {
+    if request.force {
+        Box::new(CursorDialect { request, has_text: false })
     } else {
-        Box::new(Acp::new(ask, QUIRKS))
+        Box::new(Acp::new(request, QUIRKS))
     }
 }
 
-/// A conversation in which it asks nothing.
+/// Dialect without approvals.
 #[derive(Debug)]
 struct CursorDialect {
-    ask: CodingRequest,
+    request: CodingRequest,
     has_text: bool,
 }
 
@@ -57,7 +57,7 @@ enum CursorLine {
     },
     ToolCall {
         subtype: String,
-        /// One member is the call, under the name of its kind.
+        /// One member is the call; its key is the kind of call.
         tool_call: Map<String, Value>,
     },
     Result(CursorResult),
@@ -79,19 +79,19 @@ impl CliDialect for CursorDialect {
     fn arguments(&self) -> Vec<String> {
         let fixed = "-p --trust --force --output-format=stream-json";
         let fixed = fixed.split_ascii_whitespace().map(str::to_owned);
-        let CodingRequest { model, session, .. } = &self.ask;
+        let CodingRequest { model, session, .. } = &self.request;
         let chosen = [("model", model), ("resume", session)];
         let chosen = chosen.into_iter().filter_map(|(flag, value)| Some((flag, value.as_ref()?)));
         fixed.chain(chosen.map(|(flag, value)| format!("--{flag}={value}"))).collect()
     }
 
     fn open(&mut self, out: &mut DialectOutput) {
-        out.text(&plain(&self.ask.text));
+        out.text(&escape_command(&self.request.text));
         out.close();
     }
 
-    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
-        let Some(line) = json(line)? else { return Ok(()) };
+    fn handle_line(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure> {
+        let Some(line) = parse_json(line)? else { return Ok(()) };
         match line {
             CursorLine::System { subtype, model, session_id } => {
                 if subtype == "init" {
@@ -116,7 +116,7 @@ impl CliDialect for CursorDialect {
                     "completed" => {
                         out.event(AgentEvent::ToolResult { output: output(&call["result"]) });
                     }
-                    // Kinds that came later than this.
+                    // Subtypes of later versions.
                     _ => {}
                 }
             }
@@ -126,7 +126,7 @@ impl CliDialect for CursorDialect {
         Ok(())
     }
 
-    /// It never asks.
+    /// Does nothing: there are no approvals in this dialect.
     fn answer(&mut self, _: &Approval, _: &ApprovalChoice, _: &mut DialectOutput) {}
 }
 
@@ -142,26 +142,26 @@ impl CursorResult {
 }
 
 fn is_call(kind: &str) -> bool {
-    kind.ends_with(CALL) || kind == "function"
+    kind.ends_with(CALL_SUFFIX) || kind == "function"
 }
 
 /// `shell` for a `shellToolCall`; other tools are named in the call.
 fn name(kind: &str, call: &Value) -> String {
     let own = call["name"].as_str();
-    own.unwrap_or_else(|| kind.strip_suffix(CALL).unwrap_or(kind)).to_owned()
+    own.unwrap_or_else(|| kind.strip_suffix(CALL_SUFFIX).unwrap_or(kind)).to_owned()
 }
 
-/// What people would look at first, or else all of it.
+/// The member that people would read first, or the whole result.
 fn output(result: &Value) -> String {
-    let (kind, told) = result.as_object().and_then(|result| result.iter().next()).unzip();
-    let told = told.unwrap_or(result);
+    let (kind, value) = result.as_object().and_then(|result| result.iter().next()).unzip();
+    let value = value.unwrap_or(result);
     let text = ["stdout", "output", "content", "error", "errorMessage"]
         .iter()
-        .find_map(|member| told[*member].as_str().filter(|text| !text.is_empty()));
+        .find_map(|member| value[*member].as_str().filter(|text| !text.is_empty()));
     match (text, kind) {
         (Some(text), _) => text.to_owned(),
-        (None, Some(kind)) => format!("{kind}: {told}"),
-        (None, None) => told.to_string(),
+        (None, Some(kind)) => format!("{kind}: {value}"),
+        (None, None) => value.to_string(),
     }
 }
 
@@ -169,7 +169,7 @@ fn output(result: &Value) -> String {
 mod tests {
     use super::*;
 
-    // As its documentation and those who recorded it show it.
+    // From its documentation and public recordings.
     const TOOLS: &str = include_str!("recorded/cursor-tool.jsonl");
 
     fn forced() -> CodingRequest {
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_becomes_events_once_each() {
+    fn lines_become_events_once_each() {
         let (mut cursor, mut out) = (dialect(forced()), DialectOutput::default());
         cursor.open(&mut out);
         assert_eq!(out.lines, b"Count the files");
         assert!(out.is_closed);
         for line in TOOLS.lines() {
-            cursor.hear(line, &mut out).unwrap();
+            cursor.handle_line(line, &mut out).unwrap();
         }
         let used = |name: &str| AgentEvent::ToolUse { name: name.to_owned() };
         let said = |output: &str| AgentEvent::ToolResult { output: output.to_owned() };
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn it_prints_where_it_may_do_everything_and_speaks_acp_where_it_has_to_ask() {
+    fn json_lines_are_used_with_force_and_acp_without() {
         let model = Some("sonnet-4".to_owned());
         let forced = CodingRequest { model, session: Some("c6".to_owned()), ..forced() };
         let arguments = dialect(forced.clone()).arguments().join(" ");

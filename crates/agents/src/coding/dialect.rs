@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// for permission, and callers may give it work but not operate it.
 const INTRODUCTION: &str = "The message is:\n";
 
-/// First characters of commands.
+/// First characters of the agents' commands.
 const COMMANDS: [char; 2] = ['/', '$'];
 
 /// Protocol of a coding agent. It does no I/O: lines come in, events and lines go out.
@@ -30,21 +30,21 @@ pub(crate) trait CliDialect: fmt::Debug + Send {
     fn open(&mut self, out: &mut DialectOutput);
 
     /// Called for each line of the agent. Unknown lines are ignored: new versions of agents add some.
-    fn hear(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure>;
+    fn handle_line(&mut self, line: &str, out: &mut DialectOutput) -> Result<(), Failure>;
 
     /// Called with the answer to an approval, of the caller or of its timeout.
     fn answer(&mut self, approval: &Approval, choice: &ApprovalChoice, out: &mut DialectOutput);
 
     /// Called when the turn is cancelled. The agent gets a moment to react before it is ended.
-    fn cancel(&mut self, _talk: &mut DialectOutput) {}
+    fn cancel(&mut self, _out: &mut DialectOutput) {}
 
     /// True if the agent seems to be done but has not reported it, so that only its silence can show it.
-    fn is_resting(&self) -> bool {
+    fn is_idle(&self) -> bool {
         false
     }
 
     /// Called when the agent was silent for a while although it seemed to be done.
-    fn rest(&mut self, _talk: &mut DialectOutput) {}
+    fn finish_idle(&mut self, _out: &mut DialectOutput) {}
 }
 
 /// One message for a coding agent, with the settings of its run.
@@ -52,7 +52,7 @@ pub(crate) trait CliDialect: fmt::Debug + Send {
 pub(crate) struct CodingRequest {
     /// The message, as text.
     pub(crate) text: String,
-    /// The images of the message, whose paths are in the text, too.
+    /// The images of the message. The text contains their paths as well.
     pub(crate) images: Vec<Image>,
     /// The agent's own session to resume.
     pub(crate) session: Option<String>,
@@ -172,17 +172,17 @@ impl ApprovalChoice {
 
 /// Parses a line of JSON; `None` for anything else, because plugins of an agent may print between its
 /// lines.
-pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<Option<T>, Failure> {
+pub(super) fn parse_json<T: DeserializeOwned>(line: &str) -> Result<Option<T>, Failure> {
     if !line.starts_with('{') {
         return Ok(None);
     }
-    let unread = |why| Failure::because("said something that makes no sense", why);
-    serde_json::from_str(line).map(Some).map_err(unread)
+    let invalid = |why| Failure::because("wrote a line that cannot be read", why);
+    serde_json::from_str(line).map(Some).map_err(invalid)
 }
 
-/// A message that the agent does not take for a command.
-pub(super) fn plain(text: &str) -> Cow<'_, str> {
-    // JavaScript, in which most of these agents are written, trims a byte order mark as a blank.
+/// The text of a message, with a prefix if the agent would run it as a command.
+pub(super) fn escape_command(text: &str) -> Cow<'_, str> {
+    // Most of these agents are written in JavaScript, which trims a byte order mark like white space.
     let is_blank = |char: char| char.is_whitespace() || char == '\u{feff}';
     if text.trim_start_matches(is_blank).starts_with(COMMANDS) {
         Cow::Owned(format!("{INTRODUCTION}{text}"))
@@ -196,10 +196,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_never_a_command_of_the_agents() {
+    fn a_message_is_never_run_as_a_command_of_the_agent() {
         for text in ["/extensions install x", " \n/init", "\u{feff} /init", "$deploy"] {
-            assert_eq!(plain(text), format!("{INTRODUCTION}{text}"));
+            assert_eq!(escape_command(text), format!("{INTRODUCTION}{text}"));
         }
-        assert_eq!(plain("what is /etc for?"), "what is /etc for?");
+        assert_eq!(escape_command("what is /etc for?"), "what is /etc for?");
     }
 }

@@ -5,23 +5,24 @@ use super::{
     dialect::CodingRequest,
 };
 
-/// In its usual mode it asks before it changes anything. The mode is always chosen, also because
-/// the answer shows that a loaded session has been told: Gemini CLI tells it after its answer.
+/// In its default mode Gemini CLI asks before it changes anything. The mode is always set, also because the
+/// answer to that shows that the replay of a loaded session is over: Gemini CLI answers the load before it
+/// replays.
 ///
-/// It writes over a session that is loaded in the minute in which it began
-/// (<https://github.com/google-gemini/gemini-cli/issues/28693>), unless its name has another
-/// beginning there. A space is no part of the name when it is looked for.
+/// Gemini CLI overwrites a session that is loaded in the minute in which it began
+/// (<https://github.com/google-gemini/gemini-cli/issues/28693>), unless its name has another prefix. It ignores
+/// a space when it looks for the session.
 const QUIRKS: Quirks = Quirks {
     arguments: &["--acp"],
-    asking: &[],
+    ask_variables: &[],
     mode: Some("default"),
-    sign_in: None,
+    auth_method: None,
     prefix: " ",
 };
 
-/// For a new session a key in its environment is enough, but before it loads one it wants to hear of
-/// it. It then takes note of that for good, so nobody is signed in who has had no session yet.
-pub(super) fn dialect(ask: CodingRequest) -> Acp {
-    let sign_in = ask.session.is_some().then_some("gemini-api-key");
-    Acp::new(ask, Quirks { sign_in, ..QUIRKS })
+/// A key in the environment is enough for a new session, but loading a session requires `authenticate`. Gemini
+/// CLI stores that choice permanently, so it is not called before the first session.
+pub(super) fn dialect(request: CodingRequest) -> Acp {
+    let auth_method = request.session.is_some().then_some("gemini-api-key");
+    Acp::new(request, Quirks { auth_method, ..QUIRKS })
 }

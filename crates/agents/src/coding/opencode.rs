@@ -5,15 +5,15 @@ use super::{
     dialect::CodingRequest,
 };
 
-/// By itself it asks for next to nothing.
+/// By default OpenCode asks for almost no permissions.
 const QUIRKS: Quirks = Quirks {
     arguments: &["acp"],
-    asking: &[("OPENCODE_PERMISSION", r#"{"edit":"ask","bash":"ask"}"#)],
+    ask_variables: &[("OPENCODE_PERMISSION", r#"{"edit":"ask","bash":"ask"}"#)],
     mode: None,
-    sign_in: None,
+    auth_method: None,
     prefix: "",
 };
 
-pub(super) fn dialect(ask: CodingRequest) -> Acp {
-    Acp::new(ask, QUIRKS)
+pub(super) fn dialect(request: CodingRequest) -> Acp {
+    Acp::new(request, QUIRKS)
 }

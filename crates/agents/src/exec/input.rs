@@ -13,28 +13,26 @@ use tempfile::TempDir;
 
 use crate::process::{DESCRIPTOR_WAIT, Processes, wait_for_descriptors};
 
-/// How a program wants to read a message.
+/// Format of the messages that a program reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Input {
-    /// As text: data as JSON, files as the path they can be read at, links as they are, each on a
-    /// line of its own.
+    /// Text: one line per part, with data as JSON, files as their path, and links.
     #[default]
     Text,
-    /// As the message's JSON in the shape of A2A 1.0, with `path` in place of the bytes of files.
+    /// The JSON of the message in A2A 1.0, with `path` in place of the bytes of files.
     Json,
 }
 
-/// What a program is given to read, and the files that this speaks of. They go with this value.
+/// The input of a program, and the files that it names. Dropping this removes them.
 #[derive(Debug)]
 pub(crate) struct PreparedInput {
     pub(crate) stdin: Vec<u8>,
-    /// Where the file of each part is, for those that are files.
+    /// The path of each part that is a file.
     pub(crate) paths: Vec<Option<PathBuf>>,
     _files: Option<TempDir>,
 }
 
-/// A message with its files on disk. Callers cannot say `path`: what they sent was read as a message
-/// of the protocol, which has none.
+/// A message whose files are on disk. A caller cannot set `path`: messages of the protocol have no such member.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct OnDisk<'a> {
@@ -69,16 +67,16 @@ struct PartOnDisk<'a> {
 }
 
 impl Input {
-    /// Writes a message's files to a directory of their own, and the message as it is to be read.
-    pub(crate) async fn give(
+    /// Writes the files of a message to a new directory, and formats the message.
+    pub(crate) async fn prepare(
         self,
         message: &Message,
         processes: &Processes,
     ) -> io::Result<PreparedInput> {
         wait_for_descriptors(DESCRIPTOR_WAIT, || {
             let (message, prefix) = (message.clone(), processes.file_prefix());
-            let given = tokio::task::spawn_blocking(move || self.write(&message, &prefix));
-            async { given.await.map_err(io::Error::other).flatten() }
+            let prepared = tokio::task::spawn_blocking(move || self.write(&message, &prefix));
+            async { prepared.await.map_err(io::Error::other).flatten() }
         })
         .await
     }
@@ -160,8 +158,8 @@ fn on_disk<'a>(message: &'a Message, parts: Vec<(&'a Part, &'a Option<PathBuf>)>
     }
 }
 
-/// A name of ours with the part's place in it, so that no two collide, and as much of the sender's
-/// as cannot lead elsewhere.
+/// A file name with the index of the part, so that names are unique, and the harmless characters of the
+/// sender's name.
 fn file_name(index: usize, part: &Part) -> String {
     let safe = |char: &char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | '_');
     let given: String = part.filename.iter().flat_map(|name| name.chars()).filter(safe).collect();

@@ -90,7 +90,7 @@ struct Closed {
     at: Instant,
 }
 
-/// One line of a handler for a turn. It holds its share of the buffer until it is dropped.
+/// One line of a handler for a turn. It holds a permit for its bytes in the buffer until it is dropped.
 #[derive(Debug)]
 pub(super) struct Inbound {
     pub(super) event: TurnEvent,
@@ -160,7 +160,7 @@ impl HandlerConnection {
             let started = Instant::now();
             let failure = own.run_process(&program, &processes, &helpers, lines).await;
             processes.unless_closing().await;
-            tracing::warn!(agent = %own.agent, kind = failure.kind, "the handler is gone");
+            tracing::warn!(agent = %own.agent, kind = failure.kind, "the handler's process ended");
             let mut turns = own.turns();
             let lasted = turns.finished_a_turn || started.elapsed() >= STABLE_AFTER;
             let consecutive_failures = if lasted { 1 } else { consecutive_failures + 1 };
@@ -180,7 +180,7 @@ impl HandlerConnection {
     /// The reason why the process ended.
     fn failure(&self) -> Failure {
         let closed = self.closed.get().map(|closed| closed.failure.clone());
-        closed.unwrap_or_else(|| Failure::new("is gone"))
+        closed.unwrap_or_else(|| Failure::new("ended"))
     }
 
     /// Opens one more turn, or returns `None` if the process has ended.
@@ -303,7 +303,7 @@ impl HandlerConnection {
             Err(why) => {
                 match serde_json::from_slice::<TurnOnly>(&json) {
                     Ok(only) => {
-                        let event = TurnEvent::violation("wrote a line that is wrong", why);
+                        let event = TurnEvent::violation("wrote a line with invalid values", why);
                         self.deliver(&only.turn, event, &line).await;
                     }
                     Err(_) => self.report_invalid_line(&line, &why.to_string()),
@@ -341,7 +341,7 @@ impl HandlerConnection {
             }
         };
         if !liveness.greeted {
-            return Err(Failure::new("did not say hello before anything else"));
+            return Err(Failure::new("did not send hello first"));
         }
         self.deliver(&turn, event, &line).await;
         Ok(())
@@ -350,7 +350,7 @@ impl HandlerConnection {
     /// Queues a line for its turn, as soon as the buffer has room for it.
     async fn deliver(&self, turn: &str, event: TurnEvent, line: &[u8]) {
         let number: Option<u64> = turn.parse().ok();
-        let (inbound, was_there) = {
+        let (inbound, was_open) = {
             let mut turns = self.turns();
             let pending = number.and_then(|number| turns.open.get_mut(&number));
             let inbound = pending.map(|pending| {
@@ -361,13 +361,13 @@ impl HandlerConnection {
         };
         match inbound {
             Some(inbound) => {
-                let share = u32::try_from(line.len().min(MAX_BUFFERED)).unwrap_or(u32::MAX);
-                let permit = Arc::clone(&self.buffer).acquire_many_owned(share).await.ok();
+                let bytes = u32::try_from(line.len().min(MAX_BUFFERED)).unwrap_or(u32::MAX);
+                let permit = Arc::clone(&self.buffer).acquire_many_owned(bytes).await.ok();
                 // An error means that the turn has been closed meanwhile.
                 let _ = inbound.send(Inbound { event, bytes: line.len(), _permit: permit }).await;
             }
             // The handler wrote this before it read that the turn is over.
-            None if was_there => {}
+            None if was_open => {}
             None => self.report_invalid_line(line, "there is no such turn"),
         }
     }
@@ -376,13 +376,13 @@ impl HandlerConnection {
     /// and fails it; with several open turns it could fail the wrong one.
     fn report_invalid_line(&self, line: &[u8], why: &str) {
         let text: String = String::from_utf8_lossy(line).chars().take(SHOWN).collect();
-        tracing::warn!(agent = %self.agent, line = text, why, "the handler broke the line protocol");
+        tracing::warn!(agent = %self.agent, line = text, why, "the handler violated the line protocol");
         let mut turns = self.turns();
         let mut open = turns.open.values_mut();
         if let (Some(only), None) = (open.next(), open.next())
             && !only.is_broken
         {
-            let event = TurnEvent::violation("wrote a line that makes no sense", why);
+            let event = TurnEvent::violation("wrote an invalid line", why);
             // If the queue is full the turn is making progress; the line is in the log anyway.
             let sent = only.inbound.try_send(Inbound { event, bytes: 0, _permit: None });
             only.is_broken = sent.is_ok();
@@ -405,11 +405,11 @@ impl Liveness {
     fn greet(&mut self, protocol: u32, ping: Option<u64>) -> Result<(), Failure> {
         if protocol != line::VERSION {
             let own = line::VERSION;
-            let kind = format!("speaks version {protocol} of the line protocol, and we {own}");
+            let kind = format!("has version {protocol} of the line protocol, and {own} is needed");
             return Err(Failure::new(kind));
         }
         if std::mem::replace(&mut self.greeted, true) {
-            return Err(Failure::new("said hello twice"));
+            return Err(Failure::new("sent hello twice"));
         }
         let ping = ping.filter(|seconds| *seconds > 0).map(Duration::from_secs);
         self.ping = ping.map(|pause| pause.min(MAX_PING_INTERVAL));
@@ -430,7 +430,7 @@ impl Liveness {
     fn check(&mut self, outgoing: &mpsc::Sender<Vec<u8>>) -> Result<(), Failure> {
         let (id, _, is_answered) = self.last_ping;
         if !self.greeted {
-            return Err(Failure::new("did not say hello in time"));
+            return Err(Failure::new("did not send hello in time"));
         }
         let ping = ToHandler::Ping { id: id + 1 }.encode();
         if !is_answered || outgoing.try_send(ping).is_err() {

@@ -1,4 +1,4 @@
-//! The line protocol: one JSON object per line, both ways. docs/handler-protocol.md describes it.
+//! Line protocol of handlers: one JSON object per line in each direction, described in docs/handler-protocol.md.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use herald_engine::Turn;
 use herald_protocol::{Artifact, Message, Metadata, Part, TaskState};
 use serde::{Deserialize, Serialize};
 
-/// The version that is examples here.
+/// The protocol version.
 pub(super) const VERSION: u32 = 1;
 
-/// What a handler reads. Its type, and the turn where there is one, come first in the line, so that
-/// handlers without a JSON parser can find them.
+/// A line that a handler reads. The type and the turn come first, so that handlers without a JSON parser can
+/// find them.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(super) enum ToHandler<'a> {
-    /// Comes first.
+    /// The first line.
     Hello { protocol: u32, agent: &'a str },
-    /// There is something to do.
+    /// A turn begins.
     Begin(Box<Begin<'a>>),
-    /// Nobody waits for the turn any more.
+    /// A turn is cancelled.
     Cancel {
         turn: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         metadata: Option<Metadata>,
     },
-    /// Are you there?
+    /// A liveness check, to be answered with a pong.
     Ping { id: u64 },
 }
 
@@ -55,11 +55,11 @@ pub(super) enum FromHandler {
     Pong(Pong),
 }
 
-/// The answer to the server's greeting.
+/// The answer to the server's hello.
 #[derive(Debug, Deserialize)]
 pub(super) struct Hello {
     pub(super) protocol: u32,
-    /// The interval of liveness checks that it asks for, in seconds.
+    /// The requested interval of pings, in seconds.
     pub(super) ping: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct TurnStatus {
     parts: Vec<Part>,
 }
 
-/// A result, or the next piece of one.
+/// An artifact, or the next chunk of one.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ArtifactChunk {
@@ -91,7 +91,7 @@ pub(super) struct ArtifactChunk {
     parts: Vec<Part>,
 }
 
-/// The turn failed.
+/// The failure of a turn.
 #[derive(Debug, Deserialize)]
 pub(super) struct Failed {
     pub(super) turn: String,
@@ -106,14 +106,14 @@ pub(super) struct Pong {
     pub(super) id: u64,
 }
 
-/// The part of a line that says whose it is, whatever else is wrong with it.
+/// The turn of a line whose other members are invalid.
 #[derive(Debug, Deserialize)]
 pub(super) struct TurnOnly {
     pub(super) turn: String,
 }
 
 impl<'a> ToHandler<'a> {
-    /// What a turn is about, under the name it has among the turns of this handler.
+    /// The line that begins a turn; `name` is the turn's name at this handler.
     pub(super) fn begin(name: &'a str, turn: &'a Turn, attempt: u32) -> Self {
         let task = turn.task();
         Self::Begin(Box::new(Begin {
@@ -185,7 +185,7 @@ impl ArtifactChunk {
     }
 }
 
-/// Parts, or a text instead of them.
+/// The parts of a line: its text, if it has one, and its parts.
 fn joined(text: Option<String>, parts: Vec<Part>) -> Vec<Part> {
     text.map(Part::text).into_iter().chain(parts).collect()
 }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_has_the_lines_that_are_spoken() {
+    fn the_schema_has_the_lines_of_the_protocol() {
         let schema: Value = serde_json::from_str(SCHEMA).unwrap();
         let sent = [
             ToHandler::Hello { protocol: VERSION, agent: "a" },
@@ -221,7 +221,7 @@ mod tests {
             .collect();
         examples.insert("begin".to_owned());
         assert_eq!(examples, types(&schema, "toHandler"));
-        let mut heard = BTreeSet::new();
+        let mut read = BTreeSet::new();
         for (name, members) in [
             ("hello", "\"protocol\":1"),
             ("status", "\"turn\":\"1\",\"state\":\"input-required\",\"text\":\"x\""),
@@ -231,8 +231,8 @@ mod tests {
         ] {
             let line = format!("{{{members},\"type\":\"{name}\",\"later\":[]}}");
             FromHandler::read(line.as_bytes()).unwrap_or_else(|why| panic!("{line}: {why}"));
-            heard.insert(name.to_owned());
+            read.insert(name.to_owned());
         }
-        assert_eq!(heard, types(&schema, "fromHandler"));
+        assert_eq!(read, types(&schema, "fromHandler"));
     }
 }

@@ -29,7 +29,7 @@ const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// Time that a stream has for usage and its end marker after the finish reason. Many servers send no end
 /// marker and leave the connection open.
-const AFTERWARDS: Duration = Duration::from_secs(1);
+const AFTER_FINISH: Duration = Duration::from_secs(1);
 
 /// First delay before a retry; each further one is about twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -169,9 +169,9 @@ impl Endpoint {
         loop {
             let limit = self.timeouts.first_token;
             let answered = timeout(limit, self.try_once(headers.clone(), body.clone())).await;
-            let unanswered = match answered {
+            let failed = match answered {
                 Ok(Ok(answered)) => return Ok(answered),
-                Ok(Err(unanswered)) => unanswered,
+                Ok(Err(failed)) => failed,
                 Err(_) => {
                     let limit = limit.as_secs_f64();
                     let kind = format!("got no answer from its model within {limit} s");
@@ -182,15 +182,15 @@ impl Endpoint {
                     });
                 }
             };
-            let (Some(again), Some(pause)) = (unanswered.again, pauses.next()) else {
-                return Err(unanswered);
+            let (Some(again), Some(pause)) = (failed.again, pauses.next()) else {
+                return Err(failed);
             };
             let pause = match again {
                 RetryTime::Soon => pause,
-                RetryTime::After(asked) if asked > LONGEST_PAUSE => return Err(unanswered),
+                RetryTime::After(asked) if asked > LONGEST_PAUSE => return Err(failed),
                 RetryTime::After(asked) => pause.max(asked),
             };
-            tracing::debug!(kind = unanswered.failure.kind, ?pause, "the model is asked again");
+            tracing::debug!(kind = failed.failure.kind, ?pause, "repeating a request to the model");
             sleep(pause).await;
         }
     }
@@ -276,7 +276,7 @@ impl AnswerStream {
             }
             if self.finish.reason.is_some() {
                 // The stall timeout starts with the read: the time for our own writes does not count.
-                let ends = *self.ends.get_or_insert_with(|| Instant::now() + AFTERWARDS);
+                let ends = *self.ends.get_or_insert_with(|| Instant::now() + AFTER_FINISH);
                 match timeout_at(ends, self.response.chunk()).await {
                     Ok(Ok(Some(bytes))) if Instant::now() < ends => self.take(&bytes)?,
                     // The finish reason has arrived, so the answer is complete.
@@ -314,15 +314,15 @@ impl AnswerStream {
             body.as_bytes(),
         )) {
             Ok(chunk) if !chunk.choices.is_empty() || chunk.error.is_some() => {
-                self.hear(chunk)?;
+                self.handle_chunk(chunk)?;
                 self.end();
                 Ok(self.events.pop_front())
             }
             Ok(_) | Err(_) => {
                 let kind = self.response.headers().get(CONTENT_TYPE);
                 let kind = kind.and_then(|value| value.to_str().ok()).unwrap_or("no content type");
-                let said = error_body::message(&body).unwrap_or_default();
-                let message = Some(format!("{kind}: {said}"));
+                let text = error_body::message(&body).unwrap_or_default();
+                let message = Some(format!("{kind}: {text}"));
                 let kind = "got something from its model's endpoint that is no answer";
                 Err(Failure { message, ..Failure::new(kind) })
             }
@@ -351,12 +351,12 @@ impl AnswerStream {
                 let kind = "got an event from its model that cannot be read";
                 Failure { message: error_body::message(data), ..Failure::new(kind) }
             })?;
-            self.hear(chunk)?;
+            self.handle_chunk(chunk)?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, chunk: CompletionChunk) -> Result<(), Failure> {
+    fn handle_chunk(&mut self, chunk: CompletionChunk) -> Result<(), Failure> {
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             let message = error_body::message_in(&error);
             return Err(Failure { message, ..Failure::new("got an error from its model") });
@@ -365,10 +365,10 @@ impl AnswerStream {
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {
             let before = self.events.len();
             if let Some(delta) = choice.delta {
-                let said = delta.content.filter(|text| !text.is_empty()).map(AnswerEvent::Text);
+                let text = delta.content.filter(|text| !text.is_empty()).map(AnswerEvent::Text);
                 let refused =
                     delta.refusal.filter(|text| !text.is_empty()).map(AnswerEvent::Refusal);
-                self.events.extend(said.into_iter().chain(refused));
+                self.events.extend(text.into_iter().chain(refused));
             }
             // Some endpoints send an empty reason with every chunk, and some send text after a valid one.
             let reason = choice.finish_reason.filter(|reason| !reason.is_empty());

@@ -6,7 +6,7 @@ use herald_protocol::{ArtifactId, Content, Message, Part, Role, Task};
 
 use super::chat::{ChatContent, ChatMessage, ContentPart};
 
-/// The artifact that answers a task's user for the first time, the second and so on.
+/// Id of the artifact with the answer to the user's message after `before` earlier ones.
 pub(super) fn answer_id(before: usize) -> ArtifactId {
     match before {
         0 => ArtifactId::from("answer"),
@@ -14,7 +14,7 @@ pub(super) fn answer_id(before: usize) -> ArtifactId {
     }
 }
 
-/// Everything, in order.
+/// All messages of the prompt, in order.
 pub(super) fn messages(turn: &Turn, system: Option<&str>, images: bool) -> Vec<ChatMessage> {
     let mut messages: Vec<ChatMessage> = system.map(ChatMessage::system).into_iter().collect();
     for task in turn.earlier() {
@@ -25,8 +25,8 @@ pub(super) fn messages(turn: &Turn, system: Option<&str>, images: bool) -> Vec<C
     messages
 }
 
-/// The questions of a task that were answered, and the answers, up to this message. What was not
-/// answered is left out: some models want two sides that take turns.
+/// The user messages of a task up to `until` with their answers. A message without an answer is left out,
+/// because some models require alternating roles.
 fn exchanges(task: &Task, until: Option<&Message>, images: bool) -> Vec<ChatMessage> {
     let asked = task.history.as_deref().unwrap_or_default().iter();
     let asked = asked
@@ -50,7 +50,7 @@ fn answer(task: &Task, id: &ArtifactId) -> String {
     parts.iter().filter_map(Part::as_text).collect()
 }
 
-/// One text where there is nothing but text.
+/// The content of a message: a single text if it has text parts only.
 fn content_of(message: &Message, images: bool) -> ChatContent {
     let pieces: Vec<ContentPart> =
         message.parts.iter().filter_map(|part| piece(part, images)).collect();
@@ -67,7 +67,7 @@ fn piece(part: &Part, images: bool) -> Option<ContentPart> {
     match &part.content {
         Content::Text(text) => Some(ContentPart::text(text)),
         Content::Data(value) => Some(ContentPart::text(value.to_string())),
-        // The conversation may be older than the setting.
+        // The message may be older than the setting.
         Content::Raw(_) | Content::Url(_) if is_image && !images => None,
         Content::Raw(bytes) if is_image => {
             Some(ContentPart::image(format!("data:{media_type};base64,{}", STANDARD.encode(bytes))))

@@ -8,18 +8,18 @@ use std::{
     time::Duration,
 };
 
-/// What to run, and how.
+/// A program with its arguments, environment and working directory.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub(super) path: PathBuf,
-    /// What a caller says is never among them.
+    /// Never contains text of a caller.
     pub(super) arguments: Vec<String>,
     pub(super) directory: Workdir,
     pub(super) environment: BTreeMap<String, String>,
     pub(crate) grace: Duration,
 }
 
-/// A directory that programs run in, and must stay within.
+/// Working directory of programs, checked against symbolic links that lead elsewhere.
 #[derive(Debug, Clone)]
 pub struct Workdir {
     path: PathBuf,
@@ -27,8 +27,8 @@ pub struct Workdir {
 }
 
 impl Program {
-    /// A program, its arguments, where it runs, what is in its environment beyond what the server
-    /// was started with, and how long it may take to end once it is asked to. It must be there.
+    /// A command that must exist: program and arguments. `environment` is added to that of the server, and
+    /// `grace` is the time between SIGTERM and SIGKILL.
     pub fn new(
         command: &[String],
         directory: Workdir,
@@ -43,11 +43,11 @@ impl Program {
         Ok(Self { path, arguments: arguments.to_vec(), directory, environment, grace })
     }
 
-    /// Where the program of this name is. It is looked for on `search`, or where the server would.
+    /// The path of a program, searched on `search` or else on the server's own `PATH`.
     pub fn find(name: &str, search: Option<&str>) -> io::Result<PathBuf> {
         let search = search.map(Into::into).or_else(|| env::var_os("PATH"));
         let path = if name.contains('/') {
-            // It runs elsewhere, where the same path would lead to something else.
+            // The program runs in another directory, where a relative path would not lead to it.
             Some(std::path::absolute(name)?).filter(|path| is_program(path))
         } else {
             env::split_paths(&search.unwrap_or_default())
@@ -57,7 +57,7 @@ impl Program {
         path.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, not_found(name)))
     }
 
-    /// The same with more arguments, and with these variables where nobody has set them.
+    /// The program with more arguments, and with these variables unless they are set already.
     pub(crate) fn with(&self, more: Vec<String>, variables: &[(&str, &str)]) -> Self {
         let mut program = self.clone();
         program.arguments.extend(more);
@@ -67,7 +67,7 @@ impl Program {
         program
     }
 
-    /// Where it runs.
+    /// The working directory.
     pub(crate) fn directory(&self) -> io::Result<PathBuf> {
         self.directory.resolve()
     }
@@ -75,9 +75,9 @@ impl Program {
 
 fn not_found(name: &str) -> String {
     if !name.contains('/') {
-        format!("there is no program {name:?} on PATH that may be run; is it installed?")
+        format!("there is no executable program {name:?} on PATH; is it installed?")
     } else if Path::new(name).is_file() {
-        format!("the program {name:?} may not be run; is it executable (`chmod +x`)?")
+        format!("the program {name:?} is not executable; run `chmod +x` on it")
     } else {
         format!("there is no file {name:?}; is it installed?")
     }
@@ -88,8 +88,7 @@ fn is_program(path: &Path) -> bool {
 }
 
 impl Workdir {
-    /// A directory within one of `roots` or, without any, within itself: what it is now must be
-    /// what it leads to later.
+    /// A directory within one of `roots`; without roots, the directory that `path` leads to now.
     pub fn new(path: &Path, roots: &[PathBuf]) -> io::Result<Self> {
         let own = [path.to_owned()];
         let roots = if roots.is_empty() { &own } else { roots };
@@ -99,14 +98,14 @@ impl Workdir {
         Ok(workdir)
     }
 
-    /// Where it is once all links are followed.
+    /// The directory after all links are followed.
     pub(super) fn resolve(&self) -> io::Result<PathBuf> {
         let path = real(&self.path)?;
         if self.roots.iter().any(|root| path.starts_with(root)) {
             return Ok(path);
         }
         let text = format!("{} leads to {}", self.path.display(), path.display());
-        let text = format!("{text}, which is outside of what is allowed");
+        let text = format!("{text}, which is outside of the allowed directories");
         Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
     }
 }
@@ -117,13 +116,13 @@ fn real(path: &Path) -> io::Result<PathBuf> {
     });
     found.map_err(|fault| {
         let path = path.display();
-        let said = if fault.kind() == io::ErrorKind::NotFound {
+        let text = if fault.kind() == io::ErrorKind::NotFound {
             format!("there is no directory {path}")
         } else if fault.kind() == io::ErrorKind::NotADirectory {
-            format!("{path} is no directory")
+            format!("{path} is not a directory")
         } else {
             format!("{path}: {fault}")
         };
-        io::Error::new(fault.kind(), said)
+        io::Error::new(fault.kind(), text)
     })
 }

@@ -4,13 +4,13 @@ use std::{borrow::Cow, sync::Arc};
 
 use herald_protocol::{
     AgentName, Content, ContextId, Error, ErrorKind, Message, Operation, Part, Seq, Task, TaskId,
-    TaskState, request::SendMessage,
+    TaskState,
+    request::{Cursor, SendMessage},
 };
 
 use crate::{
     agents::profile::Profile,
     agents::runtime::AgentRuntime,
-    budget::Reservation,
     cache::CachedTask,
     caller::{AgentRoute, Caller},
     commit::{CommitError, Write},
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// A message that is in the log.
-struct Accepted {
+pub(crate) struct Accepted {
     cached: Arc<CachedTask>,
     /// Its sequence number.
     seq: Seq,
@@ -46,70 +46,79 @@ struct Accepted {
     hidden: bool,
 }
 
-/// Sends a message and waits for the outcome of its turn, unless the caller asked not to.
-pub(crate) async fn send(
-    core: &Arc<Core>,
-    caller: &Caller,
-    route: &AgentRoute,
-    send: Box<SendMessage>,
-    reservation: Option<Reservation>,
-) -> Result<Sent, Error> {
-    let history = send.configuration.history_length;
-    let immediately = send.configuration.return_immediately;
-    let accepted = Box::pin(accept(core, caller, route, send, Operation::SendMessage)).await?;
-    drop(reservation);
-    // Without a task there is nothing to return before the direct answer.
-    if !immediately || accepted.hidden {
-        let wait = core.settings.send_wait;
-        let cached = Arc::clone(&accepted.cached);
-        let mut events = Subscription::new(Arc::clone(core), cached, accepted.seq, Until::Settled);
-        // After the timeout the caller gets the task as it is.
-        tokio::time::timeout(wait, events.finish()).await.unwrap_or(Ok(()))?;
-    }
-    let record = core.record(&accepted.cached).await?.ok_or_else(Error::task_not_found)?;
-    if let Some(reply) = record.reply {
-        return Ok(Sent::Message(reply));
-    }
-    if violates_protocol(&record.task) {
-        let text = record.task.error().unwrap_or_default();
-        return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
-            .with("taskId", record.task.id.as_str()));
-    }
-    Ok(Sent::Task(TaskJson::of(record, &accepted.cached, history)))
+/// The form in which the caller wants the answer to a send.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    history_length: Option<i32>,
+    /// True to return before the outcome of the turn.
+    immediately: bool,
+    /// The cursor of a stream that is resumed.
+    after: Option<Cursor>,
+    /// True for protocol versions before 1.0.
+    is_old: bool,
 }
 
-/// Sends a message and streams what follows.
-pub(crate) async fn stream(
-    core: &Arc<Core>,
-    caller: &Caller,
-    route: &AgentRoute,
-    send: Box<SendMessage>,
-) -> Result<Subscription, Error> {
-    let history = send.configuration.history_length;
-    let after = send.after.clone();
-    let is_old = send.infer_task;
-    let operation = Operation::SendStreamingMessage;
-    let accepted = Box::pin(accept(core, caller, route, send, operation)).await?;
-    let Accepted { cached, seq, first, bytes, repeated, hidden } = accepted;
-    let until =
-        if is_old && waits(core, &cached).await? { Until::TaskEnds } else { Until::TurnEnds };
-    // Only a repeated send has a stream to resume.
-    if let Some(after) = after.filter(|after| repeated && after.seq >= seq) {
-        if after.task.is_some_and(|task| task != cached.key.task) {
-            return Err(Error::field("Last-Event-ID", "belongs to another task"));
+impl Wish {
+    pub(crate) fn of(send: &SendMessage) -> Self {
+        Self {
+            history_length: send.configuration.history_length,
+            immediately: send.configuration.return_immediately,
+            after: send.after.clone(),
+            is_old: send.infer_task,
+        }
+    }
+}
+
+impl Accepted {
+    /// Waits for the outcome of the turn, unless the caller asked not to.
+    pub(crate) async fn outcome(self, core: &Arc<Core>, wish: Wish) -> Result<Sent, Error> {
+        let Self { cached, seq, hidden, .. } = self;
+        // Without a task there is nothing to return before the direct answer.
+        if !wish.immediately || hidden {
+            let wait = core.settings.send_wait;
+            let (core, cached) = (Arc::clone(core), Arc::clone(&cached));
+            let mut events = Subscription::new(core, cached, seq, Until::Settled);
+            // After the timeout the caller gets the task as it is.
+            tokio::time::timeout(wait, events.finish()).await.unwrap_or(Ok(()))?;
         }
         let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;
-        check_cursor(&record, after.seq)?;
-        return Ok(Subscription::new(Arc::clone(core), cached, after.seq, until));
+        if let Some(reply) = record.reply {
+            return Ok(Sent::Message(reply));
+        }
+        if violates_protocol(&record.task) {
+            let text = record.task.error().unwrap_or_default();
+            return Err(Error::new(ErrorKind::InvalidAgentResponse, text)
+                .with("taskId", record.task.id.as_str()));
+        }
+        Ok(Sent::Task(TaskJson::of(record, &cached, wish.history_length)))
     }
-    let events = Subscription::new(Arc::clone(core), Arc::clone(&cached), seq, until);
-    if hidden {
-        return Ok(events.answered_directly());
+
+    /// The stream of the events that follow.
+    pub(crate) async fn stream(self, core: &Arc<Core>, wish: Wish) -> Result<Subscription, Error> {
+        let Self { cached, seq, first, bytes, repeated, hidden } = self;
+        let until = if wish.is_old && waits(core, &cached).await? {
+            Until::TaskEnds
+        } else {
+            Until::TurnEnds
+        };
+        // Only a repeated send has a stream to resume.
+        if let Some(after) = wish.after.filter(|after| repeated && after.seq >= seq) {
+            if after.task.is_some_and(|task| task != cached.key.task) {
+                return Err(Error::field("Last-Event-ID", "belongs to another task"));
+            }
+            let record = core.record(&cached).await?.ok_or_else(Error::task_not_found)?;
+            check_cursor(&record, after.seq)?;
+            return Ok(Subscription::new(Arc::clone(core), cached, after.seq, until));
+        }
+        let events = Subscription::new(Arc::clone(core), cached, seq, until);
+        if hidden {
+            return Ok(events.answered_directly());
+        }
+        Ok(match first {
+            Some(first) => events.starting_with(&shown(first, wish.history_length)),
+            None => events.starting_later(bytes, wish.history_length),
+        })
     }
-    Ok(match first {
-        Some(first) => events.starting_with(&shown(first, history)),
-        None => events.starting_later(bytes, history),
-    })
 }
 
 /// True if the task's agent waits for answers within its turn.
@@ -119,7 +128,7 @@ async fn waits(core: &Core, cached: &Arc<CachedTask>) -> Result<bool, Error> {
 }
 
 /// Stores a message and begins its turn, or leaves it to the dispatcher.
-async fn accept(
+pub(crate) async fn accept(
     core: &Arc<Core>,
     caller: &Caller,
     route: &AgentRoute,
@@ -200,9 +209,9 @@ async fn accept(
     let cause = caller.cause();
     let write = Write { commands, dedup, cause, fresh, keep_first, ..Write::default() };
     let supervisor = Supervisor::new(core);
-    let started = Arc::clone(&cached);
+    let (started, wait) = (Arc::clone(&cached), core.settings.commit_wait);
     let written = core
-        .commit_for_caller(Arc::clone(&cached), write, move |written| match permit {
+        .commit_detached(Arc::clone(&cached), write, Some(wait), move |written| match permit {
             Some(permit) if written.claimed => {
                 let (record, received) = (written.record.clone(), written.received.take());
                 supervisor.start(started, &runtime, (permit, None), record, received);

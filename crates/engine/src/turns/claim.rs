@@ -75,7 +75,7 @@ pub(crate) async fn claim(
     let (supervisor, notifier) = (Supervisor::new(core), Arc::clone(core));
     let (turn_runtime, started) = (Arc::clone(runtime), Arc::clone(&cached));
     let written = core
-        .commit_detached(cached, write, move |written| {
+        .commit_detached(cached, write, None, move |written| {
             if runs && written.claimed {
                 let lock =
                     conversation.map(|it| ConversationLock::new(&notifier, &turn_runtime, it, me));

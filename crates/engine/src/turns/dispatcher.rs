@@ -26,6 +26,9 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     /// Starts a dispatcher. It also claims the turns that an earlier process left unfinished.
     pub(crate) fn spawn(core: &Arc<Core>, runtime: Arc<AgentRuntime>) {
+        if !runtime.start_dispatching() {
+            return;
+        }
         runtime.wake();
         let dispatcher = Self { core: Arc::clone(core), runtime };
         core.work.spawn(async move {

@@ -22,7 +22,7 @@ pub(crate) async fn end(core: &Arc<Core>, key: Key, command: Command) -> bool {
             notify_ended(&notifier, &written.record, None);
         }
     };
-    let ended = core.commit_detached(cached, write, notify).await;
+    let ended = core.commit_detached(cached, write, None, notify).await;
     if let Err(error) = &ended {
         tracing::debug!(task = %key.task, ?error, "the task could not be ended");
     }

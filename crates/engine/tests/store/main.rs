@@ -68,7 +68,7 @@ async fn open(path: &Path) -> Sqlite {
 }
 
 async fn joined(store: Sqlite) -> Sqlite {
-    store.join(ME, MemberKind::Node, "node").await.unwrap();
+    store.join(ME, MemberKind::Node, "first node").await.unwrap();
     store
 }
 

@@ -244,7 +244,7 @@ async fn an_approval_of_an_acp_agent_that_times_out_is_a_no() {
 async fn a_program_without_the_protocol_fails_with_a_reason() {
     let config = "[[agents]]\nname = \"coder\"\nkind = \"acp\"\n";
     let programs = [
-        (r#"["cat"]"#, "does not speak the Agent Client Protocol"),
+        (r#"["cat"]"#, "does not support the Agent Client Protocol"),
         (r#"["sh", "-c", "read line; exit 3"]"#, "ended with exit code 3"),
         (
             r#"["sh", "-c", "read line; echo '{\"id\":1,\"result\":{\"protocolVersion\":9}}'; cat"]"#,

@@ -239,10 +239,13 @@ async fn an_invalid_line_without_a_turn_fails_the_only_running_turn() {
     // It ignores the cancel, and the task does not wait for it.
     let settings = "kill_grace = \"1h\"\nerror_detail = \"message\"";
     for (text, what) in [
-        ("junk", "agent steered wrote a line that makes no sense: expected ident"),
-        ("wrong", "agent steered wrote a line that is wrong: invalid value: string \"splendid\""),
-        ("stranger", "agent steered wrote a line that makes no sense: there is no such turn"),
-        ("long", "agent steered wrote a line that makes no sense: longer than 8388608 bytes"),
+        ("junk", "agent steered wrote an invalid line: expected ident"),
+        (
+            "wrong",
+            "agent steered wrote a line with invalid values: invalid value: string \"splendid\"",
+        ),
+        ("stranger", "agent steered wrote an invalid line: there is no such turn"),
+        ("long", "agent steered wrote an invalid line: longer than 8388608 bytes"),
     ] {
         let herald = Herald::start(steered(settings)).await;
         let fault = answer(&herald, text).await.unwrap_err();

@@ -397,7 +397,7 @@ async fn a_link_out_of_the_allowed_roots_is_refused() {
         format!("workdir = \"{}\"\nallowed_roots = [\"{}\"]", link.display(), inside.display());
     std::os::unix::fs::symlink(&outside, &link).unwrap();
     let refused = script("pwd", &settings).refused().await;
-    assert!(refused.stderr.contains("outside of what is allowed"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("outside of the allowed directories"), "{}", refused.stderr);
 
     fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink(&inside, &link).unwrap();
@@ -440,7 +440,7 @@ async fn mistakes_in_its_settings_are_refused_at_the_start() {
 #[tokio::test]
 async fn a_missing_program_of_exec_is_refused_as_in_the_file() {
     for (line, said) in [
-        ("no-such-program-7 --fast", "no program \"no-such-program-7\" on PATH that may be run"),
+        ("no-such-program-7 --fast", "no executable program \"no-such-program-7\" on PATH"),
         ("no-such-program-7|cat", "is it installed?"),
         ("./nowhere.sh", "nowhere.sh"),
         ("/etc/passwd", "chmod +x"),

@@ -9,16 +9,16 @@ use super::{
     *,
 };
 
-/// What Gemini CLI 0.61.0 says of itself, shortened.
+/// Answer of Gemini CLI 0.61.0 to `initialize`, shortened.
 const GEMINI: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"authMethods":[{"id":"oauth-personal","name":"Log in with Google","description":"Log in with your Google account"},{"id":"gemini-api-key","name":"Gemini API key","description":"Use an API key with Gemini Developer API","_meta":{"api-key":{"provider":"google"}}}],"agentInfo":{"name":"gemini-cli","title":"Gemini CLI","version":"0.61.0"},"agentCapabilities":{"loadSession":true,"promptCapabilities":{"image":true,"audio":true,"embeddedContext":true},"mcpCapabilities":{"http":true,"sse":true}}}}"#;
 
 /// Its answer to `session/new`.
 const GEMINI_SESSION: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"sessionId":"7444b436-ae7f","modes":{"availableModes":[{"id":"default","name":"Default","description":"Prompts for approval"},{"id":"yolo","name":"YOLO","description":"Auto-approves all tools"}],"currentModeId":"default"},"models":{"availableModels":[{"modelId":"auto","name":"Auto"},{"modelId":"gemini-2.5-pro","name":"gemini-2.5-pro"}],"currentModelId":"auto"}}}"#;
 
-/// It wants to run a command.
+/// Its request to run a command.
 const GEMINI_WANTS: &str = r#"{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"7444b436-ae7f","options":[{"optionId":"proceed_always","name":"Allow for this session","kind":"allow_always"},{"optionId":"proceed_once","name":"Allow","kind":"allow_once"},{"optionId":"cancel","name":"Reject","kind":"reject_once"}],"toolCall":{"toolCallId":"run_1","status":"pending","title":"touch made-it && echo out","content":[{"type":"content","content":{"type":"text","text":"[current working directory /w]"}}],"locations":[],"kind":"execute"}}}"#;
 
-/// What OpenCode 1.18.33 says of itself.
+/// Answer of OpenCode 1.18.33 to `initialize`.
 const OPENCODE: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"mcpCapabilities":{"http":true,"sse":true},"promptCapabilities":{"embeddedContext":true,"image":true},"sessionCapabilities":{"close":{},"fork":{},"list":{},"resume":{}}},"authMethods":[{"description":"Run `opencode auth login` in the terminal","name":"Login with opencode","id":"opencode-login"}],"agentInfo":{"name":"OpenCode","version":"1.18.33"}}}"#;
 
 /// Its answer to `session/new`, shortened.
@@ -32,26 +32,26 @@ fn ask() -> CodingRequest {
     }
 }
 
-/// What is told to an agent that says these lines, and to the caller.
-fn hear(acp: &mut Acp, lines: &[&str]) -> (Vec<Value>, Vec<AgentEvent>) {
+/// The lines to the agent and the events for these lines of it.
+fn play(acp: &mut Acp, lines: &[&str]) -> (Vec<Value>, Vec<AgentEvent>) {
     let mut out = DialectOutput::default();
     for line in lines {
-        acp.hear(line, &mut out).unwrap();
+        acp.handle_line(line, &mut out).unwrap();
     }
-    heard(out)
+    output(out)
 }
 
-fn heard(out: DialectOutput) -> (Vec<Value>, Vec<AgentEvent>) {
+fn output(out: DialectOutput) -> (Vec<Value>, Vec<AgentEvent>) {
     let lines = String::from_utf8(out.lines).unwrap();
     let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     (lines, out.events)
 }
 
-/// Why the last line is the end.
+/// The failure that the last line causes.
 fn failure(acp: &mut Acp, lines: &[&str]) -> Failure {
     let (last, before) = lines.split_last().unwrap();
-    hear(acp, before);
-    acp.hear(last, &mut DialectOutput::default()).unwrap_err()
+    play(acp, before);
+    acp.handle_line(last, &mut DialectOutput::default()).unwrap_err()
 }
 
 fn update(update: &str) -> String {
@@ -63,19 +63,19 @@ fn update(update: &str) -> String {
 fn answer(acp: &mut Acp, approval: &Approval, choice: usize) -> (Vec<Value>, Vec<AgentEvent>) {
     let mut out = DialectOutput::default();
     acp.answer(approval, &approval.choices[choice], &mut out);
-    heard(out)
+    output(out)
 }
 
 /// Opens everything up to the prompt, whose number is then 4.
 fn at_work(ask: CodingRequest) -> Acp {
     let mut acp = gemini::dialect(ask);
     acp.open(&mut DialectOutput::default());
-    hear(&mut acp, &[GEMINI, GEMINI_SESSION, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    play(&mut acp, &[GEMINI, GEMINI_SESSION, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
     acp
 }
 
 #[test]
-fn an_image_goes_to_agents_that_take_some() {
+fn an_image_is_sent_to_agents_that_accept_images() {
     let image = Image {
         media_type: "image/png".to_owned(),
         path: "/tmp/0-a.png".into(),
@@ -85,8 +85,8 @@ fn an_image_goes_to_agents_that_take_some() {
         let mut acp = gemini::dialect(CodingRequest { images: vec![image.clone()], ..ask() });
         acp.open(&mut DialectOutput::default());
         let can = GEMINI.replace(r#""image":true"#, &format!(r#""image":{takes}"#));
-        hear(&mut acp, &[&can, GEMINI_SESSION]);
-        let (told, _) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+        play(&mut acp, &[&can, GEMINI_SESSION]);
+        let (told, _) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
         let prompt = told[0]["params"]["prompt"].as_array().unwrap();
         assert_eq!(prompt.len(), blocks, "{prompt:?}");
         if takes {
@@ -97,22 +97,22 @@ fn an_image_goes_to_agents_that_take_some() {
 }
 
 #[test]
-fn a_turn_of_gemini_cli_with_an_approval_is_told() {
+fn a_turn_of_gemini_cli_with_an_approval_becomes_events() {
     let mut acp = gemini::dialect(ask());
     let mut out = DialectOutput::default();
     acp.open(&mut out);
-    let (told, _) = heard(out);
+    let (told, _) = output(out);
     let initialize = &told[0]["params"];
     assert_eq!(told[0]["method"], "initialize");
     assert_eq!(initialize["protocolVersion"], 1);
     assert_eq!(initialize["clientCapabilities"], json!({}), "no files, no terminals");
 
-    let (told, _) = hear(&mut acp, &[GEMINI]);
+    let (told, _) = play(&mut acp, &[GEMINI]);
     let params = json!({ "cwd": "/w", "mcpServers": [] });
     let new = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/new", "params": params });
     assert_eq!(told, [new]);
 
-    let (told, events) = hear(&mut acp, &[GEMINI_SESSION]);
+    let (told, events) = play(&mut acp, &[GEMINI_SESSION]);
     assert_eq!(told[0]["method"], "session/set_mode");
     assert_eq!(told[0]["params"], json!({ "sessionId": "7444b436-ae7f", "modeId": "default" }));
     assert_eq!(events, []);
@@ -120,13 +120,13 @@ fn a_turn_of_gemini_cli_with_an_approval_is_told() {
     let commands = update(
         r#"{"sessionUpdate":"available_commands_update","availableCommands":[{"name":"memory","description":"Manage memory."}]}"#,
     );
-    let (told, events) = hear(&mut acp, &[&commands, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    let (told, events) = play(&mut acp, &[&commands, r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
     assert_eq!(told[0]["method"], "session/prompt");
     assert_eq!(told[0]["params"]["prompt"], json!([{ "type": "text", "text": "hello" }]));
     let (model, session) = (Some("auto".to_owned()), Some("7444b436-ae7f".to_owned()));
     assert_eq!(events, [AgentEvent::Init { model, session }]);
 
-    let (told, events) = hear(&mut acp, &[GEMINI_WANTS]);
+    let (told, events) = play(&mut acp, &[GEMINI_WANTS]);
     assert_eq!(told, [] as [Value; 0], "it waits");
     let [AgentEvent::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(approval.prompt, "execute: touch made-it && echo out");
@@ -143,7 +143,7 @@ fn a_turn_of_gemini_cli_with_an_approval_is_told() {
     let name = "touch made-it && echo out".to_owned();
     assert_eq!(events, [AgentEvent::ToolUse { name }]);
 
-    let (_, events) = hear(
+    let (_, events) = play(
         &mut acp,
         &[
             &update(
@@ -168,21 +168,21 @@ fn a_turn_of_gemini_cli_with_an_approval_is_told() {
 }
 
 #[test]
-fn a_loaded_session_is_gone_on_with_and_not_told_again() {
+fn the_replay_of_a_loaded_session_is_ignored() {
     let session = Some("7444b436-ae7f".to_owned());
     let mut acp = gemini::dialect(CodingRequest { session: session.clone(), ..ask() });
     acp.open(&mut DialectOutput::default());
-    let (told, _) = hear(&mut acp, &[GEMINI]);
+    let (told, _) = play(&mut acp, &[GEMINI]);
     assert_eq!(told[0]["method"], "session/load");
     // See gemini.rs for the space.
     assert_eq!(told[0]["params"]["sessionId"], " 7444b436-ae7f");
 
     let refused =
         r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"Authentication required"}}"#;
-    let (told, _) = hear(&mut acp, &[refused]);
+    let (told, _) = play(&mut acp, &[refused]);
     assert_eq!(told[0]["method"], "authenticate");
     assert_eq!(told[0]["params"], json!({ "methodId": "gemini-api-key" }));
-    let (told, _) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    let (told, _) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
     assert_eq!(told[0]["method"], "session/load");
 
     let first = update(
@@ -193,35 +193,35 @@ fn a_loaded_session_is_gone_on_with_and_not_told_again() {
     );
     let loaded = r#"{"jsonrpc":"2.0","id":4,"result":{"modes":{"availableModes":[],"currentModeId":"default"},"models":{"availableModels":[],"currentModelId":"auto"}}}"#;
     let chosen = r#"{"jsonrpc":"2.0","id":5,"result":{}}"#;
-    let (told, events) = hear(&mut acp, &[&first, loaded, &again, chosen]);
+    let (told, events) = play(&mut acp, &[&first, loaded, &again, chosen]);
     assert_eq!(events, [AgentEvent::Init { model: Some("auto".to_owned()), session }]);
     assert_eq!(told[1]["params"]["sessionId"], " 7444b436-ae7f");
 
     let second = again.replace("First", "Second");
-    let (_, events) = hear(&mut acp, &[&second]);
+    let (_, events) = play(&mut acp, &[&second]);
     assert_eq!(events, [AgentEvent::Text("Second.".to_owned())]);
 }
 
 #[test]
-fn a_turn_of_opencode_in_the_session_of_before_is_told() {
+fn a_turn_of_opencode_in_a_resumed_session_becomes_events() {
     let (session, model) = (Some("ses_e1d1".to_owned()), Some("scripted/m1".to_owned()));
     let profile = Some("plan".to_owned());
     let chosen = CodingRequest { session: session.clone(), model: model.clone(), profile, ..ask() };
     let mut acp = opencode::dialect(chosen);
     acp.open(&mut DialectOutput::default());
-    let (told, _) = hear(&mut acp, &[OPENCODE]);
+    let (told, _) = play(&mut acp, &[OPENCODE]);
     assert_eq!(told[0]["method"], "session/resume", "nothing is told again that way");
-    let (told, _) = hear(&mut acp, &[OPENCODE_SESSION]);
+    let (told, _) = play(&mut acp, &[OPENCODE_SESSION]);
     assert_eq!(told[0]["method"], "session/set_config_option");
     let params = json!({ "sessionId": "ses_e1d1", "configId": "model", "value": "scripted/m1" });
     assert_eq!(told[0]["params"], params);
-    let (told, _) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
+    let (told, _) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":3,"result":{}}"#]);
     assert_eq!(told[0]["params"]["value"], "plan");
-    let (told, events) = hear(&mut acp, &[r#"{"jsonrpc":"2.0","id":4,"result":{}}"#]);
+    let (told, events) = play(&mut acp, &[r#"{"jsonrpc":"2.0","id":4,"result":{}}"#]);
     assert_eq!(told[0]["method"], "session/prompt");
     assert_eq!(events, [AgentEvent::Init { model, session }]);
 
-    let (told, events) = hear(
+    let (told, events) = play(
         &mut acp,
         &[
             &update(
@@ -262,23 +262,23 @@ fn a_turn_of_opencode_in_the_session_of_before_is_told() {
 }
 
 #[test]
-fn a_session_that_is_gone_is_followed_by_a_new_one() {
+fn a_missing_session_is_replaced_by_a_new_one() {
     let mut acp = opencode::dialect(CodingRequest { session: Some("gone".to_owned()), ..ask() });
     acp.open(&mut DialectOutput::default());
-    hear(&mut acp, &[OPENCODE]);
+    play(&mut acp, &[OPENCODE]);
     let refused = r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"message":"Internal error: OpenCode service failure","data":{"service":"session"}}}"#;
-    let (told, _) = hear(&mut acp, &[refused]);
+    let (told, _) = play(&mut acp, &[refused]);
     assert_eq!(told[0]["method"], "session/new");
     let opened = OPENCODE_SESSION.replace(r#""id":2"#, r#""id":3"#);
-    let (told, _) = hear(&mut acp, &[&opened]);
+    let (told, _) = play(&mut acp, &[&opened]);
     assert_eq!(told[0]["params"]["sessionId"], "ses_e1d1");
 }
 
 #[test]
-fn what_an_agent_wants_at_once_is_asked_for_one_after_the_other() {
+fn permissions_are_asked_one_after_the_other() {
     let mut acp = at_work(ask());
     let second = GEMINI_WANTS.replace(r#""id":0"#, r#""id":"b""#).replace("run_1", "run_2");
-    let (_, events) = hear(&mut acp, &[GEMINI_WANTS, &second]);
+    let (_, events) = play(&mut acp, &[GEMINI_WANTS, &second]);
     let [AgentEvent::Approval(first)] = events.as_slice() else { panic!("{events:?}") };
     let (told, events) = answer(&mut acp, first, 2);
     assert_eq!(told[0]["result"]["outcome"]["optionId"], "cancel");
@@ -289,9 +289,9 @@ fn what_an_agent_wants_at_once_is_asked_for_one_after_the_other() {
 }
 
 #[test]
-fn with_force_everything_is_allowed_once_and_nobody_is_asked() {
+fn with_force_every_permission_is_granted_without_a_question() {
     let mut acp = at_work(CodingRequest { force: true, ..ask() });
-    let (told, events) = hear(&mut acp, &[GEMINI_WANTS]);
+    let (told, events) = play(&mut acp, &[GEMINI_WANTS]);
     assert_eq!(told[0]["result"]["outcome"]["optionId"], "proceed_once");
     assert_eq!(events, [AgentEvent::ToolUse { name: "touch made-it && echo out".to_owned() }]);
     assert!(opencode::dialect(ask()).variables()[0].1.contains("ask"));
@@ -299,10 +299,10 @@ fn with_force_everything_is_allowed_once_and_nobody_is_asked() {
 }
 
 #[test]
-fn no_can_be_said_to_an_agent_that_takes_only_yes() {
+fn a_denial_is_offered_even_if_the_agent_offers_none() {
     let mut acp = at_work(ask());
     let wants = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s","options":[{"optionId":"go","name":"Go on","kind":"allow_once"}],"toolCall":{"toolCallId":"x"}}}"#;
-    let (_, events) = hear(&mut acp, &[wants]);
+    let (_, events) = play(&mut acp, &[wants]);
     let [AgentEvent::Approval(approval)] = events.as_slice() else { panic!("{events:?}") };
     assert!(!approval.choices[1].grants);
     let (told, events) = answer(&mut acp, approval, 1);
@@ -311,44 +311,44 @@ fn no_can_be_said_to_an_agent_that_takes_only_yes() {
 }
 
 #[test]
-fn a_cancelled_turn_leaves_no_question_open() {
+fn a_cancelled_turn_answers_pending_permissions() {
     let mut acp = at_work(ask());
-    hear(&mut acp, &[GEMINI_WANTS]);
+    play(&mut acp, &[GEMINI_WANTS]);
     let mut out = DialectOutput::default();
     acp.cancel(&mut out);
-    let (told, _) = heard(out);
+    let (told, _) = output(out);
     assert_eq!(told[0]["result"]["outcome"]["outcome"], "cancelled");
     assert_eq!(told[1]["method"], "session/cancel");
     assert!(told[1].get("id").is_none(), "a notification: {told:?}");
 }
 
 #[test]
-fn what_is_not_offered_is_refused_and_what_is_no_line_is_passed_over() {
+fn unsupported_methods_are_refused_and_other_lines_ignored() {
     let mut acp = at_work(ask());
     let wants = r#"{"jsonrpc":"2.0","id":"f","method":"fs/read_text_file","params":{"path":"/etc/passwd"}}"#;
     let odd =
         r#"{"jsonrpc":"2.0","id":8,"method":"session/request_permission","params":{"options":[]}}"#;
-    let (told, events) = hear(
+    let (told, events) = play(
         &mut acp,
         &["Loading…", "", "[]", r#"{"jsonrpc":"2.0","method":"later"}"#, wants, odd],
     );
     let codes: Vec<_> = told.iter().map(|line| &line["error"]["code"]).collect();
-    assert_eq!(codes, [UNKNOWN, UNREADABLE]);
+    assert_eq!(codes, [METHOD_NOT_FOUND, INVALID_PARAMS]);
     assert_eq!(told[0]["id"], "f");
     assert_eq!(events, []);
 }
 
 #[test]
-fn an_agent_that_does_not_work_says_why() {
+fn each_failed_step_has_its_own_failure() {
     let open = || {
         let mut acp = gemini::dialect(ask());
         acp.open(&mut DialectOutput::default());
         acp
     };
     let old = failure(&mut open(), &[r#"{"id":1,"result":{"protocolVersion":2}}"#]);
-    assert!(old.kind.starts_with("speaks version 2"), "{old:?}");
+    assert!(old.kind.starts_with("has version 2"), "{old:?}");
     let deaf = failure(&mut open(), &[r#"{"id":1,"error":{"code":-32601,"message":"what?"}}"#]);
-    assert_eq!(deaf.kind, "does not speak the Agent Client Protocol");
+    assert_eq!(deaf.kind, "does not support the Agent Client Protocol");
     let unsigned = failure(
         &mut open(),
         &[
@@ -356,14 +356,11 @@ fn an_agent_that_does_not_work_says_why() {
             r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"Gemini API key is missing or not configured."}}"#,
         ],
     );
-    assert_eq!(
-        unsigned.kind,
-        "is not signed in to; it knows these ways: Log in with Google, Gemini API key"
-    );
+    assert_eq!(unsigned.kind, "needs a login; its methods are: Log in with Google, Gemini API key");
     let message = unsigned.message.as_deref();
     assert_eq!(message, Some("Gemini API key is missing or not configured."));
     let odd = failure(&mut open(), &[GEMINI, r#"{"id":2,"result":{}}"#]);
-    assert!(odd.kind.starts_with("said something"), "{odd:?}");
+    assert!(odd.kind.starts_with("wrote a message that violates"), "{odd:?}");
     let mut unknown =
         gemini::dialect(CodingRequest { profile: Some("nonsense".to_owned()), ..ask() });
     unknown.open(&mut DialectOutput::default());
@@ -375,14 +372,14 @@ fn an_agent_that_does_not_work_says_why() {
             r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"Internal error","data":{"details":"Invalid or unavailable mode: nonsense"}}}"#,
         ],
     );
-    assert_eq!(unknown.kind, "did not take the mode `nonsense`");
+    assert_eq!(unknown.kind, "refused the mode `nonsense`");
     let message = unknown.message.as_deref();
     assert_eq!(message, Some("Internal error: Invalid or unavailable mode: nonsense"));
     let mut plain = opencode::dialect(CodingRequest { model: Some("m".to_owned()), ..ask() });
     plain.open(&mut DialectOutput::default());
     let without = r#"{"id":2,"result":{"sessionId":"s"}}"#;
     let without = failure(&mut plain, &[OPENCODE, without]);
-    assert_eq!(without.kind, "offers no model to choose, not `m`");
+    assert_eq!(without.kind, "has no choice of model; `m` is configured");
     for reason in ["max_tokens", "max_turn_requests", "refusal", "cancelled", "new"] {
         let line = format!(r#"{{"id":4,"result":{{"stopReason":"{reason}"}}}}"#);
         let stopped = failure(&mut at_work(ask()), &[&line]);

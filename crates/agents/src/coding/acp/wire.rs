@@ -5,16 +5,16 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
-/// What an agent answers that nobody has signed in to.
-pub(super) const NOT_SIGNED_IN: i64 = -32_000;
+/// Error code of an agent that requires a login.
+pub(super) const AUTH_REQUIRED: i64 = -32_000;
 
-/// What is answered to a request that cannot be read.
-pub(super) const UNREADABLE: i64 = -32_602;
+/// Error code for parameters that cannot be read.
+pub(super) const INVALID_PARAMS: i64 = -32_602;
 
-/// What is answered to what is not offered here.
-pub(super) const UNKNOWN: i64 = -32_601;
+/// Error code for a method that is not supported.
+pub(super) const METHOD_NOT_FOUND: i64 = -32_601;
 
-/// What an agent is told.
+/// A request or notification to the agent.
 #[derive(Debug, Serialize)]
 #[serde(tag = "method", content = "params", rename_all_fields = "camelCase")]
 pub(super) enum AcpRequest<'a> {
@@ -44,7 +44,7 @@ pub(super) enum AcpRequest<'a> {
     Cancel { session_id: &'a str },
 }
 
-/// Who speaks.
+/// The client's name and version.
 #[derive(Debug, Serialize)]
 pub(super) struct ClientInfo {
     pub(super) name: &'static str,
@@ -52,7 +52,7 @@ pub(super) struct ClientInfo {
     pub(super) version: &'static str,
 }
 
-/// A piece of a prompt.
+/// A part of a prompt.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(super) enum AcpBlock<'a> {
@@ -60,7 +60,7 @@ pub(super) enum AcpBlock<'a> {
     Image { mime_type: &'a str, data: &'a str },
 }
 
-/// An answer to what the agent asked.
+/// An answer to a request of the agent.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AcpReply<'a> {
@@ -68,7 +68,7 @@ pub(super) enum AcpReply<'a> {
     Error { code: i64, message: &'a str },
 }
 
-/// What became of a permission.
+/// The outcome of a permission request.
 #[derive(Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(super) enum PermissionOutcome<'a> {
@@ -76,7 +76,7 @@ pub(super) enum PermissionOutcome<'a> {
     Cancelled,
 }
 
-/// A line of the agent's.
+/// A line of the agent.
 #[derive(Debug, Deserialize)]
 pub(super) struct AcpLine<'a> {
     #[serde(borrow)]
@@ -90,7 +90,7 @@ pub(super) struct AcpLine<'a> {
     pub(super) error: Option<AcpError>,
 }
 
-/// Why a request was refused.
+/// The error in answer to a request.
 #[derive(Debug, Deserialize)]
 pub(super) struct AcpError {
     #[serde(default)]
@@ -101,7 +101,7 @@ pub(super) struct AcpError {
     data: Value,
 }
 
-/// Who answers, and what it can do.
+/// The agent's version and capabilities.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Initialized {
@@ -109,7 +109,7 @@ pub(super) struct Initialized {
     #[serde(default)]
     pub(super) agent_capabilities: AcpCapabilities,
     #[serde(default)]
-    pub(super) auth_methods: Vec<SignIn>,
+    pub(super) auth_methods: Vec<AuthMethod>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -129,25 +129,25 @@ pub(super) struct PromptCapabilities {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SessionCapabilities {
-    /// It is there if the agent can.
+    /// Present if the agent can resume sessions.
     pub(super) resume: Option<Value>,
 }
 
-/// A way to sign in.
+/// An authentication method.
 #[derive(Debug, Deserialize)]
-pub(super) struct SignIn {
+pub(super) struct AuthMethod {
     #[serde(default)]
     pub(super) name: String,
 }
 
-/// A session, and what can be chosen in it.
+/// An open session and its settings.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SessionOpened {
     pub(super) session_id: Option<String>,
     pub(super) config_options: Option<Vec<ConfigOption>>,
     pub(super) modes: Option<Value>,
-    pub(super) models: Option<Models>,
+    pub(super) models: Option<SessionModels>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -162,20 +162,20 @@ pub(super) struct ConfigOption {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Models {
+pub(super) struct SessionModels {
     #[serde(default)]
     pub(super) current_model_id: Option<String>,
 }
 
-/// Something happened in a session.
+/// An update of a session.
 #[derive(Debug, Deserialize)]
 pub(super) struct SessionNotice {
-    pub(super) update: Update,
+    pub(super) update: SessionUpdate,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "sessionUpdate", rename_all = "snake_case")]
-pub(super) enum Update {
+pub(super) enum SessionUpdate {
     AgentMessageChunk {
         content: AcpContent,
     },
@@ -186,7 +186,7 @@ pub(super) enum Update {
         #[serde(default)]
         cost: Option<Value>,
     },
-    /// Plans, thoughts, commands: nothing of the answer.
+    /// Plans, thoughts, commands: not part of the answer.
     #[serde(other)]
     Other,
 }
@@ -201,7 +201,7 @@ pub(super) enum AcpContent {
     Other,
 }
 
-/// A tool that is used, as far as this line tells.
+/// A tool call, with the fields of this update.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ToolCall {
@@ -223,7 +223,7 @@ pub(super) struct ToolCall {
 enum ToolStatus {
     Completed,
     Failed,
-    /// It is not over.
+    /// The call has not ended.
     #[serde(other)]
     Other,
 }
@@ -241,7 +241,7 @@ enum ToolContent {
     Other,
 }
 
-/// The agent wants to do something.
+/// A permission request.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AcpPermission<'a> {
@@ -250,7 +250,7 @@ pub(super) struct AcpPermission<'a> {
     pub(super) options: Vec<PermissionOption>,
 }
 
-/// One of the answers it takes.
+/// A possible answer.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PermissionOption {
@@ -259,7 +259,7 @@ pub(super) struct PermissionOption {
     pub(super) kind: PermissionKind,
 }
 
-/// In the order in which they are offered to callers: who says yes means this once.
+/// Kinds of answers, in the order in which callers see them: a plain yes means this time only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PermissionKind {
@@ -267,7 +267,7 @@ pub(super) enum PermissionKind {
     AllowAlways,
     RejectOnce,
     RejectAlways,
-    /// Whatever it is, it is no yes.
+    /// An unknown kind counts as a denial.
     #[serde(other)]
     Other,
 }
@@ -280,12 +280,12 @@ pub(super) struct PromptResult {
     #[serde(default)]
     pub(super) usage: Option<Map<String, Value>>,
     #[serde(rename = "_meta", default)]
-    pub(super) meta: Option<Meta>,
+    pub(super) meta: Option<PromptMeta>,
 }
 
-/// Where Gemini CLI counts tokens.
+/// Token counts of Gemini CLI.
 #[derive(Debug, Deserialize)]
-pub(super) struct Meta {
+pub(super) struct PromptMeta {
     #[serde(default)]
     pub(super) quota: Option<AcpUsage>,
 }
@@ -297,7 +297,7 @@ pub(super) struct AcpUsage {
 }
 
 impl AcpRequest<'_> {
-    /// As a line without its end: a request under a number, or a notification.
+    /// The line without its end; with an id it is a request, without one a notification.
     pub(super) fn line(&self, id: Option<u64>) -> String {
         #[derive(Serialize)]
         struct RequestLine<'a> {
@@ -312,7 +312,7 @@ impl AcpRequest<'_> {
 }
 
 impl AcpReply<'_> {
-    /// As a line without its end.
+    /// The line without its end.
     pub(super) fn line(&self, id: &RawValue) -> String {
         #[derive(Serialize)]
         struct ReplyLine<'a> {
@@ -326,7 +326,7 @@ impl AcpReply<'_> {
 }
 
 impl AcpError {
-    /// The agent's own words.
+    /// The agent's message.
     pub(super) fn text(&self) -> String {
         let details = self.data.get("details").unwrap_or(&self.data).as_str();
         match details {
@@ -338,13 +338,13 @@ impl AcpError {
 }
 
 impl ToolCall {
-    /// What callers are told is used.
+    /// The name that callers see.
     pub(super) fn name(&self) -> String {
         let title = self.title.as_deref().filter(|title| !title.is_empty());
         title.or(self.kind.as_deref()).unwrap_or("tool").to_owned()
     }
 
-    /// What it is for, and on what.
+    /// The kind and subject of the call.
     pub(super) fn described(&self) -> String {
         match (self.kind.as_deref(), self.title.as_deref()) {
             (Some(kind), Some(title)) => format!("{kind}: {title}"),
@@ -352,7 +352,7 @@ impl ToolCall {
         }
     }
 
-    /// What came out, once something did.
+    /// The output, once the call has ended.
     pub(super) fn output(&self) -> Option<String> {
         let word = match self.status? {
             ToolStatus::Completed => "done",
@@ -364,9 +364,9 @@ impl ToolCall {
             ToolContent::Diff { path } => Some(path.as_str()),
             ToolContent::Content { content: AcpContent::Other } | ToolContent::Other => None,
         });
-        let told = pieces.collect::<Vec<_>>().join("\n");
-        if !told.is_empty() {
-            return Some(told);
+        let text = pieces.collect::<Vec<_>>().join("\n");
+        if !text.is_empty() {
+            return Some(text);
         }
         let raw = self.raw_output.as_ref().and_then(Value::as_str);
         Some(raw.unwrap_or(word).to_owned())

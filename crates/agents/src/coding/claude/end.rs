@@ -1,8 +1,8 @@
 //! End of a message's work: results, background tasks and state changes of Claude Code.
 //!
 //! Claude Code writes a `result` at the end of each of its own turns. The turn of a message may leave
-//! background tasks (commands, subagents); when one ends, Claude Code begins another turn, which
-//! says what came of it and ends with a `result` of its own, whose origin is a task notification.
+//! background tasks (commands, subagents). When one ends, Claude Code begins another turn, which
+//! describes its outcome and ends with a `result` whose origin is a task notification.
 //! After a restart in the middle of that, such a result comes before the turn of the message.
 
 use std::collections::BTreeMap;
@@ -12,20 +12,20 @@ use serde_json::Value;
 
 use super::super::dialect::AgentEvent;
 
-/// How a result names the turn after a background task.
+/// Origin of the result of a turn after a background task.
 const NOTIFICATION: &str = "task-notification";
 
 /// State of the work on one message.
 #[derive(Debug, Default)]
 pub(super) struct WorkState {
-    /// The results from the one of the message on, added up.
+    /// The sum of the results, from that of the message's own turn on.
     outcome: Option<ClaudeResult>,
     /// Descriptions of the background tasks that run, by id.
     running: BTreeMap<String, String>,
-    /// True if all that run are listed with each change. Starts and ends then add nothing.
-    lists: bool,
-    /// True if the state is reported. Without it a result is the last sign of a turn.
-    reports: bool,
+    /// True if this version lists all running tasks with each change. Starts and ends are then ignored.
+    has_task_lists: bool,
+    /// True if this version reports the session's state. Otherwise a result is the end of a turn.
+    has_states: bool,
     is_in_turn: bool,
 }
 
@@ -35,9 +35,9 @@ pub(super) struct BackgroundTask {
     task_id: String,
     #[serde(default)]
     description: String,
-    /// Versions that do not say this also report the end of every task.
+    /// Absent in older versions, which report the end of every task.
     is_backgrounded: Option<bool>,
-    /// Something that watches for as long as the session lasts.
+    /// True for a watcher that runs as long as the session.
     #[serde(default)]
     ambient: bool,
 }
@@ -47,13 +47,13 @@ pub(super) struct BackgroundTask {
 #[serde(rename_all = "snake_case")]
 pub(super) enum SessionState {
     Running,
-    /// All turns that were due are over, which a result alone does not say.
+    /// No further turn is due, which a result alone does not show.
     Idle,
     #[serde(other)]
     Other,
 }
 
-/// How a turn ended.
+/// Result of one turn of Claude Code.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClaudeResult {
     #[serde(default)]
@@ -78,36 +78,36 @@ struct ClaudeUsage {
 }
 
 impl WorkState {
-    /// A turn begins.
+    /// Handles the start of a turn.
     pub(super) fn begin(&mut self) {
         self.is_in_turn = true;
     }
 
-    /// A task begins.
+    /// Handles the start of a task.
     pub(super) fn start(&mut self, task: BackgroundTask) {
         let is_in_background = task.is_backgrounded.unwrap_or(true) && !task.ambient;
-        if is_in_background && !self.lists {
+        if is_in_background && !self.has_task_lists {
             self.running.insert(task.task_id, task.description);
         }
     }
 
-    /// A task has ended.
+    /// Handles the end of a task.
     pub(super) fn stop(&mut self, task: &str) {
-        if !self.lists {
+        if !self.has_task_lists {
             self.running.remove(task);
         }
     }
 
-    /// These background tasks run, and no others.
+    /// Handles the list of all running background tasks.
     pub(super) fn list(&mut self, tasks: Vec<BackgroundTask>) {
-        self.lists = true;
+        self.has_task_lists = true;
         let tasks = tasks.into_iter().filter(|task| !task.ambient);
         self.running = tasks.map(|task| (task.task_id, task.description)).collect();
     }
 
-    /// The session has another state.
+    /// Handles a change of the session's state.
     pub(super) fn change(&mut self, state: SessionState) -> Option<AgentEvent> {
-        self.reports = true;
+        self.has_states = true;
         match state {
             SessionState::Running => self.is_in_turn = true,
             SessionState::Idle => self.is_in_turn = false,
@@ -116,34 +116,34 @@ impl WorkState {
         self.end()
     }
 
-    /// A turn has ended.
+    /// Handles the end of a turn.
     pub(super) fn result(&mut self, outcome: ClaudeResult) -> Option<AgentEvent> {
         self.is_in_turn = false;
-        // Before the message has its answer, such a turn is about the work of an earlier one.
+        // Before the message has its answer, such a turn belongs to an earlier message.
         if self.outcome.is_none() && outcome.is_notification() {
             return None;
         }
         if outcome.is_error {
             return Some(outcome.into_event());
         }
-        self.outcome = Some(outcome.after(self.outcome.take()));
+        self.outcome = Some(outcome.plus(self.outcome.take()));
         if !self.running.is_empty() {
             let tasks = self.running.values().cloned().collect();
             return Some(AgentEvent::Background(tasks));
         }
-        // The turn after a task that ended meanwhile may be due: the state tells.
-        if self.reports { None } else { self.end() }
+        // A turn for a task that ended meanwhile may be due; the next state shows it.
+        if self.has_states { None } else { self.end() }
     }
 
-    /// True if nothing is left to do as far as can be told. Only a turn after the last background
-    /// task could follow, and there is none after every task.
-    pub(super) fn is_resting(&self) -> bool {
+    /// True if nothing is known to be left to do. Only a turn after the last background task could follow,
+    /// and not every task has one.
+    pub(super) fn is_idle(&self) -> bool {
         self.outcome.is_some() && self.running.is_empty() && !self.is_in_turn
     }
 
     /// The end, if nothing is left to do.
     pub(super) fn end(&mut self) -> Option<AgentEvent> {
-        if !self.is_resting() {
+        if !self.is_idle() {
             return None;
         }
         self.outcome.take().map(ClaudeResult::into_event)
@@ -156,12 +156,12 @@ impl ClaudeResult {
         kind.and_then(Value::as_str) == Some(NOTIFICATION)
     }
 
-    /// The same with what an earlier turn took added. The cost is of all turns already.
-    fn after(self, earlier: Option<Self>) -> Self {
+    /// Adds the figures of an earlier turn. The cost already is that of all turns.
+    fn plus(self, earlier: Option<Self>) -> Self {
         let Some(earlier) = earlier else { return self };
-        let said = self.result.filter(|said| !said.is_empty());
+        let text = self.result.filter(|text| !text.is_empty());
         Self {
-            result: said.or(earlier.result),
+            result: text.or(earlier.result),
             duration_ms: sum(self.duration_ms, earlier.duration_ms),
             num_turns: sum(self.num_turns, earlier.num_turns),
             usage: ClaudeUsage {
@@ -182,9 +182,8 @@ impl ClaudeResult {
 
     pub(super) fn into_event(self) -> AgentEvent {
         if self.is_error {
-            let said = self.result.filter(|said| !said.is_empty());
-            let said = said.unwrap_or_else(|| self.errors.join("; "));
-            return AgentEvent::Error(said);
+            let message = self.result.filter(|text| !text.is_empty());
+            return AgentEvent::Error(message.unwrap_or_else(|| self.errors.join("; ")));
         }
         let figures = [
             ("durationMs", self.duration_ms.map(Value::from)),

@@ -7,29 +7,29 @@ use serde_json::{Map, Value};
 
 use crate::coding::dialect::{Approval, ApprovalChoice};
 
-/// The tool whose use is a question to the caller.
-const QUESTIONS: &str = "AskUserQuestion";
+/// The tool that asks the caller questions.
+const QUESTION_TOOL: &str = "AskUserQuestion";
 
 const ALWAYS: &str = "always";
 
-/// The choice of none that a question offers.
+/// The choice of a caller who does not answer a question.
 const NO_ANSWER: &str = "no-answer";
 
-/// One thing that it waits for.
+/// A permission request or a set of questions that Claude Code waits for.
 #[derive(Debug)]
 pub(super) struct PermissionRequest {
     id: String,
     tool: String,
     input: Map<String, Value>,
-    /// The rules under which it would not ask again while it runs.
+    /// The rules with which it would not ask again during this run.
     rules: Vec<Value>,
-    /// What is still to be asked, where the tool is that for questions.
+    /// The questions without an answer, if the tool is [`QUESTION_TOOL`].
     questions: VecDeque<ClaudeQuestion>,
-    /// What they were answered with, by question.
+    /// The answers by question.
     answers: Map<String, Value>,
 }
 
-/// Whether it may use a tool.
+/// A request for the permission to use a tool.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClaudePermission {
     tool_name: String,
@@ -50,7 +50,7 @@ struct QuestionOption {
     label: String,
 }
 
-/// What it is told about a request.
+/// The answer to a control request.
 #[derive(Debug, Serialize)]
 #[serde(tag = "subtype", rename_all = "snake_case")]
 pub(super) enum ControlResult {
@@ -68,19 +68,19 @@ pub(super) enum PermissionDecision {
 impl PermissionRequest {
     pub(super) fn new(id: String, permission: ClaudePermission) -> Self {
         let ClaudePermission { tool_name: tool, input, permission_suggestions } = permission;
-        let questions = input.get("questions").filter(|_| tool == QUESTIONS);
+        let questions = input.get("questions").filter(|_| tool == QUESTION_TOOL);
         let questions = questions.and_then(|list| VecDeque::deserialize(list).ok());
         Self {
             id,
             tool,
             input,
-            rules: permission_suggestions.into_iter().filter_map(for_now).collect(),
+            rules: permission_suggestions.into_iter().filter_map(limit_to_session).collect(),
             questions: questions.unwrap_or_default(),
             answers: Map::new(),
         }
     }
 
-    /// What to ask the caller next.
+    /// The next question for the caller.
     pub(super) fn approval(&self) -> Approval {
         let question = self.questions.front();
         let (prompt, choices) = match question {
@@ -93,7 +93,7 @@ impl PermissionRequest {
         Approval { id: self.id.clone(), prompt, is_question, choices, detail }
     }
 
-    /// Takes the answer to that. What to say to the program, once everything is answered.
+    /// Takes the caller's answer. Returns the answer for Claude Code once nothing is left to ask.
     pub(super) fn answer(&mut self, choice: &ApprovalChoice) -> Option<ControlResult> {
         if !choice.grants {
             return Some(
@@ -111,7 +111,7 @@ impl PermissionRequest {
         self.questions.is_empty().then(|| self.allowed(rules))
     }
 
-    /// What to say to a program that may do everything. Its questions stay unanswered.
+    /// The answer with `force`: the permission is granted, and questions stay without an answer.
     pub(super) fn granted(&self) -> ControlResult {
         self.allowed(Vec::new())
     }
@@ -131,14 +131,14 @@ impl PermissionRequest {
     fn choices(&self) -> Vec<ApprovalChoice> {
         let mut choices = vec![ApprovalChoice::new("allow", "Allow", true)];
         if !self.rules.is_empty() {
-            let label = "Allow, and do not ask for the like while you work on this";
+            let label = "Allow, and do not ask again for similar requests in this task";
             choices.push(ApprovalChoice::new(ALWAYS, label, true));
         }
         choices.push(ApprovalChoice::new("deny", "Deny", false));
         choices
     }
 
-    /// What the tool is to be used on.
+    /// The subject of the tool call, such as a command or a path.
     fn subject(&self) -> String {
         let named = ["command", "file_path", "notebook_path", "url", "query"]
             .iter()
@@ -155,9 +155,9 @@ impl ClaudeQuestion {
     }
 }
 
-/// The same rule for as long as the program runs. Who answers a question changes neither how this
-/// machine is set up nor the mode that everything runs in.
-fn for_now(mut rule: Value) -> Option<Value> {
+/// The rule limited to this run; `None` for other changes. A caller's answer must change neither the settings
+/// of this machine nor the permission mode.
+fn limit_to_session(mut rule: Value) -> Option<Value> {
     let adds = rule.get("type").is_some_and(|kind| kind == "addRules" || kind == "addDirectories");
     rule.as_object_mut()?.insert("destination".to_owned(), "session".into());
     adds.then_some(rule)

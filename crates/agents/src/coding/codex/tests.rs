@@ -23,13 +23,13 @@ fn ask() -> CodingRequest {
     }
 }
 
-/// All that is made of a recording, with every approval answered by the choice that this names.
-fn heard(ask: CodingRequest, recording: &str, choice: &str) -> DialectOutput {
+/// The output for a recording, with this choice for every approval.
+fn play(ask: CodingRequest, recording: &str, choice: &str) -> DialectOutput {
     let (mut codex, mut out) = (Codex::new(ask), DialectOutput::default());
     codex.open(&mut out);
     for line in recording.lines() {
         let before = out.events.len();
-        codex.hear(line, &mut out).unwrap();
+        codex.handle_line(line, &mut out).unwrap();
         if let Some(AgentEvent::Approval(approval)) = out.events.get(before) {
             let chosen = approval.choices.iter().find(|one| one.id == choice).unwrap().clone();
             codex.answer(&approval.clone(), &chosen, &mut out);
@@ -60,8 +60,8 @@ fn approvals(out: &DialectOutput) -> Vec<&Approval> {
 }
 
 #[test]
-fn work_is_told_as_it_happens() {
-    let out = heard(CodingRequest { force: true, ..ask() }, WORK, "accept");
+fn work_becomes_events_in_order() {
+    let out = play(CodingRequest { force: true, ..ask() }, WORK, "accept");
     let text = |text: &str| AgentEvent::Text(text.to_owned());
     let Some((AgentEvent::Done { summary, stats }, events)) = out.events.split_last() else {
         panic!("it is not done: {out:?}");
@@ -92,9 +92,9 @@ fn work_is_told_as_it_happens() {
 }
 
 #[test]
-fn a_thread_is_started_with_nothing_of_the_caller_on_the_command_line() {
+fn the_command_line_contains_nothing_of_the_caller() {
     assert_eq!(Codex::new(ask()).arguments(), ["app-server"]);
-    let out = heard(CodingRequest { model: Some("large".to_owned()), ..ask() }, WORK, "accept");
+    let out = play(CodingRequest { model: Some("large".to_owned()), ..ask() }, WORK, "accept");
     let lines = lines(&out);
     let said: Vec<_> = lines.iter().map(|line| line["method"].as_str().unwrap()).collect();
     assert_eq!(said, ["initialize", "initialized", "thread/start", "turn/start"]);
@@ -107,9 +107,9 @@ fn a_thread_is_started_with_nothing_of_the_caller_on_the_command_line() {
 }
 
 #[test]
-fn with_force_nobody_is_asked_and_a_profile_may_choose_the_sandbox() {
+fn with_force_there_are_no_approvals_and_settings_may_choose_the_sandbox() {
     let forced = |settings: Map<String, Value>| {
-        lines(&heard(CodingRequest { force: true, settings, ..ask() }, WORK, "accept"))[2]["params"]
+        lines(&play(CodingRequest { force: true, settings, ..ask() }, WORK, "accept"))[2]["params"]
             .clone()
     };
     let params = forced(Map::new());
@@ -123,8 +123,8 @@ fn with_force_nobody_is_asked_and_a_profile_may_choose_the_sandbox() {
 }
 
 #[test]
-fn a_session_is_taken_up_and_only_the_new_turn_is_counted() {
-    let out = heard(CodingRequest { session: Some("id-1".to_owned()), ..ask() }, RESUMED, "accept");
+fn a_resumed_session_counts_only_the_new_turn() {
+    let out = play(CodingRequest { session: Some("id-1".to_owned()), ..ask() }, RESUMED, "accept");
     let lines = lines(&out);
     assert_eq!(lines[2]["method"], "thread/resume");
     assert_eq!(lines[2]["params"]["threadId"], "id-1");
@@ -136,24 +136,24 @@ fn a_session_is_taken_up_and_only_the_new_turn_is_counted() {
 }
 
 #[test]
-fn a_session_that_codex_has_forgotten_is_lost() {
+fn a_session_that_cannot_be_resumed_is_lost() {
     let out =
-        heard(CodingRequest { session: Some("id-1".to_owned()), ..ask() }, FORGOTTEN, "accept");
+        play(CodingRequest { session: Some("id-1".to_owned()), ..ask() }, FORGOTTEN, "accept");
     assert_eq!(out.events, [AgentEvent::SessionLost]);
     assert!(out.is_closed);
 }
 
 #[test]
-fn what_the_model_refuses_is_told_in_its_words() {
-    let out = heard(ask(), REFUSED, "accept");
+fn an_error_of_the_model_has_its_own_message() {
+    let out = play(ask(), REFUSED, "accept");
     let Some(AgentEvent::Error(why)) = out.events.last() else { panic!("it went well: {out:?}") };
     assert!(why.starts_with("unexpected status 401 Unauthorized"), "{why}");
     assert!(out.is_closed);
 }
 
 #[test]
-fn commands_files_and_tools_are_asked_for() {
-    let out = heard(ask(), APPROVALS, "accept");
+fn commands_files_and_tools_need_approval() {
+    let out = play(ask(), APPROVALS, "accept");
     let asked: Vec<_> = approvals(&out).iter().map(|one| one.prompt.as_str()).collect();
     assert_eq!(
         asked,
@@ -179,8 +179,8 @@ fn commands_files_and_tools_are_asked_for() {
 }
 
 #[test]
-fn a_choice_that_lasts_is_offered_where_codex_has_one_and_never_one_that_changes_its_rules() {
-    let out = heard(ask(), APPROVALS, "decline");
+fn an_approval_for_the_session_is_offered_and_changes_of_rules_are_not() {
+    let out = play(ask(), APPROVALS, "decline");
     let choices = |approval: &Approval| -> Vec<(String, bool)> {
         approval.choices.iter().map(|choice| (choice.id.clone(), choice.grants)).collect()
     };
@@ -193,13 +193,13 @@ fn a_choice_that_lasts_is_offered_where_codex_has_one_and_never_one_that_changes
 }
 
 #[test]
-fn changes_too_large_to_be_shown_are_named() {
+fn changes_too_large_to_show_keep_their_paths() {
     let (mut codex, mut out) = (Codex::new(ask()), DialectOutput::default());
     let long = "x".repeat(40 << 10);
     for line in APPROVALS.lines() {
         let changes = r#"{"path":"/repo/patched.txt","kind":{"type":"add"},"diff":"hello\n"}"#;
         let two = format!(r#"{{"path":"a","diff":"{long}"}},{{"path":"b","diff":"{long}"}}"#);
-        codex.hear(&line.replace(changes, &two), &mut out).unwrap();
+        codex.handle_line(&line.replace(changes, &two), &mut out).unwrap();
     }
     let approval = approvals(&out)[1];
     assert_eq!(approval.prompt, "apply_patch: a, b");
@@ -208,12 +208,12 @@ fn changes_too_large_to_be_shown_are_named() {
 }
 
 #[test]
-fn what_nobody_here_can_do_is_refused_and_forms_are_declined() {
+fn unsupported_requests_are_refused_and_forms_are_declined() {
     let (mut codex, mut out) = (Codex::new(ask()), DialectOutput::default());
     let form = r#"{"method":"mcpServer/elicitation/request","id":"a","params":{"message":"Who?",
         "requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}}"#;
-    codex.hear(form, &mut out).unwrap();
-    codex.hear(r#"{"method":"attestation/generate","id":7,"params":{}}"#, &mut out).unwrap();
+    codex.handle_line(form, &mut out).unwrap();
+    codex.handle_line(r#"{"method":"attestation/generate","id":7,"params":{}}"#, &mut out).unwrap();
     let lines = lines(&out);
     assert_eq!(lines[0], json!({ "id": "a", "result": { "action": "decline", "content": null } }));
     assert_eq!((&lines[1]["id"], &lines[1]["error"]["code"]), (&json!(7), &json!(-32601)));
@@ -221,12 +221,12 @@ fn what_nobody_here_can_do_is_refused_and_forms_are_declined() {
 }
 
 #[test]
-fn helpers_of_its_own_are_not_mistaken_for_the_answer() {
+fn text_of_subagents_is_not_part_of_the_answer() {
     let (mut codex, mut out) = (Codex::new(ask()), DialectOutput::default());
     let (begin, rest) = WORK.split_at(WORK.find("\n{\"method\":\"item/").unwrap());
     let helper = rest.replace("id-1", "id-of-helper");
     for line in begin.lines().chain(helper.trim().lines()) {
-        codex.hear(line, &mut out).unwrap();
+        codex.handle_line(line, &mut out).unwrap();
     }
     assert!(matches!(out.events[..], [AgentEvent::Init { .. }]), "{out:?}");
     assert!(!out.is_closed);
@@ -236,7 +236,7 @@ fn helpers_of_its_own_are_not_mistaken_for_the_answer() {
 fn a_cancelled_turn_is_interrupted() {
     let (mut codex, mut out) = (Codex::new(ask()), DialectOutput::default());
     for line in WORK.lines().take(5) {
-        codex.hear(line, &mut out).unwrap();
+        codex.handle_line(line, &mut out).unwrap();
     }
     codex.cancel(&mut out);
     let interrupt = lines(&out).pop().unwrap();
@@ -246,25 +246,25 @@ fn a_cancelled_turn_is_interrupted() {
 }
 
 #[test]
-fn what_is_not_understood_is_passed_over_unless_it_is_waited_for() {
+fn unreadable_notifications_are_ignored_except_the_end_of_the_turn() {
     let (mut codex, mut out) = (Codex::new(ask()), DialectOutput::default());
     let new = r#"{"method":"item/started","params":{"threadId":"id-1","item":{"type":"dance"}}}"#;
     let strange = r#"{"method":"item/completed","params":{"threadId":"id-1","item":7}}"#;
     for line in ["Segmentation fault", "[]", new, strange] {
-        codex.hear(line, &mut out).unwrap();
+        codex.handle_line(line, &mut out).unwrap();
     }
     let asks = r#"{"method":"item/fileChange/requestApproval","id":3,"params":[]}"#;
-    codex.hear(asks, &mut out).unwrap();
+    codex.handle_line(asks, &mut out).unwrap();
     assert_eq!(lines(&out)[0]["error"]["code"], -32601, "whoever asks is answered");
     assert_eq!(out.events, []);
     let end = r#"{"method":"turn/completed","params":{"threadId":"id-1","turn":"over"}}"#;
-    let failure = codex.hear(end, &mut out).unwrap_err();
-    assert_eq!(failure.kind, "said something that is not understood");
+    let failure = codex.handle_line(end, &mut out).unwrap_err();
+    assert_eq!(failure.kind, "wrote a message that cannot be read");
 }
 
 #[test]
-fn a_model_that_does_not_answer_is_told_of_each_time() {
-    let out = heard(ask(), RETRY, "accept");
+fn each_retry_of_the_model_is_an_event() {
+    let out = play(ask(), RETRY, "accept");
     let retry = |attempt| AgentEvent::Retry { attempt, most: None };
     assert_eq!(out.events[1..], [retry(1), retry(2)]);
 }

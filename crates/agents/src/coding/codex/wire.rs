@@ -9,7 +9,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::super::dialect::Image;
 use crate::failure::Failure;
 
-/// Notifications that tell nothing we pass on, and would be the longest lines.
+/// Notifications that are not used here and would be the longest lines.
 const UNWANTED: [&str; 4] = [
     "account/rateLimits/updated",
     "item/commandExecution/outputDelta",
@@ -17,10 +17,10 @@ const UNWANTED: [&str; 4] = [
     "turn/diff/updated",
 ];
 
-/// How much of what files are to become is shown to whoever has to allow it, in bytes.
-const DIFFS: usize = 64 << 10;
+/// Bytes of diffs that an approval shows.
+const MAX_DIFFS: usize = 64 << 10;
 
-/// The calls that are made, each once, so that its number is its id.
+/// The calls to Codex. Each is made once, so its number is its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CodexCall {
     Initialize = 1,
@@ -30,26 +30,26 @@ pub(super) enum CodexCall {
     Interrupt,
 }
 
-/// One line.
+/// A line of Codex.
 #[derive(Debug)]
 pub(super) enum FromCodex<'a> {
-    /// The answer to a call of ours.
+    /// The answer to a call.
     Reply(CodexCall, Result<&'a RawValue, String>),
-    /// A call that wants an answer to this id.
+    /// A call that needs an answer.
     Request { id: &'a RawValue, method: Cow<'a, str>, params: &'a RawValue },
-    /// Something happened.
+    /// A notification.
     Notice { method: Cow<'a, str>, params: &'a RawValue },
-    /// Nothing that was waited for.
+    /// Anything else.
     Other,
 }
 
-/// What a thread is started or taken up with.
+/// Parameters of the start or resumption of a thread.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ThreadParams<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) thread_id: Option<&'a str>,
-    /// Earlier turns are not told again.
+    /// True to leave out earlier turns.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) exclude_turns: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,21 +64,21 @@ pub(super) struct ThreadParams<'a> {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ThreadReply {
-    pub(super) thread: NamedObject,
+    pub(super) thread: ObjectId,
     pub(super) model: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct NamedObject {
+pub(super) struct ObjectId {
     pub(super) id: String,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct TurnReply {
-    pub(super) turn: NamedObject,
+    pub(super) turn: ObjectId,
 }
 
-/// A piece of a message.
+/// A chunk of a message.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CodexDelta {
@@ -87,7 +87,7 @@ pub(super) struct CodexDelta {
     pub(super) delta: String,
 }
 
-/// Something was begun or has ended.
+/// The start or end of an item.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ItemNotice {
@@ -117,7 +117,7 @@ pub(super) enum CodexItem {
         tool: String,
         status: String,
         result: Option<McpResult>,
-        error: Option<Problem>,
+        error: Option<CodexError>,
     },
     WebSearch {
         query: String,
@@ -139,7 +139,7 @@ struct McpContent {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Problem {
+pub(super) struct CodexError {
     pub(super) message: String,
 }
 
@@ -153,7 +153,7 @@ pub(super) struct UsageNotice {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct TokenUsage {
-    /// Of the last call to the model.
+    /// Usage of the last call to the model.
     pub(super) last: CodexUsage,
 }
 
@@ -178,11 +178,11 @@ pub(super) struct TurnNotice {
 #[serde(rename_all = "camelCase")]
 pub(super) struct CodexTurn {
     pub(super) status: String,
-    pub(super) error: Option<Problem>,
+    pub(super) error: Option<CodexError>,
     pub(super) duration_ms: Option<u64>,
 }
 
-/// Something went wrong.
+/// An error that Codex may retry.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ErrorNotice {
@@ -190,7 +190,7 @@ pub(super) struct ErrorNotice {
     pub(super) will_retry: bool,
 }
 
-/// May this command run?
+/// Request to run a command.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CommandApproval {
@@ -200,7 +200,7 @@ pub(super) struct CommandApproval {
     pub(super) available_decisions: Vec<Value>,
 }
 
-/// May these files be changed?
+/// Request to change files.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FileApproval {
@@ -208,7 +208,7 @@ pub(super) struct FileApproval {
     pub(super) reason: Option<String>,
 }
 
-/// A server of tools asks something, or Codex does on its behalf.
+/// Question of an MCP server, or of Codex on its behalf.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Elicitation {
@@ -252,7 +252,7 @@ impl CodexCall {
         calls.into_iter().find(|call| id.get() == (*call as u8).to_string())
     }
 
-    /// The line that makes it.
+    /// The line of this call.
     pub(super) fn line(self, params: &impl Serialize) -> String {
         #[derive(Serialize)]
         struct CallLine<'a, P> {
@@ -263,7 +263,7 @@ impl CodexCall {
         write(&CallLine { id: self as u8, method: self.method(), params })
     }
 
-    /// The line that introduces us.
+    /// The line of the first call, with the client's name and capabilities.
     pub(super) fn initialize() -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -298,7 +298,7 @@ impl CodexCall {
         })
     }
 
-    /// The line that gives a thread something to do.
+    /// The line that starts a turn.
     pub(super) fn turn(thread_id: &str, text: &str, images: &[Image]) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -317,7 +317,7 @@ impl CodexCall {
         Self::Turn.line(&StartTurnParams { thread_id, input })
     }
 
-    /// The line that ends a turn before its time.
+    /// The line that interrupts a turn.
     pub(super) fn interrupt(thread_id: &str, turn_id: &str) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -330,7 +330,7 @@ impl CodexCall {
 }
 
 impl<'a> FromCodex<'a> {
-    /// Whatever is no message means nothing: what Codex loads may print among its lines.
+    /// Parses a line. Plugins of Codex may print between its lines, so anything else is ignored.
     pub(super) fn read(line: &'a str) -> Self {
         #[derive(Deserialize)]
         struct IncomingLine<'a> {
@@ -338,11 +338,11 @@ impl<'a> FromCodex<'a> {
             id: Option<&'a RawValue>,
             #[serde(borrow)]
             method: Option<Cow<'a, str>>,
-            #[serde(borrow, default = "nothing")]
+            #[serde(borrow, default = "null")]
             params: &'a RawValue,
-            #[serde(borrow, default = "nothing")]
+            #[serde(borrow, default = "null")]
             result: &'a RawValue,
-            error: Option<Problem>,
+            error: Option<CodexError>,
         }
         let Ok(IncomingLine { id, method, params, result, error }) = serde_json::from_str(line)
         else {
@@ -362,7 +362,7 @@ impl<'a> FromCodex<'a> {
 }
 
 impl CodexItem {
-    /// The tool that is used, where it is one.
+    /// The name of the tool, if the item is a tool call.
     pub(super) fn tool(&self) -> Option<String> {
         match self {
             Self::AgentMessage { .. } | Self::Other => None,
@@ -373,7 +373,7 @@ impl CodexItem {
         }
     }
 
-    /// What came of it.
+    /// The output of the tool.
     pub(super) fn output(self) -> Option<String> {
         match self {
             Self::AgentMessage { .. } | Self::Other => None,
@@ -399,7 +399,7 @@ impl CodexItem {
 }
 
 impl Elicitation {
-    /// Whether yes or no is all that is asked.
+    /// True if yes or no is enough for an answer.
     pub(super) fn is_yes_or_no(&self) -> bool {
         self.requested_schema.properties.is_empty()
     }
@@ -427,7 +427,7 @@ impl CodexUsage {
     }
 }
 
-/// The line that says that the introduction was understood.
+/// The line that completes the initialization.
 pub(super) fn initialized() -> String {
     #[derive(Serialize)]
     struct NotificationLine {
@@ -446,7 +446,7 @@ pub(super) fn answer(id: &RawValue, result: &impl Serialize) -> String {
     write(&ResultLine { id, result })
 }
 
-/// The line that says that a call will not be answered.
+/// The line that refuses a call.
 pub(super) fn refuse(id: &RawValue) -> String {
     #[derive(Serialize)]
     struct ErrorLine<'a> {
@@ -458,45 +458,48 @@ pub(super) fn refuse(id: &RawValue) -> String {
         code: i32,
         message: &'static str,
     }
-    write(&ErrorLine { id, error: CallError { code: -32601, message: "nobody here can do that" } })
+    write(&ErrorLine {
+        id,
+        error: CallError { code: -32601, message: "this method is not supported" },
+    })
 }
 
-/// The files that changes are about.
+/// The paths of changed files.
 pub(super) fn paths(changes: &[Value]) -> String {
     let paths = changes.iter().filter_map(|change| change["path"].as_str());
     paths.collect::<Vec<_>>().join(", ")
 }
 
-/// Leaves out what is changed where that is too much to be shown.
-pub(super) fn shortened(mut changes: Vec<Value>) -> Vec<Value> {
-    let mut room = DIFFS;
+/// Removes diffs beyond [`MAX_DIFFS`].
+pub(super) fn limit_diffs(mut changes: Vec<Value>) -> Vec<Value> {
+    let mut free = MAX_DIFFS;
     for change in changes.iter_mut().filter_map(Value::as_object_mut) {
         let length = change.get("diff").and_then(Value::as_str).map_or(0, str::len);
-        match room.checked_sub(length) {
-            Some(left) => room = left,
+        match free.checked_sub(length) {
+            Some(left) => free = left,
             None => drop(change.remove("diff")),
         }
     }
     changes
 }
 
-/// These members of an object, where they say something.
+/// The named members of an object that are not null.
 pub(super) fn members(raw: &RawValue, names: &[&str]) -> Result<Map<String, Value>, Failure> {
     let mut all: Map<String, Value> = read(raw)?;
     all.retain(|name, value| names.contains(&name.as_str()) && !value.is_null());
     Ok(all)
 }
 
-/// Reads what is in a message.
+/// Parses the content of a message.
 pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Failure> {
-    let unread = |why| Failure::because("said something that is not understood", why);
-    serde_json::from_str(raw.get()).map_err(unread)
+    let invalid = |why| Failure::because("wrote a message that cannot be read", why);
+    serde_json::from_str(raw.get()).map_err(invalid)
 }
 
 fn write(line: &impl Serialize) -> String {
     serde_json::to_string(line).expect("plain data can be written")
 }
 
-fn nothing<'a>() -> &'a RawValue {
+fn null<'a>() -> &'a RawValue {
     RawValue::NULL
 }
