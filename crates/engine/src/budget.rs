@@ -122,7 +122,7 @@ impl Pool {
 
     async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
         let permit = Arc::clone(&self.free).acquire_many_owned(self.permits(bytes)).await;
-        permit.expect("no pool is ever closed")
+        permit.expect("the semaphore is never closed")
     }
 
     fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
@@ -131,7 +131,7 @@ impl Pool {
 
     /// At most the whole pool, so that every reservation can be served.
     fn permits(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.min(self.bytes)).expect("no pool is larger than 32 bits can say")
+        u32::try_from(bytes.min(self.bytes)).expect("a pool has at most u32::MAX bytes")
     }
 }
 

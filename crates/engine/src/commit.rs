@@ -165,7 +165,7 @@ impl Core {
         };
         match joined {
             Ok(result) => result,
-            Err(_) => Err(CommitError::Error(internal("a write was cut off"))),
+            Err(_) => Err(CommitError::Error(internal("a write was aborted"))),
         }
     }
 

@@ -209,7 +209,7 @@ impl Core {
             codec::restore(id, stored)
         } else {
             let work = tokio::task::spawn_blocking(move || codec::restore(id, stored));
-            work.await.map_err(|_| internal("a read was cut off"))?
+            work.await.map_err(|_| internal("a read was aborted"))?
         };
         restored.map_err(refuse)
     }

@@ -204,7 +204,7 @@ impl Engine {
         core.wakers.wake_all();
         core.work.close();
         if tokio::time::timeout(grace, core.work.wait()).await.is_err() {
-            tracing::warn!("some turns did not finish in time; the next start takes them up");
+            tracing::warn!("some turns did not finish in time; the next start continues them");
         }
         core.left.cancel();
         core.leave().await;

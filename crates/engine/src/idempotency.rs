@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_of_a_content_is_that_of_its_json() {
+    fn the_hash_of_a_message_is_that_of_its_json() {
         for size in [0, 100, BLOCK - 60, BLOCK, BLOCK + 1, 5 * BLOCK] {
             let mut message = Message::user("m", "x".repeat(size));
             message.parts.extend(vec![herald_protocol::Part::text("\n\"y\""); size]);

@@ -38,14 +38,14 @@ pub(crate) fn decode(
         return Err(invalid());
     }
     let number = |at: usize| {
-        i64::from_be_bytes(numbers[at..at + 8].try_into().expect("eight bytes are eight bytes"))
+        i64::from_be_bytes(numbers[at..at + 8].try_into().expect("the slice has eight bytes"))
     };
     Ok(ListCursor { changed: Timestamp::from_millis(number(0)), row: number(8) })
 }
 
 fn mac(secret: &[u8; 32], bytes: &[u8]) -> [u8; MAC_BYTES] {
     let hash = blake3::keyed_hash(secret, bytes);
-    hash.as_bytes()[..MAC_BYTES].try_into().expect("a hash is longer than the code")
+    hash.as_bytes()[..MAC_BYTES].try_into().expect("a hash is longer than the MAC")
 }
 
 fn widen(code: &[u8]) -> [u8; 32] {
@@ -76,7 +76,7 @@ fn filter(query: &ListQuery) -> [u8; FILTER_BYTES] {
     add(query.state.map_or("", |state| state.proto_name()));
     add(&query.since.map(|since| since.to_string()).unwrap_or_default());
     let hash = hasher.finalize();
-    hash.as_bytes()[..FILTER_BYTES].try_into().expect("a hash is longer than that")
+    hash.as_bytes()[..FILTER_BYTES].try_into().expect("a hash is longer than the prefix")
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_only_our_own_tokens_are_taken() {
+    fn fuzz_only_signed_page_tokens_are_accepted() {
         let secret = [7; 32];
         let cursor = ListCursor { changed: Timestamp::from_millis(1_700_000_000_000), row: 42 };
         let ours = encode(&secret, &query(), cursor);

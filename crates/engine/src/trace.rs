@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_none_or_about_a_share_of_new_traces_is_chosen() {
+    fn the_share_of_sampled_traces_follows_the_ratio() {
         let traces: Vec<_> =
             (0..2000).filter_map(|_| NonZeroU128::new(Uuid::new_v4().as_u128())).collect();
         let chosen = |ratio| traces.iter().filter(|trace| is_sampled(**trace, ratio)).count();

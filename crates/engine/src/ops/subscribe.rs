@@ -54,5 +54,5 @@ pub(crate) fn check_cursor(record: &Record, after: Seq) -> Result<(), Error> {
     if after <= record.head {
         return Ok(());
     }
-    Err(Error::field("Last-Event-ID", "names an event this task does not have"))
+    Err(Error::field("Last-Event-ID", "names an event that this task does not have"))
 }

@@ -50,7 +50,7 @@ use super::{
 };
 
 pub use error::OpenError;
-pub use inspect::{Form, Health, Inspection};
+pub use inspect::{Health, Inspection, SchemaStatus};
 
 use checkpoint::Checkpoints;
 use job::{Job, Queued, Work};
@@ -93,7 +93,7 @@ pub struct Sqlite {
     threads: Vec<JoinHandle<()>>,
     #[cfg(feature = "test-util")]
     conn: Arc<Mutex<Connection>>,
-    /// Dropped after the threads, because it holds the directory lock.
+    /// Dropped after the other connections, because it holds the directory lock.
     readers: Arc<Readers>,
     long_reads: Semaphore,
     heartbeats: Arc<Heartbeats>,
@@ -124,8 +124,8 @@ impl Sqlite {
 
     /// Inspects a database for at most `timeout`, without changing it, even while another process
     /// has it open. `None` if the file does not exist. Blocks.
-    pub fn inspect(path: &Path, patience: Duration) -> Result<Option<Inspection>, OpenError> {
-        inspect::inspect(path, patience)
+    pub fn inspect(path: &Path, timeout: Duration) -> Result<Option<Inspection>, OpenError> {
+        inspect::inspect(path, timeout)
     }
 
     /// The damage in a database, as an error for the person who starts the server; `None` if a
@@ -222,7 +222,7 @@ impl Sqlite {
         let _permit = self.long_reads.acquire().await.expect("the semaphore is never closed");
         let readers = Arc::clone(&self.readers);
         let done = tokio::task::spawn_blocking(move || readers.with(read)).await;
-        done.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was cut off".into())))
+        done.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was aborted".into())))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Random commands against the rules: no sequence of them leads to an illegal history.
+//! Property tests of the rules: no sequence of commands leads to an illegal history.
 
 use herald_engine::{
     rules::{Chunk, Command, Record, TaskLimits, apply, decide, within},
@@ -175,7 +175,7 @@ proptest! {
             if decision.limited && within(&record, 10, &limits).is_err() {
                 continue;
             }
-            assert!(decision.run.epoch >= record.run.epoch, "a claim never goes back");
+            assert!(decision.run.epoch >= record.run.epoch, "the epoch never decreases");
             if decision.event.is_none() && decision.run != record.run {
                 assert!(decision.run.epoch > record.run.epoch, "{command:?} keeps the version");
             }
@@ -201,7 +201,7 @@ proptest! {
                 assert!(!record.run.is_active(), "nothing is left to do");
             }
             assert!(record.run.unread.len() <= limits.unread);
-            assert!(record.head <= limits.events + 2, "only words that end a task go past it");
+            assert!(record.head <= limits.events + 2, "only events that end a task exceed the limit");
             let ids: Vec<_> = record.task.artifacts.iter().flatten().map(|a| &a.artifact_id).collect();
             let unique: std::collections::HashSet<_> = ids.iter().collect();
             assert_eq!(ids.len(), unique.len());

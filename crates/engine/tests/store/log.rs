@@ -32,7 +32,7 @@ async fn an_event_has_the_time_of_its_commit() {
     store.append(begun.clone()).await.unwrap();
     clock.set(Timestamp::from_millis(2000));
     store.append(task("between", Vec::new())).await.unwrap();
-    // A write without an event is no commit of events.
+    // A write without an event has no commit time.
     clock.set(Timestamp::from_millis(3000));
     store.probe().await.unwrap();
     begun.header.run.epoch = 1;
@@ -56,7 +56,7 @@ async fn retention_leaves_no_times_and_causes_behind() {
     for number in 0..20 {
         let mut append = task(&format!("t{number}"), Vec::new());
         if number % 5 == 0 {
-            // It waits for its caller, and stays.
+            // It waits for its caller, so retention keeps it.
             append.header.state = TaskState::InputRequired;
             append.snapshot = None;
         }

@@ -1,3 +1,5 @@
+//! Checks of reads of one log.
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,7 +21,7 @@ pub(super) async fn a_log_is_read_in_pages(store: Arc<dyn Store>) {
         loop {
             let page = store.read(&key("t"), after, limit).await.unwrap();
             assert!(page.entries.len() <= limit);
-            assert!(!page.closed, "a task that goes on is never closed");
+            assert!(!page.closed, "the log of an active task is not closed");
             let Some(last) = page.entries.last() else { break };
             after = last.seq;
             seen.extend(page.entries.iter().map(|entry| entry.seq));
@@ -87,7 +89,7 @@ pub(super) async fn big_events_are_all_read(store: Arc<dyn Store>) {
     store.append(append).await.unwrap();
     let (mut after, mut seen) = (0, 0);
     loop {
-        // A page may end early; only `closed` says that nothing follows.
+        // A page may end early; only `closed` means that no event follows.
         let page = store.read(&key("t"), after, 100).await.unwrap();
         seen += page.entries.len();
         after = page.entries.last().map_or(after, |last| last.seq);

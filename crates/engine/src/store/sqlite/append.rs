@@ -37,7 +37,7 @@ const LARGE: usize = 64 << 10;
 
 /// The next unused row and position. They are never used twice, even after their task is removed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Next {
+pub(super) struct NextNumbers {
     pub(super) row: i64,
     pub(super) position: i64,
 }
@@ -45,10 +45,10 @@ pub(super) struct Next {
 /// The writer's cache. It is valid because no other thread writes; it must be cleared after a
 /// rollback.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct WriterCache {
     pub(super) names: NameCache,
     /// Active tasks, by owner and id.
-    active: HashMap<(i64, TaskId), Known>,
+    active: HashMap<(i64, TaskId), KnownTask>,
     /// The living members, once they are read.
     pub(super) members: Option<HashMap<MemberId, MemberKind>>,
     /// Serial agents. A rollback does not clear them: a queue for an agent that is not serial does
@@ -61,8 +61,8 @@ pub(super) struct Memory {
 pub(super) struct Batch<'a> {
     pub(super) conn: &'a Connection,
     pub(super) prepared: Prepared<'a>,
-    pub(super) memory: &'a mut Memory,
-    pub(super) next: &'a mut Next,
+    pub(super) memory: &'a mut WriterCache,
+    pub(super) next: &'a mut NextNumbers,
     pub(super) totals: Totals,
     /// The owners whose tasks were removed.
     pub(super) swept: Swept,
@@ -80,7 +80,7 @@ pub(super) struct Batch<'a> {
 
 /// The work that remains after the commit.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct AfterCommit {
     /// The owners whose tasks were removed.
     pub(super) swept: Swept,
     /// The changes to publish.
@@ -89,47 +89,47 @@ pub(super) struct Finished {
 
 /// The columns of a stored task that the checks and counters need.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownTask {
     row: i64,
     head: Seq,
     counted: i64,
     /// True if the task has a snapshot.
     snapshot: bool,
-    indexed: Indexed,
+    indexed: IndexedColumns,
     run: Run,
 }
 
 /// The indexed columns that can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Indexed {
+struct IndexedColumns {
     group: Group,
     changed: i64,
     created: i64,
     phase: Phase,
 }
 
-/// The result of a job: an answer, a refusal of this job alone, or a fault that rolls back the
+/// The result of a job: an answer, a refusal of this job refuse_unreadable, or a fault that rolls back the
 /// whole batch.
-pub(super) type Refused<T> = Result<Result<T, StoreError>, Fault>;
+pub(super) type JobResult<T> = Result<Result<T, StoreError>, Fault>;
 
 /// Turns unreadable data of one task into a refusal of its append, so that the other writes of the
 /// transaction succeed.
-fn alone<T>(found: Result<T, Fault>) -> Refused<T> {
+fn refuse_unreadable<T>(found: Result<T, Fault>) -> JobResult<T> {
     match found {
         Ok(found) => Ok(Ok(found)),
-        Err(Fault(spoiled @ StoreError::Corrupt(_))) => Ok(Err(spoiled)),
+        Err(Fault(unreadable @ StoreError::Corrupt(_))) => Ok(Err(unreadable)),
         Err(fault) => Err(fault),
     }
 }
 
-impl Memory {
+impl WriterCache {
     pub(super) fn forget(&mut self) {
         self.names.forget();
         self.active.clear();
         self.members = None;
     }
 
-    fn keep(&mut self, owner: i64, task: &TaskId, known: Known) {
+    fn keep(&mut self, owner: i64, task: &TaskId, known: KnownTask) {
         let key = (owner, task.clone());
         if known.indexed.phase != Phase::Active {
             self.active.remove(&key);
@@ -146,7 +146,7 @@ impl Memory {
 impl Work for Box<Append> {
     type Answer = Seq;
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<Seq> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<Seq> {
         batch.append(self)
     }
 
@@ -158,13 +158,13 @@ impl Work for Box<Append> {
 
 impl Batch<'_> {
     /// Writes the time of the commit and the counters.
-    pub(super) fn finish(mut self, clock: &Clock) -> Result<Finished, Fault> {
+    pub(super) fn finish(mut self, clock: &Clock) -> Result<AfterCommit, Fault> {
         if let Some(position) = self.first_event {
             self.prepared.run(sql::ADD_COMMIT, params![position, clock.now().as_millis()])?;
         }
         self.totals.flush(self.conn)?;
-        self.swept.tidy(self.conn, *self.next)?;
-        Ok(Finished { swept: self.swept, changes: self.changes })
+        self.swept.remove_empty_owners(self.conn, *self.next)?;
+        Ok(AfterCommit { swept: self.swept, changes: self.changes })
     }
 
     /// Publishes a change to the other members after the commit. The change is built only if
@@ -176,7 +176,7 @@ impl Batch<'_> {
     }
 
     /// Writes the append or returns the refusal.
-    fn append(&mut self, append: &mut Append) -> Refused<Seq> {
+    fn append(&mut self, append: &mut Append) -> JobResult<Seq> {
         if !self.is_member(append.writer)? {
             return Ok(Err(StoreError::NotMember));
         }
@@ -190,7 +190,9 @@ impl Batch<'_> {
                 let found = original(self.conn, &dedup.key).and_then(|found| {
                     found.ok_or_else(|| Fault::unreadable("idempotency key without an event"))
                 });
-                return Ok(alone(found)?.and_then(|found| Err(StoreError::Duplicate(found))));
+                return Ok(
+                    refuse_unreadable(found)?.and_then(|found| Err(StoreError::Duplicate(found)))
+                );
             }
         }
         let (row, owner) = match self.put_header(append)? {
@@ -246,7 +248,7 @@ impl Batch<'_> {
 
     /// Checks the append against the stored task, and writes the header and the snapshot. Returns
     /// the rows of the task and of its owner.
-    fn put_header(&mut self, append: &mut Append) -> Refused<(i64, i64)> {
+    fn put_header(&mut self, append: &mut Append) -> JobResult<(i64, i64)> {
         let head = append.expect.head + append.events.len() as u64;
         if append.expect.head == 0 {
             return self.create(append, head);
@@ -254,10 +256,10 @@ impl Batch<'_> {
         let Append { key, fence, header, snapshot, .. } = append;
         let owner = self.memory.names.owner(self.conn, &key.owner)?;
         let Some(owner) = owner else { return Ok(Err(StoreError::Conflict)) };
-        let before = match alone(self.find(owner, &key.task))? {
+        let before = match refuse_unreadable(self.find(owner, &key.task))? {
             Ok(Some(before)) => before,
             Ok(None) => return Ok(Err(StoreError::Conflict)),
-            Err(spoiled) => return Ok(Err(spoiled)),
+            Err(unreadable) => return Ok(Err(unreadable)),
         };
         // The claim is checked before the head: a writer that lost its claim must stop instead of
         // deciding again.
@@ -273,9 +275,9 @@ impl Batch<'_> {
             return Ok(Err(StoreError::Locked));
         }
         let group = group(owner, before.indexed.group.agent, header);
-        let mut after = Known {
+        let mut after = KnownTask {
             head,
-            indexed: Indexed::of(group, header),
+            indexed: IndexedColumns::of(group, header),
             run: header.run.clone(),
             ..before.clone()
         };
@@ -290,15 +292,15 @@ impl Batch<'_> {
         Ok(Ok((before.row, owner)))
     }
 
-    fn find(&mut self, owner: i64, task: &TaskId) -> Result<Option<Known>, Fault> {
+    fn find(&mut self, owner: i64, task: &TaskId) -> Result<Option<KnownTask>, Fault> {
         if let Some(known) = self.memory.active.get(&(owner, task.clone())) {
             return Ok(Some(known.clone()));
         }
         let mut rows = self.prepared.get(sql::FIND_TASK)?.query(params![owner, task.as_str()])?;
-        rows.next()?.map(|row| Known::read(row, owner)).transpose()
+        rows.next()?.map(|row| KnownTask::read(row, owner)).transpose()
     }
 
-    fn create(&mut self, append: &mut Append, head: Seq) -> Refused<(i64, i64)> {
+    fn create(&mut self, append: &mut Append, head: Seq) -> JobResult<(i64, i64)> {
         let snapshot = append.snapshot.take();
         let Append { key, header, .. } = &*append;
         let Header { context, state, changed, created, hidden, bytes, run: turns, .. } = header;
@@ -306,11 +308,11 @@ impl Batch<'_> {
         let owner = self.memory.names.owner_or_new(self.conn, &key.owner)?;
         let new_holder = self.new_holder(None, header);
         if new_holder.is_some() && is_locked(self.conn, owner, agent, context.as_str())? {
-            let exists = alone(self.find(owner, &key.task))?;
+            let exists = refuse_unreadable(self.find(owner, &key.task))?;
             return Ok(Err(match exists {
                 Ok(Some(_)) => StoreError::Conflict,
                 Ok(None) => StoreError::Locked,
-                Err(spoiled) => spoiled,
+                Err(unreadable) => unreadable,
             }));
         }
         let row = self.next.row;
@@ -348,14 +350,14 @@ impl Batch<'_> {
         self.totals.add(group, 1, int(*bytes));
         let has_snapshot = snapshot.is_some();
         if let Some(snapshot) = snapshot {
-            self.put_beside(row, snapshot)?;
+            self.put_separate_snapshot(row, snapshot)?;
         }
-        let known = Known {
+        let known = KnownTask {
             row,
             head,
             counted: int(*bytes),
             snapshot: has_snapshot,
-            indexed: Indexed::of(group, header),
+            indexed: IndexedColumns::of(group, header),
             run: turns.clone(),
         };
         self.memory.keep(owner, &key.task, known);
@@ -364,16 +366,16 @@ impl Batch<'_> {
 
     fn update(
         &mut self,
-        before: &Known,
-        after: &Known,
+        before: &KnownTask,
+        after: &KnownTask,
         header: &Header,
         mut snapshot: Option<Snapshot>,
     ) -> Result<(), Fault> {
-        let Known { row, head, counted: bytes, indexed, .. } = after;
+        let KnownTask { row, head, counted: bytes, indexed, .. } = after;
         let turns = &header.run;
         let (turn, attempt, epoch) = (int(turns.turn), turns.attempt, int(turns.epoch));
         let (unread, holder, kept) = (unread(turns), holder(turns), size(turns.kept));
-        let Indexed { group, changed, created, phase, .. } = indexed;
+        let IndexedColumns { group, changed, created, phase, .. } = indexed;
         let (state, phase) = (group.state, *phase as i64);
         // The row of an ended task contains its snapshot.
         let ends = |last: &Snapshot| indexed.phase == Phase::Ended && last.seq == *head;
@@ -391,7 +393,7 @@ impl Batch<'_> {
         } else {
             self.prepared.run(sql::UPDATE_TASK, header)?;
             if let Some(snapshot) = snapshot {
-                self.put_beside(*row, snapshot)?;
+                self.put_separate_snapshot(*row, snapshot)?;
             }
         }
         if group.hidden != before.indexed.group.hidden {
@@ -403,7 +405,7 @@ impl Batch<'_> {
     }
 
     /// Writes the snapshot of a task that has not ended.
-    fn put_beside(&mut self, row: i64, snapshot: Snapshot) -> Result<(), Fault> {
+    fn put_separate_snapshot(&mut self, row: i64, snapshot: Snapshot) -> Result<(), Fault> {
         let seq = int(snapshot.seq);
         let put = self.prepared.get(sql::PUT_SNAPSHOT)?;
         execute_with_bytes(put, params![row], pieces(snapshot))?;
@@ -441,14 +443,14 @@ fn execute_with_bytes<const N: usize>(
     Ok(())
 }
 
-impl Known {
+impl KnownTask {
     fn read(row: &Row<'_>, owner: i64) -> Result<Self, Fault> {
         Ok(Self {
             row: row.get(0)?,
             head: uint(row.get(1)?),
             counted: row.get(2)?,
             snapshot: row.get::<_, Option<i64>>(3)?.is_some(),
-            indexed: Indexed {
+            indexed: IndexedColumns {
                 group: Group { owner, hidden: row.get(6)?, agent: row.get(4)?, state: row.get(5)? },
                 changed: row.get(7)?,
                 created: row.get(8)?,
@@ -459,7 +461,7 @@ impl Known {
     }
 }
 
-impl Indexed {
+impl IndexedColumns {
     fn of(group: Group, header: &Header) -> Self {
         Self {
             group,

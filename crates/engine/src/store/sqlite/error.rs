@@ -88,7 +88,7 @@ pub enum OpenError {
 /// The error for a failed SQLite call while a database is opened.
 pub(super) fn refuse(path: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => corrupt(path, "it is no database"),
+        Some(ErrorCode::NotADatabase) => corrupt(path, "it is not an SQLite database"),
         Some(ErrorCode::DatabaseCorrupt) | None => damaged(path, &error.to_string()),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             unwritable(path, "another program is writing to it")

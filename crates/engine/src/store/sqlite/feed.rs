@@ -34,8 +34,8 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
         },
         None => None,
     };
-    let Some(reach) = reach(&conn, &query.scope, after)? else { return Ok(nothing) };
-    let Reach { sql, whose, start, end } = reach;
+    let Some(range) = next_range(&conn, &query.scope, after)? else { return Ok(nothing) };
+    let FeedRange { sql, whose, start, end } = range;
     let mut page = FeedPage { entries: Vec::new(), reached: after.max(uint(start - 1)) };
     let mut weight = 0;
     let mut find = conn.prepare_cached(sql)?;
@@ -59,7 +59,7 @@ pub(super) fn read(conn: &Connection, query: &FeedQuery) -> Result<FeedPage, Fau
 }
 
 /// The range of positions that one call examines, and the statement for it.
-struct Reach {
+struct FeedRange {
     sql: &'static str,
     /// The number of the owner, or the name of the tenant.
     whose: Value,
@@ -68,7 +68,11 @@ struct Reach {
 }
 
 /// The next range; `None` if no owner in the scope has events after this position.
-fn reach(conn: &Connection, scope: &Scope, after: Position) -> Result<Option<Reach>, Fault> {
+fn next_range(
+    conn: &Connection,
+    scope: &Scope,
+    after: Position,
+) -> Result<Option<FeedRange>, Fault> {
     let (sql, whose, block) = match scope {
         Scope::Own(owner) => {
             let Some(owner) = find_owner(conn, owner)? else { return Ok(None) };
@@ -88,7 +92,7 @@ fn reach(conn: &Connection, scope: &Scope, after: Position) -> Result<Option<Rea
     };
     Ok(block.map(|block| {
         let (start, end) = (block * BLOCK, block * BLOCK + BLOCK - 1);
-        Reach { sql, whose, start, end }
+        FeedRange { sql, whose, start, end }
     }))
 }
 

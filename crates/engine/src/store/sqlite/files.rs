@@ -9,7 +9,7 @@ use std::{
 
 use crate::store::StoreError;
 
-use super::{open::beside, rows::Fault};
+use super::{open::sibling, rows::Fault};
 
 /// The files that contain tasks, each with its device and inode.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Files(Vec<(PathBuf, (u64, u64))>);
 impl Files {
     /// The files of a database that is open for writing, and therefore has a write-ahead log.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
-        let files = [path.to_owned(), beside(path, "-wal")];
+        let files = [path.to_owned(), sibling(path, "-wal")];
         let known = files.map(|file| identity(&file).map(|identity| (file, identity)));
         Ok(Self(known.into_iter().collect::<io::Result<_>>()?))
     }

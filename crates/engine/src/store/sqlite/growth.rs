@@ -120,7 +120,7 @@ impl Counted {
             }
             steps += took;
         }
-        assert!(steps > 0, "{what} has run nothing");
+        assert!(steps > 0, "{what} ran no statement");
         self.done.push((what, steps));
     }
 }
@@ -220,7 +220,7 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let known = Some(TaskVersion::new(1, 1));
     let more = counted.store.load(&middle, known, u64::MAX).await.unwrap();
     assert!(matches!(more, Loaded::More { head: 3, .. }), "{more:?}");
-    counted.note("load of what is new");
+    counted.note("load since a known version");
     assert_eq!(counted.store.read(&middle, 0, 10).await.unwrap().entries.len(), 3);
     counted.note("read");
     let log = counted.store.read_log(&middle, 0, 10).await.unwrap();
@@ -264,7 +264,7 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     counted.note("a list");
     let next = ListQuery { after: listed.next, artifacts: true, ..list.clone() };
     assert_eq!(counted.store.list(next).await.unwrap().tasks.len(), 3);
-    counted.note("its next page");
+    counted.note("the next page of a list");
     for scope in [tenant(), Scope::All] {
         let wide = ListQuery { scope, ..list.clone() };
         let listed = counted.store.list(wide).await.unwrap();
@@ -274,14 +274,14 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     let since = Some(Timestamp::from_millis(tasks - 200));
     let recent = ListQuery { since, agent: Some("a".into()), ..list.clone() };
     assert_eq!(counted.store.list(recent).await.unwrap().total, 6);
-    counted.note("a list of what is new");
+    counted.note("a list of recent tasks");
     let context = Some(format!("c{}", tasks / 800).as_str().into());
     let talk = ListQuery { context, ..list.clone() };
     assert_eq!(counted.store.list(talk.clone()).await.unwrap().total, 20);
     counted.note("a list of a conversation");
     let asking = ListQuery { state: Some(TaskState::InputRequired), ..talk };
     assert_eq!(counted.store.list(asking).await.unwrap().total, 2);
-    counted.note("a list of what waits for its caller");
+    counted.note("a list of tasks that wait for their caller");
     let query = HistoryQuery {
         owner: owner(1),
         agent: agent.clone(),
@@ -293,12 +293,12 @@ async fn reads(counted: &mut Counted, tasks: i64) {
     counted.note("a conversation history");
 
     assert_eq!(counted.store.agents_unserved().await.unwrap(), ["b".into()]);
-    counted.note("agents that nobody serves");
+    counted.note("unserved agents");
     assert_eq!(counted.store.due(&agent, 3).await.unwrap().len(), 3);
-    counted.note("work of an agent");
+    counted.note("due tasks of an agent");
     let before = Timestamp::from_millis(tasks);
     assert_eq!(counted.store.paused(&agent, before, 3).await.unwrap().len(), 3);
-    counted.note("tasks whose callers take long");
+    counted.note("paused tasks");
 }
 
 async fn writes(counted: &mut Counted) {
@@ -306,24 +306,24 @@ async fn writes(counted: &mut Counted) {
     counted.store.append(received(new.clone(), "c")).await.unwrap();
     counted.note("a new task");
     assert!(counted.store.append(received(new.clone(), "c")).await.is_err());
-    counted.note("a new task once more");
+    counted.note("a repeated send");
     let taken = Dedup { key: [8; 32], content: [8; 32] };
     let refused = Append { dedup: Some(taken), ..received(new.clone(), "c") };
     assert!(counted.store.append(refused).await.is_err());
-    counted.note("a new task of a known name");
+    counted.note("a new task with a known id");
     counted.store.append(begun(new.clone())).await.unwrap();
     counted.note("a turn that begins");
-    let words = Append { expect: TaskVersion::new(2, 1), ..begun(new.clone()) };
-    counted.store.append(words.clone()).await.unwrap();
-    counted.note("a turn that speaks");
+    let event = Append { expect: TaskVersion::new(2, 1), ..begun(new.clone()) };
+    counted.store.append(event.clone()).await.unwrap();
+    counted.note("an event of a turn");
     let asks = with_snapshot(
-        Append { expect: TaskVersion::new(3, 1), ..words.clone() },
+        Append { expect: TaskVersion::new(3, 1), ..event.clone() },
         TaskState::InputRequired,
     );
     counted.store.append(asks).await.unwrap();
     counted.note("a turn that asks");
     let ends =
-        with_snapshot(Append { expect: TaskVersion::new(4, 1), ..words }, TaskState::Completed);
+        with_snapshot(Append { expect: TaskVersion::new(4, 1), ..event }, TaskState::Completed);
     counted.store.append(ends).await.unwrap();
     counted.note("a turn that ends");
     let hidden = Key { task: "hidden".into(), ..key(0) };
@@ -371,13 +371,13 @@ const ELSEWHERE: [&str; 18] = [
 ];
 
 #[tokio::test]
-async fn nothing_costs_more_when_more_is_stored() {
+async fn costs_do_not_grow_with_the_number_of_tasks() {
     let (few, many) = (everything(FEW).await, everything(MANY).await);
     compare(&few, &many);
     let forgotten: Vec<_> = sql::ALL.iter().filter(|(name, _)| !many.run.contains(name)).collect();
     let forgotten: Vec<_> =
         forgotten.iter().filter(|(name, _)| !ELSEWHERE.contains(name)).collect();
-    assert!(forgotten.is_empty(), "nobody has looked at {forgotten:?}");
+    assert!(forgotten.is_empty(), "these statements were not measured: {forgotten:?}");
 }
 
 /// Finds, claims and adds tasks, while many wait in one conversation or in as many conversations.
@@ -423,14 +423,14 @@ async fn serial(tasks: i64, apart: bool) -> Counted {
     counted.store.append(cut_off).await.unwrap();
     counted.note("the next begins");
     assert_eq!(counted.store.mark_dead(OTHER, 0).await, Ok(true));
-    counted.note("the member dies that took it up");
+    counted.note("the death of its member");
     assert_eq!(due(&counted).await, ["t2"]);
-    counted.note("the turn that was cut off");
+    counted.note("the interrupted turn");
     counted
 }
 
 #[tokio::test]
-async fn who_is_next_in_line_is_found_at_once_however_many_wait() {
+async fn costs_of_the_serial_queue_do_not_grow_with_its_length() {
     for apart in [false, true] {
         let (few, many) = (serial(100, apart).await, serial(MANY, apart).await);
         compare(&few, &many);

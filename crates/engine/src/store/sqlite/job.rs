@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::store::StoreError;
 
 use super::{
-    append::{Batch, Refused},
+    append::{Batch, JobResult},
     rows::Fault,
 };
 
@@ -18,7 +18,7 @@ pub(super) trait Work: fmt::Debug + Send + 'static {
 
     /// Writes within the transaction of the batch. A refusal must change nothing; a fault rolls
     /// back the whole batch.
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<Self::Answer>;
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<Self::Answer>;
 
     /// The approximate number of bytes that it writes.
     fn weight(&self) -> usize {

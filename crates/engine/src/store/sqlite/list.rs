@@ -17,22 +17,22 @@ use super::{
 const PAGE_BYTES: usize = 8 << 20;
 
 /// A position in list order: the time of the status change, and the row.
-type Spot = (i64, i64);
+type ListPosition = (i64, i64);
 
 /// The newest tasks of all owners in the scope, and the number of tasks on all pages.
 #[derive(Debug, Default)]
 struct MergedPage {
-    spots: Vec<Spot>,
+    positions: Vec<ListPosition>,
     total: i64,
 }
 
 /// The filters of a query as parameters of the statements.
-struct Terms {
+struct ListFilters {
     agent: Option<i64>,
     state: Option<i64>,
     since: i64,
     /// Only tasks below this position in the index, which are after it in the list.
-    below: Spot,
+    below: ListPosition,
     /// One more than the page size, to detect a next page.
     wanted: usize,
 }
@@ -41,37 +41,37 @@ struct Terms {
 pub(super) fn list(conn: &Connection, query: &ListQuery) -> Result<Listing, Fault> {
     // In one transaction, so that counters and tasks are from the same state.
     let conn = conn.unchecked_transaction()?;
-    let Some(terms) = terms(&conn, query)? else { return Ok(Listing::default()) };
+    let Some(filters) = filters(&conn, query)? else { return Ok(Listing::default()) };
     let mut page = MergedPage::default();
     for owner in owners(&conn, &query.scope)? {
         match &query.context {
-            Some(context) => page.add_conversation(&conn, owner, &terms, context.as_str())?,
-            None => page.add_owner(&conn, owner, &terms, query.since.is_some())?,
+            Some(context) => page.add_conversation(&conn, owner, &filters, context.as_str())?,
+            None => page.add_owner(&conn, owner, &filters, query.since.is_some())?,
         }
     }
-    let MergedPage { mut spots, total } = page;
-    let more = spots.len() > query.limit;
-    spots.truncate(query.limit);
+    let MergedPage { mut positions, total } = page;
+    let more = positions.len() > query.limit;
+    positions.truncate(query.limit);
     let cursor = |(changed, row)| ListCursor { changed: Timestamp::from_millis(changed), row };
-    let mut next = spots.last().filter(|_| more).copied();
+    let mut next = positions.last().filter(|_| more).copied();
     let item = if query.artifacts { sql::LIST_ITEM_WITH_ARTIFACTS } else { sql::LIST_ITEM };
     let mut find = conn.prepare_cached(item)?;
-    let mut tasks = Vec::with_capacity(spots.len());
+    let mut tasks = Vec::with_capacity(positions.len());
     let mut bytes = 0;
-    for (index, spot) in spots.iter().enumerate() {
+    for (index, position) in positions.iter().enumerate() {
         let mut read = || {
-            let (task, stored) = item_at(&conn, &mut find, spot.1)?;
+            let (task, stored) = item_at(&conn, &mut find, position.1)?;
             let key = match &query.scope {
                 Scope::Own(owner) => Key { owner: owner.clone(), task },
-                Scope::Tenant(_) | Scope::All => name(&conn, spot.1)?,
+                Scope::Tenant(_) | Scope::All => name(&conn, position.1)?,
             };
             Ok((key, stored))
         };
-        let Some(item) = readable(spot.1, read())? else { continue };
+        let Some(item) = readable(position.1, read())? else { continue };
         bytes += item.1.size();
         tasks.push(item);
-        if bytes > PAGE_BYTES && index + 1 < spots.len() {
-            next = Some(*spot);
+        if bytes > PAGE_BYTES && index + 1 < positions.len() {
+            next = Some(*position);
             break;
         }
     }
@@ -88,16 +88,16 @@ pub(super) fn conversation_history(
     let Some(owner) = find_owner(&conn, &query.owner)? else { return Ok(Vec::new()) };
     let Some(agent) = find_agent(&conn, &query.agent)? else { return Ok(Vec::new()) };
     let mut history = conn.prepare_cached(sql::CONVERSATION_HISTORY)?;
-    let terms = params![owner, query.context.as_str(), agent, size(query.tasks)];
-    let mut found = history.query(terms)?;
+    let filters = params![owner, query.context.as_str(), agent, size(query.tasks)];
+    let mut found = history.query(filters)?;
     let mut find = conn.prepare_cached(sql::LIST_ITEM_WITH_ARTIFACTS)?;
     let (mut tasks, mut bytes) = (Vec::new(), 0);
-    while let Some(spot) = found.next()? {
-        bytes += uint(spot.get(1)?);
+    while let Some(position) = found.next()? {
+        bytes += uint(position.get(1)?);
         if bytes > query.bytes as u64 {
             break;
         }
-        let row = spot.get(0)?;
+        let row = position.get(0)?;
         tasks.extend(readable(row, item_at(&conn, &mut find, row))?);
     }
     tasks.reverse();
@@ -118,7 +118,7 @@ fn item_at(
 }
 
 /// `None` if the agent has never had a task.
-fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
+fn filters(conn: &Connection, query: &ListQuery) -> Result<Option<ListFilters>, Fault> {
     let agent = match &query.agent {
         Some(name) => match find_agent(conn, name)? {
             Some(agent) => Some(agent),
@@ -126,7 +126,7 @@ fn terms(conn: &Connection, query: &ListQuery) -> Result<Option<Terms>, Fault> {
         },
         None => None,
     };
-    Ok(Some(Terms {
+    Ok(Some(ListFilters {
         agent,
         state: query.state.map(|state| i64::from(state.number())),
         since: query.since.map_or(i64::MIN, Timestamp::as_millis),
@@ -161,10 +161,10 @@ impl MergedPage {
         &mut self,
         conn: &Connection,
         owner: i64,
-        terms: &Terms,
+        filters: &ListFilters,
         context: &str,
     ) -> Result<(), Fault> {
-        let Terms { agent, state, since, below, wanted } = terms;
+        let ListFilters { agent, state, since, below, wanted } = filters;
         let waiting = [TaskState::InputRequired, TaskState::AuthRequired];
         let waiting = waiting.map(|state| Some(i64::from(state.number()))).contains(state);
         let find = if waiting { sql::LIST_WAITING } else { sql::LIST_CONTEXT };
@@ -172,14 +172,14 @@ impl MergedPage {
         let found = find.query_map(params![owner, context, since, agent, state], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })?;
-        for spot in found {
-            let spot: Spot = spot?;
+        for position in found {
+            let position: ListPosition = position?;
             self.total += 1;
-            if spot < *below {
-                self.spots.push(spot);
+            if position < *below {
+                self.positions.push(position);
             }
         }
-        self.cut(*wanted);
+        self.truncate(*wanted);
         Ok(())
     }
 
@@ -188,12 +188,12 @@ impl MergedPage {
         &mut self,
         conn: &Connection,
         owner: i64,
-        terms: &Terms,
+        filters: &ListFilters,
         recent_only: bool,
     ) -> Result<(), Fault> {
-        let Terms { agent, state, since, below, wanted } = terms;
+        let ListFilters { agent, state, since, below, wanted } = filters;
         let mut find_groups = conn.prepare_cached(sql::LIST_GROUPS)?;
-        let mut find_spots = conn.prepare_cached(sql::LIST_GROUP)?;
+        let mut find_positions = conn.prepare_cached(sql::LIST_GROUP)?;
         let mut groups = find_groups.query([owner])?;
         while let Some(group) = groups.next()? {
             let (agent_here, state_here): (i64, i64) = (group.get(0)?, group.get(1)?);
@@ -209,25 +209,25 @@ impl MergedPage {
                 group.get::<_, i64>(2)?
             };
             // A task that is older than a full page of others cannot be on the page.
-            let floor = match self.spots.get(*wanted - 1) {
+            let oldest = match self.positions.get(*wanted - 1) {
                 Some((changed, _)) => *changed.max(since),
                 None => *since,
             };
-            let stretch = find_spots.query_map(
-                params![owner, agent_here, state_here, floor, below.0, below.1, size(*wanted)],
+            let range = find_positions.query_map(
+                params![owner, agent_here, state_here, oldest, below.0, below.1, size(*wanted)],
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )?;
-            for spot in stretch {
-                self.spots.push(spot?);
+            for position in range {
+                self.positions.push(position?);
             }
-            self.cut(*wanted);
+            self.truncate(*wanted);
         }
         Ok(())
     }
 
     /// Keeps the newest tasks found so far.
-    fn cut(&mut self, wanted: usize) {
-        self.spots.sort_unstable_by(|a, b| b.cmp(a));
-        self.spots.truncate(wanted);
+    fn truncate(&mut self, wanted: usize) {
+        self.positions.sort_unstable_by(|a, b| b.cmp(a));
+        self.positions.truncate(wanted);
     }
 }

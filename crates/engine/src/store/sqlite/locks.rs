@@ -9,7 +9,7 @@ use rusqlite::{Connection, params};
 use crate::store::{Change, Conversation, Header, MemberId};
 
 use super::{
-    append::{Batch, Refused},
+    append::{Batch, JobResult},
     job::Work,
     rows::{Fault, first},
     statements as sql,
@@ -26,7 +26,7 @@ pub(super) struct Unlock {
 impl Work for Unlock {
     type Answer = ();
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         let Self { agent, conversation: Conversation { owner, context }, me } = self;
         let agent = batch.memory.names.agent(batch.conn, agent)?;
         if let Some(owner) = batch.memory.names.owner(batch.conn, owner)? {

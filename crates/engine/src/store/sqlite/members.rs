@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use crate::store::{Change, Member, MemberId, MemberKind, StoreError};
 
 use super::{
-    append::{Batch, Memory, Refused},
+    append::{Batch, JobResult, WriterCache},
     job::Work,
     rows::{Fault, first, readable, text},
     statements as sql,
@@ -77,7 +77,7 @@ pub(super) struct Leave(pub(super) MemberId);
 impl Work for Join {
     type Answer = ();
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         let Self { id, kind, name } = self;
         batch.prepared.run(sql::ADD_MEMBER, params![id.blob(), code(*kind), &*name])?;
         let members = batch.memory.members(batch.conn)?;
@@ -95,9 +95,9 @@ impl Work for Join {
 impl Work for SetServedAgents {
     type Answer = ();
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         let names: Vec<&str> = self.agents.iter().map(AgentName::as_str).collect();
-        let names = serde_json::to_string(&names).expect("a list of texts is JSON");
+        let names = serde_json::to_string(&names).expect("a list of strings is valid JSON");
         let served = batch.prepared.run(sql::SERVE_AGENTS, params![self.me.blob(), names])?;
         Ok(if served == 0 { Err(StoreError::NotMember) } else { Ok(()) })
     }
@@ -106,7 +106,7 @@ impl Work for SetServedAgents {
 impl Work for MarkDead {
     type Answer = bool;
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<bool> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<bool> {
         let heartbeat = batch.heartbeats.and_then(|counters| counters.get(&self.member));
         if heartbeat != Some(&self.seen) {
             return Ok(Ok(false));
@@ -122,7 +122,7 @@ impl Work for MarkDead {
 impl Work for Leave {
     type Answer = ();
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         batch.remove_member(self.0)?;
         Ok(Ok(()))
     }
@@ -147,7 +147,7 @@ impl Batch<'_> {
     }
 }
 
-impl Memory {
+impl WriterCache {
     /// The living members.
     fn members(&mut self, conn: &Connection) -> Result<&mut HashMap<MemberId, MemberKind>, Fault> {
         if self.members.is_none() {

@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 use crate::store::MemberId;
 
 use super::{
-    append::Next,
+    append::NextNumbers,
     error::{OpenError, corrupt, damaged, refuse, unwritable},
     files::Files,
     members,
@@ -25,10 +25,10 @@ use super::{
 refinery::embed_migrations!("src/store/sqlite/migrations");
 
 /// The application id "HRLD", which the first migration sets.
-const APPLICATION: i64 = 0x4852_4c44;
+const APPLICATION_ID: i64 = 0x4852_4c44;
 
 /// The SQLite busy timeout: a read-only program may block us this long before a call fails.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The longest wait for the directory lock. After a server was killed, its child may still hold the
 /// lock between clone and exec.
@@ -59,13 +59,13 @@ const TABLES: [&str; 15] = [
 /// The directory lock, which excludes other processes. The system releases it when the process
 /// ends.
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "held, never read")] File);
+pub(super) struct DirectoryLock(#[expect(dead_code, reason = "held, never read")] File);
 
 /// A locked and migrated database.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) conn: Connection,
-    pub(super) next: Next,
+    pub(super) next: NextNumbers,
     pub(super) secret: [u8; 32],
     /// The members that outlive a process: workers.
     pub(super) members: Vec<MemberId>,
@@ -75,30 +75,27 @@ pub(super) struct Opened {
 
 /// Takes the directory lock, and creates the directory if necessary. Blocks for at most
 /// [`LOCK_WAIT`].
-pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
+pub(super) fn lock(path: &Path) -> Result<DirectoryLock, OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
     if let Some(directory) = path.parent() {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory).map_err(unwritable)?;
     }
-    let file = private().open(beside(path, ".lock")).map_err(unwritable)?;
+    let file = private_file().open(sibling(path, ".lock")).map_err(unwritable)?;
     wait_for_lock(path, || file.try_lock())?;
-    Ok(Lock(file))
+    Ok(DirectoryLock(file))
 }
 
 /// Fails if another process holds the directory lock. Creates no file and keeps no lock.
 pub(super) fn check_unused(path: &Path) -> Result<(), OpenError> {
-    match File::open(beside(path, ".lock")) {
+    match File::open(sibling(path, ".lock")) {
         Ok(file) => wait_for_lock(path, || file.try_lock_shared()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(unwritable(path, &error.to_string())),
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the kernel wakes only those who wait for a lock without a deadline"
-)]
+#[expect(clippy::disallowed_methods, reason = "a file lock cannot be awaited with a timeout")]
 fn wait_for_lock(
     path: &Path,
     attempt: impl Fn() -> Result<(), TryLockError>,
@@ -120,7 +117,7 @@ fn wait_for_lock(
 
 /// Options for files that are created here, because SQLite would create them readable for all
 /// users.
-fn private() -> OpenOptions {
+fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).write(true).mode(0o600);
     options
@@ -130,8 +127,8 @@ fn private() -> OpenOptions {
 /// the mode of the database.
 fn protect(path: &Path) -> Result<(), OpenError> {
     let unwritable = |error: io::Error| unwritable(path, &error.to_string());
-    private().open(path).map_err(unwritable)?;
-    for file in ["", "-wal", "-shm", ".lock"].map(|ending| beside(path, ending)) {
+    private_file().open(path).map_err(unwritable)?;
+    for file in ["", "-wal", "-shm", ".lock"].map(|ending| sibling(path, ending)) {
         let mode = match fs::metadata(&file) {
             Ok(found) => found.permissions().mode() & 0o777,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -149,7 +146,7 @@ fn protect(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn sibling(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(ending);
     name.into()
@@ -165,7 +162,7 @@ pub(super) fn file(path: &Path, cap: u64) -> Result<Opened, OpenError> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags).map_err(failed)?;
-    conn.busy_timeout(PATIENCE).map_err(failed)?;
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     if conn.is_readonly("main").map_err(failed)? {
         return Err(unwritable(path, "it is read-only"));
     }
@@ -205,8 +202,8 @@ pub(super) fn memory() -> Result<Opened, OpenError> {
 pub(super) fn reader(path: &Path, cache: i64) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(PATIENCE)?;
-    tune(&conn, cache)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    configure(&conn, cache)?;
     Ok(conn)
 }
 
@@ -221,7 +218,7 @@ pub(super) fn checkpointer(path: &Path) -> Result<Connection, OpenError> {
         conn.pragma_update(None, "fullfsync", true)?;
         conn.pragma_update(None, "checkpoint_fullfsync", true)?;
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-        tune(&conn, 256)?;
+        configure(&conn, 256)?;
         Ok(conn)
     };
     open().map_err(|error| refuse(path, &error))
@@ -229,15 +226,15 @@ pub(super) fn checkpointer(path: &Path) -> Result<Connection, OpenError> {
 
 fn prepare(mut conn: Connection, path: &Path) -> Result<Opened, OpenError> {
     let failed = |error| refuse(path, &error);
-    tune(&conn, 4096).map_err(failed)?;
+    configure(&conn, 4096).map_err(failed)?;
     migrate(&mut conn, path)?;
     check_whole(&conn, path)?;
-    end_last_life(&mut conn).map_err(failed)?;
+    end_last_process(&mut conn).map_err(failed)?;
     let members =
         members::living(&conn).map_err(|Fault(error)| damaged(path, &error.to_string()))?;
     let members = members.into_iter().map(|member| member.id).collect();
     let secret = secret(&conn).map_err(failed)?;
-    let next = Next {
+    let next = NextNumbers {
         row: next(&conn, "row", "SELECT max(row) FROM tasks").map_err(failed)?,
         position: next(&conn, "position", "SELECT max(position) FROM events").map_err(failed)?,
     };
@@ -245,7 +242,7 @@ fn prepare(mut conn: Connection, path: &Path) -> Result<Opened, OpenError> {
 }
 
 /// Settings of every connection. The cache size is in KiB.
-fn tune(conn: &Connection, cache: i64) -> rusqlite::Result<()> {
+fn configure(conn: &Connection, cache: i64) -> rusqlite::Result<()> {
     conn.set_prepared_statement_cache_capacity(64);
     // Without this setting SQLite plans by parameter values and compiles a statement again whenever
     // they change, which costs several times as much as running it.
@@ -265,7 +262,7 @@ pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(unwritable(error)),
     };
-    let logged = fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
+    let logged = fs::metadata(sibling(path, "-wal")).map_or(0, |log| log.len());
     if length == 0 {
         // An empty file is new, unless it has a write-ahead log.
         let problem = "its file is empty but its write-ahead log is not";
@@ -276,12 +273,12 @@ pub(super) fn inspect(path: &Path) -> Result<(), OpenError> {
     match read {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Err(corrupt(path, "it is no database"));
+            return Err(corrupt(path, "it is not an SQLite database"));
         }
         Err(error) => return Err(unwritable(error)),
     }
     if !header.starts_with(b"SQLite format 3\0") {
-        return Err(corrupt(path, "it is no database"));
+        return Err(corrupt(path, "it is not an SQLite database"));
     }
     let number = |at: usize| header[at..].iter().take(4).fold(0, |n, b| (n << 8) | u64::from(*b));
     let page = match number(16) >> 16 {
@@ -303,7 +300,7 @@ pub(super) fn check_owner(conn: &Connection, path: &Path) -> Result<(), OpenErro
     let foreign = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' \
                    AND name <> 'refinery_schema_history'";
     let foreign: i64 = conn.query_row(foreign, [], |row| row.get(0)).map_err(failed)?;
-    if owner == APPLICATION || (owner == 0 && foreign == 0) {
+    if owner == APPLICATION_ID || (owner == 0 && foreign == 0) {
         return Ok(());
     }
     Err(corrupt(path, "it is the database of another program"))
@@ -413,7 +410,7 @@ pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenErro
 /// the conversation locks of members that no longer exist, and the serial queues, which are built
 /// again for the agents that are serial now. Writes nothing if there is nothing to remove, so that
 /// a database on a full disk can be opened.
-fn end_last_life(conn: &mut Connection) -> rusqlite::Result<()> {
+fn end_last_process(conn: &mut Connection) -> rusqlite::Result<()> {
     let any = "SELECT EXISTS (SELECT 1 FROM members WHERE kind = 0)
                OR EXISTS (SELECT 1 FROM conversation_locks)
                OR EXISTS (SELECT 1 FROM serial_queue)";

@@ -22,7 +22,7 @@ use crate::store::{
 
 use super::{
     members,
-    open::{self, Lock},
+    open::{self, DirectoryLock},
     rows::{
         Fault, Phase, entries, entry, first, int, log_bytes, readable, size, state, stored, text,
         uint,
@@ -50,7 +50,7 @@ pub(super) enum Readers {
         /// attempt.
         failing: AtomicBool,
         /// The directory lock, held as long as reads are possible. Dropped after the connections.
-        _lock: Lock,
+        _lock: DirectoryLock,
     },
     /// A database in memory: the connection of the writer, between two transactions.
     Shared(Arc<Mutex<Connection>>),
@@ -409,13 +409,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_cannot_be_read_is_noted_until_it_can() {
+    fn an_outage_of_reads_is_noted_until_a_read_succeeds() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("herald.db");
         let lock = open::lock(&path).unwrap();
         let (idle, failing) = (Mutex::default(), AtomicBool::new(false));
         let readers = Readers::Pool { path: path.clone(), idle, failing, _lock: lock };
-        let Readers::Pool { failing, .. } = &readers else { unreachable!("it was made as one") };
+        let Readers::Pool { failing, .. } = &readers else {
+            unreachable!("it was created as a pool")
+        };
         let read = || readers.with(|conn| find_agent(conn, &AgentName::from("echo")));
         assert!(matches!(read(), Err(StoreError::Unavailable(_))), "there is no file");
         assert!(failing.load(Ordering::Relaxed));

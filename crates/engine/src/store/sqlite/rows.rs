@@ -76,7 +76,7 @@ pub(super) fn readable<T>(row: i64, read: Result<T, Fault>) -> Result<Option<T>,
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Fault(StoreError::Corrupt(cause))) => {
-            tracing::error!(row, cause, "something stored cannot be read and is left out");
+            tracing::error!(row, cause, "a stored row cannot be read and is skipped");
             Ok(None)
         }
         Err(fault) => Err(fault),
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_no_damage_and_a_foreign_row_is() {
+    fn a_full_disk_is_unavailable_and_an_unknown_row_is_corrupt() {
         let full = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(13), None);
         let full = Fault::from(full).0;
         assert!(matches!(&full, StoreError::Unavailable(text) if text.contains("SQLite 13")));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_messages_survive_their_text() {
+    fn unread_messages_are_decoded_as_encoded() {
         for unread_now in [vec![], vec![7], vec![1, 22, 333]] {
             let run = Run { unread: unread_now.clone(), ..Run::default() };
             assert_eq!(read_unread(&unread(&run)).unwrap(), unread_now);

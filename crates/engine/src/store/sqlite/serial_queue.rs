@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::store::{Due, MemberId, Run};
 
 use super::{
-    append::{Batch, Refused},
+    append::{Batch, JobResult},
     job::Work,
     locks::is_locked,
     reader::{due_at, find_agent},
@@ -26,7 +26,7 @@ pub(super) struct EnableSerial(pub(super) AgentName);
 impl Work for EnableSerial {
     type Answer = ();
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         batch.enable_serial(&self.0).map(Ok)
     }
 

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn no_statement_reads_more_than_it_needs() {
+    fn no_statement_scans_a_table_or_builds_an_index() {
         for (name, sql) in ALL {
             for step in plan(sql) {
                 let scans = step.starts_with("SCAN") && step != "SCAN CONSTANT ROW";

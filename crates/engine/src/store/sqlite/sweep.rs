@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row, params};
 use crate::store::Retention;
 
 use super::{
-    append::{Batch, Next, Refused},
+    append::{Batch, JobResult, NextNumbers},
     job::Work,
     names::{BLOCK, Group, Sum},
     rows::{Fault, first, int, readable, run, size, state, text, uint},
@@ -23,7 +23,7 @@ const CHUNK_BYTES: u64 = 8 << 20;
 
 /// A finished task to remove, ordered by the time of its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Victim {
+struct RemovalCandidate {
     changed: i64,
     row: i64,
     bytes: u64,
@@ -49,7 +49,7 @@ pub(super) fn choose(
     }
     // In one transaction, so that totals and tasks are from the same state.
     let conn = conn.unchecked_transaction()?;
-    let mut victims = Vec::new();
+    let mut candidates = Vec::new();
     let mut find = conn.prepare_cached(sql::ALL_GROUPS)?;
     let mut rows = find.query([])?;
     let mut tenant = Tenant::default();
@@ -57,7 +57,7 @@ pub(super) fn choose(
         let counted = readable(row.get(1)?, counted(row))?;
         let Some((name, group, sum, ended)) = counted else { continue };
         if name != tenant.name {
-            tenant.choose(&conn, retention, limit, &mut victims)?;
+            tenant.choose(&conn, retention, limit, &mut candidates)?;
             tenant = Tenant { name: name.to_owned(), ..Tenant::default() };
         }
         tenant.total.tasks += sum.tasks;
@@ -66,8 +66,8 @@ pub(super) fn choose(
             tenant.groups.push(group);
         }
     }
-    tenant.choose(&conn, retention, limit, &mut victims)?;
-    Ok(portions(&victims))
+    tenant.choose(&conn, retention, limit, &mut candidates)?;
+    Ok(portions(&candidates))
 }
 
 /// The tenant, the group, its totals, and true if the tasks of the group have ended.
@@ -85,28 +85,28 @@ impl Tenant {
         conn: &Connection,
         retention: &Retention,
         limit: usize,
-        victims: &mut Vec<Victim>,
+        candidates: &mut Vec<RemovalCandidate>,
     ) -> Result<(), Fault> {
         if let Some(before) = retention.ended_before {
-            victims.extend(self.ended(conn, before.as_millis(), limit)?);
+            candidates.extend(self.ended(conn, before.as_millis(), limit)?);
         }
         let over = |total: i64, most: Option<u64>| most.map_or(0, |most| total - int(most));
         let mut tasks_over = over(self.total.tasks, retention.tasks);
         let mut bytes_over = over(self.total.bytes, retention.bytes);
         if tasks_over > 0 || bytes_over > 0 {
-            for victim in self.ended(conn, i64::MAX, limit)? {
+            for candidate in self.ended(conn, i64::MAX, limit)? {
                 if tasks_over <= 0 && bytes_over <= 0 {
                     break;
                 }
                 tasks_over -= 1;
-                bytes_over -= int(victim.bytes);
-                victims.push(victim);
+                bytes_over -= int(candidate.bytes);
+                candidates.push(candidate);
             }
         }
         // A task that exceeds two limits was added twice.
-        victims.sort_unstable();
-        victims.dedup();
-        victims.truncate(limit);
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates.truncate(limit);
         Ok(())
     }
 
@@ -116,14 +116,14 @@ impl Tenant {
         conn: &Connection,
         mut before: i64,
         limit: usize,
-    ) -> Result<Vec<Victim>, Fault> {
+    ) -> Result<Vec<RemovalCandidate>, Fault> {
         let mut find = conn.prepare_cached(sql::ENDED_TASKS)?;
         let mut oldest = Vec::new();
         for Group { owner, hidden, agent, state } in &self.groups {
             let terms = params![owner, hidden, agent, state, before, size(limit)];
             let mut rows = find.query(terms)?;
             while let Some(row) = rows.next()? {
-                oldest.push(Victim {
+                oldest.push(RemovalCandidate {
                     changed: row.get(0)?,
                     row: row.get(1)?,
                     bytes: uint(row.get(2)?),
@@ -141,22 +141,22 @@ impl Tenant {
     }
 }
 
-fn portions(victims: &[Victim]) -> Vec<Vec<i64>> {
+fn portions(candidates: &[RemovalCandidate]) -> Vec<Vec<i64>> {
     let mut portions: Vec<Vec<i64>> = Vec::new();
     let (mut events, mut bytes) = (0, 0);
-    for victim in victims {
+    for candidate in candidates {
         let full = |last: &Vec<i64>| {
             last.len() >= CHUNK_TASKS || events >= CHUNK_EVENTS || bytes >= CHUNK_BYTES
         };
         match portions.last_mut() {
-            Some(last) if !full(last) => last.push(victim.row),
+            Some(last) if !full(last) => last.push(candidate.row),
             Some(_) | None => {
                 (events, bytes) = (0, 0);
-                portions.push(vec![victim.row]);
+                portions.push(vec![candidate.row]);
             }
         }
-        events += victim.events;
-        bytes += victim.bytes;
+        events += candidate.events;
+        bytes += candidate.bytes;
     }
     portions
 }
@@ -174,7 +174,7 @@ pub(super) struct Removal(pub(super) Vec<i64>);
 impl Work for Removal {
     type Answer = usize;
 
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<usize> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<usize> {
         batch.remove(&self.0).map(Ok)
     }
 
@@ -225,7 +225,11 @@ impl Swept {
 
     /// Removes owners without data, and stores the highest used numbers in case their rows are
     /// gone. Must run after the totals are flushed.
-    pub(super) fn tidy(&self, conn: &Connection, next: Next) -> Result<(), Fault> {
+    pub(super) fn remove_empty_owners(
+        &self,
+        conn: &Connection,
+        next: NextNumbers,
+    ) -> Result<(), Fault> {
         if !self.any() {
             return Ok(());
         }

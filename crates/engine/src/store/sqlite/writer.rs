@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::{clock::Clock, metrics::StoreMetrics, store::change::ChangeBus};
 
 use super::{
-    append::{Batch, Finished, Memory, Next, Refused},
+    append::{AfterCommit, Batch, JobResult, NextNumbers, WriterCache},
     checkpoint::Checkpoints,
     files::Files,
     job::{Queued, Work},
@@ -58,8 +58,8 @@ pub(super) struct Writer {
     files: Option<Files>,
     /// The time of the last check of the files.
     checked: Instant,
-    memory: Memory,
-    next: Next,
+    memory: WriterCache,
+    next: NextNumbers,
     /// True if the last transaction failed, so that an outage is logged once and not for every
     /// attempt.
     failing: bool,
@@ -70,9 +70,9 @@ impl Writer {
         shared: WriterShared,
         checkpoints: Option<Checkpoints>,
         files: Option<Files>,
-        next: Next,
+        next: NextNumbers,
     ) -> Self {
-        let (memory, checked) = (Memory::default(), Instant::now());
+        let (memory, checked) = (WriterCache::default(), Instant::now());
         Self { shared, checkpoints, files, checked, memory, next, failing: false }
     }
 
@@ -159,7 +159,7 @@ impl Writer {
         for job in &mut *jobs {
             job.run(&mut batch)?;
         }
-        let Finished { swept, changes } = batch.finish(&self.shared.clock)?;
+        let AfterCommit { swept, changes } = batch.finish(&self.shared.clock)?;
         transaction.commit()?;
         for (writer, change) in changes {
             self.shared.bus.publish(writer, change);
@@ -196,7 +196,7 @@ impl Work for Probe {
     /// Writes some bytes, as any append would. While writes fail it writes many, with new content
     /// each time: the space that a failed append left free would fit a small write, or an equal
     /// one.
-    fn run(&mut self, batch: &mut Batch<'_>) -> Refused<()> {
+    fn run(&mut self, batch: &mut Batch<'_>) -> JobResult<()> {
         if batch.failing {
             run(batch.conn, sql::PUT_RANDOM_META, ["probe"])?;
             return Ok(Ok(()));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoiled_task_fails_no_other_in_its_transaction() {
+    fn a_damaged_task_does_not_fail_other_appends_of_its_transaction() {
         let opened = open::memory().unwrap();
         let conn = Arc::new(Mutex::new(opened.conn));
         let shared = WriterShared {
@@ -290,10 +290,10 @@ mod tests {
         let mut writer = Writer::new(shared, None, None, opened.next);
         let mut conn = conn.lock().unwrap();
         conn.execute("INSERT INTO members VALUES (?1, 0, '', '[]')", [MemberId(1).blob()]).unwrap();
-        assert_eq!(outcomes(&mut writer, &mut conn, [append("spoiled", 0, 1)]), [Ok(1)]);
+        assert_eq!(outcomes(&mut writer, &mut conn, [append("damaged", 0, 1)]), [Ok(1)]);
         conn.execute_batch("UPDATE tasks SET unread = 'x'; UPDATE dedup SET position = 77")
             .unwrap();
-        let appends = [append("spoiled", 1, 2), append("again", 0, 1), append("whole", 0, 3)];
+        let appends = [append("damaged", 1, 2), append("again", 0, 1), append("whole", 0, 3)];
         let refused = outcomes(&mut writer, &mut conn, appends);
         assert!(matches!(refused[0], Err(StoreError::Corrupt(_))), "{refused:?}");
         assert!(matches!(refused[1], Err(StoreError::Corrupt(_))), "{refused:?}");
