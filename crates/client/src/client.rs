@@ -310,7 +310,7 @@ impl Client {
         self.core.unary(request).await
     }
 
-    /// True if the card says that the agent streams.
+    /// True if the agent streams, by its card.
     fn is_streaming(&self) -> bool {
         self.agent().found.card.capabilities.streaming == Some(true)
     }

@@ -214,13 +214,13 @@ impl Error {
         Self::new(FailureKind::Connect, "no connection to the agent").because(source)
     }
 
-    pub(crate) fn bad_status(status: u16, said: &str) -> Self {
-        let said: String = said.chars().filter(|c| !c.is_control()).take(200).collect();
-        let said = said.trim();
-        let text = if said.is_empty() {
+    pub(crate) fn bad_status(status: u16, body: &str) -> Self {
+        let body: String = body.chars().filter(|c| !c.is_control()).take(200).collect();
+        let body = body.trim();
+        let text = if body.is_empty() {
             format!("the server answered with HTTP status {status}")
         } else {
-            format!("the server answered with HTTP status {status}: {said}")
+            format!("the server answered with HTTP status {status}: {body}")
         };
         Self::new(FailureKind::Status(status), text)
     }

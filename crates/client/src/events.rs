@@ -33,7 +33,7 @@ pub struct Events {
     send: Option<Box<SendMessage>>,
     task: Option<TaskId>,
     cursor: Option<String>,
-    /// The number of the event after which the connection was told to resume.
+    /// The number of the event after which the connection resumes.
     after: Option<u64>,
     /// True after a resume, until the server sends its first event.
     asked: bool,

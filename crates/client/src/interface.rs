@@ -105,11 +105,11 @@ pub(crate) fn choose(
             Binding::Stdio => return None,
         };
         let dialects = binding.dialects(version);
-        let spoken = dialects
+        let supported = dialects
             .iter()
             .filter(move |dialect| pinned.is_none_or(|pinned| pinned == dialect.version()));
         let interface = interface.clone();
-        Some(spoken.map(move |dialect| Usable {
+        Some(supported.map(move |dialect| Usable {
             interface: interface.clone(),
             binding,
             dialect: *dialect,

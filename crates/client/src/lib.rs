@@ -30,7 +30,7 @@
 //!
 //! A task that fails is a result, with the state `failed`; an [`Error`] means that the call itself failed.
 
-// The modules in the order of their imports: each imports modules that stand further down, and nothing else.
+// The modules in the order of their imports: each imports only modules that are further down.
 //
 //   blocking     the client for programs without a runtime
 //   builder      from settings to a client

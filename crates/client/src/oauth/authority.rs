@@ -296,14 +296,13 @@ impl<'a> Authority<'a> {
         address(&device.verification_uri)?;
         let complete = device.verification_uri_complete.filter(|url| address(url).is_ok());
         ask(Prompt::Device { url: device.verification_uri, code: device.user_code, complete });
-        let patience =
-            device.expires_in.map_or(LOGIN_TIMEOUT, Duration::from_secs).min(LOGIN_TIMEOUT);
-        let end = Instant::now() + patience;
+        let limit = device.expires_in.map_or(LOGIN_TIMEOUT, Duration::from_secs).min(LOGIN_TIMEOUT);
+        let end = Instant::now() + limit;
         let mut pause = Duration::from_secs(device.interval.unwrap_or(5).clamp(1, 60));
         let token_url = self.token_url()?;
         loop {
             if Instant::now() + pause >= end {
-                return Err(Error::timeout("nobody logged in", patience));
+                return Err(Error::timeout("nobody logged in", limit));
             }
             sleep(pause).await;
             let form = vec![("grant_type", DEVICE_CODE), ("device_code", &*device.device_code)];
@@ -447,7 +446,7 @@ impl<'a> Authority<'a> {
         match oauth.proof() {
             Some((_, pair)) if !self.wants_secret_in_form() => {
                 let value = format!("Basic {}", pair.expose());
-                let mut value = HeaderValue::try_from(value).expect("base64 can stand in a header");
+                let mut value = HeaderValue::try_from(value).expect("base64 is valid in a header");
                 value.set_sensitive(true);
                 headers.insert(header::AUTHORIZATION, value);
             }
@@ -613,7 +612,7 @@ mod tests {
 
     #[test]
     fn metadata_may_describe_only_the_issuer_of_its_url() {
-        for (url, issuer, speaks) in [
+        for (url, issuer, expected) in [
             ("https://a.b/.well-known/openid-configuration", "https://a.b", true),
             ("https://a.b/x/.well-known/openid-configuration", "https://a.b/x", true),
             ("https://a.b/.well-known/oauth-authorization-server/x", "https://a.b/x/", true),
@@ -626,7 +625,7 @@ mod tests {
             ("https://a.b/metadata.json", "a.b", false),
         ] {
             let place = Url::parse(url).unwrap();
-            assert_eq!(may_describe(&place, issuer), speaks, "{url} for {issuer}");
+            assert_eq!(may_describe(&place, issuer), expected, "{url} for {issuer}");
         }
     }
 }

@@ -62,7 +62,7 @@ impl Redirect {
                 pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
             };
             if url.path() != "/callback" || get("state").as_deref() != Some(state) {
-                answer(&mut stream, "404 Not Found", "This is not what was asked for.").await;
+                answer(&mut stream, "404 Not Found", "This is not the address of a login.").await;
                 continue;
             }
             return match get("code") {

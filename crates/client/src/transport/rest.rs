@@ -76,8 +76,8 @@ impl Transport for Rest {
             let unknown = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
             let other = operation == Operation::SubscribeToTask && sent.method == "POST";
             if !other || !unknown.contains(&parts.status) {
-                let said = String::from_utf8_lossy(&bytes);
-                return Err(Error::bad_status(parts.status.as_u16(), &said)
+                let text = String::from_utf8_lossy(&bytes);
+                return Err(Error::bad_status(parts.status.as_u16(), &text)
                     .waiting(retry_after(&parts.headers)));
             }
             sent = rest::Call { method: "GET", body: None, ..sent };
