@@ -110,7 +110,7 @@ where
         return Ok(response_to(&exchange, health::answer(&exchange, method, body).await));
     }
     let host = shared.guard.host(parts, ingress)?;
-    shared.guard.origin(&parts.headers, host.as_ref())?;
+    shared.guard.origin(&parts.headers, host)?;
     if shared.config.grpc_reflection && reflection::SERVICES.contains(&service) {
         return Ok(response_to(&exchange, reflection::answer(&exchange, service, body).await));
     }
