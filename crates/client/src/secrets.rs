@@ -69,7 +69,7 @@ impl Secrets {
         }
     }
 
-    /// Adds the secrets of a token, until [`TOKENS`] newer ones have been added.
+    /// Adds the secrets of a token. Those of the oldest tokens are dropped after a while.
     pub fn add_token(&self, token: &Token) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for secret in [Some(&token.access), token.refresh.as_ref()].into_iter().flatten() {
