@@ -122,7 +122,7 @@ impl Events {
         self.task.as_ref()
     }
 
-    /// The id of the last event, if the server numbers events. [`Client::resume`] takes it.
+    /// The id of the last event, if the server numbers events. [`Client::resume`](crate::Client::resume) takes it.
     pub fn cursor(&self) -> Option<&str> {
         self.cursor.as_deref()
     }

@@ -72,7 +72,7 @@ impl Secrets {
         }
     }
 
-    /// Adds the secrets of a token, until [`TOKENS`] newer ones have been added.
+    /// Adds the secrets of a token. Those of the oldest tokens are dropped after a while.
     pub fn add_token(&self, token: &Token) {
         let mut known = locks::write(&self.0);
         for secret in [Some(&token.access), token.refresh.as_ref()].into_iter().flatten() {
