@@ -139,8 +139,8 @@ fn plan(
 impl Core {
     /// Commits a write in a spawned task, so that it completes even if the caller's future is dropped,
     /// and so that a caller that is not polled does not hold the lock on the record. `then` runs once
-    /// the write is durable. A caller waits for at most `wait`: the write still completes, and `then` runs, so
-    /// that a claim that was committed is also worked on.
+    /// the write is durable. The caller waits for at most `wait`. After that the write still completes
+    /// and `then` runs, so that a committed claim gets its turn.
     pub(crate) async fn commit_detached(
         self: &Arc<Self>,
         cached: Arc<CachedTask>,
