@@ -97,7 +97,7 @@ fn plan(
     write: &Write,
     limits: &TaskLimits,
     now: Timestamp,
-) -> Result<Plan, (Error, Option<Record>)> {
+) -> Result<Plan, (Error, Option<Box<Record>>)> {
     let (mut events, mut first, mut received, mut changes) = (Vec::new(), None, None, false);
     let mut encoder = codec::Encoder::new();
     for (index, command) in write.commands.iter().enumerate() {
@@ -111,7 +111,7 @@ fn plan(
         });
         let (decision, encoded) = match decided {
             Ok(decided) => decided,
-            Err(error) => return Err((error, (index == 0).then_some(record))),
+            Err(error) => return Err((error, (index == 0).then(|| Box::new(record)))),
         };
         changes |= decision.event.is_some() || decision.run != record.run;
         record.run = decision.run;
@@ -139,8 +139,8 @@ fn plan(
 impl Core {
     /// Commits a write in a spawned task, so that it completes even if the caller's future is dropped,
     /// and so that a caller that is not polled does not hold the lock on the record. `then` runs once
-    /// the write is durable. A caller waits for at most `wait`: the write goes on, and `then` with it, so
-    /// that a claim that was committed is also worked on.
+    /// the write is durable. The caller waits for at most `wait`. After that the write still completes
+    /// and `then` runs, so that a committed claim gets its turn.
     pub(crate) async fn commit_detached(
         self: &Arc<Self>,
         cached: Arc<CachedTask>,
@@ -229,7 +229,7 @@ impl Core {
                 // Another member may have changed the task since: decide again from the store.
                 Err(_) if is_cached && self.store.is_shared() => continue,
                 Err((error, unchanged)) => {
-                    *held = unchanged.filter(|_| before > 0);
+                    *held = unchanged.filter(|_| before > 0).map(|record| *record);
                     return Err(error.into());
                 }
             };

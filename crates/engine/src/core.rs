@@ -124,7 +124,7 @@ impl Core {
     ) -> Result<(), Error> {
         let known = held.as_ref().map(Record::version).or_else(|| cached.version());
         let Some(known) = known else {
-            // Nothing is cached but the readers, who read the store.
+            // The record is not cached; the readers read the store.
             cached.invalidate();
             return Ok(());
         };

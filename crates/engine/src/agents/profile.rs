@@ -29,9 +29,9 @@ pub trait Agent: fmt::Debug + Send + Sync + 'static {
 /// The treatment of a turn whose process died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Continue after the last write of the turn, in at most so many attempts.
+    /// Continue after the last write of the turn, in at most this many attempts.
     Resume(u32),
-    /// Repeat the turn from its start, in at most so many attempts.
+    /// Repeat the turn from its start, in at most this many attempts.
     Rerun(u32),
     /// Fail the task with the reason `INTERRUPTED`.
     Fail,

@@ -203,7 +203,7 @@ impl Subscription {
         Ok(Some(quota.reserve(size).await))
     }
 
-    /// The quota for an item of so many bytes; `None` if it is small or there is no quota.
+    /// The quota for an item of this many bytes; `None` if it is small or there is no quota.
     fn quota_for(&self, bytes: usize) -> Option<Arc<Quota>> {
         if bytes > SMALL { self.quota.clone() } else { None }
     }

@@ -30,7 +30,7 @@ pub(crate) enum ClaimOutcome {
 /// snapshots that it writes.
 const BYTES_PER_TASK_BYTE: u64 = 4;
 
-/// The memory of a turn over a task of so many bytes.
+/// The memory of a turn over a task of this many bytes.
 pub(crate) fn turn_size(bytes: u64) -> usize {
     usize::try_from(bytes.saturating_mul(BYTES_PER_TASK_BYTE)).unwrap_or(usize::MAX)
 }

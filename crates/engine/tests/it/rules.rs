@@ -122,7 +122,7 @@ fn the_times_of_a_task_never_run_backwards() {
     let record = after(reported(LIVING, TaskState::Working));
     let at = |millis| Timestamp::from_millis(millis);
     let decision = decide(&record, receive(None), &TaskLimits::default(), at(-5_000)).unwrap();
-    let mut next = record.clone();
+    let mut next = record;
     apply(&mut next, decision.event.unwrap(), 10);
     assert_eq!(next.task.status.timestamp, Some(at(0)));
 }

@@ -174,7 +174,7 @@ impl Writer {
 
 impl Writer {
     /// Fails if the files were removed or replaced, because no later start could find the data.
-    /// Checked for every probe, and for every write while writes fail.
+    /// Checked every [`CHECK_FILES`], for every probe, and for every write while writes fail.
     fn check_files(&mut self, jobs: &[Box<dyn Queued>]) -> Result<(), Fault> {
         let Some(files) = &self.files else { return Ok(()) };
         let is_probe = jobs.iter().any(|job| job.is_probe());
