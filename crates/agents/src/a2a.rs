@@ -30,7 +30,7 @@ use crate::{ErrorDetail, ended::Ended, failure::Failure};
 const RETRIES: usize = 6;
 
 /// Timeout of the request that cancels the agent's task.
-const DISMISSAL: Duration = Duration::from_secs(5);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Grace of a stopped turn: time to learn the id of the agent's task and to cancel it.
 const GRACE: Duration = Duration::from_secs(10);
@@ -106,13 +106,13 @@ impl Upstream {
         profile
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Client>> {
+    fn cached_client(&self) -> MutexGuard<'_, Option<Client>> {
         self.client.lock().expect("nothing panics while it holds this lock")
     }
 
     /// The cached client, or a new one once the agent's card has been fetched.
     async fn client(&self) -> Result<Client, Error> {
-        if let Some(client) = self.kept().clone() {
+        if let Some(client) = self.cached_client().clone() {
             return Ok(client);
         }
         let retry = Retry { repeats: self.retries, sends: self.idempotent, ..Retry::default() };
@@ -121,14 +121,14 @@ impl Upstream {
         loop {
             let error = match builder.clone().connect(&self.url).await {
                 Ok(client) => {
-                    *self.kept() = Some(client.clone());
+                    *self.cached_client() = Some(client.clone());
                     return Ok(client);
                 }
                 Err(error) if error.is_temporary() && left > 0 => error,
                 Err(error) => return Err(error),
             };
             let fault = self.secrets.redact_sentence(&error.to_string());
-            tracing::debug!(agent = %self.name, fault, ?pause, "the agent cannot be found yet");
+            tracing::debug!(agent = %self.name, fault, ?pause, "the card of the upstream agent cannot be fetched yet");
             sleep(pause).await;
             (left, pause) = (left - 1, (pause * 2).min(retry.longest));
         }
@@ -137,7 +137,7 @@ impl Upstream {
     /// Classifies a failed call. The client is dropped, so that the next turn fetches the card again: an
     /// outdated card may be why the call failed.
     fn failed(&self, error: &Error) -> Ended {
-        *self.kept() = None;
+        *self.cached_client() = None;
         upstream_error::classify(error)
     }
 
@@ -146,7 +146,7 @@ impl Upstream {
         let hop = match self.loop_guard.enter(turn) {
             Ok(hop) => hop,
             Err(reason) => {
-                tracing::warn!(agent = %self.name, task = %turn.task_id(), reason, "a message is refused");
+                tracing::warn!(agent = %self.name, task = %turn.task_id(), reason, "refusing a message");
                 turn.reject(format!("agent {} {reason}", self.name)).await?;
                 return Ok(());
             }
@@ -162,7 +162,7 @@ impl Upstream {
         if let Some(task) =
             relay.unfinished().filter(|_| !matches!(ended, Ended::Turn(AgentError::Suspended)))
         {
-            self.dismiss(&client, turn.task_id(), task, turn.cancel_metadata()).await;
+            self.cancel_upstream(&client, turn.task_id(), task, turn.cancel_metadata()).await;
         }
         Err(self.report(turn, ended))
     }
@@ -264,7 +264,7 @@ impl Upstream {
     }
 
     /// Cancels the agent's task.
-    async fn dismiss(
+    async fn cancel_upstream(
         &self,
         client: &Client,
         task: &TaskId,
@@ -272,9 +272,9 @@ impl Upstream {
         metadata: Option<Metadata>,
     ) {
         let cancel = CancelTask { id: upstream.clone(), metadata, ..CancelTask::default() };
-        let told = timeout(DISMISSAL, client.call(Request::CancelTask(cancel))).await;
+        let answer = timeout(CANCEL_TIMEOUT, client.call(Request::CancelTask(cancel))).await;
         let agent = &self.name;
-        match told {
+        match answer {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 let fault = self.secrets.redact_sentence(&error.to_string());
@@ -318,7 +318,7 @@ impl Agent for Upstream {
     async fn task_ended(&self, task: &Task, metadata: Option<Metadata>) {
         let Some(upstream) = UpstreamRef::of(task).and_then(|known| known.next().1) else { return };
         match self.client().await {
-            Ok(client) => self.dismiss(&client, &task.id, &upstream, metadata).await,
+            Ok(client) => self.cancel_upstream(&client, &task.id, &upstream, metadata).await,
             Err(error) => {
                 let fault = self.secrets.redact_sentence(&error.to_string());
                 let (task, agent) = (&task.id, &self.name);

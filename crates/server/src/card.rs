@@ -9,7 +9,7 @@ use herald_protocol::{
 use http::{HeaderValue, Response, StatusCode, Uri, header, request::Parts};
 
 use crate::{
-    bind::{Exchange, grpc::AGENTS, respond},
+    bind::{Exchange, JSON, grpc::AGENTS, respond},
     body::Body,
     config::CardInterface,
     server::Shared,
@@ -156,7 +156,7 @@ pub(crate) fn answer(exchange: &Exchange<'_>, profile: &Profile, base: &str) -> 
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        respond(StatusCode::OK, "application/json", body)
+        respond(StatusCode::OK, JSON, body)
     };
     let headers = response.headers_mut();
     let age = exchange.shared.config.card_max_age.as_secs();

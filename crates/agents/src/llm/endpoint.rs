@@ -430,7 +430,7 @@ impl fmt::Display for EndpointError {
             Self::Url => {
                 f.write_str("must look like https://api.example.com/v1, without credentials in it")
             }
-            Self::Key => f.write_str("cannot stand in a header"),
+            Self::Key => f.write_str("contains characters that a header cannot have"),
             Self::Tls(cause) => write!(f, "cannot be connected to: {cause}"),
         }
     }
