@@ -45,6 +45,9 @@ const ATTEMPTS: u32 = 10;
 /// Earlier tasks of a conversation that are searched for the agent's context id.
 const MEMORY: usize = 4;
 
+/// The log message for a cancel that failed.
+const NOT_CANCELLED: &str = "the agent refused or did not receive the cancel of its task";
+
 tokio::task_local! {
     /// Trace context of the turn that this task runs.
     static TRACE: TraceContext;
@@ -90,7 +93,7 @@ impl Upstream {
 
     /// The agent's profile: card fields, limits and recovery.
     pub fn profile(&self) -> Profile {
-        let description = "Gives each message to another A2A agent and returns what comes of it";
+        let description = "Forwards each message to another A2A agent and returns its result";
         let mut profile = Profile::new(self.name.clone(), description);
         profile.skills[0].tags = vec!["a2a".to_owned()];
         // The upstream's modes are unknown here; it refuses by itself what it does not accept.
@@ -275,10 +278,11 @@ impl Upstream {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 let fault = self.secrets.redact_sentence(&error.to_string());
-                tracing::info!(%task, %agent, %upstream, fault, "the upstream agent did not cancel its task");
+                tracing::info!(%task, %agent, %upstream, fault, "{NOT_CANCELLED}");
             }
             Err(_) => {
-                tracing::warn!(%task, %agent, %upstream, "the upstream agent did not answer a cancel in time");
+                let late = "the agent did not answer the cancel of its task in time";
+                tracing::warn!(%task, %agent, %upstream, "{late}");
             }
         }
     }
@@ -318,7 +322,7 @@ impl Agent for Upstream {
             Err(error) => {
                 let fault = self.secrets.redact_sentence(&error.to_string());
                 let (task, agent) = (&task.id, &self.name);
-                tracing::info!(%task, %agent, %upstream, fault, "the upstream agent did not cancel its task");
+                tracing::info!(%task, %agent, %upstream, fault, "{NOT_CANCELLED}");
             }
         }
     }

@@ -255,7 +255,7 @@ impl Process {
         let (_, all_ended) = tokio::join!(reaped, self.tree.end(self.grace));
         if !all_ended {
             let (task, program) = (self.task.as_deref(), self.program.display());
-            tracing::error!(task, %program, "a program cannot be ended; the next start tries again");
+            tracing::error!(task, %program, "cannot kill a program; the next server start tries again");
             self.recorded = None;
         }
         self.over();

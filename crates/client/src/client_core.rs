@@ -30,7 +30,7 @@ pub(crate) struct ClientCore {
     agent: RwLock<Arc<RemoteAgent>>,
 }
 
-/// Whether the core may retry a call.
+/// Permission to retry a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeats {
     Allowed,

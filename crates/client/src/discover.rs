@@ -222,7 +222,7 @@ impl LoadedCard {
             } else {
                 error.message.as_str()
             };
-            Error::invalid(format!("{what} is no agent card: {why}"))
+            Error::invalid(format!("{what} is not an agent card: {why}"))
         })?;
         let mut validators = HeaderMap::new();
         for (sent, known) in [

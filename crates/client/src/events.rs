@@ -38,7 +38,7 @@ pub struct Events {
     /// True after a resume, until the server sends its first event.
     asked: bool,
     state: TaskState,
-    /// When the task ended.
+    /// The time when the task ended.
     ended: Option<Instant>,
     /// Events to return before anything else.
     ready: VecDeque<StreamEvent>,

@@ -144,7 +144,7 @@ impl CardKeys {
     }
 
     fn add(&mut self, from: Option<&Url>, json: &[u8]) -> Result<(), &'static str> {
-        let set: KeySet<'_> = serde_json::from_slice(json).map_err(|_| "this is no set of keys")?;
+        let set: KeySet<'_> = serde_json::from_slice(json).map_err(|_| "not a JSON Web Key Set")?;
         // A set may contain keys of unknown types.
         let members = set.keys.iter().filter_map(|raw| serde_json::from_str(raw.get()).ok());
         let members = members.filter(|member: &KeySetMember| member.revoked.is_none());

@@ -85,7 +85,9 @@ impl Guard {
         let checked = (bound.to_canonical().is_loopback() || self.named) && !self.any_host;
         let host = host_of(authority);
         if checked && !self.allows(host, bound) {
-            let text = format!("the host {host:?} is not allowed: add it to allowed_hosts");
+            let text = format!(
+                "the host {host:?} is not allowed: add it to [server] allowed_hosts in herald.toml"
+            );
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, text));
         }
         Ok(Some(authority))
@@ -111,7 +113,8 @@ impl Guard {
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let Some(origin) = origins.next() else { return Ok(None) };
         let refused = || {
-            let text = "web pages of another origin are not allowed: add theirs to allowed_origins";
+            let text = "web pages of another origin are not allowed: add theirs to [server] allowed_origins in \
+                        herald.toml";
             Refusal::new(StatusCode::FORBIDDEN, text)
         };
         let origin = origin.to_str().ok().filter(|_| origins.next().is_none());

@@ -234,7 +234,9 @@ impl Shared {
                 | RouteTarget::Metrics => Binding::JsonRpc,
             };
             let mut exchange = Exchange::new(self, parts, agent, binding, id, ingress);
-            let Some(profile) = exchange.profile.clone() else { return Err(Refusal::not_found()) };
+            let Some(profile) = exchange.profile.clone() else {
+                return Err(matched.agent.map_or_else(Refusal::not_found, Refusal::no_agent));
+            };
             if matched.target == RouteTarget::Card {
                 let base = self.base(&exchange, host);
                 return card_response(&exchange, &profile, &base);

@@ -62,7 +62,12 @@ impl Redirect {
                 pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
             };
             if url.path() != "/callback" || get("state").as_deref() != Some(state) {
-                answer(&mut stream, "404 Not Found", "This is not the address of a login.").await;
+                answer(
+                    &mut stream,
+                    "404 Not Found",
+                    "Unknown request: the path or the state does not match.",
+                )
+                .await;
                 continue;
             }
             return match get("code") {

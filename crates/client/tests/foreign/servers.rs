@@ -233,7 +233,7 @@ async fn a_cut_stream_resumes(server: &Official, binding: Binding) {
             let stands = SendResult::Task(other.get(id.clone()).await.unwrap());
             other.finish(stands).await.unwrap();
         } else {
-            // Whatever comes next is of the resumed stream.
+            // The next event is of the resumed stream.
             seen.push(soon(events.next()).await.unwrap().unwrap());
             other.send("release").await.unwrap();
         }

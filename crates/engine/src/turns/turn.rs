@@ -301,10 +301,10 @@ impl Turn {
         self.write_one(Command::Report(TaskState::Completed, Some(message), None)).await
     }
 
-    /// Fails the task at once, while the agent cleans up in `put_away`. The caller gets the failure
+    /// Fails the task at once, while the agent cleans up in `cleanup`. The caller gets the failure
     /// without waiting for the cleanup, and the cleanup does not wait for the store. No effect on
     /// the task if the turn was stopped.
-    pub async fn fail_while<T>(&self, error: &AgentError, put_away: impl Future<Output = T>) -> T {
+    pub async fn fail_while<T>(&self, error: &AgentError, cleanup: impl Future<Output = T>) -> T {
         let failed = async {
             match error {
                 AgentError::Stopped | AgentError::Suspended => {}
@@ -316,7 +316,7 @@ impl Turn {
                 }
             }
         };
-        tokio::join!(failed, put_away).1
+        tokio::join!(failed, cleanup).1
     }
 
     /// Answers directly. Allowed only for messages that the agent declared in
