@@ -13,8 +13,8 @@ use crate::store::{Actor, Cause, Key, Owner};
 pub struct Caller {
     owner: Owner,
     scopes: Scopes,
-    /// The id of the request and its binding, stored with the events that the request causes.
-    request: Option<(Uuid, &'static str)>,
+    /// Boxed, because every future of a request holds the caller. The id of the request and its binding, stored with the events that the request causes.
+    request: Option<Box<(Uuid, &'static str)>>,
 }
 
 /// Operations that a caller's credentials allow.
@@ -88,12 +88,12 @@ impl Caller {
     /// request causes.
     #[must_use]
     pub fn with_request(self, id: Uuid, binding: &'static str) -> Self {
-        Self { request: Some((id, binding)), ..self }
+        Self { request: Some(Box::new((id, binding))), ..self }
     }
 
     /// The cause of the caller's writes.
     pub(crate) fn cause(&self) -> Cause {
-        let (request, binding) = self.request.unzip();
+        let (request, binding) = self.request.as_deref().copied().unzip();
         Cause {
             actor: Actor::Caller,
             request: request.map(|id| id.to_string().into()),

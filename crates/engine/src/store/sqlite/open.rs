@@ -411,13 +411,13 @@ pub(super) fn check_whole(conn: &Connection, path: &Path) -> Result<(), OpenErro
 /// again for the agents that are serial now. Writes nothing if there is nothing to remove, so that
 /// a database on a full disk can be opened.
 fn end_last_process(conn: &mut Connection) -> rusqlite::Result<()> {
-    let any = "SELECT EXISTS (SELECT 1 FROM members WHERE kind = 0)
+    let any = "SELECT EXISTS (SELECT 1 FROM members WHERE kind <> 1)
                OR EXISTS (SELECT 1 FROM conversation_locks)
                OR EXISTS (SELECT 1 FROM serial_queue)";
     if conn.query_row(any, [], |row| row.get(0))? {
         let transaction = conn.transaction()?;
         transaction.execute_batch(
-            "DELETE FROM members WHERE kind = 0;
+            "DELETE FROM members WHERE kind <> 1;
              DELETE FROM conversation_locks WHERE member NOT IN (SELECT id FROM members);
              DELETE FROM serial_queue;
              DELETE FROM serial_heads;",
@@ -444,7 +444,8 @@ fn secret(conn: &Connection) -> rusqlite::Result<[u8; 32]> {
 fn next(conn: &Connection, key: &str, last: &str) -> rusqlite::Result<i64> {
     let last: Option<i64> = conn.query_row(last, [], |row| row.get(0))?;
     let mark: Option<i64> = meta(conn, key)?;
-    Ok(mark.unwrap_or(1).max(last.unwrap_or(0) + 1))
+    // A damaged number must not stop the start.
+    Ok(mark.unwrap_or(1).max(last.unwrap_or(0).saturating_add(1)))
 }
 
 fn meta<T: rusqlite::types::FromSql>(conn: &Connection, key: &str) -> rusqlite::Result<Option<T>> {
