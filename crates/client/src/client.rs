@@ -381,7 +381,7 @@ impl Client {
     fn replace(&self, found: FoundCard) -> Result<(), Error> {
         let ClientShared { settings, http, source, agent } = &*self.shared;
         let new = RemoteAgent::new(settings, http, source.as_ref(), found)?;
-        *locks::write(&agent) = Arc::new(new);
+        *locks::write(agent) = Arc::new(new);
         Ok(())
     }
 }

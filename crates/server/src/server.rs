@@ -240,7 +240,7 @@ impl Shared {
                 return card_response(&exchange, &profile, &base);
             }
             let origin = self.guard.origin(&parts.headers, host)?;
-            exchange.join_trace(trace::of(&parts.headers));
+            exchange.join_trace(trace::of(&parts.headers).as_ref());
             let mut response = match (matched.target, &parts.method) {
                 (_, &Method::OPTIONS) => cors::preflight(),
                 (RouteTarget::Root, &Method::GET | &Method::HEAD) => {

@@ -3,11 +3,15 @@
 use std::fmt;
 
 use herald_engine::Clock;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Level, Subscriber, field::Field};
 use tracing_subscriber::{
     Layer,
+    field::MakeExt,
     filter::{LevelFilter, Targets},
-    fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::{Writer, debug_fn},
+    },
     layer::SubscriberExt,
     registry::LookupSpan,
     util::SubscriberInitExt,
@@ -46,7 +50,13 @@ pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>)
             // As https://no-color.org says: whatever it is set to, unless that is empty.
             let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
             let colour = !unwanted && std::io::IsTerminal::is_terminal(&std::io::stderr());
-            layer.with_ansi(colour).boxed()
+            if colour {
+                layer.with_ansi(true).boxed()
+            } else {
+                // The usual fields look for a style of each part, which costs a good part of the span of
+                // a request.
+                layer.with_ansi(false).fmt_fields(debug_fn(plain_field).delimited(" ")).boxed()
+            }
         }
         // The innermost span says it all; the list of them would say it again.
         LogFormat::Json => layer.json().flatten_event(true).with_span_list(false).boxed(),
@@ -56,6 +66,15 @@ pub(crate) fn start(level: LogLevel, format: LogFormat, spans: Option<Exporter>)
     tracing_subscriber::registry().with(layer.with_filter(targets)).with(spans).init();
     // A panic is a line of the log like any other, in the format of the others.
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+}
+
+/// A field of a log line: its value, with its name unless it is the message.
+fn plain_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    if field.name() != "message" {
+        writer.write_str(field.name())?;
+        writer.write_char('=')?;
+    }
+    write!(writer, "{value:?}")
 }
 
 /// Lines as Python programs log them, which is what searches and alarms of earlier A2A servers

@@ -114,7 +114,7 @@ where
     if shared.config.grpc_reflection && reflection::SERVICES.contains(&service) {
         return Ok(response_to(&exchange, reflection::answer(&exchange, service, body).await));
     }
-    exchange.join_trace(trace::of(&parts.headers));
+    exchange.join_trace(trace::of(&parts.headers).as_ref());
     let called = match Service::ALL.into_iter().find(|known| known.name() == service) {
         Some(service) => {
             let called = call(&mut exchange, service, method, body).await;
@@ -305,11 +305,16 @@ fn frame(out: &mut Vec<u8>, message: &[u8]) {
     out.extend_from_slice(message);
 }
 
-/// The body of a response with one message.
-pub(crate) fn framed(message: Vec<u8>) -> Bytes {
-    let mut body = Vec::new();
-    frame(&mut body, &message);
-    body.into()
+/// The body of a response with one message, in the message's own buffer.
+pub(crate) fn framed(mut message: Vec<u8>) -> Bytes {
+    let length = message.len();
+    message.reserve_exact(PREFIX);
+    message.resize(length + PREFIX, 0);
+    message.copy_within(..length, PREFIX);
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    message[1..PREFIX].copy_from_slice(&length.to_be_bytes());
+    message[0] = 0;
+    message.into()
 }
 
 fn respond(body: Body) -> Response<Body> {
@@ -402,6 +407,7 @@ mod tests {
     fn a_body_holds_exactly_one_plain_message() {
         let mut body = Vec::new();
         frame(&mut body, b"hello");
+        assert_eq!(framed(b"hello".to_vec()), body);
         assert_eq!(unframe(body.clone().into()).ok().unwrap(), "hello");
         for length in 0..body.len() {
             let cut = unframe(body[..length].to_vec().into());

@@ -9,9 +9,9 @@ use crate::{bind::Exchange, metrics::AnsweredCall, trace};
 
 impl Exchange<'_> {
     /// Makes the request part of its caller's trace or, without one, the root of its own.
-    pub(crate) fn join_trace(&mut self, parent: Option<TraceContext>) {
-        self.span = self.shared.engine.span_below(parent.as_ref());
-        record_ids(parent.as_ref(), self.span.as_ref());
+    pub(crate) fn join_trace(&mut self, parent: Option<&TraceContext>) {
+        self.span = self.shared.engine.span_below(parent);
+        record_ids(parent, self.span.as_ref());
         self.has_parent = parent.is_some();
     }
 
