@@ -9,7 +9,7 @@ use std::{borrow::Cow, io, sync::Arc};
 use bytes::Bytes;
 use herald_protocol::{
     Artifact, ContextId, Message, Metadata, StreamEvent, Task, TaskId, TaskState, TaskStatus,
-    Timestamp, TraceContext,
+    Timestamp, TraceContext, json,
 };
 use serde::{Deserialize, Serialize};
 
@@ -150,9 +150,9 @@ pub(crate) fn write_whole(
     // Extra space for the frame that the caller adds.
     out.reserve(size + ids + 16);
     out.extend_from_slice(b"{\"id\":");
-    write_json(out, id);
+    json::write_text(out, id.as_str());
     out.extend_from_slice(b",\"contextId\":");
-    write_json(out, context);
+    json::write_text(out, context.as_str());
     for (name, value) in members {
         if !value.is_empty() {
             out.extend_from_slice(name);

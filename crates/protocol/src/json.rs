@@ -40,6 +40,20 @@ pub(crate) fn write(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("protocol types have string keys and finite numbers")
 }
 
+/// Appends a text as a JSON string.
+pub fn write_text(out: &mut Vec<u8>, text: &str) {
+    // Without an early exit, so that the compiler checks many bytes at once.
+    let escaped = |byte: u8| (byte < b' ') | (byte == b'"') | (byte == b'\\');
+    if text.bytes().fold(false, |found, byte| found | escaped(byte)) {
+        serde_json::to_writer(out, text).expect("a string can be written to memory");
+    } else {
+        out.reserve(text.len() + 2);
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    }
+}
+
 /// True if `bytes` begin like a JSON object.
 pub(crate) fn is_object(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().first() == Some(&b'{')
@@ -71,4 +85,27 @@ pub(crate) fn malformed(fault: &serde_json::Error) -> Error {
 /// An error without line and column: they would count within the parameters, not within the body.
 fn without_position(text: &str) -> &str {
     text.rfind(" at line ").map_or(text, |end| &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_written_as_serde_json_writes_it() {
+        for text in
+            ["", "plain-0198", "täsk ☕", "a\"b", "back\\slash", "line\nbreak", "\u{7f}\u{85}"]
+        {
+            let mut out = Vec::new();
+            write_text(&mut out, text);
+            assert_eq!(out, serde_json::to_vec(text).unwrap(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn json_must_be_utf_8() {
+        assert!(object::<String>(b"\"\xff\"").unwrap_err().is_syntax());
+        let text = read::<Vec<String>>(b"[\"\xff\"]").unwrap_err();
+        assert_eq!(text.kind, ErrorKind::InvalidParams);
+    }
 }

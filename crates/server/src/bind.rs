@@ -190,8 +190,12 @@ impl Exchange<'_> {
         }
     }
 
-    /// The extensions in the headers of the request.
+    /// The extensions in the headers of the request. Without extensions of the agent nothing depends on
+    /// them, and the headers are not searched.
     fn extensions(&self) -> Vec<String> {
+        if self.profile.as_ref().is_none_or(|profile| profile.extensions.is_empty()) {
+            return Vec::new();
+        }
         let headers = &self.parts.headers;
         let values = headers.get_all(&EXTENSIONS).iter();
         let values = values.chain(headers.get_all(&LEGACY_EXTENSIONS));

@@ -1,6 +1,6 @@
 //! Frames of a stream: logged events in the format of their reader, and the one loop that writes them.
 
-use std::{collections::HashMap, fmt::Write};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use herald_engine::{Feed, Subscription, budget::Reservation};
@@ -125,8 +125,7 @@ impl FrameStream {
     async fn copy_events(&mut self, writer: &mut impl FrameWriter) -> Result<(), Error> {
         while let Some(event) = self.source.next().await? {
             self.id.truncate(self.prefix);
-            // Writing to a string cannot fail.
-            let _ = write!(self.id, "{}", event.number);
+            self.id.push_str(&event.number.to_string());
             let (id, name, reservation) = (Some(self.id.as_str()), None, event.reservation);
             match &mut self.format {
                 FrameFormat::Stored => {
