@@ -172,12 +172,13 @@ async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 
 /// The error for an address that cannot be listened on.
 fn not_listening(address: SocketAddr, error: &io::Error) -> anyhow::Error {
-    let advice = match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need privileges; choose a port from 1024 on with --port"
-        }
-        io::ErrorKind::AddrNotAvailable => "set --host to an address of this machine",
-        _ => "is another server running? Try --port 0 for a free port",
+    let kind = error.kind();
+    let advice = if kind == io::ErrorKind::PermissionDenied {
+        "ports below 1024 need privileges; choose a port from 1024 on with --port"
+    } else if kind == io::ErrorKind::AddrNotAvailable {
+        "set --host to an address of this machine"
+    } else {
+        "is another server running? Try --port 0 for a free port"
     };
     anyhow!("cannot listen on {address}: {error}; {advice}")
 }
@@ -240,11 +241,10 @@ fn open_store(settings: &ServerSettings) -> anyhow::Result<Arc<dyn Store>> {
 
 /// The error for a data directory that cannot be created.
 fn not_created(directory: &Path, error: &io::Error) -> anyhow::Error {
-    let advice = match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "make the parent directory writable, or choose another directory with --data"
-        }
-        _ => "choose another directory with --data",
+    let advice = if error.kind() == io::ErrorKind::PermissionDenied {
+        "make the parent directory writable, or choose another directory with --data"
+    } else {
+        "choose another directory with --data"
     };
     anyhow!("cannot create the data directory {}: {error}; {advice}", directory.display())
 }
