@@ -4,14 +4,18 @@ use herald_protocol::{
     Request, TraceContext,
     trace::{TRACEPARENT, TRACESTATE},
 };
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
+
+/// A name as text would be parsed at every look-up.
+static PARENT: HeaderName = HeaderName::from_static(TRACEPARENT);
+static STATE: HeaderName = HeaderName::from_static(TRACESTATE);
 
 /// The span of the sender, from the headers. Two `traceparent` headers or a malformed one count as
 /// none.
 pub(crate) fn of(headers: &HeaderMap) -> Option<TraceContext> {
-    let mut parents = headers.get_all(TRACEPARENT).iter();
+    let mut parents = headers.get_all(&PARENT).iter();
     let parent = parents.next().filter(|_| parents.next().is_none())?.to_str().ok()?;
-    let states = headers.get_all(TRACESTATE).iter();
+    let states = headers.get_all(&STATE).iter();
     let states: Vec<_> = states.filter_map(|state| state.to_str().ok()).collect();
     TraceContext::read(parent, Some(&states.join(",")))
 }
